@@ -1,6 +1,6 @@
 # Two commands start on a machine that has Python 3.11 or newer and make:
 #   make lab    opens JupyterLab on the first notebook
-#   make test   runs every test: Python, front end, notebooks, browser
+#   make test   runs what a change is likely to break; make test-all everything
 # Each makes .venv first and installs again only when pyproject.toml has changed (or the folder has moved).
 
 VENV := .venv
@@ -18,7 +18,7 @@ WORKERS ?= 2
 SPREAD := -n $(WORKERS) --dist loadfile --max-worker-restart=0
 # Settings of JAX under which the rooms that compute are tested once more.
 SETTINGS ?= x64 strict nans eager leaks
-COMPUTING := tests/core tests/calls tests/flow tests/nn tests/optim
+COMPUTING := tests/core tests/calls tests/graphs tests/nn tests/optim
 
 # The first of these that is there and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.
 PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
@@ -31,12 +31,13 @@ MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: smoke-files help lab demo test smoke test-long settings matrix kernels docs bench lint format leaks clean moved provision prepare frontend
+.PHONY: wild smoke-files notebooks clinic help lab demo test test-all smoke test-long settings matrix kernels docs bench lint format leaks clean moved provision prepare frontend
 
 help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
 	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
-	@echo "make test    run every test (TEST_FLAGS is passed on to pytest)"
+	@echo "make test    run what a change is likely to break, ten minutes on two cores (TEST_FLAGS is passed on to pytest)"
+	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build"
 	@echo "make smoke   run the core of every room: two minutes at most, for each change; no torch, no browser"
 	@echo "make matrix  run the smoke suite with the oldest and newest JAX and every Python that is here; prints a table"
 	@echo "make kernels clicks in a busy cell with the releases of ipykernel in KERNELS"
@@ -44,8 +45,10 @@ help:
 	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
 	@echo "make settings  run the tests of what computes under settings of JAX: 64 bits, strict promotion, ... (SETTINGS=\"x64 nans\" for some)"
 	@echo "make leaks   the same with JAX's own check for leaked tracers alone"
+	@echo "make notebooks  write the lessons as .ipynb files, the first one with its outputs"
 	@echo "make docs    run the notebooks and build the documentation into build/docs; a warning is an error"
 	@echo "make bench   time nbmodule against raw JAX and the peers that are installed (BENCH_FLAGS is passed on)"
+	@echo "make clinic  train planted faults and healthy runs, and count which the rules of diagnosis name"
 	@echo "make lint    ruff, pyright and tsc; \`make format\` mends what can be mended"
 	@echo "make clean   delete .venv, node_modules and build"
 
@@ -57,13 +60,17 @@ demo: $(VENV)/installed-notebooks
 	@$(PY) tools/make_page.py notebooks/$(FIRST).py build/$(FIRST).html
 
 test: prepare $(VENV)/installed-test frontend
+	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder -m "not long and not slow" $(TEST_FLAGS)
+
+# Everything but what is marked long: also kernels, browsers, lessons, the documentation. Continuous integration runs this.
+test-all: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder $(TEST_FLAGS)
 
 # The files that stand for each room, less what starts several processes. An environment of the package and `.[smoke]` is enough for them.
 SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
-	core/test_rebinding.py nn/test_containers.py nn/functional/test_primitives.py optim/test_kernels.py optim/test_group.py \
-	files/test_weights.py calls/test_track.py flow/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
-	live/test_loop.py touch/test_edit.py marking/test_notebook.py doors/test_files.py project/test_rooms.py project/test_import.py) \
+	core/test_rebinding.py nn/test_containers.py nn/functional/test_primitives.py optim/test_rules.py optim/test_group.py \
+	files/test_weights.py calls/test_track.py graphs/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
+	live/test_loop.py interventions/test_edit.py marking/test_notebook.py api/test_files.py project/test_rooms.py project/test_import.py) \
 	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
 
 smoke: $(VENV)/installed-smoke
@@ -80,6 +87,16 @@ matrix:
 kernels: prepare $(VENV)/installed-test
 	@NBMODULE_KERNELS="$(KERNELS)" $(PY) -m pytest -n 1 -m long tests/live/test_kernels.py $(TEST_FLAGS)
 
+# Published models of PyTorch packages in an environment of their own, on top of the test environment; PyTorch stays as it is. WILD names models.
+.wild/installed: pyproject.toml | prepare
+	@$(PY) -m venv .wild
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])' > "$$(.wild/bin/python -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')/tests.pth"
+	@.wild/bin/python -m tests.wild.environment
+	@touch $@
+
+wild: .wild/installed
+	@.wild/bin/python -m tests.wild.table $(WILD) --write
+
 test-long: prepare $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
 	@$(MAKE) --no-print-directory settings
@@ -94,12 +111,22 @@ settings: $(VENV)/installed-test
 leaks:
 	@$(MAKE) --no-print-directory settings SETTINGS=leaks
 
+# Lessons are written as py:percent files; GitHub, Colab and Binder open the .ipynb files made from them.
+notebooks: $(VENV)/installed-notebooks
+	@$(PY) tools/make_notebooks.py --run
+
 docs: $(VENV)/installed-docs
 	@$(PY) -m sphinx -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
 bench: $(VENV)/installed-notebooks
 	@$(PY) -m benchmarks $(BENCH_FLAGS)
+
+# Planted training faults and healthy runs: how well the rules of diagnosis judge. Writes the table of docs/views/diagnosis.md.
+clinic: $(VENV)/installed-notebooks
+	@mkdir -p build
+	@$(PY) -m benchmarks.clinic --json build/clinic.json
+	@$(PY) -m benchmarks.clinic.page build/clinic.json
 
 lint: $(VENV)/installed-test frontend
 	@$(PY) -m ruff format --check .

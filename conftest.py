@@ -22,7 +22,17 @@ from hypothesis import settings
 from sybil import Sybil
 from sybil.parsers.myst import PythonCodeBlockParser, SkipParser
 
-pytest_plugins = ["compiler", "heap", "jax_settings", "missing_tools", "order", "patience", "harness.fixtures"]
+pytest_plugins = [
+    "compiler",
+    "heap",
+    "jax_settings",
+    "known_faults",
+    "missing_tools",
+    "order",
+    "patience",
+    "tiers",
+    "harness.fixtures",
+]
 
 # Sphinx runs these itself.
 collect_ignore_glob = ["docs/*.py", "docs/_ext/*.py", "docs/notebooks/*"]
@@ -49,7 +59,9 @@ pytest_collect_file = Sybil(
 ).pytest()
 
 # A first call may compile for a second, so examples have no deadline; examples are the same in each run.
-settings.register_profile("nbmodule", max_examples=30, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "nbmodule", max_examples=30, deadline=None, derandomize=True, print_blob=True
+)
 settings.load_profile("nbmodule")
 
 
@@ -58,7 +70,9 @@ def pytest_collection_finish() -> None:
 
     `nbmodule.calls.track` is the function, and would be the file `track.py` for all tests that come after its examples.
     """
-    for package in [module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "nbmodule"]:
+    for package in [
+        module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "nbmodule"
+    ]:
         for name in getattr(package, "__all__", ()):
             found = vars(package).get(name)
             if isinstance(found, ModuleType) and hasattr(found, name):
@@ -81,7 +95,9 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _names_of_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, object]) -> None:
+def _names_of_examples(
+    request: pytest.FixtureRequest, doctest_namespace: dict[str, object]
+) -> None:
     """Docstring examples may use `nb`, `jax`, `jnp` and `np` without importing them, and draw the same numbers in each run."""
     import jax
     import jax.numpy as jnp

@@ -1,4 +1,6 @@
-"""`python -m benchmarks [--only dispatch,train] [--quick] [--no-page]`: run the cases, each in a process of its own."""
+"""`python -m benchmarks [--only dispatch,train] [--quick] [--no-page]`: run the cases, each in a
+process of its own.
+"""
 
 from __future__ import annotations
 
@@ -63,8 +65,12 @@ def main() -> None:
     chosen = [name for name in names if not given.only or name in given.only.split(",")]
     failed = []
     for name in chosen:
-        command = [sys.executable, "-m", "benchmarks", "--case", name] + (["--quick"] if given.quick else [])
-        if subprocess.run(command, env={"JAX_PLATFORMS": "cpu", **os.environ}, check=False).returncode:
+        command = [sys.executable, "-m", "benchmarks", "--case", name] + (
+            ["--quick"] if given.quick else []
+        )
+        if subprocess.run(
+            command, env={"JAX_PLATFORMS": "cpu", **os.environ}, check=False
+        ).returncode:
             failed.append(name)
     if not given.no_page:
         report.write_page()

@@ -15,7 +15,9 @@ GPT = {"layers": 12, "width": 16, "heads": 2, "vocabulary": 32, "context": 8}
 def attend(qkv: Any, heads: int) -> Any:
     """Causal attention over `qkv`, shape `[tokens, 3 * width]`."""
     tokens, width = qkv.shape[0], qkv.shape[1] // 3
-    q, k, v = (a.reshape(tokens, heads, width // heads).transpose(1, 0, 2) for a in jnp.split(qkv, 3, -1))
+    q, k, v = (
+        a.reshape(tokens, heads, width // heads).transpose(1, 0, 2) for a in jnp.split(qkv, 3, -1)
+    )
     scores = jnp.where(jnp.tril(jnp.ones((tokens, tokens), bool)), q @ k.transpose(0, 2, 1), -1e9)
     return (jax.nn.softmax(scores, -1) @ v).transpose(1, 0, 2).reshape(tokens, width)
 
@@ -24,7 +26,7 @@ def mean_square(y: Any, target: Any) -> Any:
     return jnp.mean((y - target) ** 2)
 
 
-# -- raw JAX ----------------------------------------------------------------------------------------
+# -- raw JAX --
 def raw_linear(key: Any, inputs: int, outputs: int) -> dict[str, Any]:
     first, second = jax.random.split(key)
     limit = inputs**-0.5
@@ -35,7 +37,11 @@ def raw_linear(key: Any, inputs: int, outputs: int) -> dict[str, Any]:
 
 
 def raw_mlp(depth: int, width: int) -> dict[str, Any]:
-    return {"layers": [raw_linear(key, width, width) for key in jax.random.split(jax.random.key(0), depth)]}
+    return {
+        "layers": [
+            raw_linear(key, width, width) for key in jax.random.split(jax.random.key(0), depth)
+        ]
+    }
 
 
 def raw_mlp_forward(p: dict[str, Any], x: Any) -> Any:
@@ -48,7 +54,7 @@ def raw_affine(count: int) -> dict[str, Any]:
     return {"layers": [{"w": jnp.ones(4), "b": jnp.ones(4)} for _ in range(count)]}
 
 
-# -- modules ----------------------------------------------------------------------------------------
+# -- modules --
 class Affine(nb.Module):
     def __init__(self, w: Any, b: Any) -> None:
         self.w, self.b = nb.Parameter(w), nb.Parameter(b)
@@ -124,7 +130,12 @@ class Encoder(nb.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         self.tok, self.pos = nb.Embedding(vocabulary, width), nb.Embedding(context, width)
         self.encoder = nb.TransformerEncoder(
-            layers, width, heads, norm_first=True, dropout_rate=0.0, activation=nb.GELU(approximate=True)
+            layers,
+            width,
+            heads,
+            norm_first=True,
+            dropout_rate=0.0,
+            activation=nb.GELU(approximate=True),
         )
 
     def forward(self, x: Any) -> Any:

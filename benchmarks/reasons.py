@@ -1,4 +1,5 @@
-"""Why targets are missed: one sentence with the figures that back it, for the tables of `docs/performance.md`.
+"""Why targets are missed: one sentence with the figures that back it, for the tables of
+`docs/performance.md`.
 
 `python -m benchmarks.report` writes them into the page anew, below the figures that stand there.
 """

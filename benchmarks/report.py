@@ -29,7 +29,12 @@ cores, wall times say little.
 def save(case: str, tables: list[Table], meta: dict[str, str]) -> None:
     """Keep the tables of one case, with the date and versions they were measured with."""
     RESULTS.mkdir(parents=True, exist_ok=True)
-    record = {"case": case, "date": str(date.today()), **meta, "tables": [asdict(table) for table in tables]}
+    record = {
+        "case": case,
+        "date": str(date.today()),
+        **meta,
+        "tables": [asdict(table) for table in tables],
+    }
     (RESULTS / f"{case}.json").write_text(json.dumps(record, indent=1))
 
 
@@ -38,7 +43,10 @@ def markdown(table: Table) -> str:
     lines = [f"### {table.title}", ""]
     if table.note:
         lines += [table.note, ""]
-    lines += ["| variant | wall µs | ratio | cpu µs | cpu ratio | target |" + "".join(f" {key} |" for key in more)]
+    lines += [
+        "| variant | wall µs | ratio | cpu µs | cpu ratio | target |"
+        + "".join(f" {key} |" for key in more)
+    ]
     lines += ["|---|---:|---:|---:|---:|---:|" + "---:|" * len(more)]
     for row in sorted(table.rows, key=lambda row: row.us):
         cells = [
@@ -49,7 +57,9 @@ def markdown(table: Table) -> str:
             figure(row.cpu_ratio),
             target(table, row),
         ]
-        lines.append("| " + " | ".join([*cells, *(figure(row.more.get(key)) for key in more)]) + " |")
+        lines.append(
+            "| " + " | ".join([*cells, *(figure(row.more.get(key)) for key in more)]) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
@@ -73,7 +83,9 @@ def _missed(table: Table, row: Row) -> bool:
 
 
 def _row(kept: dict[str, Any]) -> Row:
-    return Row(**{name: value for name, value in kept.items() if name != "reason"})  # which earlier files have
+    return Row(
+        **{name: value for name, value in kept.items() if name != "reason"}
+    )  # which earlier files have
 
 
 def write_page() -> None:
@@ -82,7 +94,9 @@ def write_page() -> None:
     for path in RESULTS.glob("*.json"):
         record = json.loads(path.read_text())
         title = f"## {record['case'].replace('_', ' ')}"
-        parts = [f"{title}\n\nMeasured {record['date']} {record['machine']} with {record['versions']}.\n"]
+        parts = [
+            f"{title}\n\nMeasured {record['date']} {record['machine']} with {record['versions']}.\n"
+        ]
         for entry in record["tables"]:
             table = Table(**{**entry, "rows": [_row(row) for row in entry["rows"]]})
             parts.append(markdown(table))
@@ -110,13 +124,17 @@ def explained(page: str) -> str:
         if line.startswith("#"):
             while reasons and found[-1] == "":
                 found.pop()
-            found += [part for reason in reasons for part in ("", reason)] + ([""] if reasons else [])
+            found += [part for reason in reasons for part in ("", reason)] + (
+                [""] if reasons else []
+            )
             title, reasons = line.lstrip("# "), []
         if MISSES not in line:
             found.append(line)
         elif found[-1] == "":
             found.pop()
-        if "**missed**" in line and (reason := reason_of(title, name := line.split("|")[1].strip())):
+        if "**missed**" in line and (
+            reason := reason_of(title, name := line.split("|")[1].strip())
+        ):
             reasons.append(f"*{name}*{MISSES}{reason}")
     return "\n".join(found[:-1]).rstrip("\n") + "\n"
 

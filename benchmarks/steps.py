@@ -14,7 +14,12 @@ Loss = Callable[[Any, Any], Any]
 
 
 def raw_step(
-    p: Any, forward: Callable[[Any, Any], Any], loss_of: Loss, x: Any, target: Any, rate: float = 1e-3
+    p: Any,
+    forward: Callable[[Any, Any], Any],
+    loss_of: Loss,
+    x: Any,
+    target: Any,
+    rate: float = 1e-3,
 ) -> Callable[[], Any]:
     """`forward(p, x)` and `loss_of(y, target)`; `p` is copied, since the step takes its memory."""
     optimizer = optax.adam(rate)
@@ -35,7 +40,9 @@ def raw_step(
     return call
 
 
-def module_step(model: Any, loss_of: Loss, x: Any, target: Any, rate: float = 1e-3) -> Callable[[], Any]:
+def module_step(
+    model: Any, loss_of: Loss, x: Any, target: Any, rate: float = 1e-3
+) -> Callable[[], Any]:
     """The model in the closure of the step, as it stands in a notebook."""
     optimizer = nb.Adam(rate)
 

@@ -1,8 +1,10 @@
-"""Interleaved timing: every variant of a table runs in the same rounds, in a new random order each round.
+"""Interleaved timing: every variant of a table runs in the same rounds, in a new random order each
+round.
 
-Drift of the machine and the load of its neighbors then hit all variants alike. A figure is the median over rounds, a ratio the
-median of the ratios within each round. Wall time and the CPU time of the calling thread are both taken; the second is blind
-to preemption and to the threads of XLA, so on a busy machine it is the better one for whatever Python or dispatch bounds.
+Drift of the machine and the load of its neighbors then hit all variants alike. A figure is the
+median over rounds, a ratio the median of the ratios within each round. Wall time and the CPU time
+of the calling thread are both taken; the second is blind to preemption and to the threads of XLA,
+so on a busy machine it is the better one for whatever Python or dispatch bounds.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ class Row:
 
 @dataclass
 class Table:
-    """One comparison. `floor` names the row that the ratios are taken to; `by` tells which clock a target is judged by."""
+    """One comparison. `floor` names the row that the ratios are taken to; `by` tells which clock a
+    target is judged by.
+    """
 
     title: str
     rows: list[Row]
@@ -42,7 +46,9 @@ class Table:
     note: str = ""
 
 
-def _sample(fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.thread_time) -> tuple[float, float]:
+def _sample(
+    fn: Callable[[], Any], repeats: int, clock: Callable[[], float] = time.thread_time
+) -> tuple[float, float]:
     wall, cpu = time.perf_counter(), clock()
     out = None
     for _ in range(repeats):
@@ -98,10 +104,16 @@ def interleave(
 
 
 def _row(
-    name: str, found: list[tuple[float, float]], base: list[tuple[float, float]] | None, target: float | None
+    name: str,
+    found: list[tuple[float, float]],
+    base: list[tuple[float, float]] | None,
+    target: float | None,
 ) -> Row:
     row = Row(
-        name, 1e6 * statistics.median(a for a, _ in found), 1e6 * statistics.median(c for _, c in found), target=target
+        name,
+        1e6 * statistics.median(a for a, _ in found),
+        1e6 * statistics.median(c for _, c in found),
+        target=target,
     )
     if base is not None:
         row.ratio = statistics.median(a / max(b, 1e-9) for (a, _), (b, _) in zip(found, base))

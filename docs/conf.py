@@ -52,4 +52,6 @@ html_theme = "furo"
 html_title = f"nbmodule {__version__}"
 html_static_path: list[str] = []
 html_extra_path = ["sheet.html"]  # one page to print; it stands alone
-html_show_search_summary = False  # would fetch each page, which a browser refuses to pages from a file
+html_show_search_summary = (
+    False  # would fetch each page, which a browser refuses to pages from a file
+)

@@ -1,6 +1,7 @@
 """The front door: names handed on one by one, each loaded when it is first asked for.
 
-`nb.nn`, `nb.nn.functional` (also `nb.F`), `nb.optim` and `nb.errors` are rooms of their own; their names are here too.
+`nb.nn`, `nb.nn.functional` (also `nb.F`), `nb.optim` and `nb.errors` are rooms of their own; their
+names are here too.
 """
 
 from __future__ import annotations
@@ -11,41 +12,46 @@ from nbmodule.base.version import __version__
 
 _HOMES: dict[str, str] = {
     **nn._HOMES,
-    "nbmodule.core.boxes.variable": "Variable Parameter Buffer",
-    "nbmodule.core.shape.state": "StateEntry StateKey export_state update_state merge_states",
-    "nbmodule.core.shape.hooks": "HookHandle",
+    "nbmodule.core.variables.variable": "Variable Parameter Buffer",
+    "nbmodule.core.structure.state": "StateEntry StateKey export_state update_state merge_states",
+    "nbmodule.core.structure.hooks": "HookHandle",
     "nbmodule.core.numbers.random": "RandomStream seed",
-    "nbmodule.core.transforms.jit": "jit eval_shape make_jaxpr",
-    "nbmodule.core.running.explain": "explain_retrace",
-    "nbmodule.base.compile_cache": "cache_compiles",
+    "nbmodule.core.compiled.jit": "jit eval_shape make_jaxpr",
+    "nbmodule.core.call.explain": "explain_retrace",
+    "nbmodule.base.compiling": "cache_compiles",
     "nbmodule.core.transforms.differentiate": "grad value_and_grad execute_with_gradients",
     "nbmodule.core.transforms.mapped": "vmap scan",
     "nbmodule.core.transforms.stacked": "stack",
     "nbmodule.core.transforms.branching": "cond switch while_loop checkpoint",
-    "nbmodule.core.shape.tree_text": "tree_repr",
+    "nbmodule.core.structure.tree_text": "tree_repr",
     "nbmodule.tree.container": "Container",
     "nbmodule.files": "checkpoint_steps wait_for_saving",
-    "nbmodule.doors.graphs": "graph",
-    "nbmodule.flow": "Graph",
-    "nbmodule.doors.files": "save save_safetensors load save_checkpoint restore_checkpoint in_background",
-    "nbmodule.doors.health": "doctor",
+    "nbmodule.api.graphs": "graph",
+    "nbmodule.graphs": "Graph",
+    "nbmodule.api.files": "save save_safetensors load save_checkpoint restore_checkpoint in_background",
+    "nbmodule.api.health": "doctor",
     "nbmodule.calls": "Call Calls Profile Recorder check compare diff first_nonfinite load_calls memory profile tap track",
     "nbmodule.calls.summary": "summary Summary",
-    "nbmodule.touch.settings": "zero to_mean from_example scale_by add_noise freeze skip Setting",
-    "nbmodule.touch.patch": "patch",
-    "nbmodule.touch.what_if": "what_if WhatIf",
-    "nbmodule.touch.sweep": "sweep Sweep trace_causes",
-    "nbmodule.touch.attribute": "attribute Attribution",
-    "nbmodule.touch.edit": "edit Edits",
+    "nbmodule.interventions.values": "zero to_mean from_example scale_by add_noise freeze skip Setting",
+    "nbmodule.interventions.patch": "patch",
+    "nbmodule.interventions.what_if": "what_if WhatIf",
+    "nbmodule.interventions.sweep": "sweep Sweep trace_causes",
+    "nbmodule.interventions.attribute": "attribute Attribution",
+    "nbmodule.interventions.edit": "edit Edits",
     "nbmodule.scale": (
         "make_mesh shard shard_batch layout Layout data_parallel fsdp tensor_parallel join_hosts is_first_host"
     ),
-    "nbmodule.interop.into": "from_equinox from_flax from_haiku from_keras",
+    "nbmodule.interop.wrapping": "from_equinox from_flax from_haiku from_keras",
     "nbmodule.interop.torch_layers": "from_torch",
     "nbmodule.views": "show findings view_for display_all inspect Inspection plot LossCurve",
     "nbmodule.live.live": "Live",
-    "nbmodule.live.telling.journal": "last_run",
-    "nbmodule.live.steering.loop": "steps",
+    "nbmodule.live.diagnosis.rules": "RuleVerdict rule",
+    "nbmodule.live.diagnosis.judge": "Diagnosis mute_rule",
+    "nbmodule.live.diagnosis.examine": "check_setup",
+    "nbmodule.live.runs.listing": "compare_runs runs",
+    "nbmodule.live.run.best": "no_improvement",
+    "nbmodule.live.reporting.journal": "last_run",
+    "nbmodule.live.controls.loop": "steps",
     "nbmodule.nn.batches": "batches",
     "nbmodule.nn.functional": (
         "celu elu geglu gelu glu hardsigmoid hardswish leaky_relu log_sigmoid log_softmax logit mish prelu relu relu6 selu sigmoid "
@@ -54,8 +60,8 @@ _HOMES: dict[str, str] = {
         "avg_pool2d avg_pool3d interpolate max_pool1d max_pool2d max_pool3d alpha_dropout batch_norm batch_norm_train dct dropout "
         "dropout1d dropout2d dropout3d fft group_norm gru gru_cell idct ifft instance_norm irfft layer_norm local_response_norm lstm "
         "lstm_cell merge_heads multi_head_attention rfft rms_norm rnn rnn_cell rotary_embedding scaled_dot_product_attention "
-        "sinusoidal_positions time_embedding split_heads binary_cross_entropy cosine_loss cosine_similarity cross_entropy ctc_loss hinge_loss "
-        "huber_loss kl_div log_poisson_loss mae_loss mse_loss"
+        "sinusoidal_positions time_embedding split_heads accuracy binary_cross_entropy cosine_loss cosine_similarity cross_entropy ctc_loss "
+        "hinge_loss huber_loss kl_div log_poisson_loss mae_loss mse_loss"
     ),
     "nbmodule.nn.initializers": (
         "Initializer Constant Zeros Ones RandomNormal TruncatedNormal Orthogonal Uniform GlorotUniform GlorotNormal "
@@ -64,7 +70,12 @@ _HOMES: dict[str, str] = {
     **optim._HOMES,
     "nbmodule.errors": " ".join(errors.__all__),
 }
-_ROOMS = {"nn": "nbmodule.nn", "F": "nbmodule.nn.functional", "optim": "nbmodule.optim", "errors": "nbmodule.errors"}
+_ROOMS = {
+    "nn": "nbmodule.nn",
+    "F": "nbmodule.nn.functional",
+    "optim": "nbmodule.optim",
+    "errors": "nbmodule.errors",
+}
 _ALIASES = nn._ALIASES
 
 __getattr__, __dir__, __all__ = lazy.hand_on(__name__, _HOMES, _ROOMS, _ALIASES)

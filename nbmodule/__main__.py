@@ -1,62 +1,112 @@
-"""`python -m nbmodule show FILE`, `diff A B`, `doctor`, `mark FOLDER`: weights files, whether all works here, students' notebooks.
-
-`show` and `diff` also write a page, with `--html PAGE`.
-"""
+"""The command line: `python -m nbmodule COMMAND`. `--help` lists the commands."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from pathlib import Path
 
+from nbmodule.base.version import __version__
 from nbmodule.base.whole_file import whole_file
-from nbmodule.files import read, report
+
+# Commands with an argument parser of their own. They receive the remaining arguments.
+_DELEGATED = {
+    "mark": "run and mark the notebooks of students in confined processes",
+    "course": "write each lesson without solutions for students, with them for the teacher",
+    "runs": "list, compare and report runs kept on disk",
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m nbmodule", description="Inspect files and check the installation."
+    )
+    parser.add_argument("--version", action="version", version=f"nbmodule {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands.add_parser("doctor", help="check JAX, displays and live control, and name fixes")
+    show = commands.add_parser("show", help="print the variables of a weights file")
+    show.add_argument("file", metavar="FILE")
+    show.add_argument("--check", action="store_true", help="read everything and verify checksums")
+    diff = commands.add_parser(
+        "diff", help="compare two weights files; exit status 1 if they differ"
+    )
+    diff.add_argument("first", metavar="FILE")
+    diff.add_argument("second", metavar="FILE")
+    for command in (show, diff):
+        command.add_argument("--html", metavar="PAGE", help="also write the result as an HTML page")
+    for name, description in _DELEGATED.items():
+        commands.add_parser(name, help=description, add_help=False)
+    return parser
 
 
 def main(arguments: list[str]) -> int:
-    """Run a command and give its exit code: 0, 1 if two files differ or something is to be mended, 2 for an error."""
-    if arguments == ["doctor"]:
-        from nbmodule.doors.health import doctor
+    """Run a command and return its exit status.
 
-        found = doctor()
-        print(found)
-        return 0 if found.is_well else 1
+    Returns:
+        0 for success, 1 if two files differ or the installation has a fault, 2 for an error.
+    """
     if arguments[:1] == ["mark"]:
         from nbmodule.marking.command import main as mark
 
         return mark(arguments[1:])
-    if "--html" not in arguments:
-        return report.main(arguments)
-    place = arguments.index("--html")
-    page, words = arguments[place + 1 : place + 2], arguments[:place] + arguments[place + 2 :]
-    code = report.main(words)
-    if code == 2 or not page:
-        return 2
-    with whole_file(page[0]) as file:
-        file.write(_page([word for word in words if word != "--check"]).encode())
-    return code
+    if arguments[:1] == ["course"]:
+        from nbmodule.marking.course import main as course
+
+        return course(arguments[1:])
+    if arguments[:1] == ["runs"]:
+        from nbmodule.live.runs.command import main as runs
+
+        return runs(arguments[1:])
+    try:
+        options = _parser().parse_args(arguments)
+    except SystemExit as stop:  # argparse has printed the usage
+        return int(stop.code or 0)
+    if options.command == "doctor":
+        from nbmodule.api.health import doctor
+
+        report = doctor()
+        print(report)
+        return 0 if report.is_well else 1
+    return _run_on_files(options)
 
 
-def _page(words: list[str]) -> str:
-    """The same as a page that stands alone: a tree of arrays, or a table of differences."""
+def _run_on_files(options: argparse.Namespace) -> int:
+    from nbmodule.files import report
+
+    if options.command == "show":
+        status = report.run_show(options.file, check=options.check)
+    else:
+        status = report.run_diff(options.first, options.second)
+    if options.html and status != 2:
+        with whole_file(options.html) as file:
+            file.write(_page(options).encode())
+    return status
+
+
+def _page(options: argparse.Namespace) -> str:
+    from nbmodule.files import read, report
     from nbmodule.views import html_of
 
-    title = " ".join(Path(word).name for word in words[1:])
-    value = read(words[1]).variables if words[0] == "show" else report.diff_files(words[1], words[2])
-    return (
-        f'<!doctype html><meta charset="utf-8"><title>{title}</title><body style="margin:16px">{html_of(value)}</body>'
-    )
+    if options.command == "show":
+        title, value = Path(options.file).name, read(options.file).variables
+    else:
+        title = f"{Path(options.first).name} {Path(options.second).name}"
+        value = report.diff_files(options.first, options.second)
+    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
+    return f'{head}<body style="margin:16px">{html_of(value)}</body>'
 
 
 def run(arguments: list[str]) -> int:
-    """`main`, ended quietly where the reader of its output has gone, as after `doctor | head`."""
+    """Run `main`; end quietly when the reader of the output closes it, as in `doctor | head`."""
     try:
-        code = main(arguments)
+        status = main(arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left to be written goes nowhere
-        return 128 + 13  # as a program that the signal has ended
-    return code
+        # Python flushes stdout once more at exit, which must not raise again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + 13  # what a shell reports for SIGPIPE
+    return status
 
 
 if __name__ == "__main__":

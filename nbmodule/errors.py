@@ -1,7 +1,8 @@
 """Every exception a user can meet.
 
-Each class derives from `NbModuleError` and from the builtin that a caller would catch. A message says what could not be
-done and where, what was expected and what was found, what was left unchanged, and what to do next.
+Each class derives from `NbModuleError` and from the builtin that a caller would catch. A message
+says what could not be done and where, what was expected and what was found, what was left
+unchanged, and what to do next.
 """
 
 import unicodedata
@@ -37,7 +38,8 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 
 
 def printable(text: str) -> str:
-    r"""Write line breaks, control characters and direction marks out, so that no name can break a line or color a terminal.
+    r"""Write line breaks, control characters and direction marks out, so that no name can break a
+    line or color a terminal.
 
     Example:
         >>> printable("a\x1b[31mb\n")
@@ -63,14 +65,19 @@ def printable_lines(text: str) -> str:
 
 
 class NbModuleError(Exception):
-    """The common base of all errors of this package. A message may hold names that anybody chose, so it is made printable."""
+    """The common base of all errors of this package.
+
+    A message may hold names that anybody chose, so it is made printable.
+    """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(printable_lines(part) if isinstance(part, str) else part for part in args))
+        super().__init__(
+            *(printable_lines(part) if isinstance(part, str) else part for part in args)
+        )
 
 
 class StructureError(NbModuleError, ValueError):
-    """Two trees that must have one structure differ; the message lists the chains in which they do."""
+    """Two trees differ in structure; the message lists the chains."""
 
 
 class ShapeError(NbModuleError, ValueError):
@@ -86,13 +93,15 @@ class NotIdenticalError(StructureError, AssertionError):
 
 
 class DtypeError(NbModuleError, TypeError):
-    """A value cannot be held in the dtype of its variable without a loss of kind (float into integer, say)."""
+    """A value cannot be held in the dtype of its variable without a loss of kind (float into
+    integer, say).
+    """
 
     floats_wanted: str | None = None  # the argument that was to hold floating values
 
 
 class _KeyMessage:
-    """Print the message as it is: `KeyError` alone shows it quoted, with its line breaks escaped."""
+    """Print the message as it is; a `KeyError` would quote it and escape its line breaks."""
 
     __str__ = Exception.__str__
 
@@ -126,7 +135,9 @@ class NotExportedError(NbModuleError, TypeError):
 
 
 class TracerLeakError(NbModuleError, RuntimeError):
-    """A variable would be written inside a raw JAX transform, from which the value could not come out."""
+    """A variable would be written inside a raw JAX transform, from which the value could not come
+    out.
+    """
 
 
 class SubmoduleReturnError(NbModuleError, AssertionError):
@@ -134,7 +145,7 @@ class SubmoduleReturnError(NbModuleError, AssertionError):
 
 
 class FileWriteError(NbModuleError, OSError):
-    """A file could not be written; the message says whether the one that was there is still whole."""
+    """A file could not be written; the message says whether the old one is still intact."""
 
     __str__ = Exception.__str__
 

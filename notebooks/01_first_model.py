@@ -26,13 +26,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -155,7 +158,9 @@ def accuracy_on(part):
     return float(right.mean())
 
 
-print(f"before any training, {accuracy_on(test):.0%} of the test digits are read rightly: a guess gives 10 %")
+print(
+    f"before any training, {accuracy_on(test):.0%} of the test digits are read rightly: a guess gives 10 %"
+)
 
 # %% [markdown]
 # ## Training
@@ -166,7 +171,9 @@ print(f"before any training, {accuracy_on(test):.0%} of the test digits are read
 curve = nb.LossCurve()  # is drawn below this cell and grows with each `log`
 step = 0
 for _epoch in range(12):
-    for batch_images, batch_labels in nb.batches((images[train], labels[train]), 64, drop_last=True):
+    for batch_images, batch_labels in nb.batches(
+        (images[train], labels[train]), 64, drop_last=True
+    ):
         loss = train_step(batch_images, batch_labels)
         curve.log(step, loss=loss)
         step += 1
@@ -207,13 +214,18 @@ model.submod_rets
 # %%
 def show_channels(title, values, columns=16):
     rows = -(-values.shape[-1] // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(columns * 0.7, rows * 0.7 + 0.4), squeeze=False)
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(columns * 0.7, rows * 0.7 + 0.4), squeeze=False
+    )
     limit = float(np.abs(values).max())
     for channel, axis in enumerate(axes.flat):
         axis.set_axis_off()
         if channel < values.shape[-1]:
             axis.imshow(values[0, ..., channel], cmap="PuOr", vmin=-limit, vmax=limit)
-    figure.suptitle(f"{title}: {values.shape[-1]} channels of {values.shape[1]} x {values.shape[2]}", fontsize=10)
+    figure.suptitle(
+        f"{title}: {values.shape[-1]} channels of {values.shape[1]} x {values.shape[2]}",
+        fontsize=10,
+    )
     plt.show()
 
 
@@ -237,8 +249,12 @@ plt.show()
 
 # %%
 read = np.asarray(predict(images[test]))
-wrong = [(place, digit) for place, digit in zip(test, read, strict=True) if labels[place] != digit][:10]
-figure, axes = plt.subplots(1, max(len(wrong), 1), figsize=(max(len(wrong), 1) * 1.3, 1.6), squeeze=False)
+wrong = [(place, digit) for place, digit in zip(test, read, strict=True) if labels[place] != digit][
+    :10
+]
+figure, axes = plt.subplots(
+    1, max(len(wrong), 1), figsize=(max(len(wrong), 1) * 1.3, 1.6), squeeze=False
+)
 for axis in axes.flat:
     axis.set_axis_off()
 for axis, (place, digit) in zip(axes.flat, wrong, strict=False):
@@ -311,7 +327,9 @@ def losses_of_solved(scores, labels):
     return -np.log(shares[np.arange(len(labels)), labels])
 
 
-nb.check(losses_of_solved(scores, labels[test]), nb.cross_entropy(scores, labels[test], reduction="none"))
+nb.check(
+    losses_of_solved(scores, labels[test]), nb.cross_entropy(scores, labels[test], reduction="none")
+)
 
 # %% [markdown]
 # **3. What is taken for what.** Make a table of ten rows and ten columns that counts how often the digit of the row was read as the digit of the column.

@@ -29,13 +29,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import os
@@ -79,7 +82,10 @@ class Block(nb.Module):
     def __init__(self, width):
         super().__init__()
         self.norm1, self.attention = nb.LayerNorm(width), Attention(width)
-        self.norm2, self.mlp = nb.LayerNorm(width), nb.Sequential(nb.Linear(width, 64), nb.ReLU(), nb.Linear(64, width))
+        self.norm2, self.mlp = (
+            nb.LayerNorm(width),
+            nb.Sequential(nb.Linear(width, 64), nb.ReLU(), nb.Linear(64, width)),
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x))
@@ -90,7 +96,9 @@ class PageReader(nb.Module):
     def __init__(self, blocks=6, width=32):
         super().__init__()
         self.embed = nb.Linear(8, width)
-        self.place = nb.Parameter(np.random.default_rng(0).normal(0, 0.5, (8, width)).astype(np.float32))
+        self.place = nb.Parameter(
+            np.random.default_rng(0).normal(0, 0.5, (8, width)).astype(np.float32)
+        )
         self.blocks = [Block(width) for _ in range(blocks)]
         self.head = nb.Linear(width, 10)
 
@@ -148,7 +156,9 @@ class PortedAttention(Attention):
 ported = PageReader()
 ported.blocks[4].attention = PortedAttention(32)
 ported.v = original.v
-print("largest difference of the scores:", float(abs(ported(images[:4]) - original(images[:4])).max()))
+print(
+    "largest difference of the scores:", float(abs(ported(images[:4]) - original(images[:4])).max())
+)
 
 # %% [markdown]
 # `nb.compare` puts both runs side by side. Everything after the bug differs, so the first difference is not enough: for each
@@ -238,7 +248,9 @@ print(f"{accuracy:.0%} of the pages that it has never seen are read rightly")
 figure, axes = plt.subplots(1, 2, figsize=(9, 2.2))
 for i in range(6):
     path = f"blocks.{i}.mlp"
-    axes[0].plot(recorder.steps, [step[f"{path}.1"].statistics.zeros for step in recorder], label=path)
+    axes[0].plot(
+        recorder.steps, [step[f"{path}.1"].statistics.zeros for step in recorder], label=path
+    )
     axes[1].plot(recorder.steps, [step[path].gradient_statistics.std for step in recorder])
 axes[0].set(title="share of zeros after ReLU", xlabel="step", ylim=(0, 1))
 axes[1].set(title="gradient by the return", xlabel="step", yscale="log")
@@ -322,7 +334,9 @@ one, other = images[:1], images[3:4]
 for part in ("attention", "mlp"):
     for i in range(0, 6, 2):
         clean, corrupt, patched = nb.patch(model, one, other, f"blocks.{i}.{part}")
-        towards = float(((patched - corrupt) * (clean - corrupt)).sum() / ((clean - corrupt) ** 2).sum())
+        towards = float(
+            ((patched - corrupt) * (clean - corrupt)).sum() / ((clean - corrupt) ** 2).sum()
+        )
         print(f"blocks.{i}.{part:9} moves the scores by {towards:4.0%} of the way")
 
 # %% [markdown]

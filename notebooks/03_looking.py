@@ -29,13 +29,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -215,7 +218,12 @@ view.selected.returns.shape, view.graph.flops
 # back an array to draw, or a text. Here the return of the stem is shown as its strongest channel, rather than as all.
 
 # %%
-nb.view_for("stem", lambda maps: maps[0, ..., int(jnp.abs(maps[0]).sum((0, 1)).argmax())] if maps.ndim == 4 else maps)
+nb.view_for(
+    "stem",
+    lambda maps: (
+        maps[0, ..., int(jnp.abs(maps[0]).sum((0, 1)).argmax())] if maps.ndim == 4 else maps
+    ),
+)
 with nb.track(model, only=["stem"]) as calls:
     model(images[:1])
 nb.show(calls)
@@ -252,7 +260,9 @@ def share_moved(before, after):
 
 # %%
 kernels = [change for change in nb.diff(before, model.v) if change.path.endswith("/w")]
-nb.check([share_moved(change.a, change.b) for change in kernels], [change.relative for change in kernels])
+nb.check(
+    [share_moved(change.a, change.b) for change in kernels], [change.relative for change in kernels]
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -261,7 +271,10 @@ def share_moved_solved(before, after):
     return float(np.linalg.norm(np.ravel(after - before)) / np.linalg.norm(np.ravel(before)))
 
 
-nb.check([share_moved_solved(change.a, change.b) for change in kernels], [change.relative for change in kernels])
+nb.check(
+    [share_moved_solved(change.a, change.b) for change in kernels],
+    [change.relative for change in kernels],
+)
 
 # %% [markdown]
 # **2. The strongest channel.** A grid of feature maps shows all channels; which one says the most? For each image, give the number of the channel whose values have

@@ -28,13 +28,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import os
@@ -59,7 +62,9 @@ class Block(nb.Module):
         super().__init__()
         self.norm1, self.norm2 = nb.LayerNorm(width), nb.LayerNorm(width)
         self.attention = nb.MultiHeadAttention(width, heads)
-        self.mlp = nb.Sequential(nb.Linear(width, 4 * width), nb.GELU(), nb.Linear(4 * width, width))
+        self.mlp = nb.Sequential(
+            nb.Linear(width, 4 * width), nb.GELU(), nb.Linear(4 * width, width)
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm1(x), is_causal=True)
@@ -108,7 +113,9 @@ print(graph.drawn(depth=1))
 
 # %%
 products = [node for node in graph.nodes if node.operation == "dot_general"]
-print(f"{graph.operations} operations, {len(products)} of them are matrix products; those of one block:")
+print(
+    f"{graph.operations} operations, {len(products)} of them are matrix products; those of one block:"
+)
 for node in products:
     if node.path.startswith("blocks.0"):
         print(f"  {node.path:28} {node.dtype}{list(node.shape)!s:16} {node.flops:>9,} FLOP")
@@ -157,7 +164,9 @@ step = nb.graph(train_step, text)
 step
 
 # %%
-written = [node.name.removeprefix("written: ") for node in step.nodes if node.operation == "written"]
+written = [
+    node.name.removeprefix("written: ") for node in step.nodes if node.operation == "written"
+]
 print(f"{len(written)} variables are written, among them {written[0]} and {written[-1]}")
 print(
     f"forward {graph.flops / 1e6:.1f} MFLOP, the whole step {step.flops / 1e6:.1f} MFLOP: {step.flops / graph.flops:.1f} times as much"

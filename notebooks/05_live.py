@@ -27,13 +27,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import threading
@@ -133,7 +136,9 @@ for quantity, strips in live.watched.items():
     newest = dict(zip(strips.paths, strips.newest, strict=True))
     if quantity == "update":
         print(
-            "one update over the weights:", *(f"layer {path} {row[0]:.1e}" for path, row in newest.items()), sep="\n  "
+            "one update over the weights:",
+            *(f"layer {path} {row[0]:.1e}" for path, row in newest.items()),
+            sep="\n  ",
         )
     else:
         print(
@@ -173,7 +178,9 @@ def reader():
     )
     weights_now = model[0][0].weight() + 0
     time.sleep(0.2)
-    told.append(f"nothing moves during a pause: {bool((weights_now == model[0][0].weight()).all())}")
+    told.append(
+        f"nothing moves during a pause: {bool((weights_now == model[0][0].weight()).all())}"
+    )
     live.set("learning rate", 0.1)
     live.resume()
 
@@ -238,7 +245,9 @@ def smooth(values, keep=0.9):
 # %%
 values = np.asarray(live.history.loss.values[:200], np.float64)
 steps = np.arange(len(values))
-shares = np.tril(0.1 * 0.9 ** (steps[:, None] - steps))  # how much of each value is in each smooth one
+shares = np.tril(
+    0.1 * 0.9 ** (steps[:, None] - steps)
+)  # how much of each value is in each smooth one
 shares[:, 0] = 0.9**steps
 nb.check(smooth(values), shares @ values)
 

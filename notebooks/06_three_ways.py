@@ -28,13 +28,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax
@@ -90,8 +93,14 @@ class StatefulNet(nb.Module):
     def _create_variables(self):
         weights = nb.GlorotUniform()
         return {
-            "hidden": {"w": weights.create_variables((16, 13), fan_in=13, fan_out=16), "b": jnp.zeros(16)},
-            "scores": {"w": weights.create_variables((3, 16), fan_in=16, fan_out=3), "b": jnp.zeros(3)},
+            "hidden": {
+                "w": weights.create_variables((16, 13), fan_in=13, fan_out=16),
+                "b": jnp.zeros(16),
+            },
+            "scores": {
+                "w": weights.create_variables((3, 16), fan_in=16, fan_out=3),
+                "b": jnp.zeros(3),
+            },
         }
 
     def _forward(self, x):
@@ -121,7 +130,9 @@ def stateful_step(x, y):
 
 
 stateful_losses = [float(stateful_step(x, y)) for x, y in batches]
-print(f"loss {stateful_losses[0]:.3f} -> {stateful_losses[-1]:.3f}, mean of hidden feature 0: {stateful.mean[0]:.4f}")
+print(
+    f"loss {stateful_losses[0]:.3f} -> {stateful_losses[-1]:.3f}, mean of hidden feature 0: {stateful.mean[0]:.4f}"
+)
 
 # %% [markdown]
 # ## Second way: a tensor library
@@ -145,7 +156,11 @@ class LayeredNet(nb.Module):
         return self.scores(hidden - self.mean)
 
 
-long_names = {f"{layer}.{name}": start[layer][name[0]] for layer in ("hidden", "scores") for name in ("weight", "bias")}
+long_names = {
+    f"{layer}.{name}": start[layer][name[0]]
+    for layer in ("hidden", "scores")
+    for name in ("weight", "bias")
+}
 layered = LayeredNet()
 layered.load_state_dict(long_names | {"mean": np.zeros(16, np.float32)})
 for name, tensor in layered.named_tensors():
@@ -166,7 +181,9 @@ def layered_step(x, y):
 
 
 layered_losses = [float(layered_step(x, y)) for x, y in batches]
-print(f"loss {layered_losses[0]:.3f} -> {layered_losses[-1]:.3f}, mean of hidden feature 0: {layered.mean[0]:.4f}")
+print(
+    f"loss {layered_losses[0]:.3f} -> {layered_losses[-1]:.3f}, mean of hidden feature 0: {layered.mean[0]:.4f}"
+)
 
 # %% [markdown]
 # Hooks look at a call, or change it. This one counts how many hidden features are nearly saturated, and is gone after
@@ -242,7 +259,9 @@ for x, y in batches:
     leaves, state, loss = functional_step(leaves, state, x, y)
     functional_losses.append(float(loss))
 (mean,) = state.values()
-print(f"loss {functional_losses[0]:.3f} -> {functional_losses[-1]:.3f}, mean of hidden feature 0: {mean[0]:.4f}")
+print(
+    f"loss {functional_losses[0]:.3f} -> {functional_losses[-1]:.3f}, mean of hidden feature 0: {mean[0]:.4f}"
+)
 
 # %% [markdown]
 # ## The proof
@@ -251,7 +270,9 @@ print(f"loss {functional_losses[0]:.3f} -> {functional_losses[-1]:.3f}, mean of 
 # an answer with the right one, array by array.
 
 # %% tags=["example"]
-nb.check(np.array([layered_losses, functional_losses]), np.array([stateful_losses, stateful_losses]))
+nb.check(
+    np.array([layered_losses, functional_losses]), np.array([stateful_losses, stateful_losses])
+)
 
 # %% tags=["example"]
 weights = {
@@ -284,7 +305,11 @@ for name in ("tensor library", "functional"):
 plt.figure(figsize=(6, 2.2))
 for width, (name, losses) in zip(
     (7, 4, 1.5),
-    (("stateful", stateful_losses), ("tensor library", layered_losses), ("functional", functional_losses)),
+    (
+        ("stateful", stateful_losses),
+        ("tensor library", layered_losses),
+        ("functional", functional_losses),
+    ),
     strict=True,
 ):
     plt.plot(losses, linewidth=width, label=name)
@@ -302,7 +327,11 @@ plt.show()
 ways = zip(
     layered.named_parameters(),
     layered.v.cont_all_key_chains(),
-    [(key, leaf) for key, leaf in jax.tree_util.tree_leaves_with_path(layered) if leaf is not layered.mean.value],
+    [
+        (key, leaf)
+        for key, leaf in jax.tree_util.tree_leaves_with_path(layered)
+        if leaf is not layered.mean.value
+    ],
     strict=True,
 )
 print(f"{'tensor library':16} {'stateful':12} {'functional':16} one array?")

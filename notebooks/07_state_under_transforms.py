@@ -28,13 +28,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import warnings
@@ -54,7 +57,9 @@ def refused(fn, *args):
     try:
         fn(*args)
     except nb.NbModuleError as error:
-        print(f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])[:2], sep="\n    ")
+        print(
+            f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])[:2], sep="\n    "
+        )
     else:
         raise AssertionError("this was not refused")
 
@@ -184,7 +189,10 @@ refused(nb.vmap(lambda group: model(group)), groups)
 shared, whole = nb.BatchNorm1d(30, axis_name="groups"), nb.BatchNorm1d(30)
 nb.vmap(lambda group: shared(group), axis_name="groups")(groups)
 whole(x)
-nb.check([shared.running_mean.value, shared.running_var.value], [whole.running_mean.value, whole.running_var.value])
+nb.check(
+    [shared.running_mean.value, shared.running_var.value],
+    [whole.running_mean.value, whole.running_var.value],
+)
 
 # %% [markdown]
 # *Each row is a model of its own*: then there must be a buffer for each: stack the model, map over it, and return it. Four
@@ -250,7 +258,9 @@ start = scanned.state_dict()
 
 @nb.jit
 def epoch(xs, ys):
-    return nb.scan(lambda carry, batch: (carry, train_step(scanned, optimizer, *batch)), None, (xs, ys))[1]
+    return nb.scan(
+        lambda carry, batch: (carry, train_step(scanned, optimizer, *batch)), None, (xs, ys)
+    )[1]
 
 
 nb.seed(7)
@@ -268,7 +278,9 @@ step = nb.jit(lambda x, y: train_step(looped, loop_optimizer, x, y))
 
 nb.seed(7)
 looped_losses = np.array([step(x, y) for _ in range(10) for x, y in zip(*batches, strict=True)])
-nb.check([scanned_losses, *scanned.state_dict().values()], [looped_losses, *looped.state_dict().values()])
+nb.check(
+    [scanned_losses, *scanned.state_dict().values()], [looped_losses, *looped.state_dict().values()]
+)
 
 # %% [markdown]
 # ## cond

@@ -30,13 +30,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import copy
@@ -52,7 +55,9 @@ import nbmodule as nb
 try:
     import torch
 except ImportError as error:
-    raise ImportError("this notebook needs PyTorch: run `pip install torch` in a terminal") from error
+    raise ImportError(
+        "this notebook needs PyTorch: run `pip install torch` in a terminal"
+    ) from error
 
 torch.manual_seed(0)  # the same numbers in each run
 torch.set_num_threads(1)  # quicker for a network this small
@@ -128,7 +133,9 @@ for _epoch in range(8):
 original.eval()
 with torch.no_grad():
     expected = original(torch.from_numpy(images[test][:, None])).numpy()
-print(f"the original reads {(expected.argmax(axis=1) == labels[test]).mean():.1%} of the unseen digits rightly")
+print(
+    f"the original reads {(expected.argmax(axis=1) == labels[test]).mean():.1%} of the unseen digits rightly"
+)
 
 # %% [markdown]
 # ## Record what it returns
@@ -193,7 +200,11 @@ port
 # attempt fails aloud and says what does not fit. Nothing is changed until all of it fits.
 
 # %%
-state = {name: tensor.numpy() for name, tensor in original.state_dict().items() if "num_batches" not in name}
+state = {
+    name: tensor.numpy()
+    for name, tensor in original.state_dict().items()
+    if "num_batches" not in name
+}
 try:
     port.load_state_dict(state)
 except ValueError as error:
@@ -267,7 +278,11 @@ assert compare_with_original(port).first.path == "blocks.0.inner"
 
 # %% tags=["example"]
 pair = compare_with_original(port)["blocks.0.inner"]
-inputs, weight, bias = pair.expected.inputs[0], state["blocks.0.inner.weight"], state["blocks.0.inner.bias"]
+inputs, weight, bias = (
+    pair.expected.inputs[0],
+    state["blocks.0.inner.weight"],
+    state["blocks.0.inner.bias"],
+)
 print("as it is:  ", nb.check(inputs @ weight.T + bias, pair.expected.returns))
 print("transposed:", nb.check(inputs @ weight + bias, pair.expected.returns))
 
@@ -379,7 +394,9 @@ nb.check(outputs_of(from_original_solved), reference[""].returns)
 
 # %%
 suspect = copy.deepcopy(port)
-victim = np.random.default_rng(5).choice(["blocks.0.outer", "blocks.1.outer", "blocks.2.outer", "head"])
+victim = np.random.default_rng(5).choice(
+    ["blocks.0.outer", "blocks.1.outer", "blocks.2.outer", "head"]
+)
 dict(suspect.named_modules())[victim].weight[3, 7] += 1.0
 
 

@@ -27,13 +27,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import matplotlib.pyplot as plt
@@ -155,7 +158,9 @@ def share_right(**options):
 
 
 complete = share_right()
-print(f"{complete:.1%} of the letters that can be known are told rightly; a guess gives {1 / LETTERS:.0%}")
+print(
+    f"{complete:.1%} of the letters that can be known are told rightly; a guess gives {1 / LETTERS:.0%}"
+)
 assert complete > 0.9
 
 # %% [markdown]
@@ -167,7 +172,11 @@ assert complete > 0.9
 with nb.track(model) as calls:
     model(texts[:, :-1])
 weights = [np.asarray(calls[f"blocks.{block}.weights"].returns) for block in range(2)]
-print(weights[0].shape, "and the weights of each letter sum to", weights[0].sum(axis=-1).mean().round(4))
+print(
+    weights[0].shape,
+    "and the weights of each letter sum to",
+    weights[0].sum(axis=-1).mean().round(4),
+)
 
 # %% [markdown]
 # These are the four heads of the first block for one text. Each row is a letter that looks, each column a letter that is
@@ -244,10 +253,16 @@ def without(*heads):
 
         return zeroed
 
-    return {f"blocks.{block}.attention.value": silence(block) for block in {block for block, _ in heads}}
+    return {
+        f"blocks.{block}.attention.value": silence(block) for block in {block for block, _ in heads}
+    }
 
 
-alone = [share_right(replace_submod_rets=without((block, head))) for block in range(2) for head in range(4)]
+alone = [
+    share_right(replace_submod_rets=without((block, head)))
+    for block in range(2)
+    for head in range(4)
+]
 for name, share in zip(names, alone, strict=True):
     print(f"without head {name}: {share:5.1%} right")
 
@@ -261,7 +276,13 @@ pairs = np.array([[share_right(replace_submod_rets=without(a, b)) for b in heads
 
 figure, axis = plt.subplots(figsize=(4.4, 3.6))
 drawn = axis.imshow(pairs, cmap="viridis", vmin=0, vmax=1)
-axis.set(xticks=range(8), yticks=range(8), xticklabels=names, yticklabels=names, title="share right without both")
+axis.set(
+    xticks=range(8),
+    yticks=range(8),
+    xticklabels=names,
+    yticklabels=names,
+    title="share right without both",
+)
 figure.colorbar(drawn)
 plt.show()
 
@@ -275,7 +296,9 @@ groups = {
     "the second block": [(1, head) for head in range(4)],
     "three of four in the second block": [(1, head) for head in range(3)],
 }
-without_groups = {name: share_right(replace_submod_rets=without(*group)) for name, group in groups.items()}
+without_groups = {
+    name: share_right(replace_submod_rets=without(*group)) for name, group in groups.items()
+}
 for name, share in without_groups.items():
     print(f"without {name}: {share:.1%} right")
 assert without_groups["the second block"] < 0.5 * complete
@@ -295,7 +318,9 @@ assert without_groups["the second block"] < 0.5 * complete
 best, second = (int(head) for head in np.argsort(alone[:4])[:2])
 with nb.track(model) as blind:
     model(texts[:, :-1], replace_submod_rets=without((0, best), (0, second)))
-lost = looking_back(np.asarray(blind["blocks.1.weights"].returns), rounds, lambda length: length - 1)
+lost = looking_back(
+    np.asarray(blind["blocks.1.weights"].returns), rounds, lambda length: length - 1
+)
 print(f"attention to what followed last time, with all heads and without 0.{best} and 0.{second}")
 for head in range(4):
     print(f"head 1.{head}: {followed[4 + head]:4.0%} -> {lost[head]:4.0%}")
@@ -394,7 +419,9 @@ def mean_ablated(block, head):
 # %%
 values = np.asarray(calls["blocks.0.attention.value"].returns)
 averaged = values.copy()
-averaged[..., 12 * best : 12 * (best + 1)] = values[..., 12 * best : 12 * (best + 1)].mean(axis=(0, 1))
+averaged[..., 12 * best : 12 * (best + 1)] = values[..., 12 * best : 12 * (best + 1)].mean(
+    axis=(0, 1)
+)
 expected = share_right(replace_submod_rets={"blocks.0.attention.value": averaged})
 nb.check(mean_ablated(0, best), expected)
 

@@ -27,19 +27,24 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import os
 import tempfile
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+os.environ["XLA_FLAGS"] = (
+    os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+)
 os.environ["JAX_PLATFORMS"] = "cpu"
 
 import jax
@@ -70,7 +75,9 @@ class LineReader(nb.Module):
         super().__init__()
         self.embed = nb.Linear(8, width, with_bias=False)  # the norm would take a bias away again
         self.norm = nb.BatchNorm1d(width)
-        self.encoder = nb.TransformerEncoder(1, width, heads, 4 * width, dropout_rate=0.0, norm_first=True)
+        self.encoder = nb.TransformerEncoder(
+            1, width, heads, 4 * width, dropout_rate=0.0, norm_first=True
+        )
         self.head = nb.Linear(width, 16)
 
     def forward(self, x):
@@ -88,12 +95,16 @@ def train(model, steps=20, place=lambda batch: batch):
 
     @nb.jit
     def train_step(images, labels):
-        loss, gradients = nb.value_and_grad(lambda model: nb.cross_entropy(model(images), labels))(model)
+        loss, gradients = nb.value_and_grad(lambda model: nb.cross_entropy(model(images), labels))(
+            model
+        )
         optimizer.update(model, gradients)
         return loss
 
     batches = nb.batches((images, labels), 64, shuffle=False, drop_last=True)
-    losses = [float(train_step(*place(batch))) for _, batch in zip(range(steps), batches, strict=False)]
+    losses = [
+        float(train_step(*place(batch))) for _, batch in zip(range(steps), batches, strict=False)
+    ]
     return losses, optimizer
 
 
@@ -133,7 +144,9 @@ def draw_parts(array, title):
 
 copied = nb.shard(new_model(), mesh, nb.data_parallel())
 batch = nb.shard_batch((images[:64], labels[:64]), mesh)
-print("a batch of", batch[0].shape, "as", batch[0].addressable_shards[0].data.shape, "on each device")
+print(
+    "a batch of", batch[0].shape, "as", batch[0].addressable_shards[0].data.shape, "on each device"
+)
 draw_parts(batch[0], "64 rows of a batch")
 
 # %% [markdown]
@@ -179,7 +192,12 @@ print(f"with what Adam remembers: {each:,} of {with_state.nbytes:,} bytes on eac
 
 # %%
 weight = split.encoder.layers[0].linear1.weight
-print(weight.shape, weight.sharding.spec, "the part on each device:", weight.value.addressable_shards[0].data.shape)
+print(
+    weight.shape,
+    weight.sharding.spec,
+    "the part on each device:",
+    weight.value.addressable_shards[0].data.shape,
+)
 draw_parts(weight.value, "linear1.weight, fsdp")
 
 # %% [markdown]
@@ -226,7 +244,9 @@ plt.show()
 # What no rule speaks of stays whole.
 
 # %%
-own = nb.shard(new_model(), grid, {"encoder.*.linear1.*": P("model"), "embed.weight": P("model", None)})
+own = nb.shard(
+    new_model(), grid, {"encoder.*.linear1.*": P("model"), "embed.weight": P("model", None)}
+)
 for name, box in own.named_parameters():
     if any(box.sharding.spec):
         print(f"{name:34} {box.sharding.spec}")
@@ -317,7 +337,11 @@ rules = {}  # your answer
 # %%
 def specs_of_linear_layers(rules):
     layer = nb.shard(new_model(), grid, rules).encoder.layers[0]
-    return {name: str(box.sharding.spec) for name, box in layer.named_parameters() if name.startswith("linear")}
+    return {
+        name: str(box.sharding.spec)
+        for name, box in layer.named_parameters()
+        if name.startswith("linear")
+    }
 
 
 specs = specs_of_linear_layers(nb.tensor_parallel())

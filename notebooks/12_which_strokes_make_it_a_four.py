@@ -24,13 +24,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import matplotlib.pyplot as plt
@@ -126,7 +129,11 @@ def without(pixels):
     return erased
 
 
-for name, pixels in (("no pixel", []), ("the six that matter most", most), ("the six that matter least", least)):
+for name, pixels in (
+    ("no pixel", []),
+    ("the six that matter most", most),
+    ("the six that matter least", least),
+):
     scores = model(without(pixels))[0]
     print(f"without {name}: score of the 4 {float(scores[4]):6.2f}, read as {int(scores.argmax())}")
 assert model(without(most))[0, 4] < model(without(least))[0, 4]
@@ -142,7 +149,9 @@ channels
 
 # %%
 worst = channels.most(1)[0]
-print(f"the channel that matters most: {worst.path}, {worst.setting!r}, changes the score by {worst.shown:.2f}")
+print(
+    f"the channel that matters most: {worst.path}, {worst.setting!r}, changes the score by {worst.shown:.2f}"
+)
 with nb.patch(model, {worst.path: worst.setting}):
     print(f"the same by nb.patch: {float(model(x)[0, 4]) - channels.before:.2f}")
     several = float((model(images[test]).argmax(-1) == labels[test]).mean())

@@ -26,13 +26,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import equinox as eqx
@@ -126,7 +129,9 @@ assert jnp.allclose(swapped.patched, swapped.clean, atol=1e-5)
 
 # %%
 torch.manual_seed(0)
-net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+net = torch.nn.Sequential(
+    torch.nn.Linear(64, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 10)
+)
 batch, targets = torch.from_numpy(x), torch.from_numpy(labels)
 nb.inspect(net, batch)
 
@@ -140,7 +145,9 @@ calls
 # A number that is not finite, and the line that made it:
 
 # %%
-broken = torch.nn.Sequential(net[0], torch.nn.ReLU(), torch.nn.LogSigmoid(), torch.nn.Linear(32, 10))
+broken = torch.nn.Sequential(
+    net[0], torch.nn.ReLU(), torch.nn.LogSigmoid(), torch.nn.Linear(32, 10)
+)
 with torch.no_grad():
     broken[3].weight[2, 5] = 3e38
     broken[3].weight[2, 6] = 3e38
@@ -181,7 +188,11 @@ assert live.history.loss.last < 1
 
 # %%
 chance = np.random.default_rng(2)
-other, variable, amount = nnx.clone(reader), str(chance.choice(["kernel", "bias"])), float(chance.uniform(0.1, 0.4))
+other, variable, amount = (
+    nnx.clone(reader),
+    str(chance.choice(["kernel", "bias"])),
+    float(chance.uniform(0.1, 0.4)),
+)
 getattr(other.head, variable)[...] = getattr(other.head, variable)[...].at[-1].add(amount)
 
 

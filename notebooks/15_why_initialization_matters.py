@@ -25,13 +25,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax
@@ -59,7 +62,9 @@ WIDTH, DEPTH = 64, 30
 
 def spread(gain):
     """An initializer is a function of key, shape and dtype."""
-    return lambda key, shape, dtype: gain / jnp.sqrt(shape[-1]) * jax.random.normal(key, shape, dtype)
+    return lambda key, shape, dtype: (
+        gain / jnp.sqrt(shape[-1]) * jax.random.normal(key, shape, dtype)
+    )
 
 
 class Deep(nb.Module):
@@ -110,7 +115,9 @@ right.set(title="deviation of the gradients by them", xlabel="layer")
 left.legend()
 plt.show()
 for gain, (_, gradients) in seen.items():
-    print(f"gain {gain}: gradient of the first layer {gradients[0] / gradients[-1]:.1e} times that of the last")
+    print(
+        f"gain {gain}: gradient of the first layer {gradients[0] / gradients[-1]:.1e} times that of the last"
+    )
 
 # %% [markdown]
 # Four fates. At a gain of 0.5 the signal halves in each layer: thirty layers later it is a billionth, and all images look alike. At 3
@@ -212,7 +219,10 @@ def first_half(returns):
 
 # %%
 expected = [next((n for n, s in enumerate(r) if s < r[0] / 2), None) for r, _ in seen.values()]
-nb.check([first_half(returns) or -1 for returns, _ in seen.values()], [-1 if n is None else n for n in expected])
+nb.check(
+    [first_half(returns) or -1 for returns, _ in seen.values()],
+    [-1 if n is None else n for n in expected],
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -222,4 +232,7 @@ def first_half_solved(returns):
     return int(below[0]) if len(below) else None
 
 
-nb.check([first_half_solved(returns) or -1 for returns, _ in seen.values()], [-1 if n is None else n for n in expected])
+nb.check(
+    [first_half_solved(returns) or -1 for returns, _ in seen.values()],
+    [-1 if n is None else n for n in expected],
+)

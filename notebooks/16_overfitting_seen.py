@@ -25,13 +25,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -48,7 +51,9 @@ images = (images / 16).astype(np.float32)
 order = np.random.default_rng(0).permutation(len(images))
 train, test = order[:200], order[1000:]  # few examples, so that it is easy to learn them by heart
 
-wrong = labels.copy()  # one in six has a wrong label: to be right about those means to have learned them by heart
+wrong = (
+    labels.copy()
+)  # one in six has a wrong label: to be right about those means to have learned them by heart
 mixed = train[::6]
 wrong[mixed] = (labels[mixed] + 1 + np.arange(len(mixed)) % 9) % 10
 x, y = jnp.asarray(images[train]), jnp.asarray(wrong[train])
@@ -98,7 +103,11 @@ def trained(model, optimizer, epochs=150):
             step(bx, by)
         model.eval()
         told.append(
-            [float(held(x, y)[0]), *map(float, held(held_x, held_y)), float(jnp.linalg.norm(model[3].weight()))]
+            [
+                float(held(x, y)[0]),
+                *map(float, held(held_x, held_y)),
+                float(jnp.linalg.norm(model[3].weight())),
+            ]
         )
     return np.array(told)
 
@@ -138,7 +147,10 @@ for name, (model, _) in students.items():
     with nb.track(model) as calls:
         model(x)
     strongest = [float(np.abs(calls[layer].returns).max()) for layer in ("0", "3", "6")]
-    print(f"{name:8}: largest returns of the three layers", ", ".join(f"{value:.1f}" for value in strongest))
+    print(
+        f"{name:8}: largest returns of the three layers",
+        ", ".join(f"{value:.1f}" for value in strongest),
+    )
 
 # %% [markdown]
 # And the weights themselves, as one view of what differs between the two:
@@ -186,7 +198,10 @@ def by_definition(losses, patience):
     return next(n for n in range(len(losses)) if n - np.argmin(losses[: n + 1]) >= patience)
 
 
-nb.check([stops_at(told["plain"][:, 1], n) for n in (3, 10)], [by_definition(told["plain"][:, 1], n) for n in (3, 10)])
+nb.check(
+    [stops_at(told["plain"][:, 1], n) for n in (3, 10)],
+    [by_definition(told["plain"][:, 1], n) for n in (3, 10)],
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -201,7 +216,8 @@ def stops_at_solved(losses, patience):
 
 
 nb.check(
-    [stops_at_solved(told["plain"][:, 1], n) for n in (3, 10)], [by_definition(told["plain"][:, 1], n) for n in (3, 10)]
+    [stops_at_solved(told["plain"][:, 1], n) for n in (3, 10)],
+    [by_definition(told["plain"][:, 1], n) for n in (3, 10)],
 )
 
 # %% [markdown]

@@ -26,13 +26,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -55,7 +58,11 @@ class Layer(nb.Module):
 
 class Perceptron(nb.Module):
     def __init__(self, width=16):
-        self.stem, self.layers, self.head = nb.Linear(8, width), [Layer(width) for _ in range(6)], nb.Linear(width, 4)
+        self.stem, self.layers, self.head = (
+            nb.Linear(8, width),
+            [Layer(width) for _ in range(6)],
+            nb.Linear(width, 4),
+        )
 
     def forward(self, x):
         x = self.stem(x)
@@ -91,7 +98,9 @@ class Attention(nb.Module):
 class Block(nb.Module):
     def __init__(self, width, eps):
         self.norm, self.attention = nb.LayerNorm(width, eps=eps), Attention(width)
-        self.mlp = nb.Sequential(nb.Linear(width, 2 * width), nb.GELU(), nb.Linear(2 * width, width))
+        self.mlp = nb.Sequential(
+            nb.Linear(width, 2 * width), nb.GELU(), nb.Linear(2 * width, width)
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm(x))
@@ -305,5 +314,7 @@ nb.check(first, f"blocks.{early}.mlp.2")
 with nb.track(sick) as calls:
     sick(tokens)
 outer = {"", *(f"blocks.{k}" for k in range(4)), *(f"blocks.{k}.mlp" for k in range(4))}
-bad = [call.path for call in calls if call.path not in outer and not np.isfinite(call.returns).all()]
+bad = [
+    call.path for call in calls if call.path not in outer and not np.isfinite(call.returns).all()
+]
 nb.check(bad[0], f"blocks.{early}.mlp.2")

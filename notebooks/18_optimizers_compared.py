@@ -26,13 +26,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -79,7 +82,9 @@ paths = {
 figure, axes = plt.subplots(1, 3, figsize=(10, 2.6), layout="constrained", sharey=True)
 east, north = np.meshgrid(np.linspace(-3.5, 1.5, 80), np.linspace(-1.3, 1.3, 80))
 for axis, (name, path) in zip(axes, paths.items()):
-    axis.contour(east, north, 0.5 * (east**2 + 30 * north**2), levels=12, colors="gray", linewidths=0.4)
+    axis.contour(
+        east, north, 0.5 * (east**2 + 30 * north**2), levels=12, colors="gray", linewidths=0.4
+    )
     axis.plot(*path.T, "o-", markersize=2, linewidth=0.8)
     axis.set_title(name)
 plt.show()
@@ -131,14 +136,23 @@ with nb.Live(model) as live:
     for bx, by in live.steps(batches):
         live.log(loss=step(bx, by))
         if live.step == 40:
-            futures = live.what_if(40, changes={name: (lambda name=name: use(name)) for name in rules})
-            ends = {future.label: float(np.mean(future.curves["loss"].values[-10:])) for future in futures}
+            futures = live.what_if(
+                40, changes={name: (lambda name=name: use(name)) for name in rules}
+            )
+            ends = {
+                future.label: float(np.mean(future.curves["loss"].values[-10:]))
+                for future in futures
+            }
             best = min(ends, key=ends.get)
             live.take(list(ends).index(best))
 
 # %%
 for future in futures:
-    plt.plot(40 + np.arange(len(future.curves["loss"].values)), future.curves["loss"].values, label=future.label)
+    plt.plot(
+        40 + np.arange(len(future.curves["loss"].values)),
+        future.curves["loss"].values,
+        label=future.label,
+    )
 plt.xlabel("step")
 plt.ylabel("loss")
 plt.legend()

@@ -26,13 +26,16 @@
 # %% tags=["hide-cell"]
 import importlib.util
 import os
+import re
 from importlib.metadata import distributions
 
-if importlib.util.find_spec("nbmodule") is None:  # on Colab, and wherever else it is not installed yet
+# On Colab and similar services the package is not installed yet. An installed JAX is kept.
+if importlib.util.find_spec("nbmodule") is None:
     source = ".." if os.path.isdir("../nbmodule") else "git+https://github.com/nbmodule/nbmodule"
-    there = {found.name: found.version for found in distributions()}
-    kept = [f"{name}=={there[name]}" for name in there if name in ("jax", "jaxlib") or name.startswith("jax-")]
-    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *kept]))  # a JAX that is there stays as it is
+    versions = {found.name: found.version for found in distributions()}
+    jax_packages = [name for name in versions if re.match(r"jax(lib|-.*)?$", name)]
+    pinned = [f"{name}=={versions[name]}" for name in jax_packages]
+    get_ipython().run_line_magic("pip", " ".join(["install -q", source, *pinned]))
 
 # %%
 import jax.numpy as jnp
@@ -85,7 +88,12 @@ plt.show()
 row, column = 40, 70
 patch = photo[row : row + 3, column : column + 3]
 print(
-    patch.round(2), "times", kernels["top to bottom"], "is", (patch * kernels["top to bottom"]).sum().round(4), sep="\n"
+    patch.round(2),
+    "times",
+    kernels["top to bottom"],
+    "is",
+    (patch * kernels["top to bottom"]).sum().round(4),
+    sep="\n",
 )
 assert np.allclose((patch * kernels["top to bottom"]).sum(), maps[0, row, column, 2], atol=1e-5)
 
@@ -140,7 +148,9 @@ def seen_by_one(layers, size=40):
     """What the number in the middle of the result sees: the gradient of it by the input."""
     model = stack_of(layers)
     middle = model(jnp.zeros((1, size, size, 1))).shape[1] // 2
-    return np.asarray(nb.grad(lambda x: model(x)[0, middle, middle, 0])(jnp.zeros((1, size, size, 1))))[0, ..., 0]
+    return np.asarray(
+        nb.grad(lambda x: model(x)[0, middle, middle, 0])(jnp.zeros((1, size, size, 1)))
+    )[0, ..., 0]
 
 
 stacks = {
@@ -153,7 +163,9 @@ figure, axes = plt.subplots(1, 4, figsize=(10, 2.8), layout="constrained")
 for axis, (name, layers) in zip(axes, stacks.items(), strict=True):
     seen = seen_by_one(layers)
     axis.imshow(seen / seen.max(), cmap="Blues")
-    axis.set(title=name, xticks=[], yticks=[], xlabel=f"{int((seen != 0).any(axis=0).sum())} pixels wide")
+    axis.set(
+        title=name, xticks=[], yticks=[], xlabel=f"{int((seen != 0).any(axis=0).sum())} pixels wide"
+    )
 plt.show()
 
 # %% [markdown]
@@ -196,7 +208,9 @@ def trained(model, epochs=12):
         return loss
 
     for epoch in range(epochs):
-        for bx, by in nb.batches((page(images[:1440], 0, 0), labels[:1440]), 96, shuffle=True, key=epoch):
+        for bx, by in nb.batches(
+            (page(images[:1440], 0, 0), labels[:1440]), 96, shuffle=True, key=epoch
+        ):
             step(bx, by)
     return model
 
@@ -205,10 +219,17 @@ def share_right(model, down, right):
     return float((model(page(images[1440:], down, right)).argmax(-1) == labels[1440:]).mean())
 
 
-readers = {"convolution": trained(Anywhere()), "linear": trained(nb.Sequential(nb.Flatten(), nb.Linear(256, 10)))}
-told = {name: [share_right(model, at, at) for at in (0, 1, 2, 4, 8)] for name, model in readers.items()}
+readers = {
+    "convolution": trained(Anywhere()),
+    "linear": trained(nb.Sequential(nb.Flatten(), nb.Linear(256, 10))),
+}
+told = {
+    name: [share_right(model, at, at) for at in (0, 1, 2, 4, 8)] for name, model in readers.items()
+}
 for name, shares in told.items():
-    print(f"{name:11}: moved by 0, 1, 2, 4, 8 pixels", ", ".join(f"{share:.0%}" for share in shares))
+    print(
+        f"{name:11}: moved by 0, 1, 2, 4, 8 pixels", ", ".join(f"{share:.0%}" for share in shares)
+    )
 assert min(told["convolution"][:4]) > 0.6 > 0.3 > told["linear"][3]
 
 # %% [markdown]
@@ -263,7 +284,12 @@ nb.check(convolve(small, kernels["left to right"]), expected, atol=1e-4)
 def convolve_solved(image, kernel):
     h, w = kernel.shape
     rows, columns = image.shape[0] - h + 1, image.shape[1] - w + 1
-    return np.array([[(image[r : r + h, c : c + w] * kernel).sum() for c in range(columns)] for r in range(rows)])
+    return np.array(
+        [
+            [(image[r : r + h, c : c + w] * kernel).sum() for c in range(columns)]
+            for r in range(rows)
+        ]
+    )
 
 
 nb.check(convolve_solved(small, kernels["left to right"]), expected, atol=1e-4)
@@ -286,7 +312,9 @@ def width_after(width, kernel, stride=1, padding=0):
 # %%
 cases = [(28, 3, 1, 0), (28, 3, 1, 1), (28, 5, 2, 0), (27, 4, 3, 2), (8, 8, 1, 0), (10, 3, 4, 1)]
 widths = [
-    nb.Conv2d(1, 1, kernel, stride=stride, padding=padding)(jnp.zeros((1, width, width, 1))).shape[1]
+    nb.Conv2d(1, 1, kernel, stride=stride, padding=padding)(jnp.zeros((1, width, width, 1))).shape[
+        1
+    ]
     for width, kernel, stride, padding in cases
 ]
 nb.check([width_after(*case) for case in cases], widths)

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1]
 def run_python() -> Callable[..., str]:
     """Run code in a fresh Python and hand back what it printed.
 
-    For what must be set before JAX starts (several virtual devices) and for what an import does to a clean interpreter:
+    For what must be set before JAX starts (several virtual devices) and for what an import does to
+    a clean interpreter:
 
         def test_shards_lie_on_all_devices(run_python):
             assert run_python("import jax; print(jax.device_count())", devices=8) == "8"
@@ -35,11 +36,15 @@ def run_python() -> Callable[..., str]:
     A non-zero exit fails the test with the whole output.
     """
 
-    def run(code: str, *, devices: int = 1, env: dict[str, str] | None = None, timeout: float = 120.0) -> str:
+    def run(
+        code: str, *, devices: int = 1, env: dict[str, str] | None = None, timeout: float = 120.0
+    ) -> str:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         settings = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path} | (env or {})
         if devices > 1:
-            settings["XLA_FLAGS"] = f"{settings.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+            settings["XLA_FLAGS"] = (
+                f"{settings.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
+            )
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(code)],
             capture_output=True,
@@ -53,10 +58,3 @@ def run_python() -> Callable[..., str]:
         return done.stdout.strip()
 
     return run
-
-
-@pytest.fixture(autouse=True)
-def programs_of_other_tests_are_forgotten() -> None:
-    """A function of equal code and values takes over what another one was compiled to: each test counts its own traces."""
-    if "nbmodule.core.transforms.closure" in sys.modules:
-        sys.modules["nbmodule.core.transforms.closure"].shelf.clear()

@@ -1,4 +1,5 @@
-"""The plan of the house: its rooms from the cellar to the roof, as the test of imports and docs/contributing.md read it.
+"""The plan of the house: its rooms from the cellar to the roof, as the test of imports and
+docs/contributing.md read it.
 
 `python -m tools.house` writes the plan into docs/contributing.md.
 """
@@ -7,57 +8,79 @@ from __future__ import annotations
 
 from pathlib import Path
 
-# Each floor: its rooms and what is in them. A room may import what stands below it, and nothing that stands beside it.
+# Each floor: its rooms and what is in them. A room may import what stands below it, and nothing
+# that stands beside it.
 HOUSE: list[dict[str, str]] = [
-    {"errors": "every exception a user can meet"},
+    {"errors": "all exceptions"},
     {
-        "base": "what two rooms need, once, without models: words and numbers as text, the words of signatures, the words of neighboring "
-        "frameworks, how a package hands its names on one by one, which framework a value comes from, sockets for what only higher rooms can do, all "
-        "that is used of JAX that moved or is private"
+        "base": "helpers without models: numbers and shapes as text, paths, atomic files, statistics, comparison of trees, hints for "
+        "users of other frameworks, lazy imports, hooks for higher packages, JAX compatibility"
     },
-    {"tree": "nested data, no models: Container, its text, and how two of them differ"},
+    {"tree": "`Container`: nested data, its arithmetic and its text"},
     {
-        "core": "boxes and the frame, random numbers, the walk and what is read from it, recording, transforms, what a call does",
-    },
-    {
-        "calls": "what ran: tracking, comparison, recorder, first non-finite",
-        "files": "weights and checkpoints that are never half written",
-        "flow": "a jaxpr becomes a graph of nodes and nested groups; its layout and its files",
-        "optim": "optimizers over optax",
-        "scale": "meshes, sharding rules, many hosts",
+        "core": "variables and frames, random streams, structure of models, recording, compiled functions, transforms, module calls",
     },
     {
-        "touch": "what if: returns are changed and what follows is looked at, sweeps, attribution; the model changed by hand, and back"
+        "calls": "what ran: tracking, comparison, recorder, summary, profile, first non-finite value",
+        "files": "weights and checkpoints, written atomically",
+        "graphs": "computation graphs: from jaxpr to nodes and groups, layout, export",
+        "optim": "optimizers on optax",
+        "scale": "meshes, sharding rules, several hosts",
     },
-    {"views": "records in; text, HTML and what a live view asks for out; the front end in `page/`"},
-    {"live": "the running training loop: control, history, the live view"},
-    {"doors": "`Module` with its verbs, and what joins several rooms: files, graphs, health"},
-    {"nn": "layers, initializers, losses"},
+    {"interventions": "patch, what-if, sweep, attribution, edit"},
     {
-        "marking": "students' notebooks run in confined processes, and what they got right",
-        "interop": "other frameworks: one file for each; their models made into modules, handed back, watched as they stand",
+        "views": "records, their text and HTML, the connection to the kernel, the front end in `frontend/`"
+    },
+    {"live": "the training loop: controls, monitors, replay, journal, diagnosis, list of runs"},
+    {"api": "`Module` with its methods; files, graphs and health checks"},
+    {"nn": "layers, initializers, losses, metrics"},
+    {
+        "marking": "runs and marks the notebooks of students; writes the course",
+        "interop": "other frameworks: conversion both ways, and unconverted models",
     },
     {
-        "__init__": "the front door: names handed on one by one, each loaded when it is first asked for",
-        "__main__": "`python -m nbmodule`",
+        "__init__": "lazy re-exports of all public names",
+        "__main__": "the command line",
     },
 ]
 
-# Inside the large rooms: the same, room by room.
+# The same inside the large packages.
 INSIDE: dict[str, list[set[str]]] = {
-    "core": [{"boxes"}, {"numbers"}, {"shape"}, {"recording"}, {"transforms"}, {"running"}],
-    "flow": [{"model"}, {"lookup"}, {"placing"}, {"reading"}, {"writing"}, {"graph"}],
-    "interop": [
-        {"frameworks", "beneath"},
-        {"slopes", "torch_layers"},
-        {"logged"},
-        {"into"},
-        {"standing"},
-        {"torch_standing"},
-        {"as_they_stand", "out"},
+    "core": [
+        {"variables"},
+        {"numbers"},
+        {"structure"},
+        {"recording"},
+        {"transforms"},
+        {"compiled"},
+        {"call"},
     ],
-    "live": [{"run"}, {"again", "steering"}, {"watching"}, {"telling"}, {"boundary"}, {"live"}],
-    "views": [{"page", "records"}, {"arrays"}, {"makers", "forms"}, {"joined"}, {"showing"}, {"panels"}],
+    "graphs": [{"model"}, {"lookup"}, {"layout"}, {"reading"}, {"writing"}, {"graph"}],
+    "interop": [
+        {"frameworks", "naming", "gradients"},
+        {"traced_calls"},
+        {"wrapping"},
+        {"native"},
+        {"torch_native"},
+        {"torch_layers"},
+        {"to_frameworks", "verbs"},
+    ],
+    "live": [
+        {"run", "diagnosis"},
+        {"replay", "controls"},
+        {"monitors"},
+        {"reporting"},
+        {"runs", "boundary"},
+        {"live"},
+    ],
+    "views": [
+        {"frontend", "records"},
+        {"arrays"},
+        {"builders", "renderers"},
+        {"comm"},
+        {"display"},
+        {"panels"},
+    ],
 }
 
 FLOOR = {room: number for number, rooms in enumerate(HOUSE) for room in rooms}
@@ -67,19 +90,22 @@ BEGIN, END = "<!-- the plan: tools/house.py -->\n", "<!-- end of the plan -->\n"
 
 
 def plan() -> str:
-    """The rooms as a table, and the order of the floors in one sentence."""
-    names = [(room, f"`{room}.py`" if (PACKAGE / f"{room}.py").exists() else f"`{room}/`") for room in FLOOR]
+    """Return the packages as a table, and the order of the levels in one sentence."""
+    names = [
+        (room, f"`{room}.py`" if (PACKAGE / f"{room}.py").exists() else f"`{room}/`")
+        for room in FLOOR
+    ]
     shown = dict(names)
     rows = [f"| {shown[room]} | {what} |" for rooms in HOUSE for room, what in rooms.items()]
     order = " < ".join(", ".join(f"`{room}`" for room in rooms) for rooms in HOUSE[:-1])
     return (
         "\n".join(
             [
-                "| room | what is in it |",
+                "| package | holds |",
                 "|---|---|",
                 *rows,
                 "",
-                f"Imports run downward only: {order} < the front door.",
+                f"Imports point downward only: {order}.",
             ]
         )
         + "\n"
@@ -87,7 +113,7 @@ def plan() -> str:
 
 
 def with_plan(page: str) -> str:
-    """The text of the page around the plan of now."""
+    """Return the page with the current plan in it."""
     head, _, rest = page.partition(BEGIN)
     return head + BEGIN + plan() + END + rest.partition(END)[2]
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Write docs/conformance.md: each documented behavior of the three ways, with the test that holds it.
+"""Write docs/conformance.md: each documented behavior of the three ways, with the test that holds
+it.
 
-The page is made from the tests, so it cannot say more than they do; a test compares the page with what this script makes.
+The page is made from the tests, so it cannot say more than they do; a test compares the page with
+what this script makes.
 """
 
 from __future__ import annotations
@@ -29,12 +31,23 @@ of a test, read as a sentence, beside the file that holds it. `python tools/make
 """
 
 
+WILD = "## Models in the wild"
+
+
 def page() -> str:
-    """The whole page."""
+    """Return the whole page; the part that `make wild` writes stays as it is."""
     parts = [HEAD]
     for way, files in WAYS.items():
-        parts += [f"## {way}\n", "| behavior | test |", "|---|---|", *(row for name in files for row in rows(name)), ""]
-    return "\n".join(parts)
+        parts += [
+            f"## {way}\n",
+            "| behavior | test |",
+            "|---|---|",
+            *(row for name in files for row in rows(name)),
+            "",
+        ]
+    before = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    wild = before.find(WILD)
+    return "\n".join(parts) + ("" if wild < 0 else f"\n{before[wild:]}")
 
 
 def rows(name: str) -> list[str]:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/coming_from: a line as it is typed elsewhere, and how it is answered here.
+"""Write the tables of docs/coming_from: a line as it is typed elsewhere, and how it is answered
+here.
 
-The lines are those of tests/project/test_first_lines.py, which holds them; the answers are those that the package gives.
+The lines are those of tests/project/test_first_lines.py, which holds them; the answers are those
+that the package gives.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "coming_from"
 LINES = ROOT / "tests" / "project" / "test_first_lines.py"
-BEGIN, END = "<!-- first lines: tools/make_first_lines.py -->\n", "<!-- end of the first lines -->\n"
+BEGIN, END = (
+    "<!-- first lines: tools/make_first_lines.py -->\n",
+    "<!-- end of the first lines -->\n",
+)
 HEAD = """
 ## First lines
 
@@ -27,12 +32,22 @@ Typed by hand from a tutorial, with `nb` in the place of the framework's name. E
 """
 
 
-def with_table(page: str, lines: Iterable[tuple[str, str]], answer_to: Callable[[str], str | None]) -> str:
+def with_table(
+    page: str, lines: Iterable[tuple[str, str]], answer_to: Callable[[str], str | None]
+) -> str:
     """The text of the page with the table of now, at its end if it has none yet."""
     head, _, rest = page.partition(BEGIN)
     tail = rest.partition(END)[2]
     rows = "".join(f"| {_code(line)} | {_answer(answer_to(line))} |\n" for line, _ in lines)
-    return (head if BEGIN in page else head.rstrip("\n") + "\n\n") + BEGIN + HEAD + rows + "\n" + END + tail
+    return (
+        (head if BEGIN in page else head.rstrip("\n") + "\n\n")
+        + BEGIN
+        + HEAD
+        + rows
+        + "\n"
+        + END
+        + tail
+    )
 
 
 def _answer(said: str | None) -> str:
@@ -56,7 +71,10 @@ def main() -> None:
         os.chdir(folder)
         for name, rows in lines.LINES.items():
             path = PAGES / f"{name}.md"
-            path.write_text(with_table(path.read_text(encoding="utf-8"), rows, lines.answer_to), encoding="utf-8")
+            path.write_text(
+                with_table(path.read_text(encoding="utf-8"), rows, lines.answer_to),
+                encoding="utf-8",
+            )
             print(f"{path.relative_to(ROOT)} written")
         os.chdir(ROOT)
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Write the table of docs/recipes/other_models.md: what looks at a model, and which frameworks' models it takes as they stand.
+"""Write the table of docs/recipes/other_models.md: what looks at a model, and which frameworks'
+models it takes as they stand.
 
-The cells are those of tests/interop/test_any_framework.py, which holds them; the answers are those that the package gives.
+The cells are those of tests/interop/test_any_framework.py, which holds them; the answers are those
+that the package gives.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ os.environ.setdefault("KERAS_BACKEND", "jax")  # before Keras is imported
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "recipes" / "other_models.md"
 CELLS = ROOT / "tests" / "interop" / "test_any_framework.py"
-BEGIN, END = "<!-- any framework: tools/make_framework_table.py -->\n", "<!-- end of the table -->\n"
+BEGIN, END = (
+    "<!-- any framework: tools/make_framework_table.py -->\n",
+    "<!-- end of the table -->\n",
+)
 
 
 def load() -> Any:
@@ -30,7 +35,9 @@ def load() -> Any:
     return module
 
 
-def table(verbs: list[str], frameworks: list[str], answer_to: Callable[[str, str], str | None]) -> str:
+def table(
+    verbs: list[str], frameworks: list[str], answer_to: Callable[[str, str], str | None]
+) -> str:
     """Rows of verbs, columns of frameworks; what is said in place of working stands below."""
     notes: list[str] = []
 
@@ -43,7 +50,10 @@ def table(verbs: list[str], frameworks: list[str], answer_to: Callable[[str, str
             notes.append(line)
         return f"says ({notes.index(line) + 1})"
 
-    rows = [f"| `{verb}` | " + " | ".join(cell(verb, framework) for framework in frameworks) + " |" for verb in verbs]
+    rows = [
+        f"| `{verb}` | " + " | ".join(cell(verb, framework) for framework in frameworks) + " |"
+        for verb in verbs
+    ]
     head = ["| | " + " | ".join(frameworks) + " |", "|---" * (len(frameworks) + 1) + "|"]
     below = [f"{number}. {note}" for number, note in enumerate(notes, 1)]
     return "\n".join([*head, *rows, "", *below]).rstrip() + "\n"

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Take pictures of the displays, to be looked at one by one: real models, some with planted mistakes, at three widths, light, dark and on paper.
+"""Take pictures of the displays, to be looked at one by one: real models, some with planted
+mistakes, at three widths, light, dark and on paper.
 
-`python tools/make_gallery.py [FOLDER] [NAME ...]` writes `NAME-WIDTH-THEME.png` into FOLDER, by default `build/gallery`, and an index of them.
-Needs Chromium and playwright (`pip install ".[test]"`). Each picture is of the page that a saved notebook shows.
+`python tools/make_gallery.py [FOLDER] [NAME ...]` writes `NAME-WIDTH-THEME.png` into FOLDER, by
+default `build/gallery`, and an index of them. Needs Chromium and playwright (`pip install
+".[test]"`). Each picture is of the page that a saved notebook shows.
 """
 
 from __future__ import annotations
@@ -18,14 +20,21 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import nbmodule as nb
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.display.show import mimebundle
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "gallery"
 WIDTHS, THEMES = (400, 1100, 2200), ("light", "dark")
 PAPER = 794  # A4 at 96 dots to the inch
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 STYLE = "body { margin: 12px; background: #fff } @media (prefers-color-scheme: dark) { body { background: #111418 } } @media print { body { background: #fff } }"
 
 
@@ -34,8 +43,14 @@ class Residual(nb.Module):
 
     def __init__(self, channels: int, stride: int = 1) -> None:
         before = channels if stride == 1 else channels // stride
-        self.conv1, self.norm1 = nb.Conv2d(before, channels, 3, stride=stride, padding="SAME"), nb.BatchNorm2d(channels)
-        self.conv2, self.norm2 = nb.Conv2d(channels, channels, 3, padding="SAME"), nb.BatchNorm2d(channels)
+        self.conv1, self.norm1 = (
+            nb.Conv2d(before, channels, 3, stride=stride, padding="SAME"),
+            nb.BatchNorm2d(channels),
+        )
+        self.conv2, self.norm2 = (
+            nb.Conv2d(channels, channels, 3, padding="SAME"),
+            nb.BatchNorm2d(channels),
+        )
         self.act = nb.ReLU()
         self.around = nb.Conv2d(before, channels, 1, stride=stride) if stride > 1 else None
 
@@ -49,7 +64,10 @@ class ResNet(nb.Module):
 
     def __init__(self) -> None:
         self.stem, self.norm = nb.Conv2d(3, 8, 3, padding="SAME"), nb.BatchNorm2d(8)
-        self.layers = [nb.Sequential(Residual(8 * 2**k, 1 if k == 0 else 2), Residual(8 * 2**k)) for k in range(4)]
+        self.layers = [
+            nb.Sequential(Residual(8 * 2**k, 1 if k == 0 else 2), Residual(8 * 2**k))
+            for k in range(4)
+        ]
         self.head = nb.Linear(64, 10)
 
     def forward(self, x: Any) -> Any:
@@ -62,7 +80,9 @@ class ResNet(nb.Module):
 def gpt(layers: int = 24) -> nb.Sequential:
     """A language model, as narrow as a picture needs."""
     return nb.Sequential(
-        nb.Embedding(50, 32), nb.TransformerEncoder(layers, 32, 4, dropout_rate=0.0), nb.Linear(32, 50)
+        nb.Embedding(50, 32),
+        nb.TransformerEncoder(layers, 32, 4, dropout_rate=0.0),
+        nb.Linear(32, 50),
     )
 
 
@@ -72,7 +92,12 @@ def ported() -> Any:
     text = lesson.read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": "porting"}
     with contextlib.redirect_stdout(io.StringIO()):
-        exec(compile(text[: text.index("\n", text.index("\nfirst_look = ") + 1)], str(lesson), "exec"), names)
+        exec(
+            compile(
+                text[: text.index("\n", text.index("\nfirst_look = ") + 1)], str(lesson), "exec"
+            ),
+            names,
+        )
     return names["first_look"]
 
 
@@ -107,12 +132,28 @@ def values() -> dict[str, Callable[[], Any]]:
     def trained() -> Any:
         model = nb.Sequential(nb.Linear(8, 32), nb.ReLU(), nb.Linear(32, 1))
         optimizer, x = nb.Adam(1e-2), jax.random.normal(jax.random.key(2), (64, 8))
-        with contextlib.redirect_stdout(io.StringIO()), nb.Live(model, optimizer, name="regression") as live:
+        with (
+            contextlib.redirect_stdout(io.StringIO()),
+            nb.Live(model, optimizer, name="regression") as live,
+        ):
             for _ in live.steps(range(60)):
-                loss, grads = nb.value_and_grad(lambda m: ((m(x)[:, 0] - x.sum(1)) ** 2).mean())(model)
+                loss, grads = nb.value_and_grad(lambda m: ((m(x)[:, 0] - x.sum(1)) ** 2).mean())(
+                    model
+                )
                 optimizer.update(model, grads)
                 live.log(loss=loss)
         return live
+
+    def curve() -> Any:
+        curve = nb.LossCurve("run", display=False)
+        for step in range(40):
+            curve.log(loss=1 / (step + 1), val_loss=0.1 + 1 / (step + 1), accuracy=step / 40)
+        curve.close()
+        return curve
+
+    small = nb.Sequential(nb.Linear(24, 16), nb.ReLU(), nb.Linear(16, 3))
+    features = jax.random.normal(jax.random.key(4), (1, 24))
+    tokens_of = [f"token {k}" for k in range(24)]
 
     def steps() -> Any:
         model = ResNet()
@@ -123,7 +164,13 @@ def values() -> dict[str, Callable[[], Any]]:
             model.stem.weight.value = model.stem.weight.value * 1.5
         return nb.inspect(recorder)
 
-    outlier = jax.random.normal(jax.random.key(3), (300, 700)).at[100, 200].set(40.0).at[7, 9].set(jnp.nan)
+    outlier = (
+        jax.random.normal(jax.random.key(3), (300, 700))
+        .at[100, 200]
+        .set(40.0)
+        .at[7, 9]
+        .set(jnp.nan)
+    )
     return {
         "model": lambda: (net(image), net)[1],
         "variables": lambda: net.v,
@@ -137,6 +184,10 @@ def values() -> dict[str, Callable[[], Any]]:
         "live": trained,
         "array": lambda: outlier,
         "graph": lambda: nb.graph(net, image),
+        "curve": curve,
+        "attribution": lambda: nb.attribute(small, features, metric=0, labels=tokens_of),
+        "sweep": lambda: nb.sweep(small, features, "units", metric=0),
+        "text": lambda: np.array([["alpha", "beta"], ["gamma", "delta " * 20]]),
     }
 
 
@@ -162,14 +213,17 @@ def main(folder: str = str(FOLDER), *names: str) -> None:
             source.write_text(page(make()), encoding="utf-8")
             for width, theme in [*((w, t) for t in THEMES for w in WIDTHS), (PAPER, "paper")]:
                 tab = browser.new_page(
-                    viewport={"width": width, "height": 200}, color_scheme="dark" if theme == "dark" else "light"
+                    viewport={"width": width, "height": 200},
+                    color_scheme="dark" if theme == "dark" else "light",
                 )
                 tab.goto(source.as_uri())
                 tab.locator("nbm-view .nbm-body > *").first.wait_for()
                 if theme == "paper":
                     tab.emulate_media(media="print")
                     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-                tab.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                tab.evaluate(
+                    "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
+                )
                 taken.append(f"{name}-{width}-{theme}.png")
                 tab.screenshot(path=out / taken[-1], full_page=True)
                 tab.close()

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Take the moving picture of the README from a real JupyterLab, light and dark, as animated WebP.
 
-A training runs in a cell; a hand presses Pause, lowers the learning rate, goes on, clicks the step where the loss jumped, and the step is
-there again with the module at fault. Needs what `make test` installs (Chromium, playwright, JupyterLab) and Pillow.
+A training runs in a cell; a hand presses Pause, lowers the learning rate, goes on, clicks the step
+where the loss jumped, and the step is there again with the module at fault. Needs what `make test`
+installs (Chromium, playwright, JupyterLab) and Pillow.
 """
 
 from __future__ import annotations
@@ -78,11 +79,18 @@ class Film:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             began = time.monotonic()
-            picture = Image.open(io.BytesIO(self.page.screenshot(type="jpeg", quality=90))).convert("RGB")
+            picture = Image.open(io.BytesIO(self.page.screenshot(type="jpeg", quality=90))).convert(
+                "RGB"
+            )
             size = (int(picture.width * SCALE), int(picture.height * SCALE))
             took = time.monotonic() - began
             time.sleep(max(0.0, 0.16 - took))
-            self.frames.append((picture.resize(size, Image.Resampling.LANCZOS), int(1000 * (time.monotonic() - began))))
+            self.frames.append(
+                (
+                    picture.resize(size, Image.Resampling.LANCZOS),
+                    int(1000 * (time.monotonic() - began)),
+                )
+            )
 
     def press(self, locator: Any, where: dict[str, float] | None = None) -> None:
         """Move the hand to something and press it."""
@@ -162,7 +170,9 @@ def act(film: Film, notebook: Any) -> None:
     film.pull(out.get_by_label("learning rate").first, 0.25)
     out.get_by_text("learning rate: 0.003 → 0.0003").first.wait_for()
     film.shoot(1)
-    film.press(out.get_by_role("button", name="Go on").or_(out.get_by_role("button", name="Resume")).first)
+    film.press(
+        out.get_by_role("button", name="Go on").or_(out.get_by_role("button", name="Resume")).first
+    )
     film.shoot(3)
     film_from(out, 60)  # the broken scan has been seen by then
     film.press(
@@ -188,8 +198,13 @@ def act(film: Film, notebook: Any) -> None:
 
 def film_from(out: Any, step: int) -> None:
     """Wait until the run is at a step."""
-    title = out.locator(".nbm-facts").first  # within a shadow root, which the text of the output leaves out
-    while int((re.search(r"step ([\d,]+)/", title.inner_text()) or ["", "0"])[1].replace(",", "")) < step:
+    title = out.locator(
+        ".nbm-facts"
+    ).first  # within a shadow root, which the text of the output leaves out
+    while (
+        int((re.search(r"step ([\d,]+)/", title.inner_text()) or ["", "0"])[1].replace(",", ""))
+        < step
+    ):
         time.sleep(0.2)
 
 

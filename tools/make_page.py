@@ -1,11 +1,12 @@
-"""Run a notebook without a screen and write one HTML page that needs neither a kernel nor a network.
+"""Run a notebook without a screen and write one HTML page that needs neither a kernel nor a
+network.
 
     python tools/make_page.py notebooks/01_first_model.py build/01_first_model.html
 
-No widget state is saved: a page that holds one shows widgets fetched from a server instead of the HTML that the
-displays bring along. The template of nbconvert also asks servers for scripts (for modules, formulas and diagrams);
-nothing here uses them, and a page that would still load anything from outside is refused. A cell with the tag `solution`
-runs like any other and is folded.
+No widget state is saved: a page that holds one shows widgets fetched from a server instead of the
+HTML that the displays bring along. The template of nbconvert also asks servers for scripts (for
+modules, formulas and diagrams); nothing here uses them, and a page that would still load anything
+from outside is refused. A cell with the tag `solution` runs like any other and is folded.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ TEMPLATE = """
 {%- endblock -%}
 """
 LOADING_ATTRIBUTES = {"src", "srcset", "poster", "data", "background", "href", "xlink:href"}
-LOADED_BY_CSS = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^\s"')]+)""", re.IGNORECASE)
+LOADED_BY_CSS = re.compile(
+    r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^\s"')]+)""", re.IGNORECASE
+)
 LOADED_BY_SCRIPT = re.compile(r"""(?:import|from|fetch\()\s*\(?\s*["'`]((?:https?:)?//[^\s"'`]+)""")
 
 
@@ -47,7 +50,8 @@ def read_notebook(path: Path) -> NotebookNode:
 
 
 def run_notebook(notebook: NotebookNode, folder: Path, *, timeout: float = 300.0) -> None:
-    """Run all cells in a fresh kernel whose working folder is `folder`; the outputs are put into `notebook`.
+    """Run all cells in a fresh kernel whose working folder is `folder`; the outputs are put into
+    `notebook`.
 
     Args:
         notebook: Changed in place, also if a cell fails.
@@ -86,7 +90,8 @@ def page_of(notebook: NotebookNode, title: str) -> str:
 
 
 def loaded_from_outside(html: str) -> set[str]:
-    """Addresses that a browser would fetch on opening the page; a link that a reader may follow is none.
+    """Addresses that a browser would fetch on opening the page; a link that a reader may follow is
+    none.
 
     Example:
         >>> loaded_from_outside('<a href="https://a.org/">a</a><img src="https://b.org/b.png">')
@@ -111,8 +116,14 @@ class _OutsideFinder(HTMLParser):
         for name, value in attrs:
             if name == "style":
                 self.found.update(LOADED_BY_CSS.findall(value or ""))
-            elif name in LOADING_ATTRIBUTES and not (tag in ("a", "area") and name.endswith("href")):
-                self.found.update(part for part in re.split(r"[\s,]+", value or "") if re.match(r"(https?:)?//", part))
+            elif name in LOADING_ATTRIBUTES and not (
+                tag in ("a", "area") and name.endswith("href")
+            ):
+                self.found.update(
+                    part
+                    for part in re.split(r"[\s,]+", value or "")
+                    if re.match(r"(https?:)?//", part)
+                )
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
@@ -130,10 +141,14 @@ class _OutsideFinder(HTMLParser):
 
 def main(arguments: list[str]) -> int:
     """Write the page; 1 if a cell fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("notebook", type=Path, help="an .ipynb file or a py:percent file")
     parser.add_argument("page", type=Path, help="the HTML file to write")
-    parser.add_argument("--keep", type=Path, help="also write the notebook with its outputs to this .ipynb file")
+    parser.add_argument(
+        "--keep", type=Path, help="also write the notebook with its outputs to this .ipynb file"
+    )
     options = parser.parse_args(arguments)
 
     import nbformat
@@ -157,7 +172,9 @@ def main(arguments: list[str]) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     seconds = time.monotonic() - started
-    print(f"{options.page}: {options.page.stat().st_size / 1e6:.1f} MB, {seconds:.0f} s. Open it in any browser.")
+    print(
+        f"{options.page}: {options.page.stat().st_size / 1e6:.1f} MB, {seconds:.0f} s. Open it in any browser."
+    )
     return 0
 
 

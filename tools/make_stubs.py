@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Write the stubs of the packages that hand their names on lazily, so that editors and type checkers see what a kernel sees.
+"""Write the stubs of the packages that hand their names on lazily, so that editors and type
+checkers see what a kernel sees.
 
-A stub is made from the tables `_HOMES`, `_ROOMS` and `_ALIASES` of its package; a test compares each with what this script makes.
+A stub is made from the tables `_HOMES`, `_ROOMS` and `_ALIASES` of its package; a test compares
+each with what this script makes.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ def path_of(package: str) -> Path:
 def stub(package: str) -> str:
     """The whole stub."""
     made: Any = importlib.import_module(package)
-    lines = [_import(home, name, name) for home, names in made._HOMES.items() for name in names.split()]
+    lines = [
+        _import(home, name, name) for home, names in made._HOMES.items() for name in names.split()
+    ]
     for name, target in made._ROOMS.items():
         parent, _, last = target.rpartition(".")
         lines.append(_import(parent, last, name))
@@ -62,7 +66,11 @@ def _renamed(made: Any) -> list[tuple[str, str]]:
 def _as_ruff_sorts(line: str) -> tuple[str, int, str]:
     """By module, then constants, classes and functions, as the linter wants them."""
     _, home, _, name, *_ = line.split()
-    return home, 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name.casefold()
+    return (
+        home,
+        0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2,
+        name.casefold(),
+    )
 
 
 def main() -> None:

@@ -1,13 +1,16 @@
-"""Run a suite in environments of given Pythons, JAXes and resolutions, and print what passed as a table.
+"""Run a suite in environments of given Pythons, JAXes and resolutions, and print what passed as a
+table.
 
-    python tools/matrix.py                                       the smoke suite, all that this machine can make
-    python tools/matrix.py --python 3.13 --jax 0.9.2 newest --resolution newest
-    python tools/matrix.py --python 3.11 --jax 0.8.0 --resolution lowest --suite tests/core tests/tree
-    python tools/matrix.py --python 3.13 --jax newest --resolution newest --extra test --apart --suite tests/nn tests/live
+    python tools/matrix.py                                       the smoke suite, all that this
+    machine can make python tools/matrix.py --python 3.13 --jax 0.9.2 newest --resolution newest
+    python tools/matrix.py --python 3.11 --jax 0.8.0 --resolution lowest --suite tests/core
+    tests/tree python tools/matrix.py --python 3.13 --jax newest --resolution newest --extra test
+    --apart --suite tests/nn tests/live
 
-An environment is a folder of packages under build/matrix that is put on the path of an interpreter, so an interpreter
-needs no pip. Interpreters are looked for on the PATH and among pyenv's; for others, as root, `--debian 3.14` takes those of Debian's
-unstable suite, in a chroot made with debootstrap. `lowest` takes the oldest version that pyproject.toml allows and that has a wheel.
+An environment is a folder of packages under build/matrix that is put on the path of an interpreter,
+so an interpreter needs no pip. Interpreters are looked for on the PATH and among pyenv's; for
+others, as root, `--debian 3.14` takes those of Debian's unstable suite, in a chroot made with
+debootstrap. `lowest` takes the oldest version that pyproject.toml allows and that has a wheel.
 """
 
 from __future__ import annotations
@@ -46,15 +49,28 @@ class Interpreter(NamedTuple):
         """Run it with these packages and the project on its path; its exit code."""
         here = WITHIN if self.root else ROOT
         inside = here / packages.relative_to(ROOT)
-        settings = os.environ | {"PYTHONPATH": f"{here}{os.pathsep}{inside}", "PYTHONDONTWRITEBYTECODE": "1"}
+        settings = os.environ | {
+            "PYTHONPATH": f"{here}{os.pathsep}{inside}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         settings["JUPYTER_PATH"] = str(
             inside / "share" / "jupyter"
         )  # the templates of pages, which are no part of a Python package
         command = [self.program, *arguments]
         if self.root:
-            command = ["chroot", str(self.root), "/bin/sh", "-c", f'cd {here} && exec "$@"', "sh", *command]
+            command = [
+                "chroot",
+                str(self.root),
+                "/bin/sh",
+                "-c",
+                f'cd {here} && exec "$@"',
+                "sh",
+                *command,
+            ]
             settings |= {"HOME": "/root", "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
-        return subprocess.run(command, cwd=ROOT, env=settings, stdout=sys.stderr, check=False).returncode
+        return subprocess.run(
+            command, cwd=ROOT, env=settings, stdout=sys.stderr, check=False
+        ).returncode
 
 
 def find_interpreter(version: str) -> Interpreter | None:
@@ -64,10 +80,16 @@ def find_interpreter(version: str) -> Interpreter | None:
     for program in [*map(str, fetched), shutil.which(f"python{version}")]:
         if (
             program
-            and not subprocess.run([program, "-c", "import ctypes"], capture_output=True, check=False).returncode
+            and not subprocess.run(
+                [program, "-c", "import ctypes"], capture_output=True, check=False
+            ).returncode
         ):
-            bare = PLACE / f"python{version}"  # without the packages that the interpreter itself may have
-            subprocess.run([program, "-m", "venv", "--without-pip", "--clear", str(bare)], check=True)
+            bare = (
+                PLACE / f"python{version}"
+            )  # without the packages that the interpreter itself may have
+            subprocess.run(
+                [program, "-m", "venv", "--without-pip", "--clear", str(bare)], check=True
+            )
             return Interpreter(version, str(bare / "bin" / "python"))
     return None
 
@@ -84,7 +106,11 @@ def debian(versions: list[str]) -> Iterator[list[Interpreter]]:
     shutil.copy(
         "/etc/hosts", root / "etc" / "hosts"
     )  # this machine's own name, by which two processes of JAX find each other
-    mounts = [(ROOT, root / WITHIN.relative_to("/")), (Path("/proc"), root / "proc"), (Path("/dev"), root / "dev")]
+    mounts = [
+        (ROOT, root / WITHIN.relative_to("/")),
+        (Path("/proc"), root / "proc"),
+        (Path("/dev"), root / "dev"),
+    ]
     done: list[Path] = []
     try:
         for source, target in mounts:
@@ -103,7 +129,9 @@ def uv() -> str:
     tool = PLACE / "tool"
     if not (tool / "bin" / "uv").exists():
         subprocess.run([sys.executable, "-m", "venv", str(tool)], check=True)
-        subprocess.run([str(tool / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"], check=True)
+        subprocess.run(
+            [str(tool / "bin" / "python"), "-m", "pip", "install", "--quiet", "uv"], check=True
+        )
     return str(tool / "bin" / "uv")
 
 
@@ -112,10 +140,26 @@ def install(version: str, jax: str, resolution: str, extra: str) -> Path:
     folder = PLACE / f"py{version}-jax{jax}-{resolution}-{extra}"
     shutil.rmtree(folder, ignore_errors=True)
     wanted = PLACE / "wanted.txt"
-    wanted.write_text(f"nbmodule[{extra}] @ {ROOT.as_uri()}\n" + ("" if jax == "newest" else f"jax=={jax}\n"))
-    command = [uv(), "pip", "install", "--quiet", "--target", str(folder), "--python-version", version]
+    wanted.write_text(
+        f"nbmodule[{extra}] @ {ROOT.as_uri()}\n" + ("" if jax == "newest" else f"jax=={jax}\n")
+    )
+    command = [
+        uv(),
+        "pip",
+        "install",
+        "--quiet",
+        "--target",
+        str(folder),
+        "--python-version",
+        version,
+    ]
     command += ["--only-binary", ":all:", "--no-binary", "nbmodule"]
-    command += ["--resolution", "lowest-direct" if resolution == "lowest" else "highest", "-r", str(wanted)]
+    command += [
+        "--resolution",
+        "lowest-direct" if resolution == "lowest" else "highest",
+        "-r",
+        str(wanted),
+    ]
     subprocess.run(command, check=True, env=os.environ | {"UV_LINK_MODE": "copy"})
     shutil.rmtree(folder / "nbmodule")  # the checkout itself is tested
     return folder
@@ -141,7 +185,9 @@ HEAD = "| Python | JAX | resolution | passed | failed | skipped | time |\n| --- 
 
 
 def counted(report: Path) -> tuple[int, int, int]:
-    """How many tests passed, failed and were skipped; a run that left no report, or collected nothing, failed once."""
+    """How many tests passed, failed and were skipped; a run that left no report, or collected
+    nothing, failed once.
+    """
     found = dict(ElementTree.parse(report).getroot()[0].attrib) if report.exists() else {}
     tests, skipped = int(found.get("tests", 0)), int(found.get("skipped", 0))
     failed = int(found.get("failures", 0)) + int(found.get("errors", 0)) if tests else 1
@@ -149,7 +195,12 @@ def counted(report: Path) -> tuple[int, int, int]:
 
 
 def measure(
-    interpreter: Interpreter, jax: str, resolution: str, runs: list[list[str]], extra: str, flags: list[str]
+    interpreter: Interpreter,
+    jax: str,
+    resolution: str,
+    runs: list[list[str]],
+    extra: str,
+    flags: list[str],
 ) -> Row:
     """Make one environment and run each list of tests in it, in a process of its own."""
     packages = install(interpreter.version, jax, resolution, extra)
@@ -160,46 +211,93 @@ def measure(
     for suite in runs:
         report.unlink(missing_ok=True)
         interpreter.run(
-            ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={inside}", *flags, *suite], packages
+            [
+                "-m",
+                "pytest",
+                "-q",
+                "-p",
+                "no:cacheprovider",
+                f"--junitxml={inside}",
+                *flags,
+                *suite,
+            ],
+            packages,
         )
         results.append(counted(report))
         print(*suite, "passed, failed, skipped:", results[-1], file=sys.stderr, flush=True)
     passed, failed, skipped = map(sum, zip(*results))
     version = found.name.removeprefix("jax-").removesuffix(".dist-info")
-    return Row(interpreter.version, version, resolution, passed, failed, skipped, time.monotonic() - started)
+    return Row(
+        interpreter.version,
+        version,
+        resolution,
+        passed,
+        failed,
+        skipped,
+        time.monotonic() - started,
+    )
 
 
 def main(arguments: list[str]) -> int:
     """Print the table; 1 if a test failed somewhere."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--python", nargs="*", default=list(PYTHONS), help="minor versions; what is not here is left out"
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--debian", nargs="*", default=[], help="minor versions from Debian's unstable suite, as root")
-    parser.add_argument("--jax", nargs="+", default=list(JAXES), help="releases, or `newest`")
-    parser.add_argument("--resolution", nargs="+", default=["lowest", "newest"], choices=["lowest", "newest"])
     parser.add_argument(
-        "--extra", default="smoke", help="what is installed beside the package; `test` for the whole suite"
+        "--python",
+        nargs="*",
+        default=list(PYTHONS),
+        help="minor versions; what is not here is left out",
+    )
+    parser.add_argument(
+        "--debian",
+        nargs="*",
+        default=[],
+        help="minor versions from Debian's unstable suite, as root",
+    )
+    parser.add_argument("--jax", nargs="+", default=list(JAXES), help="releases, or `newest`")
+    parser.add_argument(
+        "--resolution", nargs="+", default=["lowest", "newest"], choices=["lowest", "newest"]
+    )
+    parser.add_argument(
+        "--extra",
+        default="smoke",
+        help="what is installed beside the package; `test` for the whole suite",
     )
     parser.add_argument("--workers", default="2", help="how many tests at a time")
-    parser.add_argument("--suite", nargs="+", help="files or folders of tests; the smoke suite if none is given")
-    parser.add_argument("--apart", action="store_true", help="each file or folder of the suite in a process of its own")
+    parser.add_argument(
+        "--suite", nargs="+", help="files or folders of tests; the smoke suite if none is given"
+    )
+    parser.add_argument(
+        "--apart",
+        action="store_true",
+        help="each file or folder of the suite in a process of its own",
+    )
     options = parser.parse_args(arguments)
 
-    made = subprocess.run(["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        ["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     suite = options.suite or made.stdout.split()
     runs = [[each] for each in suite] if options.apart else [suite]
     flags = ["-n", options.workers, "--dist", "loadfile", "--max-worker-restart=0"]
     flags += ["-m", "not long and not chromium and not node"]
     PLACE.mkdir(parents=True, exist_ok=True)
-    found = {version: find_interpreter(version) for version in options.python if version not in options.debian}
+    found = {
+        version: find_interpreter(version)
+        for version in options.python
+        if version not in options.debian
+    }
     if missing := [version for version, interpreter in found.items() if interpreter is None]:
         print(
-            f"not on this machine: Python {', '.join(missing)} (as root: --debian {' '.join(missing)})", file=sys.stderr
+            f"not on this machine: Python {', '.join(missing)} (as root: --debian {' '.join(missing)})",
+            file=sys.stderr,
         )
     rows: list[Row] = []
     with debian(options.debian) if options.debian else nullcontext([]) as fetched:
-        interpreters = sorted([*filter(None, found.values()), *fetched], key=lambda each: PYTHONS.index(each.version))
+        interpreters = sorted(
+            [*filter(None, found.values()), *fetched], key=lambda each: PYTHONS.index(each.version)
+        )
         for interpreter in interpreters:
             for jax, resolution in itertools.product(options.jax, options.resolution):
                 rows.append(measure(interpreter, jax, resolution, runs, options.extra, flags))

@@ -1,7 +1,9 @@
-"""What tracking costs: the same compiled training step untracked, with statistics, with all returns; peers that capture returns.
+"""What tracking costs: the same compiled training step untracked, with statistics, with all
+returns; peers that capture returns.
 
-The tracked step is another executable, the untracked one is the very same as if tracking did not exist, so that its ratio is 1 by
-construction (asserted here and in `tests/calls/test_cost.py`). Peers run their own model; *of its own* is the ratio to their own untracked step.
+The tracked step is another executable, the untracked one is the very same as if tracking did not
+exist, so that its ratio is 1 by construction (asserted here and in `tests/calls/test_cost.py`).
+Peers run their own model; *of its own* is the ratio to their own untracked step.
 """
 
 from __future__ import annotations
@@ -75,7 +77,9 @@ def _table(
     seconds: float,
     others: peers.Variants,
 ) -> Table:
-    """The untracked step is one program; each tracked variant enters its context around each of its steps."""
+    """The untracked step is one program; each tracked variant enters its context around each of its
+    steps.
+    """
     step = _step(loss)
     program = step.lower(model, x).as_text()
 
@@ -96,9 +100,13 @@ def _table(
         **others,
     }
     note = "A context is entered and left around each step, as a recorder does."
-    table = interleave(title, variants, "untracked", targets=targets, rounds=rounds, seconds=seconds, note=note)
+    table = interleave(
+        title, variants, "untracked", targets=targets, rounds=rounds, seconds=seconds, note=note
+    )
     if step.lower(model, x).as_text() != program:
-        raise AssertionError("the step that is not tracked is another program than before it was ever tracked")
+        raise AssertionError(
+            "the step that is not tracked is another program than before it was ever tracked"
+        )
     times = {row.name: row.us for row in table.rows}
     for row in table.rows:
         peer = row.name.partition(",")[0]
@@ -109,7 +117,9 @@ def _table(
 
 
 def _statistics(quick: bool) -> list[Table]:
-    """A pass and a step of an encoder, watched and not; *first* is the time of tracing and compiling, of all threads."""
+    """A pass and a step of an encoder, watched and not; *first* is the time of tracing and
+    compiling, of all threads.
+    """
     shape = {"layers": 2 if quick else 6, "heads": 8, "vocabulary": 256, "context": 64}
     text = jnp.asarray(np.random.default_rng(0).integers(0, 256, (8, 64)))
     forward = lambda m, x: m(x).mean()  # noqa: E731
@@ -141,7 +151,13 @@ def _statistics(quick: bool) -> list[Table]:
 
 
 def _watched(
-    title: str, make: Callable[[], Any], model: Any, x: Any, options: dict[str, Any], target: float, quick: bool
+    title: str,
+    make: Callable[[], Any],
+    model: Any,
+    x: Any,
+    options: dict[str, Any],
+    target: float,
+    quick: bool,
 ) -> Table:
     plain, other = make(), make()
     watching = track(model, last=1, **options)

@@ -1,7 +1,8 @@
-"""How long a reader waits in a saved page: from the click, or the last letter of a filter, to the next paint, in a headless Chromium.
+"""How long a reader waits in a saved page: from the click, or the last letter of a filter, to the
+next paint, in a headless Chromium.
 
-The times are wall times of the page's own clock, medians over rounds; `worst ms` is the longest of them. Without Chromium or playwright
-there is no table.
+The times are wall times of the page's own clock, medians over rounds; `worst ms` is the longest of
+them. Without Chromium or playwright there is no table.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from benchmarks.models import Transformer
 from benchmarks.timing import Row, Table
 from nbmodule.views import mimebundle
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 TO_PAINT = """([kind, k]) => new Promise(done => {
   const root = document.querySelector("nbm-view").shadowRoot, rows = [...root.querySelectorAll(".nbm-row")], field = root.querySelector(".nbm-filter");
@@ -40,7 +47,10 @@ def run(quick: bool = False) -> list[Table]:
         return []
     from playwright.sync_api import sync_playwright
 
-    model, tokens = Transformer(layers=2, width=128, heads=4, vocabulary=500, context=64), jnp.zeros(64, jnp.int32)
+    model, tokens = (
+        Transformer(layers=2, width=128, heads=4, vocabulary=500, context=64),
+        jnp.zeros(64, jnp.int32),
+    )
     with nb.track(model) as calls:
         model(tokens)
     cases = {
@@ -55,7 +65,10 @@ def run(quick: bool = False) -> list[Table]:
         for name, (value, kind, most) in cases.items():
             page = browser.new_page(viewport={"width": 1100, "height": 900})
             file = Path(folder) / "page.html"
-            file.write_text(f"<!doctype html><meta charset=utf-8>{mimebundle(value)['text/html']}", encoding="utf-8")
+            file.write_text(
+                f"<!doctype html><meta charset=utf-8>{mimebundle(value)['text/html']}",
+                encoding="utf-8",
+            )
             page.goto(file.as_uri())
             page.locator("nbm-view .nbm-row").nth(1).wait_for()
             rows.append(_row(page, name, kind, most, 9 if quick else 31))

@@ -1,4 +1,6 @@
-"""Whole training steps where arithmetic decides: what the modules add to the same network written by hand in JAX."""
+"""Whole training steps where arithmetic decides: what the modules add to the same network written
+by hand in JAX.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def run(quick: bool = False) -> list[Table]:
 
 class Convolutions(nb.Module):
     def __init__(self) -> None:
-        self.conv0, self.conv1 = nb.Conv2d(1, 16, 3, padding="SAME"), nb.Conv2d(16, 32, 3, padding="SAME")
+        self.conv0, self.conv1 = (
+            nb.Conv2d(1, 16, 3, padding="SAME"),
+            nb.Conv2d(16, 32, 3, padding="SAME"),
+        )
         self.pool, self.head = nb.MaxPool2d(2), nb.Linear(7 * 7 * 32, 10)
 
     def forward(self, x: Any) -> Any:
@@ -35,9 +40,16 @@ class Convolutions(nb.Module):
 
 def raw_convolutions(p: Any, x: Any) -> Any:
     for w, b in p["convolutions"]:
-        x = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")) + b
+        x = (
+            jax.lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+            )
+            + b
+        )
         n, h, w, c = x.shape
-        x = jax.nn.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))  # four times faster than reduce_window here
+        x = (
+            jax.nn.relu(x).reshape(n, h // 2, 2, w // 2, 2, c).max((2, 4))
+        )  # four times faster than reduce_window here
     w, b = p["head"]
     return x.reshape(len(x), -1) @ w + b
 
@@ -47,7 +59,10 @@ def _images(quick: bool) -> Table:
         return 0.1 * jax.random.normal(jax.random.key(seed), shape)
 
     p = {
-        "convolutions": [(normal(0, 3, 3, 1, 16), jnp.zeros(16)), (normal(1, 3, 3, 16, 32), jnp.zeros(32))],
+        "convolutions": [
+            (normal(0, 3, 3, 1, 16), jnp.zeros(16)),
+            (normal(1, 3, 3, 16, 32), jnp.zeros(32)),
+        ],
         "head": (normal(2, 7 * 7 * 32, 10), jnp.zeros(10)),
     }
     x, labels = normal(3, 64, 28, 28, 1), jnp.arange(64) % 10
@@ -61,7 +76,9 @@ def _images(quick: bool) -> Table:
 def _text(quick: bool) -> Table:
     x = jax.random.randint(jax.random.key(0), (4, TEXT["context"]), 0, TEXT["vocabulary"])
     labels = jnp.roll(x, -1, axis=1)
-    p = jax.tree.map(lambda a: 0.02 * jax.random.normal(jax.random.key(a.size), a.shape), raw_transformer(**TEXT))
+    p = jax.tree.map(
+        lambda a: 0.02 * jax.random.normal(jax.random.key(a.size), a.shape), raw_transformer(**TEXT)
+    )
 
     def forward(p: Any, x: Any) -> Any:
         return jax.vmap(lambda row: raw_transformer_forward(p, row, TEXT["heads"]))(x)
@@ -70,7 +87,9 @@ def _text(quick: bool) -> Table:
         "raw JAX": raw_step(p, forward, raw_cross_entropy, x, labels),
         "nb.jit, donate": module_step(Encoder(**TEXT), nb.cross_entropy, x, labels),
     }
-    return _timed("Donated Adam step, transformer of 6 layers, width 256, 4 x 128 tokens", variants, quick)
+    return _timed(
+        "Donated Adam step, transformer of 6 layers, width 256, 4 x 128 tokens", variants, quick
+    )
 
 
 def raw_cross_entropy(logits: Any, labels: Any) -> Any:
@@ -80,7 +99,12 @@ def raw_cross_entropy(logits: Any, labels: Any) -> Any:
 def _timed(title: str, variants: dict[str, Callable[[], Any]], quick: bool) -> Table:
     first = {name: once(fn) for name, fn in variants.items()}
     table = interleave(
-        title, variants, "raw JAX", targets={"nb.jit, donate": 1.02}, rounds=7 if quick else 25, seconds=0.05
+        title,
+        variants,
+        "raw JAX",
+        targets={"nb.jit, donate": 1.02},
+        rounds=7 if quick else 25,
+        seconds=0.05,
     )
     for row in table.rows:
         row.more["first call s"] = first[row.name]

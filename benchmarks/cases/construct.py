@@ -27,7 +27,15 @@ def run(quick: bool = False) -> list[Table]:
         **peers.construct_gpt(GPT),
     }
     return [
-        interleave("100 layers from given arrays", bare, "nbmodule", rounds=rounds, seconds=0.001, warm=1, by="cpu"),
+        interleave(
+            "100 layers from given arrays",
+            bare,
+            "nbmodule",
+            rounds=rounds,
+            seconds=0.001,
+            warm=1,
+            by="cpu",
+        ),
         interleave(
             "MLP of depth 100, width 8",
             mlp,
@@ -38,6 +46,12 @@ def run(quick: bool = False) -> list[Table]:
             by="cpu",
         ),
         interleave(
-            "Transformer of 12 layers, width 16", gpt, "nbmodule", rounds=rounds, seconds=0.001, warm=1, by="cpu"
+            "Transformer of 12 layers, width 16",
+            gpt,
+            "nbmodule",
+            rounds=rounds,
+            seconds=0.001,
+            warm=1,
+            by="cpu",
         ),
     ]

@@ -1,4 +1,6 @@
-"""What one compiled call costs by number of leaves: the body ignores the model, so every leaf crosses and nothing is computed."""
+"""What one compiled call costs by number of leaves: the body ignores the model, so every leaf
+crosses and nothing is computed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Eager calls: what the base class adds to a bare method, layers against plain `jax.numpy`, and the time to trace."""
+"""Eager calls: what the base class adds to a bare method, layers against plain `jax.numpy`, and the
+time to trace.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def _tracing(quick: bool) -> Table:
 
 
 def _traced(model: Any, x: Any) -> int:
-    """Trace a function that nothing was compiled for: what stands in its closure is another thing each time."""
+    """Trace a function that nothing was compiled for: what stands in its closure is another thing
+    each time.
+    """
     new = object()
     nb.jit(lambda m, x: (new, m(x))[1]).eval_shape(model, x)
     return 0
@@ -107,7 +111,9 @@ def _replay(model: Any, x: Any) -> Callable[[], int]:
     return lambda: (jax.make_jaxpr(jaxpr_as_fun(program))(*arrays), 0)[1]
 
 
-def raw_transformer(layers: int, width: int, heads: int, vocabulary: int, context: int) -> dict[str, Any]:
+def raw_transformer(
+    layers: int, width: int, heads: int, vocabulary: int, context: int
+) -> dict[str, Any]:
     def linear(i: int, o: int) -> dict[str, Any]:
         return {"w": jnp.ones((i, o)), "b": jnp.zeros(o)}
 
@@ -138,7 +144,9 @@ def raw_transformer_forward(p: dict[str, Any], x: Any, heads: int) -> Any:
 
     def norm(q: Any, y: Any) -> Any:
         mean = y.mean(-1, keepdims=True)
-        return (y - mean) * jax.lax.rsqrt(((y - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * q["s"] + q["b"]
+        return (y - mean) * jax.lax.rsqrt(((y - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * q[
+            "s"
+        ] + q["b"]
 
     h = p["tok"][x] + p["pos"][jnp.arange(x.shape[0])]
     for b in p["blocks"]:

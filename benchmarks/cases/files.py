@@ -1,4 +1,6 @@
-"""Saving and loading: few large arrays, where the disk decides, and many small ones, where the format does."""
+"""Saving and loading: few large arrays, where the disk decides, and many small ones, where the
+format does.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def run(quick: bool = False) -> list[Table]:
     try:
         return [
             *_tables(f"{megabytes} MB in 10 arrays", large, folder, 3 if quick else 7, 1.0, None),
-            *_tables(f"{len(small):,} arrays of 64 floats", small, folder, 3 if quick else 7, 2.5, None),
+            *_tables(
+                f"{len(small):,} arrays of 64 floats", small, folder, 3 if quick else 7, 2.5, None
+            ),
         ]
     finally:
         shutil.rmtree(folder)
@@ -39,12 +43,20 @@ def _tables(
     title: str, arrays: Arrays, folder: Path, rounds: int, save: float | None, load: float | None
 ) -> list[Table]:
     # orbax writes a file for each array: minutes for many
-    formats = {name: made for name, made in _formats().items() if len(arrays) < 100 or name != "orbax"}
+    formats = {
+        name: made for name, made in _formats().items() if len(arrays) < 100 or name != "orbax"
+    }
     note = "Each variant ends with the bytes on the disk (fsync) and gives JAX arrays back, but for the mapped one."
-    saves = {name: _bound(make, folder / name.replace(" ", "_"), arrays) for name, (make, _) in formats.items()}
+    saves = {
+        name: _bound(make, folder / name.replace(" ", "_"), arrays)
+        for name, (make, _) in formats.items()
+    }
     for fn in saves.values():
         fn()
-    loads = {name: _bound(read, folder / name.replace(" ", "_"), arrays) for name, (_, read) in formats.items()}
+    loads = {
+        name: _bound(read, folder / name.replace(" ", "_"), arrays)
+        for name, (_, read) in formats.items()
+    }
     loads["nbmodule, mapped"] = lambda: _nothing(nb.load(folder / "nbmodule", mmap=True))
     floor = "plain file"
     return [
@@ -164,5 +176,7 @@ def _load_orbax(path: Path, arrays: Arrays) -> Arrays:
     import orbax.checkpoint as ocp
 
     with ocp.StandardCheckpointer() as checkpointer:
-        like = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), arrays)
+        like = jax.tree.map(
+            lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=a.sharding), arrays
+        )
         return checkpointer.restore(path, like)

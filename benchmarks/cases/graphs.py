@@ -1,7 +1,9 @@
-"""The graph of a model: tracing it, drawing it folded, laying out thousands of operations; peers that draw graphs, where they run.
+"""The graph of a model: tracing it, drawing it folded, laying out thousands of operations; peers
+that draw graphs, where they run.
 
-The model is a GPT of 12 layers, width 768. Tracing is apart from drawing, since a peer runs or traces the model too. The large
-graphs are of operations that all differ, so that nothing is shared: the worst case of the layout.
+The model is a GPT of 12 layers, width 768. Tracing is apart from drawing, since a peer runs or
+traces the model too. The large graphs are of operations that all differ, so that nothing is shared:
+the worst case of the layout.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.peers import graphs as peers
 from benchmarks.timing import Row, Table, interleave
-from nbmodule.flow import Graph, to_svg
-from nbmodule.flow.placing.fold import fold
-from nbmodule.flow.placing.scene import PlacedGraph
+from nbmodule.graphs import Graph, to_svg
+from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.scene import PlacedGraph
+from nbmodule.views.display.show import html_of
 from nbmodule.views.panels.of_graphs import graph_page
-from nbmodule.views.showing.show import html_of
 
 SIZE = {"layers": 12, "width": 768, "heads": 12, "vocabulary": 50257, "context": 64}
 SVG_MS, CELL_KB = 100, 80
@@ -44,14 +46,18 @@ def _gpt(size: dict[str, int], quick: bool) -> Table:
         "folded graph to SVG, after tracing": lambda: to_svg(graph),
         "folded graph to a cell's HTML, after tracing": lambda: html_of(graph),
     }
-    others = peers.gpt(size["layers"], size["width"], size["heads"], size["vocabulary"], size["context"])
+    others = peers.gpt(
+        size["layers"], size["width"], size["heads"], size["vocabulary"], size["context"]
+    )
     title = f"Graph of a GPT of {size['layers']} layers, width {size['width']}: {graph.operations:,} operations"
     note = (
         f"Targets: SVG under {SVG_MS} ms, HTML of a cell under {CELL_KB} KB ({cell / 1000:.1f} KB here; a page that stands alone, "
         f"with the front end in it, takes {page / 1000:.0f} KB). Peers trace or run their model of the same size, and draw it "
         "without folding; those that are not installed have no row."
     )
-    found = interleave(title, ours | others, rounds=3 if quick else 7, seconds=0.05, warm=1, note=note)
+    found = interleave(
+        title, ours | others, rounds=3 if quick else 7, seconds=0.05, warm=1, note=note
+    )
     for row in found.rows:
         if row.name.startswith("folded graph to SVG"):
             row.more = {"target ms": SVG_MS, "met": _met(row.us / 1e3, SVG_MS)}
@@ -92,7 +98,9 @@ def _met(found: float, limit: float) -> str:
 
 
 def chain_of_blocks(count: int) -> Graph:
-    """A graph of so many operations in nested scopes with residual connections, in which nothing is equal to anything else."""
+    """A graph of so many operations in nested scopes with residual connections, in which nothing is
+    equal to anything else.
+    """
 
     def layer(x: jax.Array) -> jax.Array:
         for part in ("norm", "attention", "mlp"):

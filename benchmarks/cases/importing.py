@@ -23,11 +23,24 @@ def run(quick: bool = False) -> list[Table]:
         for name, code in CODE.items():
             command = [sys.executable, "-c", f"{code}; import time; print(time.process_time())"]
             samples[name].append(
-                float(subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout)
+                float(
+                    subprocess.run(
+                        command, env=env, capture_output=True, text=True, check=True
+                    ).stdout
+                )
             )
     rows = []
     for name, found in samples.items():
         ratio = statistics.median(a / b for a, b in zip(found, samples["import jax"], strict=True))
         target = 1.15 if name != "import jax" else None
-        rows.append(Row(name, 1e6 * statistics.median(found), 1e6 * statistics.median(found), ratio, ratio, target))
+        rows.append(
+            Row(
+                name,
+                1e6 * statistics.median(found),
+                1e6 * statistics.median(found),
+                ratio,
+                ratio,
+                target,
+            )
+        )
     return [Table("Import", rows, "import jax", "cpu", "CPU time of the whole process.")]

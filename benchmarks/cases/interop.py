@@ -57,7 +57,9 @@ def equinox_step(model: Any, x: Any, target: Any) -> Callable[[], Any]:
 
     @eqx.filter_jit(donate="all-except-first")
     def step(batch: Any, model: Any, state: Any) -> Any:
-        loss, grads = eqx.filter_value_and_grad(lambda m: mean_square(over_rows(m, batch[0]), batch[1]))(model)
+        loss, grads = eqx.filter_value_and_grad(
+            lambda m: mean_square(over_rows(m, batch[0]), batch[1])
+        )(model)
         updates, state = optimizer.update(grads, state, eqx.filter(model, eqx.is_inexact_array))
         return eqx.apply_updates(model, updates), state, loss
 
@@ -93,7 +95,10 @@ def _tracked(quick: bool) -> Table:
     depth, width = 8, 256
     x, target = (jax.random.normal(jax.random.key(seed), (width, width)) for seed in (1, 2))
     theirs, own = NnxMLP(depth, width), MLP(depth, width)
-    steps = {"NNX": (theirs, nnx_step(theirs, x, target)), "ours": (own, module_step(own, mean_square, x, target))}
+    steps = {
+        "NNX": (theirs, nnx_step(theirs, x, target)),
+        "ours": (own, module_step(own, mean_square, x, target)),
+    }
     variants: dict[str, Callable[[], Any]] = {}
     for name, (model, step) in steps.items():
         variants[f"{name}, untracked"] = step
@@ -122,7 +127,9 @@ def _within(watching: Any, step: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _torch(quick: bool) -> Table:
-    """A training step of PyTorch as it stands, tracked, beside one with forward hooks that reduce each return."""
+    """A training step of PyTorch as it stands, tracked, beside one with forward hooks that reduce
+    each return.
+    """
     import torch
 
     torch.set_num_threads(1)
@@ -141,11 +148,15 @@ def _torch(quick: bool) -> Table:
         def note(name: str) -> Any:
             def hook(module: Any, args: Any, output: Any) -> None:
                 y = output.detach()
-                found[name] = [f.item() for f in (y.mean(), y.std(), y.min(), y.max(), y.count_nonzero())]
+                found[name] = [
+                    f.item() for f in (y.mean(), y.std(), y.min(), y.max(), y.count_nonzero())
+                ]
 
             return hook
 
-        handles = [module.register_forward_hook(note(name)) for name, module in model.named_modules()]
+        handles = [
+            module.register_forward_hook(note(name)) for name, module in model.named_modules()
+        ]
         step()
         for handle in handles:
             handle.remove()
@@ -154,7 +165,11 @@ def _torch(quick: bool) -> Table:
         with nb.track(model, returns="stats"):
             step()
 
-    variants = {"plain": step, "forward hooks, five figures each": hooked, "nb.track, returns='stats'": tracked}
+    variants = {
+        "plain": step,
+        "forward hooks, five figures each": hooked,
+        "nb.track, returns='stats'": tracked,
+    }
     return interleave(
         "Step of PyTorch as it stands, 8 x 256, batch 256",
         variants,
@@ -173,7 +188,13 @@ def _frameworks(name: str, depth: int, width: int, batch: int, quick: bool) -> A
     params = haiku.init(KEY, x)
     pairs = {
         "linen": (
-            raw_step(variables["params"], lambda p, x: linen.apply({"params": p}, x), mean_square, x, target),
+            raw_step(
+                variables["params"],
+                lambda p, x: linen.apply({"params": p}, x),
+                mean_square,
+                x,
+                target,
+            ),
             module_step(nb.from_flax(linen, variables), mean_square, x, target),
         ),
         "haiku": (

@@ -1,7 +1,9 @@
-"""What a run that is watched costs: whole loops of training with `nb.Live` around them, over the same loops without it.
+"""What a run that is watched costs: whole loops of training with `nb.Live` around them, over the
+same loops without it.
 
-A loop is long enough for several looks at the model, and runs as one sample; the watched form of the step is compiled before
-the first one is timed, as it is aside in a real run. Logging is timed alone, at a million points.
+A loop is long enough for several looks at the model, and runs as one sample; the watched form of
+the step is compiled before the first one is timed, as it is aside in a real run. Logging is timed
+alone, at a million points.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import jax.numpy as jnp
 import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.timing import Row, Table, interleave
-from nbmodule.live.telling.view import NotebookView
+from nbmodule.live.reporting.view import NotebookView
 
 READY = {"weight", "update", "return", "gradient"}
 PATIENCE = 240.0
@@ -82,7 +84,9 @@ def plain(trainer: Trainer, count: int) -> Any:
 
 
 def watched(trainer: Trainer, page: bool = False, **options: Any) -> Callable[[int], Any]:
-    """A loop inside one long `with` block, as a run has it, with everything compiled that is watched."""
+    """A loop inside one long `with` block, as a run has it, with everything compiled that is
+    watched.
+    """
     live = nb.Live(trainer.model, trainer.optimizer, nonfinite="ignore", **options)
     live.__enter__()
     if page:
@@ -96,7 +100,11 @@ def watched(trainer: Trainer, page: bool = False, **options: Any) -> Callable[[i
         return jax.block_until_ready(loss)
 
     deadline = time.monotonic() + PATIENCE
-    while options.get("returns", "stats") and not set(live.watched) >= READY and time.monotonic() < deadline:
+    while (
+        options.get("returns", "stats")
+        and not set(live.watched) >= READY
+        and time.monotonic() < deadline
+    ):
         loop(10)
     missing = READY - set(live.watched) if options.get("returns", "stats") else None
     if missing:
@@ -121,7 +129,9 @@ def _compare(title: str, make: Callable[[], Trainer], quick: bool, seconds: floa
         count = max(20, int(seconds / ((time.perf_counter() - begun) / 5)))
         loops = {name: (lambda loop=loop: loop(count)) for name, loop in variants.items()}
         for name in ("livelossplot", "clear_output and matplotlib"):
-            if name in variants:  # they draw once a loop: as often as their own examples do in an epoch
+            if (
+                name in variants
+            ):  # they draw once a loop: as often as their own examples do in an epoch
                 loops[name] = lambda loop=variants[name]: loop(count)
         table = interleave(
             f"{title}: {count} steps",
@@ -146,7 +156,12 @@ def _digits(quick: bool) -> Table:
         nb.seed(0)
         return Trainer(Digits(), lambda model: nb.cross_entropy(model(images), labels))
 
-    return _compare("Training step of the digits network, with nb.Live on over off", make, quick, 0.5 if quick else 2.0)
+    return _compare(
+        "Training step of the digits network, with nb.Live on over off",
+        make,
+        quick,
+        0.5 if quick else 2.0,
+    )
 
 
 def _transformer(quick: bool) -> Table:
@@ -159,7 +174,10 @@ def _transformer(quick: bool) -> Table:
         return Trainer(model, lambda model: nb.cross_entropy(model(tokens), tokens))
 
     return _compare(
-        f"Training step of a {layers}-layer transformer, with nb.Live on over off", make, quick, 0.5 if quick else 2.0
+        f"Training step of a {layers}-layer transformer, with nb.Live on over off",
+        make,
+        quick,
+        0.5 if quick else 2.0,
     )
 
 
@@ -185,12 +203,16 @@ class Page:
 
 
 def _lasting(ms: float, quick: bool) -> list[Table]:
-    """A training whose step lasts so long: with all that is watched, kept and sent to a page, and with keeping alone."""
+    """A training whose step lasts so long: with all that is watched, kept and sent to a page, and
+    with keeping alone.
+    """
     images, labels = jax.random.normal(jax.random.key(0), (4096, 64)), jnp.arange(4096) % 10
 
     def make(batch: int) -> Trainer:
         nb.seed(0)
-        model = nb.Sequential(nb.Linear(64, 256), nb.ReLU(), nb.Linear(256, 256), nb.ReLU(), nb.Linear(256, 10))
+        model = nb.Sequential(
+            nb.Linear(64, 256), nb.ReLU(), nb.Linear(256, 256), nb.ReLU(), nb.Linear(256, 10)
+        )
         return Trainer(model, lambda model: nb.cross_entropy(model(images[:batch]), labels[:batch]))
 
     batch, each = _batch_lasting(ms, make)
@@ -202,7 +224,12 @@ def _lasting(ms: float, quick: bool) -> list[Table]:
             "no view": lambda: plain(plain_one, count),
             "nb.Live": functools.partial(watched(whole, page=True), count),
         }
-        over = _timed(f"A step of {each:.2g} ms, with nb.Live and a page over none: {about}", loops, "no view", quick)
+        over = _timed(
+            f"A step of {each:.2g} ms, with nb.Live and a page over none: {about}",
+            loops,
+            "no view",
+            quick,
+        )
         lives = [
             nb.Live(t.model, t.optimizer, None, keep=keep, display=False)
             for t, keep in ((numbers, False), (kept, True))
@@ -210,7 +237,9 @@ def _lasting(ms: float, quick: bool) -> list[Table]:
         with lives[0], lives[1]:
             loops = {
                 name: functools.partial(_logged, live, trainer, count)
-                for name, live, trainer in zip(("keep=False", "keep=True"), lives, (numbers, kept), strict=True)
+                for name, live, trainer in zip(
+                    ("keep=False", "keep=True"), lives, (numbers, kept), strict=True
+                )
             }
             keeping = _timed(f"Keeping steps of {each:.2g} ms: {about}", loops, "keep=False", quick)
             keeping.rows[-1].more["MB kept"] = lives[1].kept.nbytes / 1e6
@@ -220,7 +249,9 @@ def _lasting(ms: float, quick: bool) -> list[Table]:
 
 
 def _batch_lasting(ms: float, make: Callable[[int], Trainer]) -> tuple[int, float]:
-    """The size of a batch with which a step lasts about so long, and how long it lasts: the shortest of several."""
+    """The size of a batch with which a step lasts about so long, and how long it lasts: the
+    shortest of several.
+    """
     batch, each = 8, 0.0
     while batch < 4096 and each < 0.75 * ms:
         batch *= 2
@@ -257,7 +288,9 @@ def _timed(title: str, loops: dict[str, Callable[[], Any]], floor: str, quick: b
 
 
 def _peers() -> dict[str, Callable[[Trainer], Callable[[int], Any]]]:
-    found: dict[str, Callable[[Trainer], Callable[[int], Any]]] = {"clear_output and matplotlib": _bare_plot}
+    found: dict[str, Callable[[Trainer], Callable[[int], Any]]] = {
+        "clear_output and matplotlib": _bare_plot
+    }
     with contextlib.suppress(ImportError):
         importlib.import_module("livelossplot")
         found["livelossplot"] = _livelossplot
@@ -265,7 +298,9 @@ def _peers() -> dict[str, Callable[[Trainer], Callable[[int], Any]]]:
 
 
 def _bare_plot(trainer: Trainer) -> Callable[[int], Any]:
-    """What people write by hand: the figure is drawn anew for each epoch, here of every loss so far."""
+    """What people write by hand: the figure is drawn anew for each epoch, here of every loss so
+    far.
+    """
     os.environ.setdefault("MPLBACKEND", "agg")
     import matplotlib.pyplot as plt
     from IPython.display import clear_output, display
@@ -307,7 +342,9 @@ def _livelossplot(trainer: Trainer) -> Callable[[int], Any]:
 
 
 def _points(quick: bool) -> Table:
-    """A million points of one number: what one call of `log` takes, and what all of them hold and give."""
+    """A million points of one number: what one call of `log` takes, and what all of them hold and
+    give.
+    """
     count = 100_000 if quick else 1_000_000
     with notebook_of_nobody(), nb.Live(returns=None) as live:
         begun, cpu = time.perf_counter(), time.thread_time()
@@ -324,5 +361,7 @@ def _points(quick: bool) -> Table:
         "KB in the output": len(html) / 1e3,
         "ms to draw": 1e3 * drawn,
     }
-    row = Row("step and log of a Python number", 1e6 * used / count, 1e6 * cpu_used / count, more=more)
+    row = Row(
+        "step and log of a Python number", 1e6 * used / count, 1e6 * cpu_used / count, more=more
+    )
     return Table(f"{count:,} logged points", [row], by="cpu")

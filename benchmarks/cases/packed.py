@@ -1,8 +1,10 @@
-"""What storing small leaves together would buy: one donated Adam step of raw JAX over each leaf, over packs of eight, over one pack.
+"""What storing small leaves together would buy: one donated Adam step of raw JAX over each leaf,
+over packs of eight, over one pack.
 
-Nothing of nbmodule is in it. It is why the library stores each variable by itself: packs of eight are faster to run and no slower
-to compile from some hundred leaves on, one pack of all takes four times as long to compile; but a box would then be a place in an
-array that other boxes lie in too, and handing one over, freezing, sharing, placing or donating it would concern its neighbors.
+Nothing of nbmodule is in it. It is why the library stores each variable by itself: packs of eight
+are faster to run and no slower to compile from some hundred leaves on, one pack of all takes four
+times as long to compile; but a box would then be a place in an array that other boxes lie in too,
+and handing one over, freezing, sharing, placing or donating it would concern its neighbors.
 """
 
 from __future__ import annotations
@@ -62,12 +64,17 @@ def _step(leaves: int, size: int) -> Callable[[], Any]:
         grads = jax.grad(loss)(packs, x)
         means = [0.9 * m + 0.1 * g for m, g in zip(means, grads, strict=True)]
         squares = [0.999 * s + 0.001 * g * g for s, g in zip(squares, grads, strict=True)]
-        moved = [p - 1e-3 * m / (jnp.sqrt(s) + 1e-8) for p, m, s in zip(packs, means, squares, strict=True)]
+        moved = [
+            p - 1e-3 * m / (jnp.sqrt(s) + 1e-8)
+            for p, m, s in zip(packs, means, squares, strict=True)
+        ]
         return moved, means, squares
 
     compiled = jax.jit(update, donate_argnums=(0, 1, 2))
     x = jnp.ones((8, SIDE))
-    state = [[jnp.full(SIDE * SIDE * count, value) for count in counts] for value in (0.1, 0.0, 0.0)]
+    state = [
+        [jnp.full(SIDE * SIDE * count, value) for count in counts] for value in (0.1, 0.0, 0.0)
+    ]
 
     def call() -> Any:
         state[:] = compiled(*state, x)

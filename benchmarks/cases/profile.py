@@ -1,8 +1,10 @@
-"""Where the time of a step goes: do the rows of `nb.profile` add up, and is each pass what it takes when it is timed alone?
+"""Where the time of a step goes: do the rows of `nb.profile` add up, and is each pass what it takes
+when it is timed alone?
 
-The step, its forward pass and forward with backward are timed by themselves, interleaved; beside them stands what the profile
-of the step says. The ratio of a row is to the step. What stands alone is another program: the compiler fuses a forward pass
-whose values are kept for the backward pass in another way.
+The step, its forward pass and forward with backward are timed by themselves, interleaved; beside
+them stands what the profile of the step says. The ratio of a row is to the step. What stands alone
+is another program: the compiler fuses a forward pass whose values are kept for the backward pass in
+another way.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Residual(nb.Module):
         self.conv1 = nb.Conv2d(inputs, outputs, 3, stride, padding="SAME", with_bias=False)
         self.conv2 = nb.Conv2d(outputs, outputs, 3, padding="SAME", with_bias=False)
         self.norm1, self.norm2 = nb.BatchNorm2d(outputs), nb.BatchNorm2d(outputs)
-        self.shortcut = None if (inputs, stride) == (outputs, 1) else nb.Conv2d(inputs, outputs, 1, stride)
+        self.shortcut = (
+            None if (inputs, stride) == (outputs, 1) else nb.Conv2d(inputs, outputs, 1, stride)
+        )
 
     def forward(self, x: Any) -> Any:
         y = self.norm2(self.conv2(nb.relu(self.norm1(self.conv1(x)))))
@@ -40,9 +44,14 @@ class ResNet18(nb.Module):
 
     def __init__(self) -> None:
         widths = (64, 64, 128, 256, 512)
-        self.stem, self.norm = nb.Conv2d(3, 64, 3, padding="SAME", with_bias=False), nb.BatchNorm2d(64)
+        self.stem, self.norm = (
+            nb.Conv2d(3, 64, 3, padding="SAME", with_bias=False),
+            nb.BatchNorm2d(64),
+        )
         pairs = [(a, b, i) for a, b in zip(widths, widths[1:], strict=False) for i in range(2)]
-        self.blocks = [Residual(b if i else a, b, 2 if i == 0 and b > 64 else 1) for a, b, i in pairs]
+        self.blocks = [
+            Residual(b if i else a, b, 2 if i == 0 and b > 64 else 1) for a, b, i in pairs
+        ]
         self.head = nb.Linear(512, 10)
 
     def forward(self, x: Any) -> Any:
@@ -69,11 +78,19 @@ def run(quick: bool = False) -> list[Table]:
     return [
         _table("two convolutions, batch 64 of 28 x 28", Convolutions(), of_images, images, quick),
         _table(f"ResNet-18, batch {len(small)} of 32 x 32", ResNet18(), of_images, small, quick),
-        _table(f"transformer of {layers} layers, width 256, 4 x 128 tokens", encoder, of_text, text, quick),
+        _table(
+            f"transformer of {layers} layers, width 256, 4 x 128 tokens",
+            encoder,
+            of_text,
+            text,
+            quick,
+        ),
     ]
 
 
-def _table(title: str, model: Any, loss_of: Callable[[Any, Any], Any], x: Any, quick: bool) -> Table:
+def _table(
+    title: str, model: Any, loss_of: Callable[[Any, Any], Any], x: Any, quick: bool
+) -> Table:
     optimizer = nb.Adam(1e-4)
 
     @nb.jit
@@ -89,7 +106,9 @@ def _table(title: str, model: Any, loss_of: Callable[[Any, Any], Any], x: Any, q
         "forward alone": lambda: forward(x),
         "forward and backward alone": lambda: both(x),
     }
-    table = interleave(f"Profile, {title}", variants, "step", rounds=5 if quick else 11, seconds=0.2)
+    table = interleave(
+        f"Profile, {title}", variants, "step", rounds=5 if quick else 11, seconds=0.2
+    )
     found = nb.profile(step, x, runs=5 if quick else 20)
     sums = {
         "profile: all rows": found.total.seconds,
@@ -99,7 +118,15 @@ def _table(title: str, model: Any, loss_of: Callable[[Any, Any], Any], x: Any, q
         "profile: rest": found.total.rest,
     }
     for name, seconds in sums.items():
-        table.rows.append(Row(name, 1e6 * seconds, 0.0, seconds / found.seconds, target=1.1 if "all" in name else None))
+        table.rows.append(
+            Row(
+                name,
+                1e6 * seconds,
+                0.0,
+                seconds / found.seconds,
+                target=1.1 if "all" in name else None,
+            )
+        )
     table.note = (
         f"Ratios of the profile are to its own runs without the profiler, which made a step take {100 * found.overhead:+.0f} %; "
         f"backward over forward {found.total.backward / found.total.forward:.2f}, alone "

@@ -19,7 +19,10 @@ def _unflatten(tree: Any, look: Callable[[Any], Any] = id) -> Callable[[], int]:
 
 
 class Bare:
-    """The least that a registered node can do: hand out a tuple that is there. What it costs is JAX's own."""
+    """The least that a registered node can do: hand out a tuple that is there.
+
+    What it costs is JAX's own.
+    """
 
     def __init__(self, leaves: Any) -> None:
         self.parts = tuple(leaves), None
@@ -52,7 +55,12 @@ def run(quick: bool = False) -> list[Table]:
     )
     back = {
         name: _unflatten(t)
-        for name, t in {"flat list": flat, "nested dicts": tree, "nb.Module": model, **peers.trees(100)}.items()
+        for name, t in {
+            "flat list": flat,
+            "nested dicts": tree,
+            "nb.Module": model,
+            **peers.trees(100),
+        }.items()
     }
     back["nb.Module, looked at"] = looked
     unflatten = interleave(

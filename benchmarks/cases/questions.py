@@ -1,8 +1,10 @@
-"""What does this head do, what is the output from: the questions of TransformerLens and Captum in one call, beside hooks written by hand.
+"""What does this head do, what is the output from: the questions of TransformerLens and Captum in
+one call, beside hooks written by hand.
 
-Each question is asked of the same small transformer: here by the functions of this package, in `benchmarks.peers.questions_torch` by hand in
-PyTorch, by the documented definitions of the two libraries. Both give the same numbers (a test compares them). A table holds the lines
-that a reader writes and the time of each.
+Each question is asked of the same small transformer: here by the functions of this package, in
+`benchmarks.peers.questions_torch` by hand in PyTorch, by the documented definitions of the two
+libraries. Both give the same numbers (a test compares them). A table holds the lines that a reader
+writes and the time of each.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class Block(nb.Module):
     def __init__(self, width: int, heads: int) -> None:
         self.norm1, self.attention = nb.LayerNorm(width), nb.MultiHeadAttention(width, heads)
         self.norm2 = nb.LayerNorm(width)
-        self.mlp = nb.Sequential(nb.Linear(width, 2 * width), nb.ReLU(), nb.Linear(2 * width, width))
+        self.mlp = nb.Sequential(
+            nb.Linear(width, 2 * width), nb.ReLU(), nb.Linear(2 * width, width)
+        )
 
     def forward(self, x: Any) -> Any:
         x = x + self.attention(self.norm1(x), is_causal=True)
@@ -38,7 +42,10 @@ class Reader(nb.Module):
     """A small transformer over tokens."""
 
     def __init__(self, vocabulary: int, width: int, heads: int, layers: int) -> None:
-        self.embed, self.blocks = nb.Embedding(vocabulary, width), [Block(width, heads) for _ in range(layers)]
+        self.embed, self.blocks = (
+            nb.Embedding(vocabulary, width),
+            [Block(width, heads) for _ in range(layers)],
+        )
         self.norm, self.head = nb.LayerNorm(width), nb.Linear(width, vocabulary)
 
     def forward(self, tokens: Any) -> Any:
@@ -53,7 +60,7 @@ def difference(logits: Any) -> Any:
     return (logits[:, -1, 3] - logits[:, -1, 5]).mean()
 
 
-# -- questions ---------------------------------------------------------------------------------------
+# -- questions --
 def zero_ablation(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     return nb.sweep(model, clean, "heads", metric=metric).values
 
@@ -67,14 +74,21 @@ def patched_heads(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any
 
 
 def patched_positions(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
-    places = ["embed", *(f"blocks.{i}" for i in range(len(model.blocks) - 1))]  # what each block is given
+    places = [
+        "embed",
+        *(f"blocks.{i}" for i in range(len(model.blocks) - 1)),
+    ]  # what each block is given
     return nb.trace_causes(model, clean, corrupted, metric, only=places).recovered
 
 
 def direct_attribution(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     parts = ["embed", "blocks.?.attention", "blocks.?.mlp"]
-    found = nb.attribute(model, clean, metric, method="direct", stream="norm", components=parts, heads=True)
-    return np.asarray([found.modules[name] for name in list(found.modules)[:-2]])  # without what no part has written
+    found = nb.attribute(
+        model, clean, metric, method="direct", stream="norm", components=parts, heads=True
+    )
+    return np.asarray(
+        [found.modules[name] for name in list(found.modules)[:-2]]
+    )  # without what no part has written
 
 
 def gradient_times_input(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
@@ -88,7 +102,9 @@ def integrated_gradients(model: Any, clean: Any, corrupted: Any, metric: Metric)
 def conductance(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     found = nb.attribute(model, clean, metric, method="integrated").modules
     blocks = [f"blocks.{i}" for i in range(len(model.blocks))]
-    return np.asarray([found[f"{block}{part}"] for block in blocks for part in (".attention", ".mlp", "")])
+    return np.asarray(
+        [found[f"{block}{part}"] for block in blocks for part in (".attention", ".mlp", "")]
+    )
 
 
 ANSWERS: dict[str, Callable[..., Any]] = {
@@ -132,7 +148,9 @@ def run(quick: bool = False) -> list[Table]:
             f"{question}: by hand in PyTorch": lambda other=other: other(*theirs).numpy(),
             question: lambda answer=answer: answer(*ours),
         }
-        found = interleave("", ways, next(iter(ways)), rounds=3 if quick else 7, seconds=0.05, warm=1).rows
+        found = interleave(
+            "", ways, next(iter(ways)), rounds=3 if quick else 7, seconds=0.05, warm=1
+        ).rows
         found[0].more = {"lines": lines_of(other)}
         found[1].more = {"lines": lines_of(answer), "first call s": first}
         rows += found

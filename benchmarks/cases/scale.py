@@ -1,4 +1,6 @@
-"""Sharded steps on eight virtual CPU devices, beside the same network written by hand with the same shardings."""
+"""Sharded steps on eight virtual CPU devices, beside the same network written by hand with the same
+shardings.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def run(quick: bool = False) -> list[Table]:
 
 
 def specs_of(model: MLP) -> dict[str, Any]:
-    """The specs of a model's layers in the layout of the network by hand, whose weights are `(in, out)`."""
+    """The specs of a model's layers in the layout of the network by hand, whose weights are `(in,
+    out)`.
+    """
     layers = []
     for layer in model.layers:
         weight = (*layer.weight.sharding.spec, None, None)[:2]
@@ -41,14 +45,18 @@ def specs_of(model: MLP) -> dict[str, Any]:
     return {"layers": layers}
 
 
-def raw_step(specs: Any, mesh: Any, depth: int, width: int, x: Any, target: Any) -> Callable[[], Any]:
+def raw_step(
+    specs: Any, mesh: Any, depth: int, width: int, x: Any, target: Any
+) -> Callable[[], Any]:
     is_spec = lambda spec: isinstance(spec, PartitionSpec)  # noqa: E731 - a predicate
     places = jax.tree.map(lambda spec: NamedSharding(mesh, spec), specs, is_leaf=is_spec)
     p = jax.device_put(raw_mlp(depth, width), places)
     optimizer = optax.adam(1e-3)
     whole = NamedSharding(mesh, PartitionSpec())
     state = optimizer.init(p)
-    state = jax.tree.map(lambda leaf: jax.device_put(leaf, whole) if leaf.ndim == 0 else leaf, state)
+    state = jax.tree.map(
+        lambda leaf: jax.device_put(leaf, whole) if leaf.ndim == 0 else leaf, state
+    )
     shardings = jax.tree.map(lambda leaf: leaf.sharding, (p, state))
 
     def step(p: Any, s: Any, x: Any, target: Any) -> Any:
@@ -80,7 +88,9 @@ def module_step(model: MLP, x: Any, target: Any) -> Callable[[], Any]:
 
 def _plan(name: str, mesh: Any, rules: Any, width: int, batch: int, quick: bool) -> Table:
     draw = np.random.default_rng(0)
-    x, target = nb.shard_batch(tuple(jnp.asarray(draw.normal(size=(2, batch, width)), "float32")), mesh)
+    x, target = nb.shard_batch(
+        tuple(jnp.asarray(draw.normal(size=(2, batch, width)), "float32")), mesh
+    )
     model = nb.shard(MLP(4, width), mesh, rules)
     variants = {
         "by hand, same shardings": raw_step(specs_of(model), mesh, 4, width, x, target),

@@ -1,4 +1,6 @@
-"""From the start of the process to the first trained step of a small convolutional network, and to the second start of it."""
+"""From the start of the process to the first trained step of a small convolutional network, and to
+the second start of it.
+"""
 
 from __future__ import annotations
 
@@ -158,7 +160,9 @@ def _rounds(codes: dict[str, str], rounds: int) -> dict[str, list[tuple[float, f
     samples: dict[str, list[tuple[float, float]]] = {name: [] for name in codes}
     order = list(codes)
     for name in order:
-        _started(codes[name])  # which leaves the bytecode of all packages, as their installation does
+        _started(
+            codes[name]
+        )  # which leaves the bytecode of all packages, as their installation does
     for _ in range(rounds):
         random.shuffle(order)
         for name in order:
@@ -166,9 +170,17 @@ def _rounds(codes: dict[str, str], rounds: int) -> dict[str, list[tuple[float, f
     return samples
 
 
-def _row(name: str, samples: dict[str, list[tuple[float, float]]], floor: str, target: float | None = None) -> Row:
+def _row(
+    name: str,
+    samples: dict[str, list[tuple[float, float]]],
+    floor: str,
+    target: float | None = None,
+) -> Row:
     found = samples[name]
-    wall, cpu = (statistics.median(a[i] / b[i] for a, b in zip(found, samples[floor], strict=True)) for i in (0, 1))
+    wall, cpu = (
+        statistics.median(a[i] / b[i] for a, b in zip(found, samples[floor], strict=True))
+        for i in (0, 1)
+    )
     times = (1e6 * statistics.median(column) for column in zip(*found, strict=True))
     return Row(name, *times, wall, cpu, target)
 
@@ -179,4 +191,7 @@ def _started(code: str) -> tuple[float, float]:
     before, start = os.times(), time.perf_counter()
     subprocess.run([sys.executable, "-c", DATA + code], env=env, capture_output=True, check=True)
     wall, after = time.perf_counter() - start, os.times()
-    return wall, after.children_user + after.children_system - before.children_user - before.children_system
+    return (
+        wall,
+        after.children_user + after.children_system - before.children_user - before.children_system,
+    )

@@ -24,7 +24,9 @@ def run(quick: bool = False) -> list[Table]:
 def _train(name: str, depth: int, width: int, batch: int, quick: bool) -> Table:
     x, target = (jax.random.normal(jax.random.key(seed), (batch, width)) for seed in (1, 2))
     variants = {
-        "raw JAX, nested dicts": raw_step(raw_mlp(depth, width), raw_mlp_forward, mean_square, x, target),
+        "raw JAX, nested dicts": raw_step(
+            raw_mlp(depth, width), raw_mlp_forward, mean_square, x, target
+        ),
         "nb.jit, donate": module_step(MLP(depth, width), mean_square, x, target),
         **peers.train(depth, width, x, target),
     }

@@ -1,7 +1,8 @@
-"""What a look costs: the time to the MIME bundle, and how many bytes of a notebook it takes. Treescope draws the same values.
+"""What a look costs: the time to the MIME bundle, and how many bytes of a notebook it takes.
+Treescope draws the same values.
 
-The times are wall times; `KB` are those of `text/html`, `target ms` and `target KB` what the project allows itself, which is
-marked where it is missed.
+The times are wall times; `KB` are those of `text/html`, `target ms` and `target KB` what the
+project allows itself, which is marked where it is missed.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def _table(
 ) -> Table:
     """Times and sizes; what is in `slow` runs once, since it takes a minute."""
     sizes = {name: len(fn()) / 1e3 for name, fn in looks.items()}
-    table = interleave(title, looks, next(iter(looks)), rounds=rounds, warm=1, seconds=0.001, note=note)
+    table = interleave(
+        title, looks, next(iter(looks)), rounds=rounds, warm=1, seconds=0.001, note=note
+    )
     for name, fn in (slow or {}).items():
         html: list[str] = []
         seconds = once(lambda fn=fn, html=html: html.append(fn()))
@@ -61,7 +64,9 @@ def _table(
 def tree_of(count: int) -> dict[str, Any]:
     """A PyTree of `count` small arrays, ten to a level."""
     return {
-        f"block_{i}": {f"p{j}": jnp.full((2, 3) if j % 2 else (4,), i + j, jnp.float32) for j in range(10)}
+        f"block_{i}": {
+            f"p{j}": jnp.full((2, 3) if j % 2 else (4,), i + j, jnp.float32) for j in range(10)
+        }
         for i in range(count // 10)
     }
 
@@ -77,7 +82,13 @@ def _trees(count: int, rounds: int) -> Table:
 
 
 def _models(rounds: int, quick: bool) -> Table:
-    size = {"layers": 2 if quick else 12, "width": 768, "heads": 12, "vocabulary": 5_000, "context": 256}
+    size = {
+        "layers": 2 if quick else 12,
+        "width": 768,
+        "heads": 12,
+        "vocabulary": 5_000,
+        "context": 256,
+    }
     model = Transformer(**size)
     tokens = jnp.zeros(64, jnp.int32)
     inspected = nb.inspect(model, tokens)
@@ -87,7 +98,9 @@ def _models(rounds: int, quick: bool) -> Table:
         "inspect, its bundle": lambda: _html(inspected),
         **peers.html_of(model.v.cont_to_dict()),
     }
-    targets = dict.fromkeys(("modules", "variables with thumbnails", "inspect, its bundle"), (250, 250))
+    targets = dict.fromkeys(
+        ("modules", "variables with thumbnails", "inspect, its bundle"), (250, 250)
+    )
     return _table(f"Looking at a GPT of {size['layers']} layers, width 768", looks, rounds, targets)
 
 
@@ -96,7 +109,9 @@ def _array(rounds: int, quick: bool) -> Table:
     x = jnp.asarray(np.random.default_rng(0).normal(size=(side, side)).astype("float32"))
     note = "Ours counts every element in its histogram; the peer shows the first and last items of each axis."
     looks = {"nbmodule": lambda: _html(x), **peers.whole_array(x)}
-    return _table(f"Looking at an array of {side} x {side}", looks, rounds, {"nbmodule": (15, 60)}, note)
+    return _table(
+        f"Looking at an array of {side} x {side}", looks, rounds, {"nbmodule": (15, 60)}, note
+    )
 
 
 def _calls(rounds: int) -> Table:
@@ -110,8 +125,13 @@ def _calls(rounds: int) -> Table:
         return calls
 
     calls = tracked()
-    looks = {"the table": lambda: _html(calls), "the tracked calls and the table": lambda: _html(tracked())}
+    looks = {
+        "the table": lambda: _html(calls),
+        "the tracked calls and the table": lambda: _html(tracked()),
+    }
     targets = {"the table": (500, 250), "the tracked calls and the table": (500, 250)}
-    note = "The MLP is called twice, so that each layer has two calls; the peer hides the second one."
+    note = (
+        "The MLP is called twice, so that each layer has two calls; the peer hides the second one."
+    )
     title = "Looking at the calls of an MLP of 200 layers"
     return _table(title, looks, rounds, targets, note, peers.tabulated(200, 16))

@@ -1,4 +1,6 @@
-"""What if: from a hand on a slider to what the page draws; all heads of a small GPT ablated one by one, beside as many batched forwards."""
+"""What if: from a hand on a slider to what the page draws; all heads of a small GPT ablated one by
+one, beside as many batched forwards.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 
 import nbmodule as nb
 from benchmarks.timing import Table, interleave
-from nbmodule.touch.what_if import WhatIf
+from nbmodule.interventions.what_if import WhatIf
 from nbmodule.views.panels.touching import answered
 
 HAND_MS = 100
@@ -34,7 +36,9 @@ def _tokens(rows: int, length: int) -> Any:
 
 
 def _turned(found: WhatIf) -> Any:
-    """A function that moves the slider by itself: what the kernel does between the message of the page and its answer."""
+    """A function that moves the slider by itself: what the kernel does between the message of the
+    page and its answer.
+    """
     at = [0]
 
     def turn() -> Any:
@@ -45,9 +49,13 @@ def _turned(found: WhatIf) -> Any:
 
 
 def _slider(quick: bool) -> Table:
-    digits = nb.Sequential(nb.Conv2d(1, 16, 3), nb.ReLU(), nb.MaxPool2d(2), nb.Flatten(), nb.Linear(144, 10)).eval()
+    digits = nb.Sequential(
+        nb.Conv2d(1, 16, 3), nb.ReLU(), nb.MaxPool2d(2), nb.Flatten(), nb.Linear(144, 10)
+    ).eval()
     reader, tokens = _transformer(2 if quick else 6, 256, 8), _tokens(1, 64)
-    place = next(name for name, module in reader.named_modules() if isinstance(module, nb.MultiHeadAttention))
+    place = next(
+        name for name, module in reader.named_modules() if isinstance(module, nb.MultiHeadAttention)
+    )
     first = nb.what_if(digits, jnp.ones((8, 8, 8, 1)), {"0": nb.scale_by(0.5, channel=3)}, metric=4)
     second = nb.what_if(reader, tokens, {place: nb.scale_by(0.5, head=3)}, metric=(0, -1, 4))
     ways = {
@@ -78,7 +86,9 @@ def _sweep(quick: bool) -> Table:
             jax.block_until_ready(call(many))
 
     ways = {
-        f"nb.sweep: {layers} × {heads} heads": lambda: nb.sweep(model, tokens, "heads", metric=(0, -1, 4)),
+        f"nb.sweep: {layers} × {heads} heads": lambda: nb.sweep(
+            model, tokens, "heads", metric=(0, -1, 4)
+        ),
         f"{batches} forwards of 16 rows": forwards,
     }
     return interleave(

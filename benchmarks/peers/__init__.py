@@ -22,7 +22,10 @@ def _installed() -> list[Any]:
 def _collect(what: str) -> Callable[..., dict[str, Any]]:
     def gather(*args: Any) -> dict[str, Any]:
         return {
-            name: fn for peer in _installed() if hasattr(peer, what) for name, fn in getattr(peer, what)(*args).items()
+            name: fn
+            for peer in _installed()
+            if hasattr(peer, what)
+            for name, fn in getattr(peer, what)(*args).items()
         }
 
     return gather

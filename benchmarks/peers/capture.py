@@ -1,6 +1,8 @@
-"""Peers that capture what submodules return, where they are installed: each beside its own untracked step.
+"""Peers that capture what submodules return, where they are installed: each beside its own
+untracked step.
 
-Each builds the same two models, a transformer and an MLP, and takes a step of gradient descent; PyTorch runs the forward pass alone.
+Each builds the same two models, a transformer and an MLP, and takes a step of gradient descent;
+PyTorch runs the forward pass alone.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ def steps(
     x: Any,
     target: Any = None,
 ) -> Variants:
-    """A compiled step with and without capturing; `plain` gives the outputs, `capturing` also what it has captured."""
+    """A compiled step with and without capturing; `plain` gives the outputs, `capturing` also what
+    it has captured.
+    """
 
     def step(params: Any, x: Any, captures: bool) -> Any:
         def loss(params: Any) -> Any:

@@ -52,7 +52,15 @@ def _steps(forward: Callable[[Any], Any], x: Any, target: Any) -> Variants:
         with hk.intercept_methods(keep):
             return net.apply(params, x), captured
 
-    return steps("haiku", "intercept_methods", net.init(jax.random.key(0), x), net.apply, capturing, x, target)
+    return steps(
+        "haiku",
+        "intercept_methods",
+        net.init(jax.random.key(0), x),
+        net.apply,
+        capturing,
+        x,
+        target,
+    )
 
 
 def transformer(size: dict[str, int], tokens: Any) -> Variants:

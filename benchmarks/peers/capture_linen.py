@@ -73,7 +73,9 @@ def _steps(net: Any, x: Any, target: Any) -> Variants:
 
 
 def transformer(size: dict[str, int], tokens: Any) -> Variants:
-    net = Transformer(size["layers"], size["width"], size["heads"], size["vocabulary"], size["context"])
+    net = Transformer(
+        size["layers"], size["width"], size["heads"], size["vocabulary"], size["context"]
+    )
     return _steps(net, tokens, None)
 
 

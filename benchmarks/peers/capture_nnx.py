@@ -15,7 +15,10 @@ from benchmarks.peers.capture import Variants, steps
 class Attention(nnx.Module):
     def __init__(self, width: int, heads: int, rngs: Any) -> None:
         self.heads = heads
-        self.qkv, self.proj = nnx.Linear(width, 3 * width, rngs=rngs), nnx.Linear(width, width, rngs=rngs)
+        self.qkv, self.proj = (
+            nnx.Linear(width, 3 * width, rngs=rngs),
+            nnx.Linear(width, width, rngs=rngs),
+        )
 
     def __call__(self, x: Any) -> Any:
         return self.proj(attend(self.qkv(x), self.heads))
@@ -23,7 +26,10 @@ class Attention(nnx.Module):
 
 class FeedForward(nnx.Module):
     def __init__(self, width: int, rngs: Any) -> None:
-        self.fc, self.out = nnx.Linear(width, 4 * width, rngs=rngs), nnx.Linear(4 * width, width, rngs=rngs)
+        self.fc, self.out = (
+            nnx.Linear(width, 4 * width, rngs=rngs),
+            nnx.Linear(4 * width, width, rngs=rngs),
+        )
 
     def __call__(self, x: Any) -> Any:
         return self.out(jax.nn.gelu(self.fc(x)))
@@ -42,7 +48,10 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         rngs = nnx.Rngs(0)
-        self.tok, self.pos = nnx.Embed(vocabulary, width, rngs=rngs), nnx.Embed(context, width, rngs=rngs)
+        self.tok, self.pos = (
+            nnx.Embed(vocabulary, width, rngs=rngs),
+            nnx.Embed(context, width, rngs=rngs),
+        )
         self.blocks = nnx.List([Block(width, heads, rngs) for _ in range(layers)])
         self.lnf = nnx.LayerNorm(width, rngs=rngs)
 

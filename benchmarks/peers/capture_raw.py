@@ -1,4 +1,6 @@
-"""Raw JAX, `jax.debug.callback` with each block's (each layer's) output: the host is called within the step."""
+"""Raw JAX, `jax.debug.callback` with each block's (each layer's) output: the host is called within
+the step.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def _norm(p: Any, x: Any) -> Any:
 
 
 def _block(p: Any, x: Any, heads: int, tell: Any) -> Any:
-    attention = tell(_linear(p["proj"], attend(tell(_linear(p["qkv"], tell(_norm(p["ln1"], x)))), heads)))
+    attention = tell(
+        _linear(p["proj"], attend(tell(_linear(p["qkv"], tell(_norm(p["ln1"], x)))), heads))
+    )
     x = x + attention
     inner = tell(jax.nn.gelu(tell(_linear(p["fc"], tell(_norm(p["ln2"], x))))))
     return tell(x + tell(_linear(p["out"], inner)))

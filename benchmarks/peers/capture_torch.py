@@ -1,4 +1,6 @@
-"""PyTorch on one core, forward pass alone: forward hooks that keep each return, and TorchLens where it is installed."""
+"""PyTorch on one core, forward pass alone: forward hooks that keep each return, and TorchLens where
+it is installed.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class Block(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         tokens, width = x.shape
-        q, k, v = (a.view(tokens, self.heads, -1).transpose(0, 1) for a in self.qkv(self.ln1(x)).chunk(3, -1))
+        q, k, v = (
+            a.view(tokens, self.heads, -1).transpose(0, 1)
+            for a in self.qkv(self.ln1(x)).chunk(3, -1)
+        )
         mixed = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, scale=1.0)
         x = x + self.proj(mixed.transpose(0, 1).reshape(tokens, width))
         return x + self.out(self.gelu(self.fc(self.ln2(x))))
@@ -41,7 +46,10 @@ class Block(torch.nn.Module):
 class Transformer(torch.nn.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         super().__init__()
-        self.tok, self.pos = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(context, width)
+        self.tok, self.pos = (
+            torch.nn.Embedding(vocabulary, width),
+            torch.nn.Embedding(context, width),
+        )
         self.blocks, self.lnf = (
             torch.nn.Sequential(*(Block(width, heads) for _ in range(layers))),
             torch.nn.LayerNorm(width),
@@ -57,21 +65,30 @@ def transformer(size: dict[str, int], tokens: Any) -> Variants:
 
 
 def mlp(depth: int, width: int, x: Any) -> Variants:
-    layers = [layer for _ in range(depth) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())]
+    layers = [
+        layer for _ in range(depth) for layer in (torch.nn.Linear(width, width), torch.nn.ReLU())
+    ]
     return _forwards(torch.nn.Sequential(*layers), torch.tensor(np.asarray(x)))
 
 
 def _forwards(net: Any, x: Any) -> Variants:
     def hooked() -> Any:
         kept: list[Any] = []
-        handles = [m.register_forward_hook(lambda module, given, out: kept.append(out)) for m in net.modules()]
+        handles = [
+            m.register_forward_hook(lambda module, given, out: kept.append(out))
+            for m in net.modules()
+        ]
         with torch.no_grad():
             net(x)
         for handle in handles:
             handle.remove()
         return len(kept)
 
-    return {"PyTorch, forward alone": _plainly(net, x), "PyTorch, forward hooks": hooked, **_torchlens(net, x)}
+    return {
+        "PyTorch, forward alone": _plainly(net, x),
+        "PyTorch, forward hooks": hooked,
+        **_torchlens(net, x),
+    }
 
 
 def _plainly(net: Any, x: Any) -> Callable[[], Any]:
@@ -87,4 +104,6 @@ def _torchlens(net: Any, x: Any) -> Variants:
         torchlens = importlib.import_module("torchlens")
     except ImportError:
         return {}
-    return {"PyTorch, TorchLens": lambda: len(torchlens.log_forward_pass(net, x, layers_to_save="all"))}
+    return {
+        "PyTorch, TorchLens": lambda: len(torchlens.log_forward_pass(net, x, layers_to_save="all"))
+    }

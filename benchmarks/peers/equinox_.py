@@ -16,7 +16,10 @@ class MLP(eqx.Module):
     layers: list
 
     def __init__(self, depth: int, width: int) -> None:
-        self.layers = [eqx.nn.Linear(width, width, key=key) for key in jax.random.split(jax.random.key(0), depth)]
+        self.layers = [
+            eqx.nn.Linear(width, width, key=key)
+            for key in jax.random.split(jax.random.key(0), depth)
+        ]
 
     def __call__(self, x: Any) -> Any:
         for layer in self.layers:

@@ -1,4 +1,6 @@
-"""Peers that draw the graph of a model, each with its own GPT of the same size, where they are installed and run."""
+"""Peers that draw the graph of a model, each with its own GPT of the same size, where they are
+installed and run.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def _haiku(layers: int, width: int, heads: int, vocabulary: int, context: int) -
         x = table(tokens) + hk.Embed(context, width)(jnp.arange(tokens.shape[0]))
         for _ in range(layers):
             y = hk.LayerNorm(-1, True, True)(x)
-            x = x + hk.MultiHeadAttention(heads, width // heads, w_init_scale=1.0, model_size=width)(y, y, y)
-            x = x + hk.nets.MLP([4 * width, width], activation=jax.nn.gelu)(hk.LayerNorm(-1, True, True)(x))
+            x = x + hk.MultiHeadAttention(
+                heads, width // heads, w_init_scale=1.0, model_size=width
+            )(y, y, y)
+            x = x + hk.nets.MLP([4 * width, width], activation=jax.nn.gelu)(
+                hk.LayerNorm(-1, True, True)(x)
+            )
         return x @ table.embeddings.T
 
     net = hk.without_apply_rng(hk.transform(forward))
@@ -38,13 +44,18 @@ def _haiku(layers: int, width: int, heads: int, vocabulary: int, context: int) -
     return _if_it_runs("haiku: to_dot", lambda: hk.experimental.to_dot(net.apply)(params, tokens))
 
 
-def _torch_gpt(layers: int, width: int, heads: int, vocabulary: int, context: int) -> tuple[Any, Any]:
+def _torch_gpt(
+    layers: int, width: int, heads: int, vocabulary: int, context: int
+) -> tuple[Any, Any]:
     import torch
 
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tok, self.pos = torch.nn.Embedding(vocabulary, width), torch.nn.Embedding(context, width)
+            self.tok, self.pos = (
+                torch.nn.Embedding(vocabulary, width),
+                torch.nn.Embedding(context, width),
+            )
             self.blocks = torch.nn.ModuleList(
                 torch.nn.TransformerEncoderLayer(
                     width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True
@@ -68,7 +79,8 @@ def _torchview(*size: int) -> Variants:
         return {}
     net, tokens = _torch_gpt(*size)
     return _if_it_runs(
-        "torchview: draw_graph, to DOT", lambda: torchview.draw_graph(net, tokens, depth=3).visual_graph.source
+        "torchview: draw_graph, to DOT",
+        lambda: torchview.draw_graph(net, tokens, depth=3).visual_graph.source,
     )
 
 
@@ -82,7 +94,9 @@ def _torchvista(*size: int) -> Variants:
 
 
 def _if_it_runs(name: str, fn: Callable[[], Any]) -> Variants:
-    """The variant, if the peer runs beside the versions that are installed; else a line that says why not."""
+    """The variant, if the peer runs beside the versions that are installed; else a line that says
+    why not.
+    """
     try:
         fn()
     except Exception as error:  # a peer that has not kept up with JAX or torch has no row

@@ -15,7 +15,9 @@ from benchmarks.models import mean_square
 
 class MLP(inn.Module):
     def __init__(self, depth: int, width: int) -> None:
-        self.layers = [inn.Linear(width, width, key=key) for key in jax.random.split(jax.random.key(0), depth)]
+        self.layers = [
+            inn.Linear(width, width, key=key) for key in jax.random.split(jax.random.key(0), depth)
+        ]
 
     def __call__(self, x: Any) -> Any:
         for layer in self.layers:
@@ -46,7 +48,10 @@ def dispatch(count: int, x: Any) -> dict[str, Any]:
     step = inox.jit(lambda m, x: x + 1, keep_unused=True)
     _, arrays = model.partition()
     pure = jax.jit(lambda arrays, x: x + 1, keep_unused=True)
-    return {"inox.jit": lambda: step(model, x), "inox, partition and jax.jit": lambda: pure(arrays, x)}
+    return {
+        "inox.jit": lambda: step(model, x),
+        "inox, partition and jax.jit": lambda: pure(arrays, x),
+    }
 
 
 def train(depth: int, width: int, x: Any, target: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""What peers show, where they are installed: Treescope the same trees and arrays as HTML, Flax NNX a table of calls."""
+"""What peers show, where they are installed: Treescope the same trees and arrays as HTML, Flax NNX
+a table of calls.
+"""
 
 from __future__ import annotations
 

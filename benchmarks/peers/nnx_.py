@@ -46,7 +46,10 @@ def dispatch(count: int, x: Any) -> dict[str, Any]:
     step = nnx.jit(lambda m, x: x + 1, keep_unused=True)
     definition, state = nnx.split(model)
     pure = jax.jit(lambda s, x: (nnx.merge(definition, s), x + 1)[1], keep_unused=True)
-    return {"nnx.jit": lambda: step(model, x), "nnx, split state and jax.jit": lambda: pure(state, x)}
+    return {
+        "nnx.jit": lambda: step(model, x),
+        "nnx, split state and jax.jit": lambda: pure(state, x),
+    }
 
 
 def train(depth: int, width: int, x: Any, target: Any) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""Penzai: layers are frozen dataclasses whose parameters are bound variables; compiled by `jax.jit` once those are taken out."""
+"""Penzai: layers are frozen dataclasses whose parameters are bound variables; compiled by `jax.jit`
+once those are taken out.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class Null(pz.nn.Layer):
 
 def _chain(count: int, w: Any, b: Any) -> Any:
     return pz.nn.Sequential(
-        [Affine(pz.Parameter(value=w, label=f"w{i}"), pz.Parameter(value=b, label=f"b{i}")) for i in range(count)]
+        [
+            Affine(pz.Parameter(value=w, label=f"w{i}"), pz.Parameter(value=b, label=f"b{i}"))
+            for i in range(count)
+        ]
     )
 
 

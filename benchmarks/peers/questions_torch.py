@@ -1,7 +1,9 @@
-"""Questions to a transformer written in PyTorch by hand, with hooks, by the documented definitions of TransformerLens and Captum.
+"""Questions to a transformer written in PyTorch by hand, with hooks, by the documented definitions
+of TransformerLens and Captum.
 
-Neither library is needed. The places are those of TransformerLens (`hook_z`, `resid_pre`), the formulas those that the two document.
-Each question is one function, as a reader would write it in a notebook: `benchmarks.cases.questions` holds the same in one line.
+Neither library is needed. The places are those of TransformerLens (`hook_z`, `resid_pre`), the
+formulas those that the two document. Each question is one function, as a reader would write it in a
+notebook: `benchmarks.cases.questions` holds the same in one line.
 """
 
 from __future__ import annotations
@@ -16,17 +18,22 @@ Metric = Callable[[Any], Any]
 
 
 class Attention(torch.nn.Module):
-    """Causal attention with a place for hooks on what each head gives: `(batch, length, heads, features)`."""
+    """Causal attention with a place for hooks on what each head gives: `(batch, length, heads,
+    features)`.
+    """
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value, self.out = (torch.nn.Linear(width, width) for _ in range(4))
+        self.query, self.key, self.value, self.out = (
+            torch.nn.Linear(width, width) for _ in range(4)
+        )
         self.hook_z = torch.nn.Identity()
 
     def forward(self, x: Any) -> Any:
         q, k, v = (
-            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+            part(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for part in (self.query, self.key, self.value)
         )
         later = torch.ones(x.shape[-2], x.shape[-2], dtype=torch.bool).triu(1)
         scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).masked_fill(later, -torch.inf)
@@ -40,7 +47,11 @@ class Block(torch.nn.Module):
         self.norm1, self.attention = torch.nn.LayerNorm(width), Attention(width, heads)
         self.norm2, self.mlp = (
             torch.nn.LayerNorm(width),
-            torch.nn.Sequential(torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width)),
+            torch.nn.Sequential(
+                torch.nn.Linear(width, 2 * width),
+                torch.nn.ReLU(),
+                torch.nn.Linear(2 * width, width),
+            ),
         )
 
     def forward(self, x: Any) -> Any:
@@ -68,11 +79,13 @@ def reader_of(model: Any) -> Reader:
     """The same transformer in PyTorch, from a module with its variables."""
     vocabulary, width = model.embed.weight.shape
     reader = Reader(vocabulary, width, model.blocks[0].attention.num_heads, len(model.blocks))
-    reader.load_state_dict({name: torch.tensor(np.asarray(x)) for name, x in model.state_dict().items()})
+    reader.load_state_dict(
+        {name: torch.tensor(np.asarray(x)) for name, x in model.state_dict().items()}
+    )
     return reader.eval()
 
 
-# -- questions ---------------------------------------------------------------------------------------
+# -- questions --
 def zero_ablation(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     found = torch.zeros(len(model.blocks), model.blocks[0].attention.heads)
     for layer, block in enumerate(model.blocks):
@@ -106,7 +119,9 @@ def mean_ablation(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any
 def patched_heads(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     kept: dict[Any, Any] = {}
     places = [block.attention.hook_z for block in model.blocks]
-    handles = [place.register_forward_hook(lambda m, given, z: kept.update({m: z})) for place in places]
+    handles = [
+        place.register_forward_hook(lambda m, given, z: kept.update({m: z})) for place in places
+    ]
     with torch.no_grad():
         model(clean)
     for handle in handles:
@@ -127,7 +142,10 @@ def patched_heads(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any
 
 def patched_positions(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     kept: dict[Any, Any] = {}
-    handles = [b.register_forward_pre_hook(lambda m, given: kept.update({m: given[0]})) for b in model.blocks]
+    handles = [
+        b.register_forward_pre_hook(lambda m, given: kept.update({m: given[0]}))
+        for b in model.blocks
+    ]
     with torch.no_grad():
         best = metric(model(clean))
     for handle in handles:
@@ -150,8 +168,15 @@ def patched_positions(model: Any, clean: Any, corrupted: Any, metric: Metric) ->
 
 def direct_attribution(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
     kept: dict[Any, Any] = {}
-    places = [model.embed, model.norm, *(m for b in model.blocks for m in (b.attention.hook_z, b.attention, b.mlp))]
-    handles = [place.register_forward_hook(lambda m, given, y: kept.update({m: (given[0], y)})) for place in places]
+    places = [
+        model.embed,
+        model.norm,
+        *(m for b in model.blocks for m in (b.attention.hook_z, b.attention, b.mlp)),
+    ]
+    handles = [
+        place.register_forward_hook(lambda m, given, y: kept.update({m: (given[0], y)}))
+        for place in places
+    ]
     model(clean)
     for handle in handles:
         handle.remove()
@@ -199,7 +224,9 @@ def conductance(model: Any, clean: Any, corrupted: Any, metric: Metric) -> Any:
 
     def returned(alpha: Any) -> Any:
         kept: dict[Any, Any] = {}
-        handles = [place.register_forward_hook(lambda m, given, y: kept.update({m: y})) for place in places]
+        handles = [
+            place.register_forward_hook(lambda m, given, y: kept.update({m: y})) for place in places
+        ]
         handles.append(model.embed.register_forward_hook(lambda m, given, y: embedded * alpha))
         value = metric(model(clean))
         for handle in handles:

@@ -25,7 +25,12 @@ def marked_up(app: Any, what: str, name: str, thing: Any, options: Any, lines: l
 def _stands_alone(before: list[str]) -> bool:
     """Whether a blank line precedes, below a paragraph that is no heading of a section."""
     text = [line for line in before if line.strip()]
-    return bool(text) and not before[-1].strip() and not text[-1].endswith(":") and not text[-1].startswith(" ")
+    return (
+        bool(text)
+        and not before[-1].strip()
+        and not text[-1].endswith(":")
+        and not text[-1].startswith(" ")
+    )
 
 
 def setup(app: Any) -> dict[str, Any]:

@@ -17,23 +17,26 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "models": (
         "Models, variables and paths",
         (
-            "doors.module",
-            "core.boxes",
-            "core.shape.hooks",
-            "core.shape.tree_text",
+            "api.module",
+            "core.variables",
+            "core.structure.hooks",
+            "core.structure.tree_text",
             "tree",
-            "doors.graphs",
-            "flow",
+            "api.graphs",
+            "graphs",
             "nn.batches",
         ),
     ),
-    "transforms": ("Transforms and random streams", ("core.transforms", "core.running.explain", "core.numbers")),
-    "state": ("The functional way", ("core.shape.state",)),
+    "transforms": (
+        "Transforms and random streams",
+        ("core.transforms", "core.call.explain", "core.numbers"),
+    ),
+    "state": ("The functional way", ("core.structure.state",)),
     "tracking": ("What ran", ("calls",)),
-    "touch": ("What if", ("touch",)),
+    "interventions": ("Interventions", ("interventions",)),
     "views": ("Views", ("views",)),
     "live": ("Live", ("live",)),
-    "files": ("Files", ("files", "doors.files")),
+    "files": ("Files", ("files", "api.files")),
     "layers": (
         "Layers",
         (
@@ -67,7 +70,7 @@ SPACES: dict[str, tuple[str, ...]] = {
         "transforms",
         "state",
         "tracking",
-        "touch",
+        "interventions",
         "views",
         "live",
         "files",
@@ -85,11 +88,14 @@ def write_pages(app: Any) -> None:
     """Write all pages, and the page that lists them."""
     folder = Path(app.srcdir) / "reference"
     folder.mkdir(exist_ok=True)
-    places = {name: _group_of(home.removeprefix("nbmodule.")) for name, home in by_name(nb._HOMES).items()}
+    places = {
+        name: _group_of(home.removeprefix("nbmodule.")) for name, home in by_name(nb._HOMES).items()
+    }
     pages = {group: [name for name, place in places.items() if place == group] for group in GROUPS}
     for group, names in pages.items():
         _write(
-            folder / f"{group}.md", f"# {GROUPS[group][0]}\n\n" + "\n".join(map(_entry, sorted(names, key=str.lower)))
+            folder / f"{group}.md",
+            f"# {GROUPS[group][0]}\n\n" + "\n".join(map(_entry, sorted(names, key=str.lower))),
         )
     trees = [
         f'```{{toctree}}\n:maxdepth: 1\n:caption: "{space}"\n\n'
@@ -115,9 +121,13 @@ def _group_of(home: str) -> str:
 def _entry(name: str) -> str:
     thing = getattr(nb, name)
     is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
-    kind = "autoexception" if is_error else "autoclass" if inspect.isclass(thing) else "autofunction"
+    kind = (
+        "autoexception" if is_error else "autoclass" if inspect.isclass(thing) else "autofunction"
+    )
     members = "\n:members:" if kind == "autoclass" else ""
-    return f"```{{eval-rst}}\n.. {kind}:: nbmodule.{name}" + members.replace("\n", "\n   ") + "\n```\n"
+    return (
+        f"```{{eval-rst}}\n.. {kind}:: nbmodule.{name}" + members.replace("\n", "\n   ") + "\n```\n"
+    )
 
 
 def _write(path: Path, text: str) -> None:

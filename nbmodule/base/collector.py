@@ -16,8 +16,8 @@ _was_enabled = False
 def collector_paused() -> Iterator[None]:
     """Pause the collector within a block; several threads may do so at once.
 
-    Making 10,000 arrays starts it dozens of times, which takes as long as the work itself. Objects without cycles are freed
-    as always.
+    Making 10,000 arrays starts it dozens of times, which takes as long as the work itself. Objects
+    without cycles are freed as always.
 
     Example:
         >>> import gc

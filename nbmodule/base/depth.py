@@ -1,8 +1,10 @@
-"""Room for deep nesting: modules in modules, or levels in levels, beyond what Python lets functions call each other.
+"""Room for deep nesting: modules in modules, or levels in levels, beyond what Python lets functions
+call each other.
 
-Python stops at a thousand calls within each other, to keep a runaway recursion from using up the stack of the machine. A chain of
-a thousand modules is no runaway. So whoever meets deep nesting asks here for more room, once, as much as the nesting needs and at
-most what the stack bears: each call that goes through C takes about a kilobyte of it. The limit is never lowered again, since the
+Python stops at a thousand calls within each other, to keep a runaway recursion from using up the
+stack of the machine. A chain of a thousand modules is no runaway. So whoever meets deep nesting
+asks here for more room, once, as much as the nesting needs and at most what the stack bears: each
+call that goes through C takes about a kilobyte of it. The limit is never lowered again, since the
 deep thing is there to stay, and other threads may be in the middle of it.
 """
 
@@ -19,23 +21,26 @@ _BYTES = 1400
 
 
 def allow(levels: int) -> None:
-    """Let things be nested that deep, as far as the stack bears it; beyond that Python's own limit says no.
+    """Let things be nested that deep, as far as the stack bears it; beyond that Python's own limit
+    says no.
 
     Example:
         >>> allow(3)
     """
     if levels <= SHALLOW:
         return
-    wanted = min(1000 + _CALLS * levels, _most())
-    if sys.getrecursionlimit() < wanted:
-        sys.setrecursionlimit(wanted)
+    expected = min(1000 + _CALLS * levels, _most())
+    if sys.getrecursionlimit() < expected:
+        sys.setrecursionlimit(expected)
 
 
 def _most() -> int:
     """As many calls as the stack bears."""
     try:
         import resource
-    except ImportError:  # Windows, where the stack of a program is fixed when it is built, and small
+    except (
+        ImportError
+    ):  # Windows, where the stack of a program is fixed when it is built, and small
         return 0
     size = resource.getrlimit(resource.RLIMIT_STACK)[0]
     return (8 << 20 if size == resource.RLIM_INFINITY else size) // _BYTES

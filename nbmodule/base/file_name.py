@@ -28,7 +28,8 @@ def file_name(path: object, act: str, done: str) -> str:
     if not isinstance(name, str):
         cure = " `os.fsdecode` makes text of bytes." if isinstance(name, bytes) else ""
         raise ArgumentTypeError(
-            f"cannot {act}: the name of a file is text or a pathlib.Path, found {type(path).__name__}. Nothing was {done}.{cure}"
+            f"cannot {act}: the name of a file is text or a pathlib.Path, found "
+            f"{type(path).__name__}. Nothing was {done}.{cure}"
         )
     if "\0" in name or not name:
         what = "holds a NUL character" if name else "is empty"

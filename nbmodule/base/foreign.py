@@ -1,4 +1,6 @@
-"""Which framework a model, a state or a value comes from, told without importing one; and its values as arrays."""
+"""Which framework a model, a state or a value comes from, told without importing one; and its
+values as arrays.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,15 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 
 def framework_of(thing: object) -> str | None:
-    """The framework that an object comes from, by the classes that it derives from; nothing is imported.
+    """The framework that an object comes from, by the classes that it derives from; nothing is
+    imported.
 
     Example:
         >>> framework_of(3) is None
         True
     """
-    for kind in type(thing).__mro__:
-        module, name = kind.__module__, kind.__name__
+    for cls in type(thing).__mro__:
+        module, name = cls.__module__, cls.__name__
         if module.startswith("flax.linen") and name == "Module":
             return "flax_linen"
         if module.startswith("flax.nnx") and name == "Module":
@@ -55,15 +58,18 @@ def is_variable(thing: object) -> bool:
         >>> is_variable([1, 2])
         False
     """
-    kinds = ((kind.__module__, kind.__name__) for kind in type(thing).__mro__)
-    return any(home.startswith(("flax.nnx", "keras")) and name.endswith("Variable") for home, name in kinds)
+    kinds = ((cls.__module__, cls.__name__) for cls in type(thing).__mro__)
+    return any(
+        home.startswith(("flax.nnx", "keras")) and name.endswith("Variable") for home, name in kinds
+    )
 
 
 _TORCH_ONLY = ("num_batches_tracked", "in_proj_weight", "in_proj_bias")
 
 
 def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
-    """Whether a state dict comes from PyTorch: it holds tensors, or a name that only its layers give.
+    """Whether a state dict comes from PyTorch: it holds tensors, or a name that only its layers
+    give.
 
     Args:
         state: Values by name.
@@ -84,20 +90,22 @@ def spelled(value: Any) -> Any:
         >>> spelled("cpu:0"), spelled(None)
         ('cpu:0', None)
     """
-    kind = type(value)
-    if kind.__module__ != "torch" or kind.__name__ not in ("device", "dtype"):
+    cls = type(value)
+    if cls.__module__ != "torch" or cls.__name__ not in ("device", "dtype"):
         return value
     return str(value).removeprefix("torch.")
 
 
 def is_tensor(value: object) -> bool:
     """Whether a value is a tensor of PyTorch; nothing is imported."""
-    return any(kind.__module__ == "torch" and kind.__name__ == "Tensor" for kind in type(value).__mro__)
+    return any(
+        cls.__module__ == "torch" and cls.__name__ == "Tensor" for cls in type(value).__mro__
+    )
 
 
 def is_parameter(tensor: Any) -> bool:
     """Whether a tensor of PyTorch is one of its parameters."""
-    return any(kind.__module__ == "torch.nn.parameter" for kind in type(tensor).__mro__)
+    return any(cls.__module__ == "torch.nn.parameter" for cls in type(tensor).__mro__)
 
 
 LAYOUTS = ("torch", "nbmodule")
@@ -115,13 +123,16 @@ def as_layout(what: str, layout: Any) -> str | None:
     """
     if layout is not None and layout not in LAYOUTS:
         raise ArgumentError(
-            f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. Nothing was changed."
+            f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. "
+            f"Nothing was changed."
         )
     return layout
 
 
 class ForeignArray:
-    """An array of another framework that a tracker sees: it has `shape` and `dtype`, and knows how it is kept and reduced."""
+    """An array of another framework that a tracker sees: it has `shape` and `dtype`, and knows how
+    it is kept and reduced.
+    """
 
     __slots__ = ()
 
@@ -142,9 +153,11 @@ class ForeignArray:
         raise NotImplementedError
 
 
-# -- values ------------------------------------------------------------------------------------------
+# -- values --
 class Unconvertible(TypeError):
-    """A value from elsewhere that would lose something as an array of JAX; `cure` is the call that converts it."""
+    """A value from elsewhere that would lose something as an array of JAX; `cure` is the call that
+    converts it.
+    """
 
     def __init__(self, value: object, what: str, cure: str) -> None:
         super().__init__(f"{what}; convert it by {cure}")
@@ -152,14 +165,15 @@ class Unconvertible(TypeError):
 
 
 def reader_of(kind: type) -> Callable[[Any], Any] | None:
-    """What makes a NumPy array of values of that class: tensors of PyTorch, frames of pandas, images of PIL; None for others.
+    """What makes a NumPy array of values of that class: tensors of PyTorch, frames of pandas,
+    images of PIL; None for others.
 
     Example:
         >>> reader_of(list) is None
         True
     """
-    for each in kind.__mro__:
-        home, name = each.__module__.partition(".")[0], each.__name__
+    for item in kind.__mro__:
+        home, name = item.__module__.partition(".")[0], item.__name__
         if (home, name) in _READERS:
             return _READERS[home, name]
     return None
@@ -186,16 +200,22 @@ def read(value: Any, where: str, left: str) -> Any:
     try:
         return reader(value)
     except Unconvertible as refused:
-        raise ArgumentTypeError(f"{where} was given {refused.what}. {left} Convert it by {refused.cure}.") from None
+        raise ArgumentTypeError(
+            f"{where} was given {refused.what}. {left} Convert it by {refused.cure}."
+        ) from None
 
 
 def _read_tensor(tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
         cure = "jnp.asarray(x.detach().cpu().numpy())"
-        raise Unconvertible(tensor, "a tensor of PyTorch that wants gradients, which would end here", cure)
+        raise Unconvertible(
+            tensor, "a tensor of PyTorch that wants gradients, which would end here", cure
+        )
     tensor = tensor.cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none: every value of it is a float32
-        return _whole(tensor, tensor.float().numpy().astype(_bfloat16()), "a tensor of PyTorch", "x.numpy()")
+        return _whole(
+            tensor, tensor.float().numpy().astype(_bfloat16()), "a tensor of PyTorch", "x.numpy()"
+        )
     return _whole(tensor, tensor.numpy(), "a tensor of PyTorch", "x.numpy()")
 
 
@@ -206,7 +226,9 @@ def _read_frame(frame: Any) -> np.ndarray:
 def _read_image(image: Any) -> np.ndarray:
     if image.mode in ("P", "PA"):
         cure = "jnp.asarray(x.convert('RGB'))"
-        raise Unconvertible(image, "an image of PIL whose numbers are places in a table of colors", cure)
+        raise Unconvertible(
+            image, "an image of PIL whose numbers are places in a table of colors", cure
+        )
     return np.asarray(image)
 
 
@@ -216,14 +238,16 @@ def _whole(value: object, array: np.ndarray, what: str, call: str) -> np.ndarray
 
     if array.dtype.kind in "OSUMm":
         cure = f"jnp.asarray({call}, dtype='float32') once its columns are numbers"
-        raise Unconvertible(value, f"{what} that holds {_of_no_numbers(value, array)}, no numbers", cure)
-    held = jax.dtypes.canonicalize_dtype(array.dtype)
-    if held == array.dtype or (array.dtype.kind in "iu" and (array.astype(held) == array).all()):
+        raise Unconvertible(
+            value, f"{what} that holds {_of_no_numbers(value, array)}, no numbers", cure
+        )
+    owned = jax.dtypes.canonicalize_dtype(array.dtype)
+    if owned == array.dtype or (array.dtype.kind in "iu" and (array.astype(owned) == array).all()):
         return array
     raise Unconvertible(
         value,
-        f"{what} that holds {array.dtype}, and would lose digits as {held}",
-        f"jnp.asarray({call}, dtype='{held}')",
+        f"{what} that holds {array.dtype}, and would lose digits as {owned}",
+        f"jnp.asarray({call}, dtype='{owned}')",
     )
 
 
@@ -232,15 +256,22 @@ def _of_no_numbers(value: Any, array: np.ndarray) -> str:
     if array.ndim < 2 or not hasattr(value, "columns"):
         return str(array.dtype)
     columns = [
-        f'"{name}"' for name, kind in zip(value.columns, value.dtypes) if getattr(kind, "kind", "O") not in "biuf"
+        f'"{name}"'
+        for name, category in zip(value.columns, value.dtypes)
+        if getattr(category, "kind", "O") not in "biuf"
     ]
-    return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
+    return (
+        f"{array.dtype} (by its column{'s' * (len(columns) > 1)} "
+        f"{', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
+    )
 
 
 def as_read(array: np.ndarray) -> np.ndarray:
-    """An array of NumPy as JAX reads it: bytes in the order of this machine, as files of others may not hold them, and nothing masked.
+    """An array of NumPy as JAX reads it: bytes in the order of this machine, as files of others may
+    not hold them, and nothing masked.
 
-    A compiled function that has met the shape before looks at neither, and would compute with other numbers.
+    A compiled function that has met the shape before looks at neither, and would compute with other
+    numbers.
 
     Raises:
         Unconvertible: some values are masked.
@@ -251,14 +282,17 @@ def as_read(array: np.ndarray) -> np.ndarray:
     """
     if isinstance(array, np.ma.MaskedArray):
         if np.ma.is_masked(array):
-            raise Unconvertible(array, "a masked array, some of whose values are masked", "x.filled(0)")
+            raise Unconvertible(
+                array, "a masked array, some of whose values are masked", "x.filled(0)"
+            )
         array = np.asarray(array)
     is_swapped = array.dtype.kind in "iufc" and not array.dtype.isnative
     return array.astype(array.dtype.newbyteorder("=")) if is_swapped else array
 
 
 def is_native(value: object) -> bool:
-    """Whether a value is an array of NumPy, of no class of its own, whose bytes lie in the order of this machine.
+    """Whether a value is an array of NumPy, of no class of its own, whose bytes lie in the order of
+    this machine.
 
     Example:
         >>> is_native(np.ones(2)), is_native(np.ones(2, ">f4"))
@@ -268,7 +302,8 @@ def is_native(value: object) -> bool:
 
 
 def is_of_no_numbers(value: object) -> bool:
-    """Whether a value is an array of NumPy that JAX does not take: of text, objects, rows of a table, times, wider floats, masked ones.
+    """Whether a value is an array of NumPy that JAX does not take: of text, objects, rows of a
+    table, times, wider floats, masked ones.
 
     Example:
         >>> is_of_no_numbers(np.array(["a"])), is_of_no_numbers(np.ones(2))
@@ -292,7 +327,9 @@ def as_read_or_left(value: Any) -> Any:
         >>> as_read_or_left(np.ones(1, ">f4")).dtype, as_read_or_left("text")
         (dtype('float32'), 'text')
     """
-    return as_read(value) if isinstance(value, np.ndarray) and not is_of_no_numbers(value) else value
+    return (
+        as_read(value) if isinstance(value, np.ndarray) and not is_of_no_numbers(value) else value
+    )
 
 
 def received(value: Any, what: str, left: str) -> Any:
@@ -304,7 +341,8 @@ def received(value: Any, what: str, left: str) -> Any:
         left: What was left undone, a sentence.
 
     Raises:
-        ArgumentTypeError: an array that JAX does not take; the error says how it becomes one of numbers.
+        ArgumentTypeError: an array that JAX does not take; the error says how it becomes one of
+            numbers.
 
     Example:
         >>> received(np.arange(2, dtype=">i4"), "x", "Nothing was computed.")
@@ -315,39 +353,58 @@ def received(value: Any, what: str, left: str) -> Any:
     if is_of_no_numbers(value):
         is_masked = " with masked values" if np.ma.is_masked(value) else ""
         raise ArgumentTypeError(
-            f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is wanted. {left} {made_numbers(value, 'x')}"
+            f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is "
+            f"wanted. {left} {made_numbers(value, 'x')}"
         )
     return as_read(value)
 
 
 def made_numbers(array: np.ndarray, name: str) -> str:
-    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, masked or wider numbers) becomes numbers.
+    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, masked
+    or wider numbers) becomes numbers.
 
     Example:
         >>> made_numbers(np.array(["4", "5.5"]), "x")
         'It holds numbers as text: x.astype("float32") reads them.'
     """
-    kind = array.dtype.kind
+    cls = array.dtype.kind
     if np.ma.is_masked(array):
         return f"Some of its values are masked: {name}.filled(0) gives them one."
-    if kind in "fc":
-        return f'JAX has no numbers as wide: {name}.astype("{"float64" if kind == "f" else "complex128"}") rounds them.'
-    if kind == "V" and array.dtype.names:
-        wanted = [each for each in array.dtype.names if array.dtype[each].kind in "biuf"]
-        columns = ", ".join(f'{name}["{each}"]' for each in wanted[:4]) + (", ..." if len(wanted) > 4 else "")
-        return f'Its columns of numbers are joined by np.stack([{columns}], axis=-1).astype("float32").'
-    if kind in "Mm":
+    if cls in "fc":
+        return (
+            f"JAX has no numbers as wide: "
+            f'{name}.astype("{"float64" if cls == "f" else "complex128"}") rounds them.'
+        )
+    if cls == "V" and array.dtype.names:
+        expected = [item for item in array.dtype.names if array.dtype[item].kind in "biuf"]
+        columns = ", ".join(f'{name}["{item}"]' for item in expected[:4]) + (
+            ", ..." if len(expected) > 4 else ""
+        )
+        return (
+            f"Its columns of numbers are joined by np.stack([{columns}], "
+            f'axis=-1).astype("float32").'
+        )
+    if cls in "Mm":
         return f'Count them: ({name} - {name}.min()) / np.timedelta64(1, "D") is in days.'
     sample = array[:100]
     try:
         sample.astype(np.float32)
     except (TypeError, ValueError):
         if _is_of_numbers_but_for_gaps(sample):
-            return f'It holds numbers as text, and nothing where one is missing: np.where({name} == "", "nan", {name}).astype("float32").'
+            return (
+                f"It holds numbers as text, and nothing where one is missing: "
+                f'np.where({name} == "", "nan", {name}).astype("float32").'
+            )
         if array.ndim != 1:
-            return "Make numbers of its columns of text first: np.unique(column, return_inverse=True) gives the words and their numbers."
+            return (
+                "Make numbers of its columns of text first: np.unique(column, "
+                "return_inverse=True) gives the words and their numbers."
+            )
         return f"Number its words: words, {name} = np.unique({name}, return_inverse=True)."
-    return f'It holds numbers as {"objects" if kind == "O" else "text"}: {name}.astype("float32") reads them.'
+    return (
+        f"It holds numbers as {'objects' if cls == 'O' else 'text'}: "
+        f'{name}.astype("float32") reads them.'
+    )
 
 
 def _is_of_numbers_but_for_gaps(texts: np.ndarray) -> bool:

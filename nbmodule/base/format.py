@@ -1,15 +1,16 @@
-"""Numbers and names as short text, spelled alike in Python and (`views/page/format.js`) in the browser."""
+"""Numbers, names and amounts of memory as short text, spelled as in `views/frontend/format.js`."""
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from nbmodule.base.kinds import Shaped
-from nbmodule.errors import printable, printable_lines
+from nbmodule.errors import ArgumentError, printable, printable_lines
 
 Method = TypeVar("Method", bound=Callable[[Any], str])
 LONGEST_NAME = 200
@@ -87,11 +88,13 @@ def format_seconds(s: float) -> str:
         ('8.1 ms', '20 µs', '2 min 5 s')
     """
     if s >= 59.95:  # which three digits write as 60
-        minutes, rest = divmod(math.floor(s + 0.5), 60)
-        return f"{minutes} min {rest} s"
+        minutes, remaining = divmod(math.floor(s + 0.5), 60)
+        return f"{minutes} min {remaining} s"
     if s >= 0.9995:
         return f"{format_number(s, 3)} s"
-    return f"{format_number(s * 1e3, 3)} ms" if s >= 0.9995e-3 else f"{format_number(s * 1e6, 3)} µs"
+    return (
+        f"{format_number(s * 1e3, 3)} ms" if s >= 0.9995e-3 else f"{format_number(s * 1e6, 3)} µs"
+    )
 
 
 def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
@@ -125,7 +128,8 @@ def _array_text(shape: tuple[Any, ...], dtype: object) -> str:  # a trace asks t
 
 
 def plain(text: object, longest: int = LONGEST_NAME) -> str:
-    r"""Make any text safe to lay out: control and direction marks become visible escapes, long text is cut in the middle.
+    r"""Make any text safe to lay out: control and direction marks become visible escapes, long text
+    is cut in the middle.
 
     Example:
         >>> plain('a' + chr(10) + 'b')
@@ -135,7 +139,8 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
 
 
 def shown(method: Method) -> Method:
-    r"""Decorate a `__repr__` or `__str__` that holds names which anybody chose: each of its lines is made printable.
+    r"""Decorate a `__repr__` or `__str__` that holds names which anybody chose: each of its lines
+    is made printable.
 
     Example:
         >>> shown(lambda name: f"Net({name})")(chr(27))
@@ -169,7 +174,10 @@ def width_of(text: str) -> int:
     """Count the columns that a text takes in a terminal."""
     if text.isascii():
         return len(text)
-    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )
 
 
 def count_noun(n: int, noun: str) -> str:
@@ -180,7 +188,13 @@ def count_noun(n: int, noun: str) -> str:
         ('1 variable', '1,200 variables')
     """
     if n != 1:
-        noun = "leaves" if noun == "leaf" else noun[:-1] + "ies" if noun.endswith(("ry", "ty")) else noun + "s"
+        noun = (
+            "leaves"
+            if noun == "leaf"
+            else noun[:-1] + "ies"
+            if noun.endswith(("ry", "ty"))
+            else noun + "s"
+        )
     return f"{n:,} {noun}"
 
 
@@ -214,3 +228,40 @@ def merge_bins(bins: tuple[int, ...] | list[float], width: int) -> list[float]:
     """Add neighboring counts together until at most `width` are left."""
     step = -(-len(bins) // width)
     return [sum(bins[i : i + step]) for i in range(0, len(bins), step)]
+
+
+_UNITS = {
+    "": 1,
+    "B": 1,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+}
+
+
+def bytes_of(text: str | int | float) -> int:
+    """Read an amount of memory.
+
+    Example:
+        >>> from nbmodule.base.format import bytes_of
+        >>> bytes_of("256MB"), bytes_of("1.5 GiB"), bytes_of(1000)
+        (256000000, 1610612736, 1000)
+    """
+    if isinstance(text, (int, float)) and not isinstance(text, bool) and text > 0:
+        return int(text)
+    match = (
+        re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text)
+        if isinstance(text, str)
+        else None
+    )
+    if match is None or match[2].upper() not in _UNITS or not float(match[1]):
+        raise ArgumentError(
+            f"budget is an amount of memory, such as '256MB' or a number of bytes above zero; "
+            f"found {text!r}."
+        )
+    return int(float(match[1]) * _UNITS[match[2].upper()])

@@ -1,7 +1,9 @@
-"""The self-check of a few milliseconds by which the core makes sure, when it is first used, that JAX behaves as it builds on.
+"""The self-check of a few milliseconds by which the core makes sure, when it is first used, that
+JAX behaves as it builds on.
 
-There is no upper bound on JAX: a release that behaves as before is welcome on the day it comes out, and one that does not
-is named here, instead of giving wrong numbers later. Nothing is compiled and no device is touched.
+There is no upper bound on JAX: a release that behaves as before is welcome on the day it comes out,
+and one that does not is named here, instead of giving wrong numbers later. Nothing is compiled and
+no device is touched.
 """
 
 from __future__ import annotations
@@ -19,25 +21,26 @@ from nbmodule.base.jax_names import here, unfit
 def check_jax() -> Any:
     """Prove what the core stands on, and hand back the state of "no trace is open".
 
-    The core may be imported in the middle of a trace (names of the front door are loaded on first use), so this runs in
-    a thread of its own, where none is.
+    The core may be imported in the middle of a trace (names of the front door are loaded on first
+    use), so this runs in a thread of its own, where none is.
 
     Raises:
-        MissingDependencyError: an `ImportError` that names what is gone, the versions and what to install.
+        MissingDependencyError: an `ImportError` that names what is gone, the versions and what to
+            install.
     """
-    found: list[Any] = []
+    results: list[Any] = []
 
     def run() -> None:
         try:
             with jax.disable_jit(False):
-                found.append(_prove())
+                results.append(_prove())
         except BaseException as error:  # noqa: BLE001 - carried over to the thread that asked
-            found.append(error)
+            results.append(error)
 
     thread = threading.Thread(target=run, name="nbmodule self-check of JAX")
     thread.start()
     thread.join()
-    (result,) = found
+    (result,) = results
     if isinstance(result, ImportError):
         raise result
     if isinstance(result, BaseException):
@@ -64,10 +67,10 @@ def _prove_that_traces_are_told_apart() -> None:
         return jax.vmap(inner)(x)
 
     jax.eval_shape(outer, _VECTOR)
-    outside, (around, within) = here(), states
+    outside, (enclosing, within) = here(), states
     if outside != here():
         raise unfit("`get_opaque_trace_state` does not know the same trace again")
-    if outside in (around, within) or around == within:
+    if outside in (enclosing, within) or enclosing == within:
         raise unfit("`get_opaque_trace_state` does not tell an open trace from another")
 
 
@@ -88,16 +91,18 @@ def _prove_that_a_changed_token_traces_again() -> None:
 
 
 def _prove_that_a_raw_jit_is_noticed() -> None:
-    seen = [jax_names.is_jit_being_traced()]
+    visited = [jax_names.is_jit_being_traced()]
 
     def note(x: object) -> Any:
-        seen.append(jax_names.is_jit_being_traced())
+        visited.append(jax_names.is_jit_being_traced())
         return x
 
     jax.eval_shape(jax.jit(note), _VECTOR)
     jax.eval_shape(jax.jit(jax.vmap(note)), _VECTOR)
-    if seen != [False, True, True]:
-        raise unfit("a raw `jax.jit` is no longer noticed while it is traced (`trace_ctx`, `traced_for`)")
+    if visited != [False, True, True]:
+        raise unfit(
+            "a raw `jax.jit` is no longer noticed while it is traced (`trace_ctx`, `traced_for`)"
+        )
 
 
 _VECTOR = jax.ShapeDtypeStruct((2,), np.float32)

@@ -1,7 +1,9 @@
-"""All that this package uses of JAX that moved between its releases, is young, or is private: each with its reason and its fallback.
+"""All that this package uses of JAX that moved between its releases, is young, or is private: each
+with its reason and its fallback.
 
-Everything else is taken from the public names of `jax`, and no other file may reach below them. What the core cannot do
-without is proved by behavior when the core is first used, see `jax_check.py`; the rest has a way that does without.
+Everything else is taken from the public names of `jax`, and no other file may reach below them.
+What the core cannot do without is proved by behavior when the core is first used, see
+`jax_check.py`; the rest has a way that does without.
 """
 
 from __future__ import annotations
@@ -26,11 +28,9 @@ __all__ = [
     "Primitive",
     "WRAPPERS",
     "argument_tables",
-    "batched_device_put",
     "bind",
-    "call_places",
     "concrete_value",
-    "current_trace",
+    "eager_trace",
     "enable_x64",
     "here",
     "is_eager",
@@ -38,15 +38,12 @@ __all__ = [
     "is_only_looked_at",
     "is_repeated",
     "jaxprs_in_params",
-    "jit_state",
     "jit_switch",
     "line_of_user",
     "make_user_context",
     "outside_traces",
     "partial_eval",
-    "pjit",
     "raw_frames",
-    "reaches",
     "reset_compilation_cache",
     "scan_counts",
     "source_info_util",
@@ -59,7 +56,9 @@ __all__ = [
 
 OLDEST = "0.8"
 NEWEST_KNOWN = "0.12"
-"""The newest minor release that the tests have seen; a later one is let in if the self-check passes."""
+"""The newest minor release that the tests have seen; a later one is let in if the self-check
+passes.
+"""
 
 
 def unfit(lack: str) -> MissingDependencyError:
@@ -69,9 +68,12 @@ def unfit(lack: str) -> MissingDependencyError:
     from nbmodule.base.version import __version__
 
     return MissingDependencyError(
-        f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib {jaxlib.version.__version__}): {lack}. No model was made and "
-        f'nothing was changed. Install a JAX that it knows, `pip install "jax>={OLDEST},<={NEWEST_KNOWN}.99"` (with the plugin of '
-        'your accelerator, such as "jax[cuda13]", in the same command), or a newer nbmodule: `pip install -U nbmodule`.'
+        f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib "
+        f"{jaxlib.version.__version__}): {lack}. No model was made and "
+        f"nothing was changed. Install a JAX that it knows, `pip install "
+        f'"jax>={OLDEST},<={NEWEST_KNOWN}.99"` (with the plugin of '
+        'your accelerator, such as "jax[cuda13]", in the same command), or a newer nbmodule: '
+        "`pip install -U nbmodule`."
     )
 
 
@@ -93,8 +95,8 @@ def _need(purpose: str, *places: str) -> Any:
     return found
 
 
-# Which trace is open, as a value to be compared: a frame refuses a write from another trace than its own.
-# Public since 0.10; before that it stood in jax.core, where 0.10 only warns.
+# Which trace is open, as a value to be compared: a frame refuses a write from another trace than
+# its own. Public since 0.10; before that it stood in jax.core, where 0.10 only warns.
 get_opaque_trace_state: Callable[..., Any] = _need(
     "which tells the traces of two transforms apart",
     "jax.extend.core.get_opaque_trace_state",
@@ -107,52 +109,64 @@ def here() -> Any:
     return get_opaque_trace_state(convention="nbmodule")
 
 
-# A value of our own in the keys of JAX's caches: a trace that holds an older value of a variable is not used again.
-# Public since 0.7.2, and young.
-make_user_context: Callable[..., Any] = _need("which keeps JAX from using an outdated trace", "jax.make_user_context")
+# A value of our own in the keys of JAX's caches: a trace that holds an older value of a variable is
+# not used again. Public since 0.7.2, and young.
+make_user_context: Callable[..., Any] = _need(
+    "which keeps JAX from using an outdated trace", "jax.make_user_context"
+)
 
 # 64 bits for a while, as they were when an expression was written. In jax.experimental before 0.8.
 enable_x64: Callable[..., AbstractContextManager[Any]] = _need(
-    "which gives an expression the precision it was written in", "jax.enable_x64", "jax.experimental.enable_x64"
+    "which gives an expression the precision it was written in",
+    "jax.enable_x64",
+    "jax.experimental.enable_x64",
 )
 
-# Many host arrays to a device in one call, five times as fast as `jax.device_put`. Private: callers must do without where it is None
-# or refuses its arguments.
-batched_device_put: Callable[..., Any] | None = _find("jax._src.lib.xla_client.batched_device_put")
+# Many host arrays to a device in one call, five times as fast as `jax.device_put`. Private: callers
+# must do without where it is None or refuses its arguments.
 
-# Where JAX looks up what to do with an argument of a class, to say in our words that it takes no variable there. Private: without
-# them JAX's own words stay.
+# Where JAX looks up what to do with an argument of a class, to say in our words that it takes no
+# variable there. Private: without them JAX's own words stay.
 argument_tables: list[dict[type, Any]] = [
     table
-    for table in map(_find, ("jax._src.core.pytype_aval_mappings", "jax._src.dtypes.canonicalize_value_handlers"))
+    for table in map(
+        _find, ("jax._src.core.pytype_aval_mappings", "jax._src.dtypes.canonicalize_value_handlers")
+    )
     if table is not None
 ]
 
-# The value of a tracer that is only being differentiated. Private: without it no value is known, and no check of values made.
+# The value of a tracer that is only being differentiated. Private: without it no value is known,
+# and no check of values made.
 concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") or (lambda x: None)
 
-# The trace that is open now, with what it is traced for. Private; `is_jit_being_traced` says what it is for.
+# The trace that is open now, with what it is traced for. Private; `is_jit_being_traced` says what
+# it is for.
 trace_context: Any = _need("which tells of a raw `jax.jit`", "jax._src.core.trace_ctx")
 
 
-# What that is while nothing is traced. Private: without it `here` is compared, at ten times the price.
-_eager_trace: Any = _find("jax._src.core.eval_trace")
+# What that is while nothing is traced. Private: without it `here` is compared, at ten times the
+# price.
+eager_trace: Any = _find("jax._src.core.eval_trace")
 _eager = here()
 
 
 def is_eager() -> bool:
     """Whether nothing is traced; each call of a compiled function that writes asks."""
-    return trace_context.trace is _eager_trace if _eager_trace is not None else here() == _eager
+    return trace_context.trace is eager_trace if eager_trace is not None else here() == _eager
 
 
-# Computes for real, whatever is being traced. Private: the public one does not reach out of `jax.shard_map`.
+# Computes for real, whatever is being traced. Private: the public one does not reach out of
+# `jax.shard_map`.
 outside_traces: Callable[[], AbstractContextManager[Any]] = (
     _find("jax._src.core.eval_context") or jax.ensure_compile_time_eval
 )
 
 
 def is_jit_being_traced() -> bool:
-    """Whether a `jax.jit` is being traced now; a `scan` alone is not one. JAX says so only in private."""
+    """Whether a `jax.jit` is being traced now; a `scan` alone is not one.
+
+    JAX says so only in private.
+    """
     trace = getattr(trace_context, "trace", None)
     while trace is not None:
         debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
@@ -168,7 +182,8 @@ _REPEATING = {"BatchTrace", "DynamicJaxprTrace"}
 def is_repeated() -> bool:
     """Whether what is computed on the host now is used for many rows, steps or calls.
 
-    A `vmap` is open, or a function is traced to be run later. JAX says so only in private; without it the answer is no.
+    A `vmap` is open, or a function is traced to be run later. JAX says so only in private; without
+    it the answer is no.
     """
     trace = getattr(trace_context, "trace", None)
     while trace is not None:
@@ -187,17 +202,24 @@ _LOOKING = {
 
 
 def is_only_looked_at() -> bool:
-    """Whether `jax.eval_shape` or `jax.make_jaxpr` asks for what is being traced now. It walks up the stack: ask rarely."""
+    """Whether `jax.eval_shape` or `jax.make_jaxpr` asks for what is being traced now.
+
+    It walks up the stack: ask rarely.
+    """
     frame = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_name in _LOOKING and frame.f_globals.get("__name__", "").partition(".")[0] == "jax":
+        if (
+            frame.f_code.co_name in _LOOKING
+            and frame.f_globals.get("__name__", "").partition(".")[0] == "jax"
+        ):
             return True
         frame = frame.f_back
     return False
 
 
-# Primitives that only wrap a function: the parameter that holds it, and what it is for. JAX has renamed them before (`pjit` is `jit`
-# since 0.7); one that is not in the table is run and shown as a whole.
+# Primitives that only wrap a function: the parameter that holds it, and what it is for. JAX has
+# renamed them before (`pjit` is `jit` since 0.7); one that is not in the table is run and shown as
+# a whole.
 WRAPPERS: dict[str, tuple[str, str]] = {
     "jit": ("jaxpr", "jit"),
     "pjit": ("jaxpr", "jit"),
@@ -212,13 +234,15 @@ WRAPPERS: dict[str, tuple[str, str]] = {
 }
 
 
-# For `jax.jit(..., inline=...)`: the equations stand in the jaxpr of the caller as if no call had been. Since 0.12 `True` means that
-# the call stays in there, and is taken apart only when it is lowered.
+# For `jax.jit(..., inline=...)`: the equations stand in the jaxpr of the caller as if no call had
+# been. Since 0.12 `True` means that the call stays in there, and is taken apart only when it is
+# lowered.
 INLINE: Any = getattr(getattr(jax, "Inline", None), "JAX_EARLY", True)
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many inputs of a `scan` are the same in each turn, and how many are carried; the rest is sliced.
+    """How many inputs of a `scan` are the same in each turn, and how many are carried; the rest is
+    sliced.
 
     Two numbers until 0.10, later three trees.
     """
@@ -237,30 +261,7 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
     return list(result) if equation.primitive.multiple_results else [result]
 
 
-def current_trace() -> Any:
-    """The trace that is open now, to be handed to `reaches`."""
-    return getattr(trace_context, "trace", None)
-
-
-_SHALLOW = {"BatchTrace", "JVPTrace", "LinearizeTrace"}
-
-
-def reaches(trace: Any) -> bool:
-    """Whether only `vmap`, `grad` and `jvp` lie between here and a trace: what is computed on its values is computed there."""
-    found = current_trace()
-    while found is not None and found is not trace:
-        found = getattr(found, "parent_trace", None) if type(found).__name__ in _SHALLOW else None
-    return found is not None
-
-
-# Calls of functions that `jax.jit` has made, see `answering.py`: without these nobody is asked.
-pjit: Any = _find("jax._src.pjit")
-# What such a call goes through in there: one function until 0.8, later one that finds the program and one that runs it.
-call_places: tuple[str, ...] = (
-    ("_python_pjit_helper",) if hasattr(pjit, "_python_pjit_helper") else ("_infer_params", "_run_python_pjit")
-)
 jit_switch: Any = _find("jax._src.config.disable_jit")
-jit_state: Any = _find("jax._src.lib.jax_jit")
 
 # Equations written into the trace that is open, see `inlining.py`: without these JAX writes them.
 partial_eval: Any = _find("jax._src.interpreters.partial_eval")
@@ -272,18 +273,22 @@ _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 
 
 def raw_frames(traceback: object) -> tuple[Sequence[CodeType], Sequence[int]]:
-    """Code objects of a call stack, innermost first, and the offset of the instruction that each has come to.
+    """Code objects of a call stack, innermost first, and the offset of the instruction that each
+    has come to.
 
-    Of jaxlib's `Traceback`, which is private: without it no function is known, and graphs have submodules only.
+    Of jaxlib's `Traceback`, which is private: without it no function is known, and graphs have
+    submodules only.
     """
     read = getattr(traceback, "raw_frames", None)
     return read() if read is not None else ((), ())
 
 
 def line_of_user(source_info: Any) -> tuple[str, int, str] | None:
-    """File, line and function of the user's code that made an equation, library files left out; None where there is none.
+    """File, line and function of the user's code that made an equation, library files left out;
+    None where there is none.
 
-    JAX hands its record out as text only. Before 0.9 the record goes on beyond the trace, to whoever asked for it, who is not meant.
+    JAX hands its record out as text only. Before 0.9 the record goes on beyond the trace, to
+    whoever asked for it, who is not meant.
     """
     match = _SUMMARY.match(source_info_util.summarize(source_info))
     if not match:
@@ -298,7 +303,10 @@ def line_of_user(source_info: Any) -> tuple[str, int, str] | None:
 
 
 def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
-    """The jaxprs, opened, that the parameters of an equation hold. `jax.extend.core` has this since 0.10 only."""
+    """The jaxprs, opened, that the parameters of an equation hold.
+
+    `jax.extend.core` has this since 0.10 only.
+    """
     for value in params.values():
         for each in value if isinstance(value, (tuple, list)) else (value,):
             inner = getattr(each, "jaxpr", each)
@@ -309,7 +317,8 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
 def stop_listening(listener: Callable[..., None]) -> None:
     """Take away what `jax.monitoring.register_event_duration_secs_listener` was given.
 
-    Private under another name in 0.8.0, public since; without either it stays, and what it hears is of no use to anyone.
+    Private under another name in 0.8.0, public since; without either it stays, and what it hears is
+    of no use to anyone.
     """
     unregister = _find(
         "jax.monitoring.unregister_event_duration_listener",
@@ -320,9 +329,12 @@ def stop_listening(listener: Callable[..., None]) -> None:
 
 
 def reset_compilation_cache() -> None:
-    """Let JAX look again for the folder in which compiled programs are kept; without such a function it has not looked yet, or stays."""
+    """Let JAX look again for the folder in which compiled programs are kept; without such a
+    function it has not looked yet, or stays.
+    """
     reset = _find(
-        "jax.experimental.compilation_cache.compilation_cache.reset_cache", "jax._src.compilation_cache.reset_cache"
+        "jax.experimental.compilation_cache.compilation_cache.reset_cache",
+        "jax._src.compilation_cache.reset_cache",
     )
     if reset is not None:
         reset()

@@ -1,7 +1,8 @@
-"""The words of signatures: what a function takes for a key, a device, a thing with a shape or the arguments of a call, said once.
+"""The words of signatures: what a function takes for a key, a device, a thing with a shape or the
+arguments of a call, said once.
 
-For dtypes and arrays there are `DTypeLike` and `ArrayLike` of `jax.typing`. Anything that is only compared, kept or handed on is an
-`object`.
+For dtypes and arrays there are `DTypeLike` and `ArrayLike` of `jax.typing`. Anything that is only
+compared, kept or handed on is an `object`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ else:
 
 
 class Shaped(Protocol):
-    """What tells its shape and dtype: an array of any library, a box, or only the description of one."""
+    """What tells its shape and dtype: an array of any library, a box, or only the description of
+    one.
+    """
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -59,4 +62,6 @@ class Shaped(Protocol):
 
 
 RateLike: TypeAlias = ArrayLike | Callable[..., Any]
-"""A learning rate: a number, a box of one, a function of nothing, or a schedule, which is a function of the step."""
+"""A learning rate: a number, a box of one, a function of nothing, or a schedule, which is a
+function of the step.
+"""

@@ -1,8 +1,8 @@
 """Names that a package hands on one by one, each loaded when it is first asked for.
 
-Such a package has a table `_HOMES` from modules to the names that they give. The table makes its `__getattr__`, `__dir__` and
-`__all__`; `tools/make_stubs.py` makes from it the stub that editors and type checkers read. Nothing here loads JAX, so the
-front door costs next to nothing.
+Such a package has a table `_HOMES` from modules to the names that they give. The table makes its
+`__getattr__`, `__dir__` and `__all__`; `tools/make_stubs.py` makes from it the stub that editors
+and type checkers read. Nothing here loads JAX, so the front door costs next to nothing.
 """
 
 from __future__ import annotations
@@ -15,33 +15,45 @@ from typing import Any
 
 
 class NoSuchName(AttributeError):
-    """A package has no such name. The text is made when it is read: an import of a submodule asks for its name first."""
+    """A package has no such name.
+
+    The text is made when it is read: an import of a submodule asks for its name first.
+    """
 
     def __str__(self) -> str:
-        from nbmodule.base.neighbors import no_such_name
+        from nbmodule.base.migration import missing_name
 
-        return no_such_name(*self.args)
+        return missing_name(*self.args)
 
 
 def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | ImportError:
     """What the `__getattr__` of a package raises for a name that it has not.
 
-    `from package import name` first asks whether the name is there, and puts words of Python's own in the place of an
-    AttributeError; an ImportError comes through. Only the neighbors' words get one: `__import__(package, fromlist=["x"])` may ask for
-    any name, and a module of the package is not there before it is imported.
+    `from package import name` first asks whether the name is there, and puts words of Python's own
+    in the place of an AttributeError; an ImportError comes through. Only the neighbors' words get
+    one: `__import__(package, fromlist=["x"])` may ask for any name, and a module of the package is
+    not there before it is imported.
     """
-    from nbmodule.base.neighbors import NAMES
+    from nbmodule.base.migration import NAMES
 
     missing = NoSuchName(package, name, tuple(names))
-    if name in NAMES and _is_asked_by_import() and importlib.util.find_spec(f"{package}.{name}") is None:
+    if (
+        name in NAMES
+        and _is_asked_by_import()
+        and importlib.util.find_spec(f"{package}.{name}") is None
+    ):
         return ImportError(str(missing), name=package)
     return missing
 
 
 def _is_asked_by_import() -> bool:
-    """Whether `from package import name` asks a `__getattr__`; a checker of annotations may stand in between."""
+    """Whether `from package import name` asks a `__getattr__`; a checker of annotations may stand
+    in between.
+    """
     frame = sys._getframe(3)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("jaxtyping", "beartype")):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        ("jaxtyping", "beartype")
+    ):
         frame = frame.f_back
     return frame.f_code.co_name == "_handle_fromlist"
 
@@ -65,9 +77,9 @@ def hand_on(
     names = by_name(homes)
 
     def __getattr__(name: str) -> Any:
-        known = aliases.get(name, name)
-        if known in names:
-            value = getattr(importlib.import_module(names[known]), known)
+        cached = aliases.get(name, name)
+        if cached in names:
+            value = getattr(importlib.import_module(names[cached]), cached)
         elif name in rooms:
             value = importlib.import_module(rooms[name])
         else:

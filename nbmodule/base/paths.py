@@ -1,4 +1,5 @@
-"""A place in a nested value is one tuple of JAX key entries; this file spells it, sorts it and finds it again.
+"""A place in a nested value is one tuple of JAX key entries; this file spells it, sorts it and
+finds it again.
 
 The tuple is the truth and has three spellings, each made for one use:
 
@@ -6,7 +7,8 @@ The tuple is the truth and has three spellings, each made for one use:
 - `chain`: `layers/v0/weight`, the key chain in a `Container`;
 - `keystr`: `.layers[0].weight`, what JAX prints for a PyTree leaf.
 
-Only the tuple can be taken apart without doubt: a spelling is read back by comparing it with the places that exist (`find`).
+Only the tuple can be taken apart without doubt: a spelling is read back by comparing it with the
+places that exist (`find`).
 """
 
 from __future__ import annotations
@@ -60,7 +62,14 @@ def entry_of(key: Any) -> Any:
         >>> entry_of(GetAttrKey("weight")), entry_of(SequenceKey(3))
         ('weight', 3)
     """
-    return next((getattr(key, attribute) for attribute in ("name", "key", "idx") if hasattr(key, attribute)), str(key))
+    return next(
+        (
+            getattr(key, attribute)
+            for attribute in ("name", "key", "idx")
+            if hasattr(key, attribute)
+        ),
+        str(key),
+    )
 
 
 def entry_text(key: Any) -> str:
@@ -69,7 +78,8 @@ def entry_text(key: Any) -> str:
 
 
 def natural(name: str) -> tuple[str, int, str]:
-    """Give what sorts one key of a chain: as text, but list items by their number, so that `v2` comes before `v10`.
+    """Give what sorts one key of a chain: as text, but list items by their number, so that `v2`
+    comes before `v10`.
 
     Example:
         >>> sorted(["v10", "w", "v2", "b"], key=natural)
@@ -101,7 +111,7 @@ def match(pattern: str | Iterable[str], name: str) -> bool:
         (True, False, True)
     """
     patterns = (pattern,) if isinstance(pattern, str) else pattern
-    return any(fnmatch.fnmatchcase(name, each) for each in patterns)
+    return any(fnmatch.fnmatchcase(name, item) for item in patterns)
 
 
 def closest(name: str, names: Iterable[str]) -> str | None:
@@ -111,19 +121,21 @@ def closest(name: str, names: Iterable[str]) -> str | None:
         >>> closest("encoder.lin.weight", ["decoder.weight", "encoder.linear.weight"])
         'encoder.linear.weight'
     """
-    names = [each for each in names if isinstance(each, str)]
+    names = [item for item in names if isinstance(item, str)]
     if not names:
         return None
     folded = name.casefold()
-    for each in names:
-        if each.casefold() == folded:
-            return each
-    if len(names) > _MANY_NAMES:  # difflib compares every pair of letters: keep the names of like length and ending
+    for item in names:
+        if item.casefold() == folded:
+            return item
+    if (
+        len(names) > _MANY_NAMES
+    ):  # difflib compares every pair of letters: keep the names of like length and ending
         tail = re.split(r"[./]", name)[-1]
-        alike = [each for each in names if each.endswith(tail)] or names
-        names = sorted(alike, key=lambda each: abs(len(each) - len(name)))[:_MANY_NAMES]
-    found = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return found[0] if found else None
+        alike = [item for item in names if item.endswith(tail)] or names
+        names = sorted(alike, key=lambda item: abs(len(item) - len(name)))[:_MANY_NAMES]
+    result = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return result[0] if result else None
 
 
 def hint(name: str, names: Iterable[str]) -> str:

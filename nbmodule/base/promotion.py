@@ -1,8 +1,10 @@
-"""Mixing dtypes and ranks where the library itself asks for it, also where JAX is set to refuse a user's own.
+"""Mixing dtypes and ranks where the library itself asks for it, also where JAX is set to refuse a
+user's own.
 
-`jax_numpy_dtype_promotion=strict` makes JAX refuse to combine a user's arrays of two dtypes, `jax_numpy_rank_promotion=raise` those of
-two ranks. The float32 in which half precision is summed, the counts that optax multiplies floats with, and the bias that is added to
-each row are no mistakes of the user's.
+`jax_numpy_dtype_promotion=strict` makes JAX refuse to combine a user's arrays of two dtypes,
+`jax_numpy_rank_promotion=raise` those of two ranks. The float32 in which half precision is summed,
+the counts that optax multiplies floats with, and the bias that is added to each row are no mistakes
+of the user's.
 """
 
 from __future__ import annotations
@@ -16,12 +18,17 @@ from jax.typing import DTypeLike
 
 
 def mixed_dtypes() -> Any:
-    """The context in which dtypes are promoted as JAX does by default. It costs a few microseconds: for code that is being traced."""
+    """The context in which dtypes are promoted as JAX does by default.
+
+    It costs a few microseconds: for code that is being traced.
+    """
     return jax.numpy_dtype_promotion("standard")
 
 
 def mixed_ranks() -> Any:
-    """The context in which a vector may be added to each row of a matrix, as it may by default: for code that checked the shapes."""
+    """The context in which a vector may be added to each row of a matrix, as it may by default: for
+    code that checked the shapes.
+    """
     return jax.numpy_rank_promotion("allow")
 
 

@@ -1,7 +1,9 @@
-"""Read the name stack of an equation: which submodule call it belongs to, and in which pass it was made.
+"""Read the name stack of an equation: which submodule call it belongs to, and in which pass it was
+made.
 
-A module call opens `jax.named_scope` with the child's own name, `name#2` for its second call within one parent call; the
-characters `/`, `(` and `)` come as %2F, %28 and %29. Transforms add marks of their own, which say nothing about modules.
+A module call opens `jax.named_scope` with the child's own name, `name#2` for its second call within
+one parent call; the characters `/`, `(` and `)` come as %2F, %28 and %29. Transforms add marks of
+their own, which say nothing about modules.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ def read_scopes(stack: tuple[Mark, ...], phase: str = "forward") -> tuple[tuple[
 
 
 def _without_repetition(stack: tuple[Mark, ...]) -> tuple[Mark, ...]:
-    """Drop the second copy that JAX appends to a rematerialized equation's stack in the backward pass.
+    """Drop the second copy that JAX appends to a rematerialized equation's stack in the backward
+    pass.
 
     There the stack reads `X + Y` where `Y` is `X` without its `transpose` marks.
     """
@@ -91,7 +94,8 @@ _STRUCTURE = re.compile(
 
 
 def marks_of(text: str) -> tuple[tuple[Mark, ...], str]:
-    """The stack that a compiled instruction carries as text, outermost first, and the name of its operation.
+    """The stack that a compiled instruction carries as text, outermost first, and the name of its
+    operation.
 
     What JAX adds for functions and loops says nothing about modules and is left out.
 

@@ -1,4 +1,6 @@
-"""What the name of a logged number tells: what was measured, on which data, and whether more is better."""
+"""What the name of a logged number tells: what was measured, on which data, and whether more is
+better.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ _ROLES = {
 }
 _ROLE_OF = {word: role for role, words in _ROLES.items() for word in words}
 _CUT = re.compile(r"[\s_./:-]+")
-_HIGHER = re.compile(r"acc(uracy)?|auc|f1|score|reward|return|precision|recall|bleu|psnr|ssim|iou|r2|top\d+", re.I)
+_HIGHER = re.compile(
+    r"acc(uracy)?|auc|f1|score|reward|return|precision|recall|bleu|psnr|ssim|iou|r2|top\d+", re.I
+)
 
 
 def group_of(name: str) -> tuple[str, str]:
@@ -25,8 +29,10 @@ def group_of(name: str) -> tuple[str, str]:
     for at in (0, -1):
         role = _ROLE_OF.get(words[at].lower())
         if role and len(words) > 1:
-            rest = name.strip()[len(words[0]) :] if at == 0 else name.strip()[: -len(words[-1])]
-            return rest.strip(" _./:-"), role
+            remaining = (
+                name.strip()[len(words[0]) :] if at == 0 else name.strip()[: -len(words[-1])]
+            )
+            return remaining.strip(" _./:-"), role
     return name, "train"
 
 

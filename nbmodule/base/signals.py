@@ -1,6 +1,8 @@
-"""Whether an exception came of a signal: a limit of time, say, whose handler raises wherever the program is just then.
+"""Whether an exception came of a signal: a limit of time, say, whose handler raises wherever the
+program is just then.
 
-Where an exception of somebody else's code is met by going on in another way, one of a signal still has to end the program.
+Where an exception of somebody else's code is met by going on in another way, one of a signal still
+has to end the program.
 """
 
 from __future__ import annotations
@@ -16,7 +18,11 @@ def is_of_signal(error: BaseException) -> bool:
         >>> is_of_signal(ValueError())
         False
     """
-    codes = {code for number in signal.valid_signals() if (code := _code_of(signal.getsignal(number))) is not None}
+    codes = {
+        code
+        for number in signal.valid_signals()
+        if (code := _code_of(signal.getsignal(number))) is not None
+    }
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code in codes:

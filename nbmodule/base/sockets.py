@@ -1,7 +1,7 @@
 """Sockets: a low room asks for something that a higher room gives, without naming it in an import.
 
-A higher room plugs a function in under a name (`plug`). Where nobody has, the socket's home module is imported on first use,
-by its name as text, and is expected to plug itself in.
+A higher room plugs a function in under a name (`plug`). Where nobody has, the socket's home module
+is imported on first use, by its name as text, and is expected to plug itself in.
 
 | socket | called as | gives | home |
 | --- | --- | --- | --- |
@@ -15,13 +15,12 @@ by its name as text, and is expected to plug itself in.
 | `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
 | `save_safetensors` | `fn(path, tree, metadata)` | None; writes a nested dict of arrays, and text by name | `nbmodule.files` |
 | `load_with_metadata` | `fn(path)` | a nested dict of arrays, and what was said of the file | `nbmodule.files` |
-| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.as_they_stand` |
-| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.as_they_stand` |
-| `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.out` |
+| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.verbs` |
+| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.verbs` |
+| `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.to_frameworks` |
 | `between` | `fn()` | for each name, such as `LayerNorm`, what makes a new layer for a place between others | `nbmodule.nn.between` |
 | `torch_state` | `fn(module, given, **options)` | what a state of PyTorch gives to variables, with a report; None for one of ours | `nbmodule.interop.torch_layers` |
-| `torch_rows` | `fn(path, mmap)` | the arrays of a file of `torch.save`, by path | `nbmodule.interop.torch_layers` |
-| `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.shape.walk` |
+| `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.structure.walk` |
 | `kernels` | `fn()` | a context manager in which shared kernels are called | none |
 """
 
@@ -45,13 +44,12 @@ _HOMES: dict[str, str | None] = {
     "load_hdf5": "nbmodule.files",
     "save_safetensors": "nbmodule.files",
     "load_with_metadata": "nbmodule.files",
-    "watched": "nbmodule.interop.as_they_stand",
-    "as_it_stands": "nbmodule.interop.as_they_stand",
-    "to_framework": "nbmodule.interop.out",
+    "watched": "nbmodule.interop.verbs",
+    "as_it_stands": "nbmodule.interop.verbs",
+    "to_framework": "nbmodule.interop.to_frameworks",
     "between": "nbmodule.nn.between",
     "torch_state": "nbmodule.interop.torch_layers",
-    "torch_rows": "nbmodule.interop.torch_layers",
-    "named": "nbmodule.core.shape.walk",
+    "named": "nbmodule.core.structure.walk",
     "kernels": None,
 }
 _plugged: dict[str, Callable[..., Any]] = {}
@@ -96,7 +94,8 @@ def socket(name: str) -> Callable[..., Any]:
 
     Raises:
         ArgumentError: if there is no such socket.
-        MissingDependencyError: if the home plugged nothing in, or one of its own imports is missing.
+        MissingDependencyError: if the home plugged nothing in, or one of its own imports is
+            missing.
 
     Example:
         >>> before = plug("load_hdf5", lambda path: {"path": path})
@@ -113,7 +112,11 @@ def socket(name: str) -> Callable[..., Any]:
         importlib.import_module(home)
     function = _plugged.get(name)
     if function is None:
-        cure = f'import a module that calls plug("{name}", ...)' if home is None else f"{home} was expected to give it"
+        cure = (
+            f'import a module that calls plug("{name}", ...)'
+            if home is None
+            else f"{home} was expected to give it"
+        )
         raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {cure}.')
     return function
 
@@ -128,17 +131,23 @@ class Displayed:
 
 
 class Shown(Displayed):
-    """What can be put on the screen and drawn as well: the results of tracking, comparing, changing."""
+    """What can be put on the screen and drawn as well: the results of tracking, comparing,
+    changing.
+    """
 
     def show(self) -> None:
         """Put it on the screen, also outside of notebooks."""
         socket("show")(self)
 
     def plot(self, file: object = None) -> Any:
-        """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one is named; see `nb.plot`."""
+        """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one
+        is named; see `nb.plot`.
+        """
         return socket("plot")(self, file)
 
 
 def _check(name: str) -> None:
     if name not in _HOMES:
-        raise ArgumentError(f'there is no socket "{name}"{hint(str(name), _HOMES)} They are {", ".join(_HOMES)}.')
+        raise ArgumentError(
+            f'there is no socket "{name}"{hint(str(name), _HOMES)} They are {", ".join(_HOMES)}.'
+        )

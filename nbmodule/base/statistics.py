@@ -1,4 +1,6 @@
-"""An array in numbers: one record, made from its elements on the host, and put together from those of several arrays."""
+"""An array in numbers: one record, made from its elements on the host, and put together from those
+of several arrays.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ class Statistics(NamedTuple):
     size: int
     mean: float
     std: float
-    """So that `mean**2 + std**2` is the mean square of all finite elements, also where the mean is of a sample."""
+    """So that `mean**2 + std**2` is the mean square of all finite elements, also where the mean is
+    of a sample.
+    """
     min: float
     max: float
     zeros: float
@@ -31,7 +35,9 @@ class Statistics(NamedTuple):
     histogram: tuple[int, ...]
     """Counts of equal intervals from `min` to `max`, over a sample of larger arrays."""
     sampled: int = 0
-    """Of how many elements mean, min, max, zeros and histogram are; 0 where they (all but the histogram) are of all."""
+    """Of how many elements mean, min, max, zeros and histogram are; 0 where they (all but the
+    histogram) are of all.
+    """
 
     @staticmethod
     def of(figures: Sequence[Any]) -> Statistics:
@@ -65,13 +71,16 @@ def statistics_of_elements(x: np.ndarray) -> Statistics:
 
 
 def exponent_of(low: float, high: float) -> int:
-    """The power of two by which numbers of this range are divided before they are squared; 0 where squares keep their digits."""
+    """The power of two by which numbers of this range are divided before they are squared; 0 where
+    squares keep their digits.
+    """
     size = max(-low, high)
     return 0 if LEAST_SQUARED < size < MOST_SQUARED or not size else math.frexp(size)[1]
 
 
 def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[float, float]:
-    """Mean and deviation of float64 numbers between `low` and `high`, also where their sum or their squares are none.
+    """Mean and deviation of float64 numbers between `low` and `high`, also where their sum or their
+    squares are none.
 
     Example:
         >>> mean_and_deviation(np.array([1e200, 3e200]), 1e200, 3e200)
@@ -80,12 +89,14 @@ def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[flo
     if not high > low:  # the mean of equal numbers is off by a rounding
         return low, 0.0
     exponent = exponent_of(low, high)
-    kept = np.ldexp(finite, -exponent) if exponent else finite
-    return math.ldexp(float(kept.mean()), exponent), math.ldexp(float(kept.std()), exponent)
+    retained = np.ldexp(finite, -exponent) if exponent else finite
+    return math.ldexp(float(retained.mean()), exponent), math.ldexp(float(retained.std()), exponent)
 
 
 def place_between(x: Any, low: Any, high: Any) -> Any:
-    """Where numbers lie from `low` (0) to `high` (1), also where the distance of both is no number; 0 where both are equal."""
+    """Where numbers lie from `low` (0) to `high` (1), also where the distance of both is no number;
+    0 where both are equal.
+    """
     with np.errstate(all="ignore"):
         if np.any(np.isinf(high - low)):
             x, low, high = x / 2, low / 2, high / 2
@@ -107,17 +118,38 @@ def joined(parts: Sequence[Statistics]) -> Statistics:
     """
     if len(parts) == 1:
         return parts[0]
-    size, nan, inf = sum(p.size for p in parts), sum(p.nan for p in parts), sum(p.inf for p in parts)
+    size, nan, inf = (
+        sum(p.size for p in parts),
+        sum(p.nan for p in parts),
+        sum(p.inf for p in parts),
+    )
     zeros = sum(part.zeros * part.size for part in parts) / max(size, 1)
-    known = [part for part in parts if not math.isnan(part.mean)]
-    if not known:
+    existing = [part for part in parts if not math.isnan(part.mean)]
+    if not existing:
         return without_values(size, zeros, nan, inf)
-    mean, std, low, high = np.array([part[1:5] for part in known], np.float64).T
-    finite = np.array([max(part.size - part.nonfinite, 1) for part in known], np.float64)
+    mean, std, low, high = np.array([part[1:5] for part in existing], np.float64).T
+    finite = np.array([max(part.size - part.nonfinite, 1) for part in existing], np.float64)
     middle, spread = joined_moments(finite, mean, std)
-    sampled = sum(part.sampled or part.size for part in known) if any(part.sampled for part in known) else 0
-    histogram = join_histograms(np.array([part.histogram for part in known], np.float64), low, high)
-    return Statistics(size, middle, spread, float(low.min()), float(high.max()), zeros, nan, inf, histogram, sampled)
+    sampled = (
+        sum(part.sampled or part.size for part in existing)
+        if any(part.sampled for part in existing)
+        else 0
+    )
+    histogram = join_histograms(
+        np.array([part.histogram for part in existing], np.float64), low, high
+    )
+    return Statistics(
+        size,
+        middle,
+        spread,
+        float(low.min()),
+        float(high.max()),
+        zeros,
+        nan,
+        inf,
+        histogram,
+        sampled,
+    )
 
 
 def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
@@ -137,10 +169,12 @@ def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
 
 
 def join_histograms(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, ...]:
-    """Histograms of several rows over their own intervals as one: each interval goes to where its middle lies."""
+    """Histograms of several rows over their own intervals as one: each interval goes to where its
+    middle lies.
+    """
     bottom, top = low.min(), high.max()
     along = (np.arange(BINS) + 0.5) / BINS
     middles = low[:, None] * (1 - along) + high[:, None] * along
     places = np.clip(place_between(middles, bottom, top) * BINS, 0, BINS - 1).astype(int)
-    found = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
-    return tuple(map(int, found))
+    result = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
+    return tuple(map(int, result))

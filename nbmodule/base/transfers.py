@@ -1,7 +1,8 @@
 """Copies to the device that a user asked for, also under `jax.transfer_guard("disallow")`.
 
-That guard lets `jax.device_put` copy, since the caller says so, and refuses what JAX copies by itself: a NumPy array in a compiled
-call, a number beside an array. An array that is given to a model to be kept is copied because the user says so as well.
+That guard lets `jax.device_put` copy, since the caller says so, and refuses what JAX copies by
+itself: a NumPy array in a compiled call, a number beside an array. An array that is given to a
+model to be kept is copied because the user says so as well.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A file appears whole or not at all: written beside its place under another name, synced, then renamed.
+"""A file appears whole or not at all: written beside its place under another name, synced, then
+renamed.
 
-A rename within a folder is atomic, so a reader, a second writer and a process that is killed see the old file or the new one.
-A killed process leaves its unfinished file behind. It holds a lock on it while it lives, so the next writer in the folder can
-tell an unfinished file that is being written from one that nobody will finish, and removes the latter.
+A rename within a folder is atomic, so a reader, a second writer and a process that is killed see
+the old file or the new one. A killed process leaves its unfinished file behind. It holds a lock on
+it while it lives, so the next writer in the folder can tell an unfinished file that is being
+written from one that nobody will finish, and removes the latter.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from nbmodule.errors import FileWriteError, NbModuleError
 fcntl: Any
 try:
     import fcntl
-except ImportError:  # Windows: unfinished files of killed processes stay until they are deleted by hand
+except (
+    ImportError
+):  # Windows: unfinished files of killed processes stay until they are deleted by hand
     fcntl = None
 
 _UNFINISHED = ".unfinished"
@@ -41,14 +45,15 @@ _ADVICE = {
 def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file for writing that takes its place only when the block ends without an error.
 
-    Folders that are missing are made. A symbolic link stays, and what it points to is replaced; the permissions of a file that
-    is replaced are kept.
+    Folders that are missing are made. A symbolic link stays, and what it points to is replaced; the
+    permissions of a file that is replaced are kept.
 
     Args:
         path: Where the file shall be.
 
     Raises:
-        FileWriteError: if it cannot be written, for lack of room or of permission; what was there is unchanged.
+        FileWriteError: if it cannot be written, for lack of room or of permission; what was there
+            is unchanged.
 
     Example:
         >>> import os, tempfile
@@ -64,24 +69,25 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     unfinished: Path | None = None
     in_place = False
     try:
-        made = _make_folders(target.parent)
+        result = _make_folders(target.parent)
         remove_abandoned(target.parent, _prefix(target))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
         descriptor, unfinished = _create(target)
-        with open(descriptor, "wb", buffering=1 << 20) as file:
+        with open(descriptor, "w+b", buffering=1 << 20) as file:
             yield file
             file.flush()
             _keep_permissions(target, descriptor)
             _sync(descriptor)
             if fcntl is None:  # Windows renames no open file
                 file.close()
-            else:  # others may read the file as soon as it has its name, and HDF5 asks for a lock to read
+            # others may read the file as soon as it has its name, and HDF5 asks for a lock to read
+            else:
                 with contextlib.suppress(OSError):
                     fcntl.flock(descriptor, fcntl.LOCK_SH)
             os.replace(unfinished, target)
             in_place = True
-        for folder in (target.parent, *made):
+        for folder in (target.parent, *result):
             _sync_folder(folder)
     except OSError as error:
         if isinstance(error, NbModuleError):
@@ -93,17 +99,28 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
                 unfinished.unlink()
 
 
-def _explained(error: OSError, path: str | os.PathLike[str], target: Path, in_place: bool) -> FileWriteError:
+def _explained(
+    error: OSError, path: str | os.PathLike[str], target: Path, in_place: bool
+) -> FileWriteError:
     """Say what became of the file that was there."""
     if in_place:
-        state = "The new file is whole and in its place, but a power failure may still bring back the one before."
+        state = (
+            "The new file is whole and in its place, but a power failure may still bring "
+            "back the one before."
+        )
     elif target.is_file():
         state = "The file that was there is whole and unchanged."
     else:
         state = "No file was made."
     reason = (error.strerror or str(error) or type(error).__name__).lower()
-    explained = FileWriteError(f"cannot save {os.fspath(path)}: {reason}. {state}{_ADVICE.get(error.errno or 0, '')}")
-    explained.errno, explained.strerror, explained.filename = error.errno, error.strerror, os.fspath(path)
+    explained = FileWriteError(
+        f"cannot save {os.fspath(path)}: {reason}. {state}{_ADVICE.get(error.errno or 0, '')}"
+    )
+    explained.errno, explained.strerror, explained.filename = (
+        error.errno,
+        error.strerror,
+        os.fspath(path),
+    )
     return explained
 
 
@@ -128,7 +145,13 @@ def _create(target: Path) -> tuple[int, Path]:
     """Make a new file beside the target, under a lock."""
     while True:
         path = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_RDWR
+            | os.O_CREAT
+            | os.O_EXCL
+            | getattr(os, "O_CLOEXEC", 0)
+            | getattr(os, "O_BINARY", 0)
+        )
         descriptor = os.open(path, flags, 0o666)
         try:
             if fcntl is None:
@@ -145,7 +168,9 @@ def _create(target: Path) -> tuple[int, Path]:
 
 
 def remove_abandoned(folder: Path, prefix: str) -> None:
-    """Remove what killed processes have left of files whose hidden names begin like this; whoever still writes holds a lock."""
+    """Remove what killed processes have left of files whose hidden names begin like this; whoever
+    still writes holds a lock.
+    """
     if fcntl is None:
         return
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
@@ -165,7 +190,9 @@ def _remove_if_unlocked(path: Path) -> None:
 
 
 def hold(file: BinaryIO) -> None:
-    """Hold a lock on an open file as long as it is open, so that others see that somebody writes it; it ends with the process."""
+    """Hold a lock on an open file as long as it is open, so that others see that somebody writes
+    it; it ends with the process.
+    """
     if fcntl is not None:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file.fileno(), fcntl.LOCK_EX)
@@ -192,7 +219,9 @@ def _keep_permissions(target: Path, descriptor: int) -> None:
 
 
 def _sync(descriptor: int) -> None:
-    """Wait until the bytes are on the disk; on macOS `fsync` alone leaves them in the cache of the drive."""
+    """Wait until the bytes are on the disk; on macOS `fsync` alone leaves them in the cache of the
+    drive.
+    """
     if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):
         with contextlib.suppress(OSError):
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)

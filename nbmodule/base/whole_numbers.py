@@ -1,4 +1,6 @@
-"""What counts as a whole number in an argument: Python's own and NumPy's, which `len`, `argmax` and settings from files give."""
+"""What counts as a whole number in an argument: Python's own and NumPy's, which `len`, `argmax` and
+settings from files give.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether it is a number on the line, whole or not, of Python or NumPy; True and False are none.
+    """Whether it is a number on the line, whole or not, of Python or NumPy; True and False are
+    none.
 
     Example:
         >>> is_real(0.5), is_real(np.float32(0.5)), is_real(True), is_real("0.5")

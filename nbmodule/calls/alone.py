@@ -1,4 +1,6 @@
-"""Run one submodule alone: in a frame whose writes are thrown away, unseen by any tracker; compiled, to measure what it costs."""
+"""Run one submodule alone: in a frame whose writes are thrown away, unseen by any tracker;
+compiled, to measure what it costs.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,17 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from nbmodule.base.flops import counted
 from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.call import Call
-from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.shape.structure import structure_of
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.structure.structure import structure_of
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import framed
 
 if TYPE_CHECKING:
-    from nbmodule.core.running.module import CoreModule
+    from nbmodule.core.call.module import CoreModule
 
 REPEATS = 5
 
@@ -31,20 +34,24 @@ def thrown_away(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
 
 
 def given_to(call: Call) -> tuple[list[Any], Any] | None:
-    """Shapes of what a call was given, and its structure; None where that is not known or holds what cannot be made up."""
-    kept = call.values.get("given")
-    if not isinstance(kept, StaticLeaf):
+    """Shapes of what a call was given, and its structure; None where that is not known or holds
+    what cannot be made up.
+    """
+    retained = call.values.get("given")
+    if not isinstance(retained, StaticLeaf):
         return None
-    leaves, tree = kept.static.value
+    leaves, tree = retained.static.value
     return list(leaves), tree
 
 
 def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
-    """A submodule as a compiled function of its variables and its arguments, with examples of both; None if that cannot be."""
-    given, module = given_to(call), call.module
-    if given is None or module is None:
+    """A submodule as a compiled function of its variables and its arguments, with examples of both;
+    None if that cannot be.
+    """
+    supplied, module = given_to(call), call.module
+    if supplied is None or module is None:
         return None
-    leaves, tree = given
+    leaves, tree = supplied
     arrays = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)]
     boxes = plan_of(module).boxes
 
@@ -53,69 +60,84 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
         for i, value in zip(arrays, varied):
             full[i] = value
         args, kwargs = jax.tree.unflatten(tree, full)
-        return framed(lambda frame: list(jax.tree.leaves(as_values(module(*args, **kwargs)))), list(zip(boxes, values)))
+        return framed(
+            lambda frame: list(jax.tree.leaves(as_values(module(*args, **kwargs)))),
+            list(zip(boxes, values)),
+        )
 
     with untracked():
-        lowered = jax.jit(run).lower([box.value for box in boxes], [leaves[i] for i in arrays])
-    return lowered, [box.value for box in boxes], [_example(leaves[i]) for i in arrays]
+        traced = jax.jit(run).trace([box.value for box in boxes], [leaves[i] for i in arrays])
+    return traced, [box.value for box in boxes], [_example(leaves[i]) for i in arrays]
 
 
 def _example(shape: Any) -> Any:
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jnp.broadcast_to(jax.random.key(0), shape.shape)
-    return jnp.full(shape.shape, 0.5 if jnp.issubdtype(shape.dtype, jnp.inexact) else 0, shape.dtype)
+    return jnp.full(
+        shape.shape, 0.5 if jnp.issubdtype(shape.dtype, jnp.inexact) else 0, shape.dtype
+    )
 
 
-def for_each(calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[Any]], dict[str, Any]]) -> None:
-    """Set what `measure_one(lowered, values, examples)` finds on all calls of equal modules with one kind of arguments."""
-    known: dict[Any, dict[str, Any]] = {}
+def for_each(
+    calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[Any]], dict[str, Any]]
+) -> None:
+    """Set what `measure_one(traced, values, examples)` finds on all calls of equal modules with
+    one kind of arguments.
+    """
+    existing: dict[Any, dict[str, Any]] = {}
     for call in calls:
-        given = given_to(call)
-        if given is None or call.kind != "call" or call.error:
+        supplied = given_to(call)
+        if supplied is None or call.kind != "call" or call.error:
             continue
         key = (_kind_of(call.module), call.values["given"])
-        if key not in known:
+        if key not in existing:
             try:
-                made = compiled_alone(call)
-                known[key] = measure_one(*made) if made is not None else {}
-            except Exception as error:  # a submodule that does not run alone has no figures; the calls stay as they are
+                result = compiled_alone(call)
+                existing[key] = measure_one(*result) if result is not None else {}
+            # a submodule that does not run alone has no figures; the calls stay as they are
+            except Exception as error:
                 if is_of_signal(error):
                     raise
-                known[key] = {}
-        for name, value in known[key].items():
+                existing[key] = {}
+        for name, value in existing[key].items():
             setattr(call, name, value)
 
 
 def _kind_of(module: CoreModule) -> Any:
-    """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled once."""
+    """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled
+    once.
+    """
     if module is None:
         return None
     return structure_of(module), tuple([(box.shape, box.dtype) for box in plan_of(module).boxes])
 
 
 def estimate(calls: Sequence[Call]) -> None:
-    """Set FLOPs and bytes of each call by the compiler's analysis of the submodule alone."""
+    """Set the FLOPs of each call, and the bytes that the compiler expects the submodule to access."""
 
-    def one(lowered: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
-        cost = lowered.cost_analysis() or {}
+    def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
+        cost = traced.lower().cost_analysis() or {}
         cost = cost[0] if isinstance(cost, (list, tuple)) else cost
-        return {"flops": cost.get("flops"), "bytes_accessed": cost.get("bytes accessed")}
+        flops = sum(flops for _, flops in counted(traced.jaxpr))
+        return {"flops": flops, "bytes_accessed": cost.get("bytes accessed")}
 
     for_each(calls, one)
 
 
 def measure(calls: Sequence[Call]) -> None:
-    """Set the seconds of each call to what its submodule takes alone, compiled: the median of a few runs."""
+    """Set the seconds of each call to what its submodule takes alone, compiled: the median of a few
+    runs.
+    """
 
-    def one(lowered: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
-        compiled = lowered.compile()
+    def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
+        compiled = traced.lower().compile()
         jax.block_until_ready(compiled(values, examples))
-        found = []
+        results = []
         for _ in range(REPEATS):
             start = time.perf_counter()
             jax.block_until_ready(compiled(values, examples))
-            found.append(time.perf_counter() - start)
-        return {"seconds": statistics.median(found), "start": None, "compiling": None}
+            results.append(time.perf_counter() - start)
+        return {"seconds": statistics.median(results), "start": None, "compiling": None}
 
     with jax.disable_jit(False):  # where JAX refuses what was compiled beforehand
         for_each(calls, one)

@@ -1,4 +1,7 @@
-"""One call of one module: where it stands, what went in and came out. Values are read when they are first looked at."""
+"""One call of one module: where it stands, what went in and came out.
+
+Values are read when they are first looked at.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +32,25 @@ class Call:
         depth: How many calls are around it.
         returned: Position in the order of returning, -1 if it did not return.
         class_name: Name of the module's class, or of the operation.
-        framework: `torch` for a model of PyTorch, whose images have channels first; empty for others.
+        framework: `torch` for a model of PyTorch, whose images have channels first; empty for
+            others.
         kind: `call`, `tap` or `operation`.
         input_shapes: Shapes of the arguments as text.
         return_shapes: Shapes of the return as text.
-        seconds: Wall time until the arrays were ready, for eager calls; with `profile=True` measured alone.
-        compiling: How many of these seconds JAX spent in compiling; None where they were not measured in the call itself.
+        seconds: Wall time until the arrays were ready, for eager calls; with `profile=True`
+            measured alone.
+        compiling: How many of these seconds JAX spent in compiling; None where they were not
+            measured in the call itself.
         start: When an eager call began, in seconds on the clock of `time.perf_counter`.
         error: First line of the exception that ended the call, empty if none.
-        lifted: What the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost last.
-        captured: Whether the values could be brought out; not if a raw JAX transform lies in between.
+        lifted: What the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost
+            last.
+        captured: Whether the values could be brought out; not if a raw JAX transform lies in
+            between.
         source: File and line, for an operation.
-        flops: Floating-point operations by the compiler's cost analysis of the module alone; None before `calls.estimate()`.
-        bytes_accessed: Bytes read and written, likewise.
+        flops: Floating-point operations of the module alone, counted from shapes; None before
+            `calls.estimate()`.
+        bytes_accessed: Bytes read and written, by the estimate of the compiler.
     """
 
     __slots__ = (
@@ -72,7 +81,10 @@ class Call:
     )
 
     def __init__(
-        self, path: str, values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None, **facts: object
+        self,
+        path: str,
+        values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None,
+        **facts: object,
     ) -> None:
         self.path, self._values, self._found = path, values, None
         self.index = self.order = self.depth = self.step = 0
@@ -90,17 +102,21 @@ class Call:
         for name, value in facts.items():
             setattr(self, name, value)
 
-    # -- copies --------------------------------------------------------------------------------------
+    # -- copies --
     def __getstate__(self) -> dict[str, Any]:
         """The facts, and what was recorded as plain arrays; the module stays where it is."""
         state = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
-        whole = {kind: self.values.get(kind) for kind in ("input", "output", "gradient")}
-        values = {
-            kind: arrays_of(tree) for kind, tree in whole.items() if tree is not None and not hasattr(tree, "mask")
+        whole = {
+            category: self.values.get(category) for category in ("input", "output", "gradient")
         }
-        for kind in ("statistics", "gradient_statistics"):
-            if kind in self.values:
-                values[kind] = [read_statistics(parts) for parts in self.values[kind]]
+        values = {
+            category: arrays_of(tree)
+            for category, tree in whole.items()
+            if tree is not None and not hasattr(tree, "mask")
+        }
+        for category in ("statistics", "gradient_statistics"):
+            if category in self.values:
+                values[category] = [read_statistics(parts) for parts in self.values[category]]
         return state | {"_values": values}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -108,7 +124,7 @@ class Call:
         for name, value in state.items():
             setattr(self, name, value)
 
-    # -- values --------------------------------------------------------------------------------------
+    # -- values --
     @property
     def values(self) -> dict[str, Any]:
         """Everything that was recorded, as it came out."""
@@ -129,14 +145,14 @@ class Call:
     @property
     def inputs(self) -> tuple[Any, ...] | None:
         """The positional arguments; None if they were not kept."""
-        given = self.values.get("input")
-        return arrays_of(given[0]) if given is not None else None
+        supplied = self.values.get("input")
+        return arrays_of(supplied[0]) if supplied is not None else None
 
     @property
     def keywords(self) -> dict[str, Any] | None:
         """The keyword arguments; None if they were not kept."""
-        given = self.values.get("input")
-        return arrays_of(given[1]) if given is not None else None
+        supplied = self.values.get("input")
+        return arrays_of(supplied[1]) if supplied is not None else None
 
     @property
     def gradient(self) -> Any:
@@ -155,13 +171,13 @@ class Call:
         return self._statistics("gradient_statistics", "gradient")
 
     def _statistics(self, reduced: str, whole: str) -> Any:
-        found = self.values.get(reduced)
-        if found is None:
+        result = self.values.get(reduced)
+        if result is None:
             tree = self.values.get(whole)
             if tree is None or hasattr(tree, "mask"):
                 return None
-            found = self.values[reduced] = _reduced(as_given(tree))
-        read = [read_statistics(parts) for parts in found]
+            result = self.values[reduced] = _reduced(as_given(tree))
+        read = [read_statistics(parts) for parts in result]
         return read[0] if len(read) == 1 else read
 
     @shown
@@ -169,8 +185,14 @@ class Call:
         name = self.path or self.class_name
         number = f" (call {self.index + 1})" if self.index else ""
         if self.error:
-            return f"<Call {name}{number}: given {self.input_shapes or 'nothing'}, raised {self.error}>"
-        return f"<Call {name}{number}: {self.input_shapes or 'nothing'} → {self.return_shapes or 'nothing'}{self.mark}>"
+            return (
+                f"<Call {name}{number}: given {self.input_shapes or 'nothing'}, raised "
+                f"{self.error}>"
+            )
+        return (
+            f"<Call {name}{number}: {self.input_shapes or 'nothing'} → "
+            f"{self.return_shapes or 'nothing'}{self.mark}>"
+        )
 
     @property
     def mark(self) -> str:
@@ -197,12 +219,16 @@ def arrays_of(tree: object) -> Any:
     """Recorded values as the user knows them: packed ones become JAX arrays again."""
     if tree is None:
         return None
-    given = as_given(tree)
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if _is_packed(leaf) else leaf, given)
+    supplied = as_given(tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if _is_packed(leaf) else leaf, supplied)
 
 
 def _is_packed(leaf: object) -> bool:
-    """Whether it is a part of one transfer from a device: a view, of a dtype that JAX has, which a reference's own need not be."""
+    """Whether it is a part of one transfer from a device: a view, of a dtype that JAX has, which a
+    reference's own need not be.
+    """
     return (
-        type(leaf) is np.ndarray and leaf.base is not None and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
+        type(leaf) is np.ndarray
+        and leaf.base is not None
+        and jax.dtypes.canonicalize_dtype(leaf.dtype) == leaf.dtype
     )

@@ -22,9 +22,9 @@ class Paths(tuple[str, ...]):
     others: Mapping[str, str]
 
     def __new__(cls, paths: Iterable[str] = (), others: Mapping[str, str] | None = None) -> Self:
-        made = super().__new__(cls, paths)
-        made.others = dict(others or {})
-        return made
+        result = super().__new__(cls, paths)
+        result.others = dict(others or {})
+        return result
 
     def __reduce__(self) -> Any:
         return Paths, (tuple(self), self.others)
@@ -33,8 +33,9 @@ class Paths(tuple[str, ...]):
 class Calls(Shown, Sequence[Call]):
     """Calls in the order in which they began, the called module itself first.
 
-    `calls[3]` is the fourth call, `calls['blocks.5']` the first call of that path, `calls['blocks.5', 1]` the second;
-    `calls['blocks.*']` and `calls.find(fn)` are all calls that fit.
+    `calls[3]` is the fourth call, `calls['blocks.5']` the first call of that path,
+    `calls['blocks.5', 1]` the second; `calls['blocks.*']` and `calls.find(fn)` are all calls that
+    fit.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -45,7 +46,12 @@ class Calls(Shown, Sequence[Call]):
     """
 
     def __init__(
-        self, items: Sequence[Call] = (), *, name: str = "", known: Sequence[str] = (), notes: Sequence[str] = ()
+        self,
+        items: Sequence[Call] = (),
+        *,
+        name: str = "",
+        known: Sequence[str] = (),
+        notes: Sequence[str] = (),
     ) -> None:
         self._items, self._known, self._notes = (
             list(items),
@@ -73,7 +79,7 @@ class Calls(Shown, Sequence[Call]):
         """What a reader should know: what was dropped, what could not be recorded."""
         return self._notes
 
-    # -- as a list -----------------------------------------------------------------------------------
+    # -- as a list --
     def __len__(self) -> int:
         return len(self._list)
 
@@ -92,7 +98,12 @@ class Calls(Shown, Sequence[Call]):
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self._among(key) if _GLOB.intersection(key) else self._nth(key, 0)
-        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str) and isinstance(key[1], int):
+        if (
+            isinstance(key, tuple)
+            and len(key) == 2
+            and isinstance(key[0], str)
+            and isinstance(key[1], int)
+        ):
             return self._nth(*key)
         if isinstance(key, slice):
             return self._part(self._list[key])
@@ -100,7 +111,8 @@ class Calls(Shown, Sequence[Call]):
         if hasattr(position, "__index__"):
             return self._list[operator.index(position)]
         raise ArgumentTypeError(
-            f"calls are looked up by position, by path, or by (path, number of the call); found {key!r}."
+            f"calls are looked up by position, by path, or by (path, number of the call); found "
+            f"{key!r}."
         )
 
     def _part(self, items: Sequence[Call]) -> Calls:
@@ -108,22 +120,23 @@ class Calls(Shown, Sequence[Call]):
 
     def _among(self, pattern: str) -> Calls:
         fitting = {path for other, path in self.known.others.items() if match(pattern, other)}
-        found = [call for call in self._list if call.path in fitting or match(pattern, call.path)]
-        if not found:
+        results = [call for call in self._list if call.path in fitting or match(pattern, call.path)]
+        if not results:
             raise self._missing(pattern)
-        return self._part(found)
+        return self._part(results)
 
     def _nth(self, path: str, number: int) -> Call:
-        found = [call for call in self._list if call.path == path]
-        if not found and (own := self.known.others.get(path)) is not None:
-            return self._nth(own, number)
-        if not found:
+        results = [call for call in self._list if call.path == path]
+        if not results and (owned := self.known.others.get(path)) is not None:
+            return self._nth(owned, number)
+        if not results:
             raise self._missing(path)
-        if not -len(found) <= number < len(found):
+        if not -len(results) <= number < len(results):
             raise PathError(
-                f'"{path}" was called {len(found)} times in what was recorded; there is no call {number} (they count from 0).'
+                f'"{path}" was called {len(results)} times in what was recorded; there is no '
+                f"call {number} (they count from 0)."
             )
-        return found[number]
+        return results[number]
 
     def _missing(self, path: str) -> PathError:
         called = self.paths
@@ -145,7 +158,7 @@ class Calls(Shown, Sequence[Call]):
         """
         return self._part([call for call in self._list if fn(call)])
 
-    # -- facts ---------------------------------------------------------------------------------------
+    # -- facts --
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths that were called, in the order of their first call."""
@@ -162,8 +175,8 @@ class Calls(Shown, Sequence[Call]):
         if number < 0 and -number <= len(steps):
             number = steps[number]
         if number not in steps:
-            kept = f"kept are {steps[0]} to {steps[-1]}" if steps else "none is kept"
-            raise PathError(f"there is no step {number}; {kept}.")
+            retained = f"kept are {steps[0]} to {steps[-1]}" if steps else "none is kept"
+            raise PathError(f"there is no step {number}; {retained}.")
         return self._part([call for call in self._list if call.step == number])
 
     @property
@@ -179,7 +192,10 @@ class Calls(Shown, Sequence[Call]):
 
         return sum(
             {
-                id(x): x.nbytes for call in self._list for x in jax.tree.leaves(call.values) if hasattr(x, "nbytes")
+                id(x): x.nbytes
+                for call in self._list
+                for x in jax.tree.leaves(call.values)
+                if hasattr(x, "nbytes")
             }.values()
         )
 
@@ -189,7 +205,10 @@ class Calls(Shown, Sequence[Call]):
         return next((call for call in reversed(self._list) if call.error), None)
 
     def estimate(self) -> None:
-        """Set `flops` and `bytes_accessed` of all calls by the compiler's analysis of each submodule, taken alone.
+        """Set `flops` and `bytes_accessed` of all calls, each submodule taken alone.
+
+        `flops` counts operations from shapes, as `nb.graph` and `nb.summary` do; `bytes_accessed`
+        is the estimate of the compiler.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -215,7 +234,9 @@ class Calls(Shown, Sequence[Call]):
 
     @shown
     def __repr__(self) -> str:
-        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (f", {format_bytes(self.nbytes)}" if self else "")
+        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (
+            f", {format_bytes(self.nbytes)}" if self else ""
+        )
         lines = [f"{head}>"]
         shown = self._list[:40]
         for call in shown:

@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.differing import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.base.format import shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.sockets import Shown
+from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.kept import as_calls
+from nbmodule.calls.kept import Opaque, as_calls
 from nbmodule.errors import ArgumentError
 
 
@@ -34,6 +34,7 @@ class Gap:
         actual: The element there.
         expected: The element that was expected there.
         reason: Why the two cannot be compared, empty if they can.
+        opaque: Types of parts that hold no arrays, such as caches; they are not compared.
     """
 
     agrees: bool
@@ -44,41 +45,71 @@ class Gap:
     actual: float = 0.0
     expected: float = 0.0
     reason: str = ""
+    opaque: tuple[str, ...] = ()
 
 
 def gap_between(actual: object, expected: object, rtol: float, atol: float) -> Gap:
-    """Compare two nested values, array by array: `|actual - expected| <= atol + rtol * |expected|`, NaN equal to NaN."""
-    found, wanted = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    if len(found) != len(wanted):
-        return Gap(False, float("inf"), reason=f"{len(found)} arrays, expected were {len(wanted)}")
-    worst = Gap(True)
+    """Compare two nested values, array by array: `|actual - expected| <= atol + rtol * |expected|`,
+    NaN equal to NaN.
+
+    Objects that are neither arrays, numbers nor text are not compared: nothing tells whether two
+    of them mean the same.
+    """
+    leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    result, requested = ([leaf for leaf in side if not _is_opaque(leaf)] for side in leaves)
+    opaque = {_class_name(leaf) for side in leaves for leaf in side if _is_opaque(leaf)}
+    if len(result) != len(requested):
+        return Gap(
+            False, float("inf"), reason=f"{len(result)} arrays, expected were {len(requested)}"
+        )
+    worst = Gap(True, opaque=tuple(sorted(opaque)))
     means = []
-    for number, (a, b) in enumerate(zip(found, wanted)):
+    for number, (a, b) in enumerate(zip(result, requested)):
         gap = _between(a, b, rtol, atol, number)
         if gap.reason:
             return gap
         means.append(gap.mean)
         if (not gap.agrees, gap.largest) > (not worst.agrees, worst.largest):
-            worst = gap
+            worst = replace(gap, opaque=worst.opaque)
     return replace(worst, mean=float(np.mean(means)) if means else 0.0)
+
+
+def _class_name(leaf: object) -> str:
+    return leaf.class_name if isinstance(leaf, Opaque) else type(leaf).__name__
+
+
+def _is_opaque(leaf: object) -> bool:
+    return not (hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex, str, bytes)))
 
 
 def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
-        return Gap(False, float("inf"), leaf=number, reason=f"shape {list(a.shape)}, expected was {list(b.shape)}")
+        return Gap(
+            False,
+            float("inf"),
+            leaf=number,
+            reason=f"shape {list(a.shape)}, expected was {list(b.shape)}",
+        )
     if not holds_numbers(a) or not holds_numbers(b):
         agrees = bool(np.array_equal(a, b))
-        return Gap(agrees, 0.0 if agrees else float("inf"), leaf=number, reason="" if agrees else "the values differ")
+        return Gap(
+            agrees,
+            0.0 if agrees else float("inf"),
+            leaf=number,
+            reason="" if agrees else "the values differ",
+        )
     if not a.size:
         return Gap(True, leaf=number)
-    apart, agree = numbers_apart(a, b, rtol, atol)
+    gap, agree = numbers_apart(a, b, rtol, atol)
     a, b = widened(a, b)
-    at = np.unravel_index(int(apart.argmax()), apart.shape)
-    finite = apart[np.isfinite(apart)]
+    at = np.unravel_index(int(gap.argmax()), gap.shape)
+    finite = gap[np.isfinite(gap)]
     mean = float(finite.mean()) if finite.size else float("inf")
-    found, wanted = (float(np.abs(x[at]) if np.iscomplexobj(x) else x[at]) for x in (a, b))
-    return Gap(bool(agree.all()), float(apart[at]), mean, tuple(map(int, at)), number, found, wanted)
+    result, expected = (float(np.abs(x[at]) if np.iscomplexobj(x) else x[at]) for x in (a, b))
+    return Gap(
+        bool(agree.all()), float(gap[at]), mean, tuple(map(int, at)), number, result, expected
+    )
 
 
 class Pair:
@@ -90,9 +121,12 @@ class Pair:
         expected: The call of the reference.
         gap: How far the returns are apart.
         input_gap: How far the arguments are apart; None where one side did not keep them.
-        fault: `module` if the module itself is at fault, `input` if its input was already different, `inside` if a module that it calls is
-            at fault, `tap` for the first value named by `nb.tap` that differs (the module around it is to be asked), empty if the returns agree.
-        alone: For calls whose input differs, how far the return is apart when the reference's input is fed to the module alone.
+        fault: `module` if the module itself is at fault, `input` if its input was already
+            different, `inside` if a module that it calls is at fault, `tap` for the first value
+            named by `nb.tap` that differs (the module around it is to be asked), empty if the
+            returns agree.
+        alone: For calls whose input differs, how far the return is apart when the reference's input
+            is fed to the module alone.
     """
 
     __slots__ = ("actual", "alone", "expected", "fault", "gap", "input_gap")
@@ -121,21 +155,31 @@ class Pair:
 
     @property
     def returns(self) -> tuple[list[Any], list[Any]]:
-        """The arrays that came out and those that were expected, as they are compared: with channels last, where one is of PyTorch."""
-        return self._alike(jax.tree.leaves(self.actual.returns), jax.tree.leaves(self.expected.returns))
+        """The arrays that came out and those that were expected, as they are compared: with
+        channels last, where one is of PyTorch.
+        """
+        return self._alike(
+            jax.tree.leaves(self.actual.returns), jax.tree.leaves(self.expected.returns)
+        )
 
     @property
     def inputs(self) -> tuple[list[Any], list[Any]] | None:
-        """The arrays that went in and those that went into the reference, as they are compared; None where one side did not keep them."""
-        given, wanted = self.actual.values.get("input"), self.expected.values.get("input")
-        return None if given is None or wanted is None else self._alike(_arrays(given), _arrays(wanted))
+        """The arrays that went in and those that went into the reference, as they are compared;
+        None where one side did not keep them.
+        """
+        supplied, expected = self.actual.values.get("input"), self.expected.values.get("input")
+        return (
+            None
+            if supplied is None or expected is None
+            else self._alike(_arrays(supplied), _arrays(expected))
+        )
 
-    def _alike(self, found: list[Any], wanted: list[Any]) -> tuple[list[Any], list[Any]]:
-        if not self.mixes_layouts or len(found) != len(wanted):
-            return found, wanted
+    def _alike(self, result: list[Any], expected: list[Any]) -> tuple[list[Any], list[Any]]:
+        if not self.mixes_layouts or len(result) != len(expected):
+            return result, expected
         if self.actual.framework == "torch":
-            return [channels_as_in(x, y) for x, y in zip(wanted, found)], wanted
-        return found, [channels_as_in(x, y) for x, y in zip(found, wanted)]
+            return [channels_as_in(x, y) for x, y in zip(expected, result)], expected
+        return result, [channels_as_in(x, y) for x, y in zip(result, expected)]
 
     @property
     def largest(self) -> float:
@@ -158,23 +202,29 @@ class Pair:
         if not self.fault:
             return f"{name} agrees"
         if self.gap.reason:
-            apart = f"its return has {self.gap.reason}"
+            gap = f"its return has {self.gap.reason}"
         else:
             at = f" at {list(self.where)}" if self.where else ""
-            apart = f"its return differs by {self.largest:.3g}{at} (expected {self.gap.expected:.6g}, found {self.gap.actual:.6g})"
+            gap = (
+                f"its return differs by {self.largest:.3g}{at} (expected "
+                f"{self.gap.expected:.6g}, found {self.gap.actual:.6g})"
+            )
         if self.input_gap is None:
-            given = "its input was not kept"
+            supplied = "its input was not kept"
         elif self.input_gap.agrees:
-            given = f"its input agrees {f'to {self.input_gap.largest:.1g}' if self.input_gap.largest else 'exactly'}"
+            supplied = (
+                f"its input agrees "
+                f"{f'to {self.input_gap.largest:.1g}' if self.input_gap.largest else 'exactly'}"
+            )
         elif self.fault == "module":
-            given = "its input differs too, but given the reference's input alone it still fails"
+            supplied = "its input differs too, but given the reference's input alone it still fails"
         else:
-            given = f"its input already differs by {self.input_gap.largest:.3g}"
+            supplied = f"its input already differs by {self.input_gap.largest:.3g}"
         if self.fault == "inside":
-            given = "a module inside it is at fault"
+            supplied = "a module inside it is at fault"
         if self.fault == "tap":
-            given = "a value inside a module"
-        return f"{name} ({given}, {apart})"
+            supplied = "a value inside a module"
+        return f"{name} ({supplied}, {gap})"
 
     @shown
     def __repr__(self) -> str:
@@ -184,7 +234,9 @@ class Pair:
 class Comparison(Shown, Sequence[Pair]):
     """Two runs side by side: pairs of calls in the order in which they returned."""
 
-    def __init__(self, pairs: list[Pair], unmatched: list[Call], unexpected: list[Call], name: str) -> None:
+    def __init__(
+        self, pairs: list[Pair], unmatched: list[Call], unexpected: list[Call], name: str
+    ) -> None:
         self.pairs, self.unmatched, self.unexpected, self.name = pairs, unmatched, unexpected, name
 
     def __len__(self) -> int:
@@ -205,7 +257,9 @@ class Comparison(Shown, Sequence[Pair]):
 
     @property
     def first(self) -> Pair | None:
-        """The innermost module at fault; if none is, the first call whose return differs (its input did); None if all agree."""
+        """The innermost module at fault; if none is, the first call whose return differs (its input
+        did); None if all agree.
+        """
         at_fault = next((pair for pair in self.pairs if pair.fault == "module"), None)
         return at_fault or next((pair for pair in self.pairs if pair.fault), None)
 
@@ -217,29 +271,40 @@ class Comparison(Shown, Sequence[Pair]):
         ]
         if self.first is not None:
             lines.append(f"  first fault: {self.first.sentence()}")
+        opaque = sorted({name for pair in self.pairs for name in pair.gap.opaque})
+        if opaque:
+            lines.append(f"  not compared, since they are no arrays: {', '.join(opaque)}")
         if self.unmatched:
             lines.append(
-                f"  without a counterpart: {', '.join(call.path or call.class_name for call in self.unmatched[:10])}"
+                f"  without a counterpart: "
+                f"{', '.join(call.path or call.class_name for call in self.unmatched[:10])}"
             )
         if self.unexpected:
             lines.append(
-                f"  only in the reference: {', '.join(call.path or call.class_name for call in self.unexpected[:10])}"
+                f"  only in the reference: "
+                f"{', '.join(call.path or call.class_name for call in self.unexpected[:10])}"
             )
         return "\n".join(lines)
 
 
-def compare(calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float = 1e-5) -> Comparison:
+def compare(
+    calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float = 1e-5
+) -> Comparison:
     """Compare what ran with a reference run, and name the innermost module at fault.
 
-    Calls are aligned by path and number, those that are left by order and shape. Where the return of a module differs, its input
-    decides: if that agrees, the module is at fault; else the reference's input is fed to the module alone, with the variables it has
-    now, and the module is at fault only if its return still differs. Track both runs with `inputs=True` for that (eager code keeps
-    inputs anyway). Images of PyTorch, whose channels come first, are compared with channels last where the other side has them so.
+    Calls are aligned by path and number, those that are left by order and shape. Where the return
+    of a module differs, its input
+    decides: if that agrees, the module is at fault; else the reference's input is fed to the module
+    alone, with the variables it has now, and the module is at fault only if its return still
+    differs. Track both runs with `inputs=True` for that (eager code keeps inputs anyway). Images of
+    PyTorch, whose channels come first, are compared with channels last where the other side has
+    them so.
 
     Args:
         calls: A tracked run with returns; of several steps the last one counts.
-        reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`; arrays of any framework. Tensors
-            say that they are of PyTorch, NumPy arrays made of them do not.
+        reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`;
+            arrays of any framework. Tensors say that they are of PyTorch, NumPy arrays made of them
+            do not.
         rtol: Relative tolerance, to the size of each expected element.
         atol: Absolute tolerance, in the units of the values.
 
@@ -258,41 +323,48 @@ def compare(calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float 
     """
     expected = as_calls(reference)
     actual = _comparable(calls, "the run")
-    wanted = _comparable(expected, "the reference")
-    pairs, unmatched, unexpected = aligned(actual, wanted)
+    requested = _comparable(expected, "the reference")
+    pairs, unmatched, unexpected = aligned(actual, requested)
     if not pairs:
         raise ArgumentError(
-            f"no call of the run fits one of the reference, neither by path nor by shape: paths of the run begin {_some(actual)}, those of the "
-            f"reference {_some(wanted)}."
+            f"no call of the run fits one of the reference, neither by path nor by shape: paths "
+            f"of the run begin {_some(actual)}, those of the "
+            f"reference {_some(requested)}."
         )
-    made = [Pair(a, b, rtol, atol) for a, b in pairs]
-    made.sort(key=lambda pair: pair.actual.returned)
-    for number, pair in enumerate(made):
+    result = [Pair(a, b, rtol, atol) for a, b in pairs]
+    result.sort(key=lambda pair: pair.actual.returned)
+    for number, pair in enumerate(result):
         if not pair.gap.agrees:
-            pair.fault = _fault(pair, made[:number], rtol, atol)
-    return Comparison(made, unmatched, unexpected, calls.name)
+            pair.fault = _fault(pair, result[:number], rtol, atol)
+    return Comparison(result, unmatched, unexpected, calls.name)
 
 
 def _comparable(calls: Calls, what: str) -> list[Call]:
     last = _last_run(calls)
-    listed = [call for call in calls if call.step in last and call.returned >= 0 and call.kind != "operation"]
-    kept = [call for call in listed if "output" in call.values]
-    if not kept:
+    listed = [
+        call
+        for call in calls
+        if call.step in last and call.returned >= 0 and call.kind != "operation"
+    ]
+    retained = [call for call in listed if "output" in call.values]
+    if not retained:
         raise ArgumentError(f"{what} holds no returns to compare: track it with returns=True.")
-    return kept
+    return retained
 
 
 def _last_run(calls: Calls) -> set[int]:
-    """The steps of the last run: one, but for a function without a module around its modules, of which each is a step."""
+    """The steps of the last run: one, but for a function without a module around its modules, of
+    which each is a step.
+    """
     outermost = [(call.step, call.path) for call in calls if call.parent is None]
-    found: dict[str, int] = {}
+    results: dict[str, int] = {}
     for step, path in reversed(outermost):
-        if path in found or (found and not path):
+        if path in results or (results and not path):
             break
-        found[path] = step
+        results[path] = step
         if not path:
             break
-    return set(found.values())
+    return set(results.values())
 
 
 def _some(calls: list[Call]) -> str:
@@ -303,7 +375,9 @@ def _arrays(tree: object) -> list[Any]:
     return [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
 
 
-def aligned(actual: list[Call], expected: list[Call]) -> tuple[list[tuple[Call, Call]], list[Call], list[Call]]:
+def aligned(
+    actual: list[Call], expected: list[Call]
+) -> tuple[list[tuple[Call, Call]], list[Call], list[Call]]:
     """Pairs by path and number; what is left by order and shape."""
     waiting: dict[str, list[Call]] = {}
     for call in expected:
@@ -316,12 +390,20 @@ def aligned(actual: list[Call], expected: list[Call]) -> tuple[list[tuple[Call, 
         else:
             left.append(call)
     left.sort(key=lambda call: call.returned)
-    others = sorted((call for calls in waiting.values() for call in calls), key=lambda call: call.returned)
-    matcher = SequenceMatcher(None, list(map(_shapes, left)), list(map(_shapes, others)), autojunk=False)
+    others = sorted(
+        (call for calls in waiting.values() for call in calls), key=lambda call: call.returned
+    )
+    matcher = SequenceMatcher(
+        None, list(map(_shapes, left)), list(map(_shapes, others)), autojunk=False
+    )
     by_shape = [(a + i, b + i) for a, b, size in matcher.get_matching_blocks() for i in range(size)]
     pairs += [(left[i], others[j]) for i, j in by_shape]
     mine, theirs = {i for i, _ in by_shape}, {j for _, j in by_shape}
-    return pairs, [c for i, c in enumerate(left) if i not in mine], [c for j, c in enumerate(others) if j not in theirs]
+    return (
+        pairs,
+        [c for i, c in enumerate(left) if i not in mine],
+        [c for j, c in enumerate(others) if j not in theirs],
+    )
 
 
 def _shapes(call: Call) -> tuple[Any, ...]:
@@ -332,7 +414,10 @@ def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
     """Who is at fault for a return that differs; `earlier` returned before."""
     if pair.actual.kind == "tap":
         return "input" if any(other.fault for other in earlier) else "tap"
-    if any(other.fault in ("module", "inside") and _inside(other.actual, pair.actual) for other in earlier):
+    if any(
+        other.fault in ("module", "inside") and _inside(other.actual, pair.actual)
+        for other in earlier
+    ):
         return "inside"
     if pair.input_gap is None:  # all that is known is whether something before it was already wrong
         return "input" if any(other.fault not in ("", "tap") for other in earlier) else "module"
@@ -343,21 +428,33 @@ def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
 
 
 def _inside(inner: Call, outer: Call) -> bool:
-    around = inner.parent
-    while around is not None:
-        if around is outer:
+    enclosing = inner.parent
+    while enclosing is not None:
+        if enclosing is outer:
             return True
-        around = around.parent
+        enclosing = enclosing.parent
     return False
 
 
 def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
-    """How far the module's return is apart when it is given the reference's input; None if it cannot be run again as it ran."""
-    module, own, given = pair.actual.module, pair.actual.values.get("input"), pair.expected.values.get("input")
-    if module is None or own is None or given is None or pair.actual.lifted or pair.actual.framework:
+    """How far the module's return is apart when it is given the reference's input; None if it
+    cannot be run again as it ran.
+    """
+    module, owned, supplied = (
+        pair.actual.module,
+        pair.actual.values.get("input"),
+        pair.expected.values.get("input"),
+    )
+    if (
+        module is None
+        or owned is None
+        or supplied is None
+        or pair.actual.lifted
+        or pair.actual.framework
+    ):
         return None
     try:
-        again = thrown_away(module, *own[0], **own[1])
+        again = thrown_away(module, *owned[0], **owned[1])
         if not gap_between(again, pair.actual.returns, rtol, atol).agrees:
             return None  # it draws random numbers, or its variables have changed since
         args, kwargs = jax.tree.map(
@@ -366,12 +463,16 @@ def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
                 if hasattr(mine, "dtype")
                 else mine
             ),
-            own,
-            given,
+            owned,
+            supplied,
         )
         again = thrown_away(module, *args, **kwargs)
-        return gap_between(*pair._alike(jax.tree.leaves(again), jax.tree.leaves(pair.expected.returns)), rtol, atol)
-    except Exception as error:  # a module that does not take the reference's input says nothing about itself
+        return gap_between(
+            *pair._alike(jax.tree.leaves(again), jax.tree.leaves(pair.expected.returns)), rtol, atol
+        )
+    except (
+        Exception
+    ) as error:  # a module that does not take the reference's input says nothing about itself
         if is_of_signal(error):
             raise
         return None

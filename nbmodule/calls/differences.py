@@ -10,17 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.differing import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import plain, shown
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import exponent_of
+from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
-from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.tracker import describe
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.variable import Variable
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,14 @@ class Change:
 
     Attributes:
         path: Where it lies, as `encoder/linear/w`.
-        status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected` (only in the second).
+        status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected`
+            (only in the second).
         a: The leaf of the first tree.
         b: The leaf of the second tree.
         largest: Largest absolute difference; None of values that are no numbers.
         where: Its index.
-        relative: Norm of the difference over the norm of the first, both of what is finite; infinite where only one of both is finite.
+        relative: Norm of the difference over the norm of the first, both of what is finite;
+            infinite where only one of both is finite.
     """
 
     path: str
@@ -68,16 +70,21 @@ class Difference(Shown, Sequence[Change]):
 
     @shown
     def __repr__(self) -> str:
-        apart = [change for change in self.changes if change.status != "same"]
-        lines = [f"<Difference: {len(apart)} of {len(self.changes)} leaves differ>"]
-        for change in apart[:40]:
+        gap = [change for change in self.changes if change.status != "same"]
+        lines = [f"<Difference: {len(gap)} of {len(self.changes)} leaves differ>"]
+        for change in gap[:40]:
             if change.status == "changed" and change.largest is None:
                 lines.append(f"  {change.path}: {_text(change.a)} and {_text(change.b)}")
             elif change.status == "changed":
-                lines.append(f"  {change.path}: by {change.largest:.3g} at {list(change.where or ())}{_share(change)}")
+                lines.append(
+                    f"  {change.path}: by {change.largest:.3g} at "
+                    f"{list(change.where or ())}{_share(change)}"
+                )
             else:
-                lines.append(f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}")
-        return "\n".join([*lines, f"  ... {len(apart) - 40} more"] if len(apart) > 40 else lines)
+                lines.append(
+                    f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}"
+                )
+        return "\n".join([*lines, f"  ... {len(gap) - 40} more"] if len(gap) > 40 else lines)
 
 
 def _text(leaf: object) -> str:
@@ -88,7 +95,9 @@ def _share(change: Change) -> str:
     """How large a difference is beside what has changed; nothing where one side is not finite."""
     if change.relative is None or change.largest == float("inf"):
         return ""
-    return ", from zero" if change.relative == float("inf") else f", {change.relative:.3g} of its norm"
+    return (
+        ", from zero" if change.relative == float("inf") else f", {change.relative:.3g} of its norm"
+    )
 
 
 def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
@@ -111,8 +120,8 @@ def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Diffe
 
 def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     if is_module(tree):
-        for box, place in plan_of(tree).places.items():
-            yield "/".join((*path, *place.chain)), box.value
+        for box, location in plan_of(tree).places.items():
+            yield "/".join((*path, *location.chain)), box.value
     elif is_foreign(tree):
         for name, array in socket("as_it_stands")("variables", tree).items():
             yield "/".join((*path, *name.split("."))), host_arrays(array)
@@ -129,21 +138,35 @@ def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
 
 
 def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
-    apart = kind_apart(a, b)
-    if apart:
-        return Change(path, apart, None if a is ABSENT else a, None if b is ABSENT else b)
+    distance = kind_apart(a, b)
+    if distance:
+        return Change(path, distance, None if a is ABSENT else a, None if b is ABSENT else b)
     x, y = _numbers_in(a), _numbers_in(b)
     if x is None or y is None or x.shape != y.shape:
-        return Change(path, "same", a, b, 0.0, (), 0.0) if _is_same(a, b) else Change(path, "changed", a, b)
+        return (
+            Change(path, "same", a, b, 0.0, (), 0.0)
+            if _is_same(a, b)
+            else Change(path, "changed", a, b)
+        )
     gap = gap_between(y, x, rtol, atol)
     if gap.agrees and (rtol or atol or not gap.largest):
-        return Change(path, "same", a, b, gap.largest, gap.where, 0.0 if not gap.largest else relative_norm(x, y))
+        return Change(
+            path,
+            "same",
+            a,
+            b,
+            gap.largest,
+            gap.where,
+            0.0 if not gap.largest else relative_norm(x, y),
+        )
     return Change(path, "changed", a, b, gap.largest, gap.where, relative_norm(x, y))
 
 
 def _numbers_in(leaf: Any) -> np.ndarray | None:
     """The numbers of an array, or a lone one; None of anything else, such as texts and random keys."""
-    if isinstance(leaf, bool) or not isinstance(getattr(leaf, "dtype", leaf), (np.dtype, int, float, complex)):
+    if isinstance(leaf, bool) or not isinstance(
+        getattr(leaf, "dtype", leaf), (np.dtype, int, float, complex)
+    ):
         return None
     array = np.asarray(leaf)
     return array if holds_numbers(array) else None
@@ -156,13 +179,16 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def relative_norm(a: Shaped, b: Shaped) -> float:
-    """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not, or an element is finite in one alone.
+    """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not, or an
+    element is finite in one alone.
 
     Example:
         >>> relative_norm(np.array([3.0, 4.0]), np.array([3.0, 3.0]))
         0.2
     """
-    a, b = (np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b))
+    a, b = (
+        np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b)
+    )
     bad = ~(np.isfinite(a) & np.isfinite(b))
     if bad.any():
         x, y = a[bad], b[bad]
@@ -178,7 +204,7 @@ def relative_norm(a: Shaped, b: Shaped) -> float:
         return gap / size if size else float("inf") if gap else 0.0
 
 
-# -- exercises ---------------------------------------------------------------------------------------
+# -- exercises --
 @dataclass(frozen=True)
 class Verdict(Shown):
     """The answer of `nb.check`: true or false, with a sentence that helps."""
@@ -195,10 +221,11 @@ class Verdict(Shown):
 
 
 def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float = 1e-5) -> Verdict:
-    """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far off, and what it looks like.
+    """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far
+    off, and what it looks like.
 
-    Of an array the worst element is told with what it should be; of a lone number or text only what is wrong with it, for it would be
-    the whole solution.
+    Of an array the worst element is told with what it should be; of a lone number or text only what
+    is wrong with it, for it would be the whole solution.
 
     Args:
         actual: The answer; an array of any framework, or nested values.
@@ -228,7 +255,10 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
     ):
         actual = np.asarray(actual)
     if jax.tree.structure(actual) != jax.tree.structure(expected):
-        return Verdict(False, f"the structure is another one: expected {describe(expected)}, found {describe(actual)}")
+        return Verdict(
+            False,
+            f"the structure is another one: expected {describe(expected)}, found {describe(actual)}",
+        )
     gap = gap_between(actual, expected, rtol, atol)
     if gap.agrees:
         return Verdict(True, f"right: {describe(actual)}")
@@ -245,13 +275,20 @@ def _is_missing(answer: Any) -> bool:
 
 def _numbers(tree: object) -> Any:
     """A list of numbers as an array."""
-    if isinstance(tree, list) and tree and all(isinstance(item, (int, float, complex)) for item in tree):
+    if (
+        isinstance(tree, list)
+        and tree
+        and all(isinstance(item, (int, float, complex)) for item in tree)
+    ):
         return np.asarray(tree)
     return tree
 
 
 def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol: float) -> str:
-    a, b = np.asarray(jax.tree.leaves(actual)[gap.leaf]), np.asarray(jax.tree.leaves(expected)[gap.leaf])
+    a, b = (
+        np.asarray(jax.tree.leaves(actual)[gap.leaf]),
+        np.asarray(jax.tree.leaves(expected)[gap.leaf]),
+    )
     if a.size == 1 and a.shape == b.shape:
         return _about_one(a.item(), b.item())
 
@@ -269,27 +306,43 @@ def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol
         return f"the shape is {list(a.shape)}, expected is {list(b.shape)}{more}"
     if a.dtype.kind not in "iufc":
         return f"{int((a != b).sum())} of {a.size} elements differ, the first at {list(gap.where)}"
-    figures = f"largest difference {gap.largest:.4g} at {list(gap.where)}: expected {gap.expected + 0:.6g}, found {gap.actual + 0:.6g}"
+    figures = (
+        f"largest difference {gap.largest:.4g} at {list(gap.where)}: expected "
+        f"{gap.expected + 0:.6g}, found {gap.actual + 0:.6g}"
+    )
     guess = _guess(a.astype(np.float64) if a.dtype.kind != "c" else a, b, close)
     nan = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
     return f"{guess or (f'{nan} of {a.size} elements are not finite' if nan else 'the values differ')} ({figures})"
 
 
 def _about_one(a: Any, b: Any) -> str:
-    """What is wrong with a lone value. The right one is not told, nor a factor or a distance: it would be the solution."""
+    """What is wrong with a lone value.
+
+    The right one is not told, nor a factor or a distance: it would be the solution.
+    """
     if isinstance(a, (str, bytes, bool)) or isinstance(b, (str, bytes, bool)):
         return f"{a!r} is another answer"
     if not all(isinstance(x, (int, float, complex)) for x in (a, b)):
         return f"{plain(describe(a), 60)} is another answer"
     if not isinstance(a, int) and not np.isfinite(a):
         return f"{a} is not finite"
-    told = f"{a:.6g}" if abs(a) < 1e300 else f"an integer of {a.bit_length()} bits" if isinstance(a, int) else repr(a)
-    if isinstance(a, complex) or isinstance(b, complex) or (not isinstance(b, int) and not np.isfinite(b)):
-        return f"{told} is another number"
+    callback = (
+        f"{a:.6g}"
+        if abs(a) < 1e300
+        else f"an integer of {a.bit_length()} bits"
+        if isinstance(a, int)
+        else repr(a)
+    )
+    if (
+        isinstance(a, complex)
+        or isinstance(b, complex)
+        or (not isinstance(b, int) and not np.isfinite(b))
+    ):
+        return f"{callback} is another number"
     if a and 10**6 * abs(a + b) <= abs(b):
-        return f"the sign is wrong: found {told}"
+        return f"the sign is wrong: found {callback}"
     near = "close, but " if 50 * abs(a - b) <= abs(b) else ""
-    return f"{near}{told} is too {'large' if a > b else 'small'}"
+    return f"{near}{callback} is too {'large' if a > b else 'small'}"
 
 
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
@@ -304,4 +357,8 @@ def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
             return f"every element is {factor:.4g} times the expected one"
         if np.isfinite(offset) and close(a - offset, b):
             return f"every element is {abs(offset):.4g} too {'large' if offset > 0 else 'small'}"
-    return "the right elements in another order" if a.size > 1 and close(np.sort(a.ravel()), np.sort(b.ravel())) else ""
+    return (
+        "the right elements in another order"
+        if a.size > 1 and close(np.sort(a.ravel()), np.sort(b.ravel()))
+        else ""
+    )

@@ -1,6 +1,7 @@
 """Run a traced function operation by operation, loops as Python loops, and tell a watcher of each.
 
-What is traced says for each operation in which submodule it stands (name scopes) and which line of code made it.
+What is traced says for each operation in which submodule it stands (name scopes) and which line of
+code made it.
 """
 
 from __future__ import annotations
@@ -13,9 +14,8 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
-from nbmodule.base.lines import line_of_user
-from nbmodule.base.places import place_in_code
 from nbmodule.base.scopes import Mark, read_scopes
+from nbmodule.base.source_lines import line_of_user, place_in_code
 from nbmodule.base.transfers import asked_for
 
 
@@ -25,7 +25,8 @@ class Operation(NamedTuple):
     Attributes:
         name: Of the primitive, as JAX calls it.
         scopes: Names of the module calls around it, outermost first.
-        phase: `forward`, `derivative` (forward, while being differentiated), `backward` or `recomputed`.
+        phase: `forward`, `derivative` (forward, while being differentiated), `backward` or
+            `recomputed`.
         source: File and line of the code that made it, as `model.py:12`.
         code: That line.
         inputs: Its operands.
@@ -44,7 +45,9 @@ class Operation(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a jaxpr stands: the stack and the sources of the equations around it, and the turns of loops."""
+    """Where a jaxpr stands: the stack and the sources of the equations around it, and the turns of
+    loops.
+    """
 
     stack: tuple[Any, ...] = ()
     sources: tuple[Any, ...] = ()
@@ -52,58 +55,79 @@ class _Place(NamedTuple):
 
 
 Watcher = Callable[[Operation], None]
+"""Sees each operation after it has run.
+
+Its method `derive(values, result)`, if it has one, sees each array that a loop stacks or cuts.
+"""
 
 
 def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
     """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has run."""
-    with asked_for():  # its numbers are constants of a compiled program, and are copied where each operation runs alone
+    # its numbers are constants of a compiled program, and are copied where each operation runs
+    # alone
+    with asked_for():
         return _run(closed, list(arrays), _Place(), watch)
 
 
-def _run(jaxpr: Any, arrays: list[Any], place: _Place, watch: Watcher) -> list[Any]:
+def _run(jaxpr: Any, arrays: list[Any], location: _Place, watch: Watcher) -> list[Any]:
     inner, consts = (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
-    known: dict[Any, Any] = dict(zip(inner.constvars, consts))
-    known |= zip(inner.invars, arrays)
+    existing: dict[Any, Any] = dict(zip(inner.constvars, consts))
+    existing |= zip(inner.invars, arrays)
 
     def value(atom: object) -> Any:
-        return atom.val if isinstance(atom, Literal) else known[atom]
+        return atom.val if isinstance(atom, Literal) else existing[atom]
 
     for equation in inner.eqns:
         operands = [value(atom) for atom in equation.invars]
-        here = _Place(
-            (*place.stack, *equation.source_info.name_stack.stack), (equation.source_info, *place.sources), place.turns
+        current = _Place(
+            (*location.stack, *equation.source_info.name_stack.stack),
+            (equation.source_info, *location.sources),
+            location.turns,
         )
-        results = _step(equation, operands, here, watch)
-        known.update(zip(equation.outvars, results))
+        results = _step(equation, operands, current, watch)
+        existing.update(zip(equation.outvars, results))
     return [value(atom) for atom in inner.outvars]
 
 
-def _step(equation: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+def _step(equation: Any, operands: list[Any], current: _Place, watch: Watcher) -> list[Any]:
     name, params = equation.primitive.name, equation.params
     if name in WRAPPERS and WRAPPERS[name][0] in params:
-        return _run(params[WRAPPERS[name][0]], operands, here, watch)
+        return _run(params[WRAPPERS[name][0]], operands, current, watch)
     if name == "scan":
-        return _scan(params, operands, here, watch)
+        return _scan(params, operands, current, watch)
     if name == "while":
-        return _while(params, operands, here, watch)
+        return _while(params, operands, current, watch)
     if name == "cond":
         branches = params["branches"]
-        return _run(branches[min(max(int(operands[0]), 0), len(branches) - 1)], operands[1:], here, watch)
+        return _run(
+            branches[min(max(int(operands[0]), 0), len(branches) - 1)], operands[1:], current, watch
+        )
     results = bind(equation, operands)
-    scopes, phase = read_stack(here.stack)
-    source, code = locate(here.sources)
-    watch(Operation(name, scopes, phase, source, code, operands, results, here.turns))
+    scopes, phase = read_stack(current.stack)
+    source, code = locate(current.sources)
+    watch(Operation(name, scopes, phase, source, code, operands, results, current.turns))
     return results
 
 
-def _scan(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+def _scan(params: Any, operands: list[Any], current: _Place, watch: Watcher) -> list[Any]:
     (fixed, carried), length = scan_counts(params), params["length"]
-    consts, carry, xs = operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
+    consts, carry, xs = (
+        operands[:fixed],
+        operands[fixed : fixed + carried],
+        operands[fixed + carried :],
+    )
     collected: list[list[Any]] = []
+    derive = getattr(watch, "derive", lambda values, result: None)
     turns = range(length)
     for turn in reversed(turns) if params["reverse"] else turns:
+        slices = [x[turn] for x in xs]
+        for x, part in zip(xs, slices):
+            derive([x], part)
         results = _run(
-            params["jaxpr"], [*consts, *carry, *(x[turn] for x in xs)], here._replace(turns=(*here.turns, turn)), watch
+            params["jaxpr"],
+            [*consts, *carry, *slices],
+            current._replace(turns=(*current.turns, turn)),
+            watch,
         )
         carry = results[:carried]
         collected.append(results[carried:])
@@ -112,17 +136,20 @@ def _scan(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> lis
     if not collected:
         avals = [v.aval for v in params["jaxpr"].jaxpr.outvars[carried:]]
         return [*carry, *(jnp.zeros((0, *aval.shape), aval.dtype) for aval in avals)]
-    return [*carry, *(jnp.stack(ys) for ys in zip(*collected))]
+    stacks = [jnp.stack(ys) for ys in zip(*collected)]
+    for ys, stack in zip(zip(*collected), stacks):
+        derive(ys, stack)
+    return [*carry, *stacks]
 
 
-def _while(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> list[Any]:
+def _while(params: Any, operands: list[Any], current: _Place, watch: Watcher) -> list[Any]:
     tests, fixed = params["cond_nconsts"], params["body_nconsts"]
     carry, turn = operands[tests + fixed :], 0
-    while bool(_run(params["cond_jaxpr"], [*operands[:tests], *carry], here, watch)[0]):
+    while bool(_run(params["cond_jaxpr"], [*operands[:tests], *carry], current, watch)[0]):
         carry = _run(
             params["body_jaxpr"],
             [*operands[tests : tests + fixed], *carry],
-            here._replace(turns=(*here.turns, turn)),
+            current._replace(turns=(*current.turns, turn)),
             watch,
         )
         turn += 1
@@ -130,11 +157,13 @@ def _while(params: Any, operands: list[Any], here: _Place, watch: Watcher) -> li
 
 
 def locate(sources: Sequence[Any]) -> tuple[str, str]:
-    """The innermost line of the user's code, as `file.py:12` and its text; empty where there is none."""
+    """The innermost line of the user's code, as `file.py:12` and its text; empty where there is
+    none.
+    """
     for source in sources:
-        found = line_of_user(source)
-        if found:
-            file, line, _ = found
+        result = line_of_user(source)
+        if result:
+            file, line, _ = result
             return place_in_code(file, line), linecache.getline(file, line).strip()
     return "", ""
 

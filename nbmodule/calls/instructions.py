@@ -1,10 +1,13 @@
-"""The instructions of a compiled program: where each comes from and what it moves, by its text; how long it takes, by JAX's own profiler.
+"""The instructions of a compiled program: where each comes from and what it moves, by its text; how
+long it takes, by JAX's own profiler.
 
-The profiler names an instruction as the text does; the text says under which scopes it was written. FLOPs follow from the
-shapes: a product and a sum are two, whatever is done to one element is one; moving counts nothing.
+The profiler names an instruction as the text does; the text says under which scopes it was written.
+FLOPs follow from the shapes: a product and a sum are two, whatever is done to one element is one;
+moving counts nothing.
 
-On a CPU several threads work at one program, and an instruction may wait while another one runs: each moment is counted once,
-in equal parts for the instructions that are at work in it. So the times add up to the time of the step, and never to more.
+On a CPU several threads work at one program, and an instruction may wait while another one runs:
+each moment is counted once, in equal parts for the instructions that are at work in it. So the
+times add up to the time of the step, and never to more.
 """
 
 from __future__ import annotations
@@ -35,8 +38,10 @@ _LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
 CONTAINERS = frozenset(("while", "conditional", "call"))
 """They last as long as what runs inside them, which is listed by itself."""
 _MOVING = (
-    "parameter constant bitcast copy tuple get-tuple-element reshape transpose broadcast slice dynamic-slice dynamic-update-slice "
-    "concatenate pad reverse gather scatter iota convert copy-start copy-done partition-id replica-id after-all optimization-barrier "
+    "parameter constant bitcast copy tuple get-tuple-element reshape transpose broadcast slice "
+    "dynamic-slice dynamic-update-slice "
+    "concatenate pad reverse gather scatter iota convert copy-start copy-done partition-id "
+    "replica-id after-all optimization-barrier "
     "bitcast-convert"
 )
 _FREE = frozenset(_MOVING.split())
@@ -49,7 +54,8 @@ class Instruction:
     Attributes:
         name: As the profiler tells it.
         opcode: What it is, `fusion` or `dot`.
-        scopes: The scopes under which it was written, `jit(step)/jvp(Net)/head/dot_general`; empty where the compiler made it.
+        scopes: The scopes under which it was written, `jit(step)/jvp(Net)/head/dot_general`; empty
+            where the compiler made it.
         flops: Floating-point operations of one run.
         bytes: What one run reads and writes.
     """
@@ -79,39 +85,48 @@ def read_instructions(text: str) -> dict[str, Instruction]:
     ('jit(f)/head/dot_general', 48, 104.0)
     """
     computations: dict[str, list[Instruction]] = {}
-    found: dict[str, Instruction] = {}
+    results: dict[str, Instruction] = {}
     inside: list[Instruction] = []
     for line in text.splitlines():
         head = _HEAD.match(line)
         if head:
             inside = computations.setdefault(head[1], [])
-        elif made := _read(line):
-            inside.append(made)
-            found[made.name] = made
-    for made in found.values():
-        made.bytes = sum(map(_bytes, (made, *(found[name] for name in made.operands if name in found))))
-        made.scopes = made.scopes or _scopes_inside(made, computations)
-    known: dict[str, float] = {}
-    for made in found.values():
-        made.flops = _flops(made, found, computations, known)
-    return found
+        elif result := _read(line):
+            inside.append(result)
+            results[result.name] = result
+    for result in results.values():
+        result.bytes = sum(
+            map(_bytes, (result, *(results[name] for name in result.operands if name in results)))
+        )
+        result.scopes = result.scopes or _scopes_inside(result, computations)
+    _give_scopes_of_readers(results, computations)
+    existing: dict[str, float] = {}
+    for result in results.values():
+        result.flops = _flops(result, results, computations, existing)
+    return results
 
 
 def _read(line: str) -> Instruction | None:
     match = _LINE.match(line)
     if match is None:
         return None
-    name, result, opcode, rest = match.groups()
-    scopes = _SCOPE.search(rest)
-    shapes = [(kind, tuple(int(n) for n in dims.split(",") if n)) for kind, dims in _SHAPE.findall(result)]
-    given = _OPERAND.findall(_arguments(rest))
+    name, result, opcode, remaining = match.groups()
+    scopes = _SCOPE.search(remaining)
+    shapes = [
+        (category, tuple(int(n) for n in dims.split(",") if n))
+        for category, dims in _SHAPE.findall(result)
+    ]
+    supplied = _OPERAND.findall(_arguments(remaining))
     where = _unescaped(scopes[1]) if scopes and "/" in scopes[1] else ""
     where = _JOINED.split(where)[-1]
-    return Instruction(name, opcode, where, 0.0, 0.0, shapes, given, _CALLED.findall(rest), rest)
+    return Instruction(
+        name, opcode, where, 0.0, 0.0, shapes, supplied, _CALLED.findall(remaining), remaining
+    )
 
 
 def _unescaped(text: str) -> str:
-    r"""A name as it was given: the compiler's text has all beyond ASCII as octal bytes, and a backslash before quotes.
+    r"""A name as it was given: the compiler's text has all beyond ASCII as octal bytes, and a
+    backslash before quotes.
 
     >>> _unescaped(r'gr\303\266\303\237e/a\"b')
     'größe/a"b'
@@ -119,86 +134,141 @@ def _unescaped(text: str) -> str:
     of = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
     plain = re.sub(
         rb"\\([0-7]{3}|.)",
-        lambda found: bytes([int(found[1], 8)]) if len(found[1]) == 3 else of.get(found[1], found[1]),
+        lambda result: (
+            bytes([int(result[1], 8)]) if len(result[1]) == 3 else of.get(result[1], result[1])
+        ),
         text.encode(),
     )
     return plain.decode(errors="replace")
 
 
-def _arguments(rest: str) -> str:
+def _arguments(remaining: str) -> str:
     depth = 1
-    for i, character in enumerate(rest):
+    for i, character in enumerate(remaining):
         depth += {"(": 1, ")": -1}.get(character, 0)
         if depth == 0:
-            return rest[:i]
-    return rest
+            return remaining[:i]
+    return remaining
 
 
-def _scopes_inside(made: Instruction, computations: dict[str, list[Instruction]]) -> str:
-    """What a fusion without scopes of its own was made of: those that most of its instructions have."""
-    if made.opcode not in ("fusion", "custom-call"):
+def _scopes_inside(result: Instruction, computations: dict[str, list[Instruction]]) -> str:
+    """What a fusion without scopes of its own was made of: those that most of its instructions
+    have.
+    """
+    if result.opcode not in ("fusion", "custom-call"):
         return ""
-    scopes = [each.scopes for name in made.called for each in computations.get(name, ()) if each.scopes]
+    scopes = [
+        item.scopes for name in result.called for item in computations.get(name, ()) if item.scopes
+    ]
     return max(scopes, key=scopes.count, default="")
 
 
-def _bytes(made: Instruction) -> float:
-    return sum(_width(kind) * math.prod(dims) for kind, dims in made.shapes)
+def _give_scopes_of_readers(
+    result: dict[str, Instruction], computations: dict[str, list[Instruction]]
+) -> None:
+    """Give an instruction without scopes those of the instruction that reads its result.
+
+    XLA makes convolutions with channels first anew without their metadata; the transposition of
+    their result keeps it.
+    """
+    readers: dict[str, list[tuple[Instruction, int]]] = {}
+    for created in result.values():
+        for position, name in enumerate(created.operands):
+            readers.setdefault(name, []).append((created, position))
+    for created in reversed(result.values()):  # a reader comes after what it reads
+        if (
+            created.scopes
+            or created.opcode in CONTAINERS
+            or created.opcode in ("parameter", "constant")
+        ):
+            continue
+        for reader, position in readers.get(created.name, ()):
+            inside = [item for name in reader.called for item in computations.get(name, ())]
+            parameter = next(
+                (
+                    item.name
+                    for item in inside
+                    if item.opcode == "parameter" and item.rest.startswith(f"{position})")
+                ),
+                None,
+            )
+            within = [item for item, _ in readers.get(parameter or "", ()) if item.scopes]
+            scopes = within[0].scopes if within else reader.scopes
+            if scopes:
+                operation = _OPERATIONS.get(created.opcode, created.opcode)
+                created.scopes = f"{scopes.rpartition('/')[0]}/{operation}"
+                break
 
 
-def _width(kind: str) -> float:
-    digits = re.match(r"[a-z]+(\d+)", kind)
+_OPERATIONS = {"convolution": "conv_general_dilated", "dot": "dot_general"}
+
+
+def _bytes(result: Instruction) -> float:
+    return sum(_width(category) * math.prod(dims) for category, dims in result.shapes)
+
+
+def _width(category: str) -> float:
+    digits = re.match(r"[a-z]+(\d+)", category)
     return int(digits[1]) / 8 if digits else 1
 
 
-def _size(made: Instruction) -> int:
-    return sum(math.prod(dims) for _, dims in made.shapes)
+def _size(result: Instruction) -> int:
+    return sum(math.prod(dims) for _, dims in result.shapes)
 
 
 def _flops(
-    made: Instruction,
-    found: dict[str, Instruction],
+    created: Instruction,
+    result: dict[str, Instruction],
     computations: dict[str, list[Instruction]],
-    known: dict[str, float],
+    cached: dict[str, float],
 ) -> float:
-    if made.opcode in CONTAINERS or made.opcode in _FREE:
+    if created.opcode in CONTAINERS or created.opcode in _FREE:
         return 0
-    rule = _RULES.get(made.opcode)
-    operands = [found[name] for name in made.operands if name in found]
+    rule = _RULES.get(created.opcode)
+    operands = [result[name] for name in created.operands if name in result]
     if rule is not None:
-        return rule(made, operands)
-    if made.opcode == "fusion":
-        for name in made.called:
-            if name not in known:
-                known[name] = sum(_flops(each, found, computations, known) for each in computations.get(name, ()))
-        return sum(known[name] for name in made.called)
-    return _size(made)
+        return rule(created, operands)
+    if created.opcode == "fusion":
+        for name in created.called:
+            if name not in cached:
+                cached[name] = sum(
+                    _flops(item, result, computations, cached)
+                    for item in computations.get(name, ())
+                )
+        return sum(cached[name] for name in created.called)
+    return _size(created)
 
 
-def _dot(made: Instruction, operands: list[Instruction]) -> float:
-    axes = _CONTRACTED.search(made.rest)
+def _dot(result: Instruction, operands: list[Instruction]) -> float:
+    axes = _CONTRACTED.search(result.rest)
     if not operands or not operands[0].shapes or axes is None:
         return 0
     dims = operands[0].shapes[0][1]
     contracted = [int(n) for n in axes[1].replace('"', "").split(",") if n]
-    return 2 * math.prod(made.shapes[0][1]) * math.prod(dims[axis] for axis in contracted if axis < len(dims))
+    return (
+        2
+        * math.prod(result.shapes[0][1])
+        * math.prod(dims[axis] for axis in contracted if axis < len(dims))
+    )
 
 
-def _convolution(made: Instruction, operands: list[Instruction]) -> float:
-    labels = _LABELS.search(made.rest)
+def _convolution(result: Instruction, operands: list[Instruction]) -> float:
+    labels = _LABELS.search(result.rest)
     if len(operands) < 2 or not operands[1].shapes or labels is None:
         return 0
     kernel = operands[1].shapes[0][1]
     outputs = kernel[labels[1].index("o")] if len(labels[1]) == len(kernel) else 1
-    return 2 * math.prod(made.shapes[0][1]) * math.prod(kernel) // max(outputs, 1)
+    return 2 * math.prod(result.shapes[0][1]) * math.prod(kernel) // max(outputs, 1)
 
 
-def _library(made: Instruction, operands: list[Instruction]) -> float:
-    """A call of a library: a product or a convolution by what it is told, else nothing is known of it."""
-    return _convolution(made, operands) if _LABELS.search(made.rest) else _dot(made, operands)
+def _library(result: Instruction, operands: list[Instruction]) -> float:
+    """A call of a library: a product or a convolution by what it is told, else nothing is known of
+    it.
+    """
+    return _convolution(result, operands) if _LABELS.search(result.rest) else _dot(result, operands)
 
 
-def _reduction(made: Instruction, operands: list[Instruction]) -> float:
+def _reduction(result: Instruction, operands: list[Instruction]) -> float:
     return sum(map(_size, operands[:1]))
 
 
@@ -235,7 +305,8 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
             jax.profiler.start_trace(folder, **_options())
         except RuntimeError as error:
             raise TraceError(
-                f"nb.profile could not start JAX's profiler: {error} Another profile is being taken; end it first "
+                f"nb.profile could not start JAX's profiler: {error} Another profile is being "
+                f"taken; end it first "
                 "(jax.profiler.stop_trace()). Nothing was run or changed."
             ) from error
         try:
@@ -244,9 +315,14 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
             jax.profiler.stop_trace()
         files = glob.glob(os.path.join(folder, "**", "*.xplane.pb"), recursive=True)
         with warnings.catch_warnings():
-            # jaxlib makes classes when a profile is first read, of which Python 3.13 warns; as an error that would end the process.
+            # jaxlib makes classes when a profile is first read, of which Python 3.13 warns; as an
+            # error that would end the process.
             warnings.simplefilter("ignore", DeprecationWarning)
-            return [event for file in files for event in _events(jax.profiler.ProfileData.from_file(file), module)]
+            return [
+                event
+                for file in files
+                for event in _events(jax.profiler.ProfileData.from_file(file), module)
+            ]
 
 
 def _options() -> dict[str, Any]:
@@ -261,18 +337,23 @@ def _options() -> dict[str, Any]:
 def _events(data: Any, module: str) -> Iterable[Event]:
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
-    found: list[Event] = []
-    for group in (devices, planes):  # of a device its own lines; the host only tells what it handed over
+    results: list[Event] = []
+    for group in (
+        devices,
+        planes,
+    ):  # of a device its own lines; the host only tells what it handed over
         lines = [line for plane in group for line in plane.lines]
         for number, line in enumerate(lines):
             for event in line.events:
                 facts = dict(event.stats)
                 if facts.get("hlo_module") == module and "hlo_op" in facts:
                     start = event.start_ns
-                    found.append(Event(str(facts["hlo_op"]), start, start + event.duration_ns, number))
-        if found:
+                    results.append(
+                        Event(str(facts["hlo_op"]), start, start + event.duration_ns, number)
+                    )
+        if results:
             break
-    return found
+    return results
 
 
 class Shares(NamedTuple):

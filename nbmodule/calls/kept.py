@@ -56,14 +56,17 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
         row = {name: getattr(call, name) for name in _FACTS}
         row["parent"] = places.get(id(call.parent)) if call.parent is not None else None
         row["lifted"] = list(call.lifted)
-        for kind in _VALUES:
-            value = call.values.get(kind)
+        for category in _VALUES:
+            value = call.values.get(category)
             if value is not None and not hasattr(value, "mask"):
-                row[kind] = encoded(arrays_of(value), arrays)
-        for kind in ("statistics", "gradient_statistics"):
-            if kind in call.values:
-                found = getattr(call, kind)
-                row[kind] = [None if s is None else list(s) for s in (found if isinstance(found, list) else [found])]
+                row[category] = encoded(arrays_of(value), arrays)
+        for category in ("statistics", "gradient_statistics"):
+            if category in call.values:
+                result = getattr(call, category)
+                row[category] = [
+                    None if s is None else list(s)
+                    for s in (result if isinstance(result, list) else [result])
+                ]
         rows.append(row)
     record = {
         "format": _FORMAT,
@@ -76,10 +79,13 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
     if target.endswith(".safetensors"):
         socket("save_safetensors")(target, arrays, metadata={"calls": facts})
     elif target.endswith((".h5", ".hdf5")):
-        socket("save_hdf5")(target, {"facts": np.frombuffer(facts.encode(), np.uint8), "arrays": arrays})
+        socket("save_hdf5")(
+            target, {"facts": np.frombuffer(facts.encode(), np.uint8), "arrays": arrays}
+        )
     else:
         raise ArgumentError(
-            f"calls are kept in files ending in .h5, .hdf5 or .safetensors; found {target!r}. Nothing was written."
+            f"calls are kept in files ending in .h5, .hdf5 or .safetensors; found {target!r}. "
+            f"Nothing was written."
         )
 
 
@@ -113,7 +119,9 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
     else:
         tree = socket("load_hdf5")(target)
         if "facts" not in tree:
-            raise FileFormatError(f"{target} holds no calls: it has no entry 'facts'. Was it written by `calls.save`?")
+            raise FileFormatError(
+                f"{target} holds no calls: it has no entry 'facts'. Was it written by `calls.save`?"
+            )
         facts, arrays = bytes(np.asarray(tree["facts"])).decode(), tree.get("arrays", {})
     try:
         record = json.loads(facts)
@@ -125,25 +133,30 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
 def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
     if record.get("format") != _FORMAT:
         raise ValueError(f"its format is {record.get('format')!r}")
-    made: list[Call] = []
+    result: list[Call] = []
     for row in record["calls"]:
-        values: dict[str, Any] = {kind: decoded(row[kind], arrays) for kind in _VALUES if kind in row}
-        for kind in ("statistics", "gradient_statistics"):
-            if kind in row:
-                values[kind] = [None if s is None else Statistics.of(s) for s in row[kind]]
+        values: dict[str, Any] = {
+            category: decoded(row[category], arrays) for category in _VALUES if category in row
+        }
+        for category in ("statistics", "gradient_statistics"):
+            if category in row:
+                values[category] = [None if s is None else Statistics.of(s) for s in row[category]]
         call = Call(
             **{name: row[name] if name != "framework" else row.get(name, "") for name in _FACTS},
             values=values,
             lifted=tuple(row["lifted"]),
         )
-        call.parent = made[row["parent"]] if row["parent"] is not None else None
-        made.append(call)
-    return Calls(made, name=record["name"], known=record["known"])
+        call.parent = result[row["parent"]] if row["parent"] is not None else None
+        result.append(call)
+    return Calls(result, name=record["name"], known=record["known"])
 
 
-# -- any nested value as JSON and arrays -------------------------------------------------------------
+# -- any nested value as JSON and arrays --
 def encoded(tree: object, arrays: dict[str, Any]) -> Any:
-    """What JSON can say of a nested value; arrays go to `arrays` under a number. Other nodes of a PyTree become lists of leaves."""
+    """What JSON can say of a nested value; arrays go to `arrays` under a number.
+
+    Other nodes of a PyTree become lists of leaves.
+    """
     if isinstance(tree, StaticLeaf):
         tree = as_given(tree)
     if isinstance(tree, (jax.Array, np.ndarray, np.generic)) and not _is_key(tree):
@@ -153,13 +166,27 @@ def encoded(tree: object, arrays: dict[str, Any]) -> Any:
     if isinstance(tree, Mapping):
         return {"dict": [[str(key), encoded(value, arrays)] for key, value in tree.items()]}
     if isinstance(tree, (list, tuple)):
-        return {"tuple" if isinstance(tree, tuple) else "list": [encoded(value, arrays) for value in tree]}
+        return {
+            "tuple" if isinstance(tree, tuple) else "list": [
+                encoded(value, arrays) for value in tree
+            ]
+        }
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return {"value": tree}
     leaves = jax.tree.leaves(tree)
     if leaves and leaves[0] is not tree:
         return {"list": [encoded(leaf, arrays) for leaf in leaves]}
-    return {"value": repr(tree)}
+    return {"opaque": type(tree).__name__}
+
+
+class Opaque:
+    """Stands for an object that a file could not hold."""
+
+    def __init__(self, class_name: str) -> None:
+        self.class_name = class_name
+
+    def __repr__(self) -> str:
+        return f"<{self.class_name}>"
 
 
 def _is_key(x: object) -> bool:
@@ -168,15 +195,15 @@ def _is_key(x: object) -> bool:
 
 def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
     """The nested value that `encoded` told."""
-    ((kind, value),) = spec.items()
-    if kind == "array":
+    ((category, value),) = spec.items()
+    if category == "array":
         return arrays[value]
-    if kind == "dict":
+    if category == "dict":
         return {key: decoded(part, arrays) for key, part in value}
-    if kind in ("list", "tuple"):
+    if category in ("list", "tuple"):
         parts = [decoded(part, arrays) for part in value]
-        return tuple(parts) if kind == "tuple" else parts
-    return value
+        return tuple(parts) if category == "tuple" else parts
+    return Opaque(value) if category == "opaque" else value
 
 
 def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
@@ -186,24 +213,28 @@ def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
     return metadata["calls"], arrays
 
 
-# -- references of any origin ------------------------------------------------------------------------
+# -- references of any origin --
 def as_calls(reference: object) -> Calls:
-    """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)` or `(path, inputs, returns)`.
+    """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)`
+    or `(path, inputs, returns)`.
 
-    In a mapping a list holds one return for each call, and `{'inputs': ..., 'returns': ...}` one call with its arguments. Arrays
-    may be those of any framework.
+    In a mapping a list holds one return for each call, and `{'inputs': ..., 'returns': ...}` one
+    call with its arguments. Arrays may be those of any framework.
     """
     if isinstance(reference, Calls):
         return reference
     if isinstance(reference, (str, os.PathLike)):
         return load_calls(reference)
     if isinstance(reference, Mapping):
-        rows: Iterable[Any] = [(path, *row) for path, value in reference.items() for row in _rows_of(value)]
+        rows: Iterable[Any] = [
+            (path, *row) for path, value in reference.items() for row in _rows_of(value)
+        ]
     elif isinstance(reference, (list, tuple)):
         rows = reference
     else:
         raise ArgumentTypeError(
-            f"a reference is calls, a path, a mapping or rows (path, inputs, returns); found {type(reference).__name__}."
+            f"a reference is calls, a path, a mapping or rows (path, inputs, returns); found "
+            f"{type(reference).__name__}."
         )
     return Calls([_foreign(number, row) for number, row in enumerate(rows)], name="reference")
 
@@ -211,13 +242,14 @@ def as_calls(reference: object) -> Calls:
 def _rows_of(value: object) -> list[tuple[Any, ...]]:
     if isinstance(value, Mapping) and "returns" in value:
         return [(value.get("inputs"), value["returns"])]
-    return [(each,) for each in value] if isinstance(value, list) else [(value,)]
+    return [(item,) for item in value] if isinstance(value, list) else [(value,)]
 
 
 def _foreign(number: int, row: object) -> Call:
     if not isinstance(row, (tuple, list)) or len(row) not in (2, 3) or not isinstance(row[0], str):
         raise ArgumentTypeError(
-            "a row of a reference is (path, returns) or (path, inputs, returns), with the path as text."
+            "a row of a reference is (path, returns) or (path, inputs, returns), with the path "
+            "as text."
         )
     path, returns = row[0], host_arrays(row[-1])
     values: dict[str, Any] = {"output": returns}

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 from nbmodule.base.format import format_bytes, shown
 from nbmodule.base.sockets import Shown
 
-_holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = weakref.WeakKeyDictionary()
+_holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 class Held(NamedTuple):
@@ -46,7 +48,12 @@ class Memory(Shown, Sequence[Held]):
         if not self.rows:
             return "nothing is held by recorders, calls or views"
         lines = [f"{format_bytes(self.nbytes)} held"]
-        return "\n".join([*lines, *(f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)])
+        return "\n".join(
+            [
+                *lines,
+                *(f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows),
+            ]
+        )
 
 
 def hold(thing: object, kind: str, describe: Callable[[Any], str]) -> None:
@@ -62,11 +69,12 @@ def hold(thing: object, kind: str, describe: Callable[[Any], str]) -> None:
 
 def holders(kind: str) -> list[Any]:
     """What holds memory of one kind, the oldest first."""
-    return [thing for thing, (known, _) in list(_holders.items()) if known == kind]
+    return [value for value, (existing, _) in list(_holders.items()) if existing == kind]
 
 
 def memory() -> Memory:
-    """List what recorders, calls and views hold in memory or on disk; each goes when nothing refers to it, or by its `clear()`.
+    """List what recorders, calls and views hold in memory or on disk; each goes when nothing refers
+    to it, or by its `clear()`.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -76,5 +84,8 @@ def memory() -> Memory:
         True
     """
     return Memory(
-        [Held(kind, describe(thing), thing.nbytes, thing) for thing, (kind, describe) in list(_holders.items())]
+        [
+            Held(category, describe(value), value.nbytes, value)
+            for value, (category, describe) in list(_holders.items())
+        ]
     )

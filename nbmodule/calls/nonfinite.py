@@ -1,9 +1,11 @@
-"""`nb.first_nonfinite`: which operation made the first NaN or Inf, in which submodule, in which line."""
+"""`nb.first_nonfinite`: which operation made the first NaN or Inf, in which submodule, in which
+line.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,19 +18,19 @@ from nbmodule.base.format import shown
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.boxes.describe import as_flag
-from nbmodule.core.boxes.frame import framed
-from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.call.scopes import own_name
+from nbmodule.core.compiled.capture import reachable
+from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
-from nbmodule.core.running.scopes import own_name
-from nbmodule.core.shape.looking import unchanged
-from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.core.transforms.captured import guess
+from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.transforms.carried import fill, split
 from nbmodule.core.transforms.differentiate import grad, is_floating
-from nbmodule.core.transforms.jit import Jit, split
 from nbmodule.core.transforms.options import of_forward, taken
-from nbmodule.core.transforms.program import fill
+from nbmodule.core.variables.describe import as_flag
+from nbmodule.core.variables.frame import framed
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 _PHASES = {
@@ -40,7 +42,9 @@ _PHASES = {
 
 
 class Range(NamedTuple):
-    """What an operand looks like; `first` is the index of the first element that is not finite, where it is looked for."""
+    """What an operand looks like; `first` is the index of the first element that is not finite,
+    where it is looked for.
+    """
 
     of: str
     low: float
@@ -62,17 +66,21 @@ class NonFinite(Shown):
     """The first operation that made NaN or Inf.
 
     Attributes:
-        path: Dotted path of the submodule it stands in, `''` for the model itself or for code outside of modules.
-        operation: Its name, as JAX calls it; `argument` or `variable` if the value was there from the start.
+        path: Dotted path of the submodule it stands in, `''` for the model itself or for code
+            outside of modules.
+        operation: Its name, as JAX calls it; `argument` or `variable` if the value was there from
+            the start.
         source: File and line of the code that made it, as `model.py:12`.
         code: That line.
-        phase: `forward`; `derivative`, the forward pass of code that is being differentiated, where local derivatives are worked out too;
-            `backward`; or `recomputed` by `checkpoint`.
+        phase: `forward`; `derivative`, the forward pass of code that is being differentiated, where
+            local derivatives are worked out too; `backward`; or `recomputed` by `checkpoint`.
         inputs: Shapes and ranges of its operands.
         outputs: Shapes and ranges of its results.
         carriers: Paths of the submodules that merely carried it, in order.
         turns: For each loop around it which turn it was.
-        is_chosen: Whether the value is a constant of the code that was chosen, as `nb.cross_entropy` chooses NaN for a label that is no class.
+        is_chosen: Whether the value is a constant of the code that was chosen, as
+            `nb.cross_entropy` chooses NaN for a label that is no class.
+        input_fault: The first such element, if an argument held it from the start.
     """
 
     path: str
@@ -85,30 +93,41 @@ class NonFinite(Shown):
     carriers: tuple[str, ...] = ()
     turns: tuple[int, ...] = field(default=())
     is_chosen: bool = False
+    input_fault: InputFault | None = None
 
     @shown
     def __str__(self) -> str:
-        what = {"argument": "was given as an argument", "variable": "was there from the start, in a variable"}.get(
-            self.operation
-        )
-        if what is not None:
-            lines = [f"the first non-finite value {what}: {self.path}, {'; '.join(map(str, self.outputs))}"]
+        what = {
+            "argument": "was given as an argument",
+            "variable": "was there from the start, in a variable",
+        }.get(self.operation)
+        if self.input_fault is not None:
+            lines = [str(self.input_fault), f"  {self.path}, {'; '.join(map(str, self.outputs))}"]
+        elif what is not None:
+            lines = [
+                f"the first non-finite value {what}: {self.path}, "
+                f"{'; '.join(map(str, self.outputs))}"
+            ]
         else:
             lines = [
-                f"first non-finite value: {self.operation} in {self.path or 'the model itself'} ({_PHASES[self.phase]})"
+                f"first non-finite value: {self.operation} in {self.path or 'the model itself'} "
+                f"({_PHASES[self.phase]})"
             ]
             if self.source:
                 lines.append(f"  {self.source}: {self.code}")
             if self.is_chosen:
                 lines.append(
-                    "  a constant of the code was chosen; nb.cross_entropy chooses NaN for labels outside of 0 ... classes - 1"
+                    "  a constant of the code was chosen; nb.cross_entropy chooses NaN for "
+                    "labels outside of 0 ... classes - 1"
                 )
             if self.turns:
                 lines.append(f"  in turn {', '.join(map(str, self.turns))} of the loop")
             lines += [f"  given {operand}" for operand in self.inputs]
             lines += [f"  gave {result}" for result in self.outputs]
         if self.carriers:
-            lines.append(f"  carried on by {', '.join(path or 'the model itself' for path in self.carriers)}")
+            lines.append(
+                f"  carried on by {', '.join(path or 'the model itself' for path in self.carriers)}"
+            )
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -119,17 +138,23 @@ def first_nonfinite(
 ) -> NonFinite | None:
     """Find the first operation that made NaN or Inf from finite operands, forward and backward.
 
-    The function is traced, and run operation by operation; what it writes into variables is thrown away, and a compiled function
-    stays as it is for other calls. This takes far longer than a call.
+    Infinite numbers count where they reach an output or lead to NaN; a mask of -inf that a softmax
+    uses up is no finding.
+
+    The function is traced, and run operation by operation; what it writes into variables is thrown
+    away, and a compiled function stays as it is for other calls. This takes far longer than a call.
 
     Args:
-        fn: A module, a model of another framework as it stands, or any function, compiled or not: a loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
+        fn: A module, a model of another framework as it stands, or any function, compiled or not: a
+            loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
         *args: Its arguments.
-        backward: Differentiate the sum of its outputs too, by the parameters of a module and by all arrays among the arguments.
+        backward: Differentiate the sum of its outputs too, by the parameters of a module and by all
+            arrays among the arguments.
         **kwargs: Its keyword arguments.
 
     Returns:
-        None if all is finite, else where it began. If no operation made it from finite operands, the argument or variable that held it.
+        None if all is finite, else where it began. If no operation made it from finite operands,
+        the argument or variable that held it.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.log))
@@ -142,50 +167,65 @@ def first_nonfinite(
     if is_foreign(fn):
         return socket("as_it_stands")("first_nonfinite", fn, args, kwargs, backward=backward)
     if not callable(fn):
-        raise ArgumentTypeError(f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}.")
+        raise ArgumentTypeError(
+            f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}."
+        )
     # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
     inside = fn
     while isinstance(inside, Jit):
         inside = inside.fn
     args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
-    things = [*guess(inside), *split((args, kwargs))[1]]
-    with unchanged(things), untracked(), jax.debug_nans(False), jax.debug_infs(False):
+    values = [*reachable(inside), *split((args, kwargs))[1]]
+    with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
-        with Tracker(wants_none, keeps_nothing, "first_nonfinite"):  # who calls whom is wanted, and no values
+        with Tracker(
+            wants_none, keeps_nothing, "first_nonfinite"
+        ):  # who calls whom is wanted, and no values
             closed = jax.make_jaxpr(run)(*arrays)
         watch = _Watch(roots())
         outputs = evaluate(closed, arrays, watch)
-        if watch.found is not None:
-            return watch.record()
-        if not any(_count(x) for x in outputs):
+        origin = watch.origins.find(outputs)
+        if origin is not None:
+            return watch.record(origin)
+        if not any(map(_count, outputs)):
             return None
-        return _from_the_start(closed, arrays, names, fn) or watch.record(watch.first_nan) or watch.chosen_record()
+        return _from_the_start(closed, arrays, names, fn) or watch.chosen_record()
 
 
 def _as_function(
     fn: Callable[..., Any], args: object, kwargs: object, backward: bool
 ) -> tuple[Callable[..., Any], list[Any], list[str], Callable[[], frozenset[str]]]:
-    """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of outermost modules."""
-    (held, held_kwargs), things = split((args, kwargs))
-    leaves, tree = jax.tree_util.tree_flatten_with_path((held, held_kwargs))
-    varied = [i for i, (_, leaf) in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float))]
+    """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of
+    outermost modules.
+    """
+    (owned, held_kwargs), values = split((args, kwargs))
+    leaves, tree = jax.tree_util.tree_flatten_with_path((owned, held_kwargs))
+    varied = [
+        i
+        for i, (_, leaf) in enumerate(leaves)
+        if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float))
+    ]
     touched: set[str] = set()
 
     def call(*arrays: object) -> Any:
         full = [leaf for _, leaf in leaves]
         for i, array in zip(varied, arrays):
             full[i] = array
-        filled, filled_kwargs = fill(jax.tree.unflatten(tree, full), things)
+        filled, filled_kwargs = fill(jax.tree.unflatten(tree, full), values)
 
         def body(frame: Any) -> Any:
             outputs = as_values(fn(*filled, **filled_kwargs))
-            outermost = [info.module() for info in frame.log.infos if info.parent < 0 and info.kind == "call"]
+            outermost = [
+                info.module() for info in frame.log.infos if info.parent < 0 and info.kind == "call"
+            ]
             touched.update(
                 type(module).__name__
                 for module in outermost
                 if module is not None and own_name(module) == type(module).__name__
             )
-            return [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)], frame.effects().values
+            return [
+                x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)
+            ], frame.effects().values
 
         return framed(body)
 
@@ -196,35 +236,41 @@ def _as_function(
 
 
 def _named(fn: Any, path: tuple[Any, ...]) -> str:
-    """The place of an array among the arguments: `x`, `batch['rows']`, `[0]` where the function names none."""
-    whole, each = path[0].idx, path[1]
-    name, rest = str(getattr(each, "key", "")), jax.tree_util.keystr(path[2:])
+    """The place of an array among the arguments: `x`, `batch['rows']`, `[0]` where the function
+    names none.
+    """
+    whole, item = path[0].idx, path[1]
+    name, remaining = str(getattr(item, "key", "")), jax.tree_util.keystr(path[2:])
     if whole == 0:
         try:
-            known = list(inspect.signature(fn).parameters.values())
+            existing = list(inspect.signature(fn).parameters.values())
         except (TypeError, ValueError):  # a builtin that does not tell
-            known = []
-        plain = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        name = plain[each.idx] if each.idx < len(plain) else f"[{each.idx}]"
-    return name + rest
+            existing = []
+        plain = [p.name for p in existing if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        name = plain[item.idx] if item.idx < len(plain) else f"[{item.idx}]"
+    return name + remaining
 
 
-def _with_backward(fn: Callable[..., Any], call: Callable[..., Any], arrays: list[Any]) -> Callable[..., Any]:
+def _with_backward(
+    fn: Callable[..., Any], call: Callable[..., Any], arrays: list[Any]
+) -> Callable[..., Any]:
     def total(*arguments: object) -> Any:
         outputs, _ = call(*arguments[1:])
-        found = [jnp.sum(jnp.real(x)) for x in outputs if is_floating(x)]
-        if not found:
+        results = [jnp.sum(jnp.real(x)) for x in outputs if is_floating(x)]
+        if not results:
             raise ArgumentError(
-                "nb.first_nonfinite(backward=True): the function gives no floating-point array to differentiate."
+                "nb.first_nonfinite(backward=True): the function gives no floating-point array "
+                "to differentiate."
             )
-        return sum(found)
+        return sum(results)
 
     by = [i + 1 for i, array in enumerate(arrays) if is_floating(array)]
     if is_module(fn):
         by.insert(0, 0)
     if not by:
         raise ArgumentError(
-            "nb.first_nonfinite(backward=True): there is nothing to differentiate by. Give a function that calls nb.grad."
+            "nb.first_nonfinite(backward=True): there is nothing to differentiate by. Give a "
+            "function that calls nb.grad."
         )
 
     def both(*arrays: object) -> Any:
@@ -234,53 +280,93 @@ def _with_backward(fn: Callable[..., Any], call: Callable[..., Any], arrays: lis
     return both
 
 
+class Origins:
+    """Follow numbers that are not finite back to the operation that made them.
+
+    An Inf that never reaches an output, such as a mask that a softmax uses up, is no finding. NaN
+    is one wherever it is made; if infinite operands led to it, their origin is the finding.
+
+    Args:
+        count: Number of elements of a value that are not finite.
+        count_nans: Number of elements that are NaN.
+    """
+
+    def __init__(self, count: Callable[[Any], int], count_nans: Callable[[Any], int]) -> None:
+        self._count, self._count_nans = count, count_nans
+        # By identity: the value, which stays alive so that no other takes its identity, its origin.
+        self._origins: dict[int, tuple[Any, Any]] = {}
+        self._nan: Any = None
+        self.carriers: dict[int, dict[str, None]] = {}
+
+    def record(
+        self, operation: Any, path: str, inputs: Sequence[Any], outputs: Sequence[Any]
+    ) -> bool:
+        """Record an operation that has run; return True if a result is not finite."""
+        bad = [value for value in outputs if self._count(value)]
+        if not bad:
+            return False
+        nans = [value for value in inputs if self._count_nans(value)]
+        infinite = [value for value in inputs if self._count(value)]
+        origin = operation
+        if infinite:
+            origins = (self._origins.get(id(value), (None, None))[1] for value in nans or infinite)
+            origin = next((cached for cached in origins if cached is not None), None)
+        if origin is not None and origin is not operation:
+            self.carriers.setdefault(id(origin), {}).setdefault(path)
+        self._origins.update((id(value), (value, origin)) for value in bad)
+        if self._nan is None and not nans and any(map(self._count_nans, bad)):
+            self._nan = operation if origin is None else origin
+        return True
+
+    def derive(self, values: Sequence[Any], result: Any) -> None:
+        """Record a value that was stacked or cut from others, outside of any operation."""
+        if self._count(result):
+            origins = (self._origins.get(id(value), (None, None))[1] for value in values)
+            origin = next((cached for cached in origins if cached is not None), None)
+            self._origins[id(result)] = (result, origin)
+
+    def find(self, outputs: Sequence[Any]) -> Any:
+        """Return the operation to report, given the outputs of the whole; None if there is none."""
+        if self._nan is not None:
+            return self._nan
+        origins = (self._origins.get(id(x), (None, None))[1] for x in outputs if self._count(x))
+        return next((origin for origin in origins if origin is not None), None)
+
+
 class _Watch:
-    """Remembers the first operation that made non-finite values from finite ones, and who carried them."""
+    """Follow the operations of a traced function."""
 
     def __init__(self, roots: frozenset[str]) -> None:
         self.roots = roots
-        self.found: Operation | None = None
-        self.first_nan: Operation | None = None  # NaN from operands that held Inf, but no NaN
-        self.first_chosen: Operation | None = (
-            None  # finite values went in, and a constant that is not came out among them
-        )
-        self.carriers: dict[str, None] = {}
+        self.origins = Origins(_count, _nans)
+        # Finite operands, and a constant that is not finite came out among them.
+        self.chosen: Operation | None = None
 
     def __call__(self, operation: Operation) -> None:
-        if not any(_count(x) for x in operation.outputs):
+        path = self.path(operation)
+        if not self.origins.record(operation, path, operation.inputs, operation.outputs):
             return
-        if self.found is not None or any(_count(x) for x in operation.inputs):
-            if self.found is not None:
-                self.carriers.setdefault(self.path(operation))
-            if (
-                self.first_nan is None
-                and any(_nans(x) for x in operation.outputs)
-                and not any(_nans(x) for x in operation.inputs)
-            ):
-                self.first_nan = operation
-            if self.first_chosen is None or (_has_nans(operation) and not _has_nans(self.first_chosen)):
-                self.first_chosen = operation if any(_is_finite(x) for x in operation.inputs) else self.first_chosen
-            return
-        self.found = operation
+        is_better = self.chosen is None or (_has_nans(operation) and not _has_nans(self.chosen))
+        if is_better and any(map(_count, operation.inputs)):
+            self.chosen = operation if any(map(_is_finite, operation.inputs)) else self.chosen
+
+    def derive(self, values: Sequence[Any], result: Any) -> None:
+        self.origins.derive(values, result)
 
     def path(self, operation: Operation) -> str:
-        """Scopes as a path: without the outermost one where that is the class of the only model."""
+        """Return the scopes as a path, without the outermost one if it names the only model."""
         scopes = operation.scopes
         if scopes and scopes[0] in self.roots and len(self.roots) == 1:
             scopes = scopes[1:]
         return ".".join(scopes)
 
     def chosen_record(self) -> NonFinite | None:
-        """Where a constant came in; NaN before Inf, which masks use."""
-        found = self.record(self.first_chosen)
-        return found and replace(found, is_chosen=True)
+        """Describe where a constant came in; NaN before Inf, which masks use."""
+        return None if self.chosen is None else replace(self.record(self.chosen), is_chosen=True)
 
-    def record(self, operation: Operation | None = None) -> NonFinite | None:
-        operation = operation or self.found
-        if operation is None:
-            return None
+    def record(self, operation: Operation) -> NonFinite:
         path = self.path(operation)
-        carriers = tuple(each for each in self.carriers if each != path)
+        carriers = self.origins.carriers.get(id(operation), {})
         return NonFinite(
             path,
             operation.name,
@@ -289,27 +375,89 @@ class _Watch:
             operation.phase,
             tuple(map(range_of, operation.inputs)),
             tuple(map(range_of, operation.outputs)),
-            carriers,
+            tuple(carrier for carrier in carriers if carrier != path),
             operation.turns,
         )
 
 
-def _from_the_start(closed: Any, arrays: list[Any], names: list[str], fn: Callable[..., Any]) -> NonFinite | None:
+def _from_the_start(
+    closed: Any, arrays: list[Any], names: list[str], fn: Callable[..., Any]
+) -> NonFinite | None:
     for name, array in zip(names, arrays):
         if _count(array):
-            first = tuple(map(int, np.argwhere(~np.isfinite(_plain(array)))[0]))
-            return NonFinite(f"argument {name}", "argument", outputs=(range_of(array)._replace(first=first),))
+            return NonFinite(
+                f"argument {name}",
+                "argument",
+                outputs=(range_of(array)._replace(first=_first_index(array)),),
+                input_fault=InputFault.of(name, array),
+            )
     modules = [fn] if is_module(fn) else []
-    known = {
-        id(box._value): place.name
+    cached = {
+        id(box._value): location.name
         for module in modules
-        for box, place in plan_of(module).places.items()
+        for box, location in plan_of(module).places.items()
         if not box.is_pending
     }
     for value in closed.consts:
         if _count(value):
-            return NonFinite(known.get(id(value), "a variable"), "variable", outputs=(range_of(value),))
+            return NonFinite(
+                cached.get(id(value), "a variable"), "variable", outputs=(range_of(value),)
+            )
     return None
+
+
+class InputFault(NamedTuple):
+    """The first element of an input that is not finite.
+
+    Attributes:
+        name: Name of the argument, `x` or `batch['rows']`.
+        index: Index of the element; its first number is the row of the batch.
+        value: The element.
+        rows: Length of the first axis; 0 for a scalar.
+    """
+
+    name: str
+    index: tuple[int, ...]
+    value: float
+    rows: int
+
+    @staticmethod
+    def of(name: str, array: Any) -> InputFault | None:
+        """Return the first element of an array that is not finite; None if all are finite."""
+        if getattr(array, "is_deleted", bool)() or not _count(array):
+            return None
+        index, rows = _first_index(array), array.shape[0] if array.shape else 0
+        number = _plain(array)[index]
+        value = number.real if np.isfinite(number.imag) else number.imag
+        return InputFault(name, index, float(value), rows)
+
+    @shown
+    def __str__(self) -> str:
+        word = "NaN" if self.value != self.value else "Inf"
+        location = f"[{', '.join(map(str, self.index))}]" if self.index else ""
+        row = f" (row {self.index[0]} of {self.rows})" if self.rows > 1 else ""
+        return f"{word} in the input: {self.name}{location}{row}"
+
+
+def find_input_fault(fn: Any, args: Sequence[Any], kwargs: object) -> InputFault | None:
+    """Return the first element among the arguments of a call that is not finite.
+
+    Example:
+        >>> x = np.ones((4, 3))
+        >>> x[2, 1] = np.nan
+        >>> str(find_input_fault(lambda x: x, (x,), {}))
+        'NaN in the input: x[2, 1] (row 2 of 4)'
+    """
+    for path, leaf in jax.tree_util.tree_flatten_with_path((tuple(args), kwargs))[0]:
+        if hasattr(leaf, "shape") and not isinstance(leaf, jax.core.Tracer):
+            fault = InputFault.of(_named(getattr(fn, "forward", fn), path), leaf)
+            if fault is not None:
+                return fault
+    return None
+
+
+def _first_index(x: object) -> tuple[int, ...]:
+    return tuple(map(int, np.argwhere(~np.isfinite(_plain(x)))[0]))
 
 
 def _is_inexact(x: Shaped) -> bool:
@@ -322,7 +470,11 @@ def _is_inexact(x: Shaped) -> bool:
 
 def _plain(x: object) -> np.ndarray:
     array = np.asarray(x.value if isinstance(x, Variable) else x)
-    return array if array.dtype.kind in "fc" and array.dtype.itemsize >= 4 else array.astype(np.float32)
+    return (
+        array
+        if array.dtype.kind in "fc" and array.dtype.itemsize >= 4
+        else array.astype(np.float32)
+    )
 
 
 def _count(x: Shaped) -> int:
@@ -351,5 +503,7 @@ def range_of(x: Shaped) -> Range:
     array = np.abs(array) if array.dtype.kind == "c" else array
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
+    low, high = (
+        (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
+    )
     return Range(describe(x), low, high, wide.size - finite.size)

@@ -1,4 +1,6 @@
-"""Every operation of one call of a submodule, run again by itself on what it was given, with the variables it had."""
+"""Every operation of one call of a submodule, run again by itself on what it was given, with the
+variables it had.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +12,33 @@ import numpy as np
 
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.boxes.frame import framed
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentError
 
 
 def operations_of(call: Call) -> list[Call]:
-    """The operations of a call that was tracked with `operations=`, in order, as calls of kind `operation`."""
-    module, variables, given = call.module, call.values.get("variables"), call.values.get("input")
-    if module is None or variables is None or given is None:
+    """The operations of a call that was tracked with `operations=`, in order, as calls of kind
+    `operation`.
+    """
+    module, variables, supplied = (
+        call.module,
+        call.values.get("variables"),
+        call.values.get("input"),
+    )
+    if module is None or variables is None or supplied is None:
         raise ArgumentError(
-            f'the operations of "{call.path}" cannot be run again: its module is gone, or it ran where values could not be captured.'
+            f'the operations of "{call.path}" cannot be run again: its module is gone, or it '
+            f"ran where values could not be captured."
         )
-    boxes = {place.name: box for box, place in plan_of(module).places.items()}
+    boxes = {location.name: box for box, location in plan_of(module).places.items()}
     values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
-    leaves, tree = jax.tree.flatten(arrays_of(given))
-    varied = [i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))]
+    leaves, tree = jax.tree.flatten(arrays_of(supplied))
+    varied = [
+        i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+    ]
 
     def run(values: dict[str, Any], *arrays: object) -> Any:
         full = list(leaves)
@@ -37,25 +48,35 @@ def operations_of(call: Call) -> list[Call]:
         pairs = [(boxes[name], value) for name, value in values.items() if name in boxes]
         return framed(
             lambda frame: [
-                x for x in jax.tree.leaves(as_values(module(*args, **kwargs))) if not isinstance(x, StaticLeaf)
+                x
+                for x in jax.tree.leaves(as_values(module(*args, **kwargs)))
+                if not isinstance(x, StaticLeaf)
             ],
             pairs,
         )
 
-    operations: list[Operation] = []  # without arrays: those of a row may be traced, and come out as its return
+    operations: list[
+        Operation
+    ] = []  # without arrays: those of a row may be traced, and come out as its return
 
     def row(values: dict[str, Any], *arrays: object) -> Any:
         ran: list[Operation] = []
-        evaluate(jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], ran.append)
+        evaluate(
+            jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], ran.append
+        )
         operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
         return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
 
-    for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
+    for (
+        _
+    ) in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
         row = jax.vmap(row)
     with untracked():
         results = row(values, *[jax.numpy.asarray(leaves[i]) for i in varied])
-    found = [operation._replace(inputs=a, outputs=b) for operation, (a, b) in zip(operations, results)]
-    return [_as_call(operation, call, number) for number, operation in enumerate(found)]
+    matches = [
+        operation._replace(inputs=a, outputs=b) for operation, (a, b) in zip(operations, results)
+    ]
+    return [_as_call(operation, call, number) for number, operation in enumerate(matches)]
 
 
 def _as_call(operation: Operation, call: Call, number: int) -> Call:

@@ -1,4 +1,6 @@
-"""`nb.Recorder`: what a model does at every hundredth step of its training, kept to move back and forth in time."""
+"""`nb.Recorder`: what a model does at every hundredth step of its training, kept to move back and
+forth in time.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import count_noun, format_bytes, shown
-from nbmodule.base.sizes import bytes_of
+from nbmodule.base.format import bytes_of, count_noun, format_bytes, shown
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_numbers import is_whole
@@ -25,12 +26,12 @@ from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
-from nbmodule.core.boxes.describe import as_flag
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
 
 if TYPE_CHECKING:
-    from nbmodule.core.running.module import CoreModule
+    from nbmodule.core.call.module import CoreModule
 
 _FILE = re.compile(r"step_(\d{9})\.h5")
 
@@ -44,36 +45,47 @@ class RecordedStep(Calls):
         parameters: The parameters after the step, likewise.
     """
 
-    def __init__(self, number: int, calls: Calls, gradients: dict[str, Any], parameters: dict[str, Any]) -> None:
+    def __init__(
+        self, number: int, calls: Calls, gradients: dict[str, Any], parameters: dict[str, Any]
+    ) -> None:
         super().__init__(list(calls), name=calls.name, known=calls.known)
         self.number, self.gradients, self.parameters = number, gradients, parameters
 
     @property
     def nbytes(self) -> int:
-        extra = {id(x): x.nbytes for x in jax.tree.leaves((self.gradients, self.parameters)) if hasattr(x, "nbytes")}
+        extra = {
+            id(x): x.nbytes
+            for x in jax.tree.leaves((self.gradients, self.parameters))
+            if hasattr(x, "nbytes")
+        }
         return super().nbytes + sum(extra.values())
 
 
 class Recorder(Shown):
     """Keeps tracked values over the steps of a training run.
 
-    Wrap each step in `with recorder:`, or the function of a step by `recorder.wrap(step)`. Only every n-th step is tracked; the others
-    run the very executable that they would run without a recorder. `recorder[1200]` is the calls of that step.
+    Wrap each step in `with recorder:`, or the function of a step by `recorder.wrap(step)`. Only
+    every n-th step is tracked; the others run the very executable that they would run without a
+    recorder. `recorder[1200]` is the calls of that step.
 
-    In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an HDF5 file of its own in a folder,
-    which appears whole or not at all, so whatever happens to the run (or to the disk), earlier steps can be read.
+    In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an
+    HDF5 file of its own in a folder, which appears whole or not at all, so whatever happens to the
+    run (or to the disk), earlier steps can be read.
 
     Args:
         model: The module to follow, or a model of another framework as it stands.
-        returns: As in `nb.track`; `'stats'` and `'exact stats'` keep statistics of returns, gradients and parameters.
+        returns: As in `nb.track`; `'stats'` and `'exact stats'` keep statistics of returns,
+            gradients and parameters.
         parameters: Whether to keep the parameters after each recorded step.
         gradients: Whether to keep gradients by returns and parameters.
         every: How many steps lie between recorded ones.
         budget: Memory, or room on disk.
-        where: `'memory'`, or the path of a folder; what an earlier run left there is read, and recording goes on.
+        where: `'memory'`, or the path of a folder; what an earlier run left there is read, and
+            recording goes on.
         depth: As in `nb.track`.
         only: As in `nb.track`.
-        on_error: What to do if a step cannot be written: `'warn'` goes on training, `'raise'` stops.
+        on_error: What to do if a step cannot be written: `'warn'` goes on training, `'raise'`
+            stops.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -101,7 +113,9 @@ class Recorder(Shown):
         on_error: str = "warn",
     ) -> None:
         if not is_whole(every) or every < 1:
-            raise ArgumentError(f"every counts steps: a number of at least 1 is wanted, found {every!r}.")
+            raise ArgumentError(
+                f"every counts steps: a number of at least 1 is wanted, found {every!r}."
+            )
         if on_error not in ("warn", "raise"):
             raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
         self.every, self.budget, self.on_error = int(every), bytes_of(budget), on_error
@@ -109,9 +123,13 @@ class Recorder(Shown):
         if not isinstance(where, (str, os.PathLike)):
             raise ArgumentTypeError(f"where is 'memory' or a folder; found {type(where).__name__}.")
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
-        self._tracking = Tracking(model, returns, True, gradients, depth, only, None, (), False, 16, self.budget)
+        self._tracking = Tracking(
+            model, returns, True, gradients, depth, only, None, (), False, 16, self.budget
+        )
         self.name = type(model).__name__
-        self._store: _Memory | _Folder = _Memory(self.budget) if where == "memory" else _Folder(where, self.budget)
+        self._store: _Memory | _Folder = (
+            _Memory(self.budget) if where == "memory" else _Folder(where, self.budget)
+        )
         steps = self._store.steps()
         self.next = steps[-1] + 1 if steps else 0
         self.errors: list[str] = []
@@ -119,10 +137,13 @@ class Recorder(Shown):
         hold(
             self,
             "recorder",
-            lambda recorder: f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, {recorder._store.where}",
+            lambda recorder: (
+                f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, "
+                f"{recorder._store.where}"
+            ),
         )
 
-    # -- recording -----------------------------------------------------------------------------------
+    # -- recording --
     def __enter__(self) -> Recorder:
         context = self.step()
         context.__enter__()
@@ -137,7 +158,8 @@ class Recorder(Shown):
         """Record what runs inside, if it is the turn of this step.
 
         Args:
-            number: Of the step; by default they are counted. A step given again replaces the earlier one.
+            number: Of the step; by default they are counted. A step given again replaces the
+                earlier one.
         """
         number = self.next if number is None else number
         self.next = number + 1
@@ -177,7 +199,10 @@ class Recorder(Shown):
         try:
             self._store.put(step)
         except OSError as error:
-            text = f"step {number} could not be recorded: {error} Steps recorded earlier are unchanged."
+            text = (
+                f"step {number} could not be recorded: {error} Steps recorded earlier are "
+                f"unchanged."
+            )
             self.errors.append(text)
             if self.on_error == "raise":
                 raise
@@ -190,7 +215,7 @@ class Recorder(Shown):
         values = (
             socket("as_it_stands")("variables", model)
             if is_foreign(model)
-            else {place.name: box.value for box, place in plan_of(model).places.items()}
+            else {location.name: box.value for box, location in plan_of(model).places.items()}
         )
         if self._tracking.reduced:
             return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
@@ -198,7 +223,7 @@ class Recorder(Shown):
             name: jax.numpy.copy(x) for name, x in values.items()
         }  # the array itself may be donated to the next step
 
-    # -- looking back --------------------------------------------------------------------------------
+    # -- looking back --
     @property
     def model(self) -> Any:
         """The model that is followed; None once it is gone."""
@@ -226,7 +251,11 @@ class Recorder(Shown):
             near = min(steps, key=lambda step: abs(step - number)) if steps else None
             raise PathError(
                 f"step {number} was not recorded; "
-                + (f"the nearest one is {near}, recorded are {_some(steps)}." if steps else "nothing was.")
+                + (
+                    f"the nearest one is {near}, recorded are {_some(steps)}."
+                    if steps
+                    else "nothing was."
+                )
             )
         return self._store.get(number)
 
@@ -247,7 +276,10 @@ class Recorder(Shown):
 
     @shown
     def __repr__(self) -> str:
-        return f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), {format_bytes(self.nbytes)} of {format_bytes(self.budget)}, {self._store.where}>"
+        return (
+            f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), "
+            f"{format_bytes(self.nbytes)} of {format_bytes(self.budget)}, {self._store.where}>"
+        )
 
 
 def _some(steps: tuple[int, ...]) -> str:
@@ -291,7 +323,8 @@ class _Folder:
         self.path, self.budget = Path(path), budget
         if self.path.exists() and not self.path.is_dir():
             raise ArgumentError(
-                f"a recorder keeps its steps in a folder, and {self.path} is a file. Give another path, or 'memory'."
+                f"a recorder keeps its steps in a folder, and {self.path} is a file. Give "
+                f"another path, or 'memory'."
             )
         self.where = f"in {self.path}"
 
@@ -299,8 +332,12 @@ class _Folder:
         return self.path / f"step_{number:09d}.h5"
 
     def put(self, step: RecordedStep) -> None:
-        gradients, parameters = (_with_statistics_as_lists(x) for x in (step.gradients, step.parameters))
-        write_record(self.file(step.number), step, {"gradients": gradients, "parameters": parameters})
+        gradients, parameters = (
+            _with_statistics_as_lists(x) for x in (step.gradients, step.parameters)
+        )
+        write_record(
+            self.file(step.number), step, {"gradients": gradients, "parameters": parameters}
+        )
         steps = self.steps()
         while self.nbytes() > self.budget and len(steps) > 1:
             self.file(steps.pop(0)).unlink(missing_ok=True)
@@ -313,12 +350,18 @@ class _Folder:
             raise FileFormatError(
                 f"step {number} cannot be read, the others are not touched by that: {error}"
             ) from error
-        return RecordedStep(number, calls, *(_with_statistics(more[kind]) for kind in ("gradients", "parameters")))
+        return RecordedStep(
+            number,
+            calls,
+            *(_with_statistics(more[category]) for category in ("gradients", "parameters")),
+        )
 
     def steps(self) -> list[int]:
         if not self.path.is_dir():
             return []
-        return sorted(int(match[1]) for name in os.listdir(self.path) if (match := _FILE.fullmatch(name)))
+        return sorted(
+            int(match[1]) for name in os.listdir(self.path) if (match := _FILE.fullmatch(name))
+        )
 
     def nbytes(self) -> int:
         return sum(self.file(number).stat().st_size for number in self.steps())
@@ -329,7 +372,10 @@ class _Folder:
 
 
 def _with_statistics_as_lists(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: {"statistics": list(x)} if isinstance(x, Statistics) else x for name, x in values.items()}
+    return {
+        name: {"statistics": list(x)} if isinstance(x, Statistics) else x
+        for name, x in values.items()
+    }
 
 
 def _with_statistics(values: dict[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Statistics of a traced array at the price of its norm: what counts is of all elements, what describes is of a sample.
+"""Statistics of a traced array at the price of its norm: what counts is of all elements, what
+describes is of a sample.
 
-One pass sums the squares of each row. A square is at most 2**80, so that a NaN can be added as 2**100 and an infinity as 2**112:
-the sum of a row of at most 2,047 elements then holds three numbers that the host takes apart again, and no single value that is
-not finite is missed or counted twice. What is summed are squares to the last: these XLA multiplies where it sums them, on a CPU in a
-library's kernel, for which it writes down whatever else it is given. Beside it leave 16 runs of 32 neighbors, evenly apart: whole lines
-of the cache, where single elements would each cost one. A program for all the figures of `statistics` takes some 16 kernels for each
-array, this one three at most.
-It is a function of the program around it, traced once for each shape, and of few instructions, since a model has a hundred arrays
-and each instruction is compiled in each of them.
+One pass sums the squares of each row. A square is at most 2**80, so that a NaN can be added as
+2**100 and an infinity as 2**112: the sum of a row of at most 2,047 elements then holds three
+numbers that the host takes apart again, and no single value that is not finite is missed or counted
+twice. What is summed are squares to the last: these XLA multiplies where it sums them, on a CPU in
+a library's kernel, for which it writes down whatever else it is given. Beside it leave 16 runs of
+32 neighbors, evenly apart: whole lines of the cache, where single elements would each cost one. A
+program for all the figures of `statistics` takes some 16 kernels for each array, this one three at
+most. It is a function of the program around it, traced once for each shape, and of few
+instructions, since a model has a hundred arrays and each instruction is compiled in each of them.
 """
 
 from __future__ import annotations
@@ -43,12 +45,16 @@ _DOUBLE = _Code(2.0**800, 2.0**840, 2.0**852)
 _FAINT = {np.float32: 1e-30, np.float64: 1e-290}
 """Mean square below which squares have lost digits, or everything."""
 _STEEP = 1.01
-"""Least mean square, in squares of the sample's mean, at which their difference says how far the elements lie apart."""
+"""Least mean square, in squares of the sample's mean, at which their difference says how far the
+elements lie apart.
+"""
 
 
 @jax.jit
 def reduce_lightly(x: Shaped) -> tuple[Any, Any]:
-    """Coded sums of rows, and the sample, of a real floating array of more elements than the sample."""
+    """Coded sums of rows, and the sample, of a real floating array of more elements than the
+    sample.
+    """
     code = _DOUBLE if x.dtype == jnp.float64 else _SINGLE
     rows, number = _rows_of(x), x.dtype.type
     most, nan, inf = map(math.sqrt, code)
@@ -58,7 +64,9 @@ def reduce_lightly(x: Shaped) -> tuple[Any, Any]:
 
 
 def _rows_of(x: Any) -> Any:
-    """The same elements in rows, of trailing axes where that can be: an array that is computed elsewhere is then summed as it comes."""
+    """The same elements in rows, of trailing axes where that can be: an array that is computed
+    elsewhere is then summed as it comes.
+    """
     length = 1
     for size in reversed(x.shape):
         if length * size > _LONGEST:
@@ -72,27 +80,46 @@ def _rows_of(x: Any) -> Any:
 
 
 def _sample_of(x: Any) -> Any:
-    """16 runs; where that can be they begin in other columns, since the first features of a row say little of the others."""
+    """16 runs; where that can be they begin in other columns, since the first features of a row say
+    little of the others.
+    """
     step, columns = x.size // _RUNS, x.shape[-1]
     if step >= 2 * columns and columns >= 2 * _RUN:
-        step += round(0.382 * columns) - step % columns - columns * (step % columns < round(0.382 * columns))
-    return lax.slice(x.reshape(-1), (0,), (step * _RUNS,)).reshape(_RUNS, step)[:, :_RUN].reshape(-1)
+        step += (
+            round(0.382 * columns)
+            - step % columns
+            - columns * (step % columns < round(0.382 * columns))
+        )
+    return (
+        lax.slice(x.reshape(-1), (0,), (step * _RUNS,)).reshape(_RUNS, step)[:, :_RUN].reshape(-1)
+    )
 
 
 def read_lightly(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
-    """Statistics of what `reduce_lightly` gave, put together where `vmap` or `scan` have stacked it."""
+    """Statistics of what `reduce_lightly` gave, put together where `vmap` or `scan` have stacked
+    it.
+    """
     samples = sample.reshape(-1, SAMPLE)
-    return joined([_read_one(own, drawn, size) for own, drawn in zip(sums.reshape(len(samples), -1), samples)])
+    return joined(
+        [
+            _read_one(owned, drawn, size)
+            for owned, drawn in zip(sums.reshape(len(samples), -1), samples)
+        ]
+    )
 
 
 def _read_one(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
     code = _DOUBLE if sums.dtype == np.float64 else _SINGLE
     infinite = np.floor(sums / sums.dtype.type(code.inf))
-    rest = sums - infinite * sums.dtype.type(code.inf)
-    missing = np.floor(rest / sums.dtype.type(code.nan))
+    remaining = sums - infinite * sums.dtype.type(code.inf)
+    missing = np.floor(remaining / sums.dtype.type(code.nan))
     nan, inf = int(missing.sum()), int(infinite.sum())
     drawn = statistics_of_elements(sample)
     energy = float(sums.sum(dtype=np.float64)) / size
     is_exact = not nan + inf and energy > _FAINT[sums.dtype.type] and sums.max() < code.most
-    std = math.sqrt(energy - drawn.mean**2) if is_exact and energy > _STEEP * drawn.mean**2 else drawn.std
+    std = (
+        math.sqrt(energy - drawn.mean**2)
+        if is_exact and energy > _STEEP * drawn.mean**2
+        else drawn.std
+    )
     return drawn._replace(size=size, std=std, nan=nan, inf=inf, sampled=SAMPLE)

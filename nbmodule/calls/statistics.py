@@ -1,11 +1,13 @@
 """Statistics of an array, reduced where it lies and while it is computed.
 
-In a program that is being traced, only what is needed to miss nothing is asked of all elements, and a sample says the rest (see
-`sampled`): the program is to cost no more than its norm. Where an array is reduced by itself, or exact figures are asked for:
-On a CPU, XLA is fast only at reductions that stand alone: sum, extremes, a dot product. So these are what is asked of an array
-in its own shape, 0.5 ns per element together; the host makes figures of them when somebody looks. That is right for an array that
-is finite and whose mean is not far larger than its deviation; any other one is reduced once more, with care. The histogram is of
-a sample, since comparing each element with each edge would cost more than the layer that made it.
+In a program that is being traced, only what is needed to miss nothing is asked of all elements, and
+a sample says the rest (see `sampled`): the program is to cost no more than its norm. Where an array
+is reduced by itself, or exact figures are asked for: On a CPU, XLA is fast only at reductions that
+stand alone: sum, extremes, a dot product. So these are what is asked of an array in its own shape,
+0.5 ns per element together; the host makes figures of them when somebody looks. That is right for
+an array that is finite and whose mean is not far larger than its deviation; any other one is
+reduced once more, with care. The histogram is of a sample, since comparing each element with each
+edge would cost more than the layer that made it.
 """
 
 from __future__ import annotations
@@ -20,15 +22,25 @@ from jax import Array
 from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
-from nbmodule.base.statistics import BINS, Statistics, joined, statistics_of_elements, without_values
+from nbmodule.base.statistics import (
+    BINS,
+    Statistics,
+    joined,
+    statistics_of_elements,
+    without_values,
+)
 from nbmodule.calls.sampled import SAMPLE, read_lightly, reduce_lightly
-from nbmodule.core.boxes.frame import current_log
 from nbmodule.core.recording.parcel import StaticLeaf
+from nbmodule.core.variables.frame import current_log
 
 WHOLE = SAMPLE
-"""Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs less than a reduction."""
+"""Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs
+less than a reduction.
+"""
 _STEEP = 0.01
-"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
+"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
+digits.
+"""
 FAINT = 1e-30
 """Mean square below which squares have lost digits, or everything."""
 
@@ -38,7 +50,8 @@ def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
 
     Args:
         tree: Arrays, traced or not.
-        exact: Whether every figure is to be of all elements also while tracing; else only what is not finite, and the norm.
+        exact: Whether every figure is to be of all elements also while tracing; else only what is
+            not finite, and the norm.
     """
     return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
 
@@ -74,17 +87,23 @@ def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
 
 
 def _real(x: Array) -> Any:
-    """The numbers that are reduced: real, in single precision unless there are more digits, and no part of a derivative."""
+    """The numbers that are reduced: real, in single precision unless there are more digits, and no
+    part of a derivative.
+    """
     x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
     return x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
 
 
 def _reduction(x: Array) -> tuple[Any, ...]:
-    """Plain sums, careful figures (all zero where they are not needed), and for each element of a sample its interval."""
+    """Plain sums, careful figures (all zero where they are not needed), and for each element of a
+    sample its interval.
+    """
     low, high, square = x.min(), x.max(), _dot(x, x)
     sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
     mean = sums[0] / x.size
-    is_plain = jnp.isfinite(square) & (square / x.size >= jnp.maximum((1 + _STEEP) * mean * mean, FAINT))
+    is_plain = jnp.isfinite(square) & (
+        square / x.size >= jnp.maximum((1 + _STEEP) * mean * mean, FAINT)
+    )
     careful = jax.lax.cond(is_plain, lambda x: jnp.zeros(7, x.dtype), _with_care, x)
     low, high = jnp.where(is_plain, low, careful[2]), jnp.where(is_plain, high, careful[3])
     return sums, careful, _intervals(x, low, high)
@@ -101,37 +120,47 @@ def _count(mask: Array, dtype: Any) -> Any:
 
 
 def _with_care(x: Array) -> Any:
-    """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square overflows; NaN, infinite, zero."""
+    """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square
+    overflows; NaN, infinite, zero.
+    """
     finite = jnp.isfinite(x)
     count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
     low, high = jnp.where(finite, x, jnp.inf).min(), jnp.where(finite, x, -jnp.inf).max()
     scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)
     scaled = jnp.where(finite, _in_units(x, scale), 0)
     mean = scaled.sum() / count
-    apart = jnp.where(finite, scaled - mean, 0)
-    deviation = jnp.sqrt(_dot(apart, apart) / count)
+    gap = jnp.where(finite, scaled - mean, 0)
+    deviation = jnp.sqrt(_dot(gap, gap) / count)
     return jnp.stack([mean * scale, deviation * scale, low, high, nan, x.size - count - nan, zeros])
 
 
 def _in_units(x: Array, scale: Array) -> Any:
-    """`x / scale`. XLA may multiply by `1 / scale` instead, which is zero where the scale is close to the largest number."""
+    """`x / scale`. XLA may multiply by `1 / scale` instead, which is zero where the scale is close
+    to the largest number.
+    """
     smaller = jnp.where(scale > 1, 0.125, 1).astype(x.dtype)
     return (x * smaller) / (scale * smaller)
 
 
 def _intervals(x: Array, low: Any, high: Any) -> Any:
-    """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not finite."""
+    """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not
+    finite.
+    """
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
-    scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)  # a distance may be no number
+    scale = jnp.maximum(
+        jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny
+    )  # a distance may be no number
     sample_in, low_in, high_in = (_in_units(y, scale) for y in (sample, low, high))
     width = jnp.where(high > low, high_in - low_in, 1)
-    place = jnp.clip((sample_in - low_in) / width * BINS, 0, BINS - 1)
-    return jnp.where(jnp.isfinite(sample), place, BINS).astype(jnp.uint8)
+    location = jnp.clip((sample_in - low_in) / width * BINS, 0, BINS - 1)
+    return jnp.where(jnp.isfinite(sample), location, BINS).astype(jnp.uint8)
 
 
-# -- on the host -------------------------------------------------------------------------------------
+# -- on the host --
 def read_statistics(parts: Any) -> Statistics | None:
-    """Make statistics of what came out of `reduce_tree` for one array; rows of `vmap` and `scan` are put together."""
+    """Make statistics of what came out of `reduce_tree` for one array; rows of `vmap` and `scan`
+    are put together.
+    """
     if isinstance(parts, Statistics):
         return parts
     if not isinstance(parts, (tuple, list)):
@@ -152,7 +181,9 @@ def _read_one(sums: np.ndarray, careful: np.ndarray, places: np.ndarray, size: i
     if not careful.any():  # careful figures of zeros alone are counted as zeros at least
         mean = float(sums[0]) / size
         std = math.sqrt(max(float(sums[1]) / size - mean**2, 0.0))
-        return Statistics(size, mean, std, float(sums[2]), float(sums[3]), float(sums[4]) / size, 0, 0, histogram)
+        return Statistics(
+            size, mean, std, float(sums[2]), float(sums[3]), float(sums[4]) / size, 0, 0, histogram
+        )
     mean, std, low, high, nan, inf, zeros = map(float, careful)
     if nan + inf == size:
         return without_values(size, zeros / size, int(nan), int(inf))

@@ -1,7 +1,8 @@
-"""The calls of each outermost call (a *step*), kept as they came out and made into `Call`s when somebody looks.
+"""The calls of each outermost call (a *step*), kept as they came out and made into `Call`s when
+somebody looks.
 
-A compiled step hands over the same static facts each time, so what they say (paths, parents) is worked out once; what is
-added per step is one small object around a few arrays.
+A compiled step hands over the same static facts each time, so what they say (paths, parents) is
+worked out once; what is added per step is one small object around a few arrays.
 """
 
 from __future__ import annotations
@@ -15,15 +16,25 @@ import numpy as np
 
 from nbmodule.calls.call import Call
 from nbmodule.calls.watch import CallFact, Choice
-from nbmodule.core.boxes.record import CallInfo, Log
+from nbmodule.core.call.capture import ran
 from nbmodule.core.recording.parcel import Parcel
-from nbmodule.core.running.capture import ran
+from nbmodule.core.variables.record import CallInfo, Log
 
 
 class Step:
     """One outermost call, with everything that was called inside it."""
 
-    __slots__ = ("_calls", "facts", "gradients_of", "infos", "lifted", "nbytes", "number", "order", "values")
+    __slots__ = (
+        "_calls",
+        "facts",
+        "gradients_of",
+        "infos",
+        "lifted",
+        "nbytes",
+        "number",
+        "order",
+        "values",
+    )
 
     def __init__(
         self,
@@ -50,24 +61,24 @@ class Step:
         return self._calls
 
     def _made(self) -> list[Call]:
-        made: list[Call | None] = []
+        result: list[Call | None] = []
         counts: dict[tuple[int, str], int] = {}
         for fact in self.facts:
-            around = made[fact.parent] if fact.parent >= 0 else None
+            enclosing = result[fact.parent] if fact.parent >= 0 else None
             if "branch" in fact.info.lifted and not _ran(self.value(fact.number)):
-                made.append(None)
+                result.append(None)
                 continue
             key = (fact.parent, fact.path)
             counts[key] = counts.get(key, -1) + 1
-            made.append(self._call(fact, around, counts[key]))
-        found = [call for call in made if call is not None]
+            result.append(self._call(fact, enclosing, counts[key]))
+        results = [call for call in result if call is not None]
         if not self.order:
-            found.sort(key=lambda call: call.returned if call.returned >= 0 else len(self.infos))
-        for position, call in enumerate(found):
+            results.sort(key=lambda call: call.returned if call.returned >= 0 else len(self.infos))
+        for position, call in enumerate(results):
             call.order = position
             if not self.order:
                 call.parent, call.depth = None, 0
-        return found
+        return results
 
     def _call(self, fact: CallFact, parent: Call | None, index: int) -> Call:
         info = fact.info
@@ -96,14 +107,19 @@ class Step:
 
     def gradients(self) -> dict[str, Any]:
         """Gradients by the model's parameters, by path, or their statistics."""
-        found: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         for number, names in self.gradients_of:
-            found |= {names(name): value for name, value in self.value(number).get("parameters", {}).items()}
-        return found
+            results |= {
+                names(name): value
+                for name, value in self.value(number).get("parameters", {}).items()
+            }
+        return results
 
 
 def _framework_of(module: Any) -> str:
-    """What a module that another framework made says of itself; any other one would look for the closest name before it says no."""
+    """What a module that another framework made says of itself; any other one would look for the
+    closest name before it says no.
+    """
     return module._framework if hasattr(type(module), "_framework") else ""
 
 
@@ -113,8 +129,8 @@ def _ran(value: dict[str, Any]) -> bool:
 
 
 def _nbytes(values: list[Any]) -> int:
-    seen = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(values) if hasattr(leaf, "nbytes")}
-    return sum(seen.values())
+    visited = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(values) if hasattr(leaf, "nbytes")}
+    return sum(visited.values())
 
 
 class Steps(Log):
@@ -137,7 +153,14 @@ class Steps(Log):
         self.lock = threading.RLock()
         self.outer: Log | None = None  # of a tracker around this one
 
-    def end(self, index: int, outputs: str, values: dict[str, Any], error: str = "", captured: bool = True) -> None:
+    def end(
+        self,
+        index: int,
+        outputs: str,
+        values: dict[str, Any],
+        error: str = "",
+        captured: bool = True,
+    ) -> None:
         super().end(index, outputs, values, error, captured)
         if self.open < 0:
             self.flush()
@@ -165,7 +188,9 @@ class Steps(Log):
             return
         if not facts and self.kept and self.count and not isinstance(values, Parcel):
             last = self.kept[-1]
-            self.kept[-1] = joined(last, infos, values, gradients_of)  # gradients of an eager `nb.grad` that just ended
+            self.kept[-1] = joined(
+                last, infos, values, gradients_of
+            )  # gradients of an eager `nb.grad` that just ended
             self.nbytes += self.kept[-1].nbytes - last.nbytes
             return
         step = Step(self.count, infos, values, facts, gradients_of, self.order)
@@ -183,7 +208,9 @@ class Steps(Log):
             self.nbytes = 0
 
 
-def joined(step: Step, infos: tuple[CallInfo, ...], values: list[Any], gradients_of: list[Any]) -> Step:
+def joined(
+    step: Step, infos: tuple[CallInfo, ...], values: list[Any], gradients_of: list[Any]
+) -> Step:
     """The same step with the records of gradients added."""
     before = step.values.opened() if isinstance(step.values, Parcel) else step.values
     start = len(step.infos)

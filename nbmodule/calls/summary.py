@@ -1,33 +1,36 @@
-"""`nb.summary`: one row for each module of a model: its size, what it returns, how often it is called, what it costs."""
+"""`nb.summary`: one row for each module of a model: its size, what it returns, how often it is
+called, what it costs.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import as_read_or_left, is_foreign, read
+from nbmodule.base.flops import counted
+from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.base.paths import hint
-from nbmodule.base.signals import is_of_signal
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.whole_numbers import is_whole
-from nbmodule.core.boxes.variable import Buffer, Parameter
+from nbmodule.calls.evaluate import read_stack
+from nbmodule.core.call.staging import staged
 from nbmodule.core.recording.tracker import describe, describe_arguments
-from nbmodule.core.running.staging import staged
-from nbmodule.core.shape.building import ensure_built
-from nbmodule.core.shape.holders import inside_of
-from nbmodule.core.shape.hooks import register
-from nbmodule.core.shape.naming import other_names
-from nbmodule.core.shape.structure import structure_of
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.branches import contents_of
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.hooks import register
+from nbmodule.core.structure.naming import other_names
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
-    from nbmodule.core.running.module import CoreModule
+    from nbmodule.core.call.module import CoreModule
 
 
 class SummaryRow(NamedTuple):
@@ -42,7 +45,9 @@ class SummaryRow(NamedTuple):
         inputs: Shapes of the arguments of its first call.
         outputs: Shapes of the return of its first call.
         calls: How often it was called.
-        flops: Floating-point operations of all its calls, by the compiler's cost analysis; None where that gives none.
+        flops: Floating-point operations of all its calls, counted from shapes as by `nb.graph`;
+            a loop of known length counts each turn. None if it was not called.
+        shared_with: Path of the module before it that holds one of its own variables too.
     """
 
     path: str
@@ -54,6 +59,7 @@ class SummaryRow(NamedTuple):
     outputs: str
     calls: int
     flops: float | None
+    shared_with: str = ""
 
 
 class Summary(tuple[SummaryRow, ...], Shown):
@@ -62,22 +68,28 @@ class Summary(tuple[SummaryRow, ...], Shown):
     others: Mapping[str, str] = MappingProxyType({})
     """The other names of shared modules, each with their path."""
 
+    without_calls = "not called"
+    """Text of a row without calls."""
+
     @staticmethod
-    def of(model: CoreModule, called: dict[str, list[_Seen]]) -> Summary:
-        """The rows of a model and of these calls."""
-        made = Summary(_rows(model, called))
-        made.others = other_names(model)
-        return made
+    def of(model: CoreModule, traced: _Trace) -> Summary:
+        """Make the rows of a model from one traced call."""
+        result = Summary(_rows(model, traced))
+        result.others = other_names(model)
+        return result
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            found = [row for row in self if row.path == self.others.get(key, key)]
-            if not found:
-                raise PathError(f'the model has no submodule "{key}"{hint(key, [row.path for row in self])}')
-            return found[0]
+            results = [row for row in self if row.path == self.others.get(key, key)]
+            if not results:
+                raise PathError(
+                    f'the model has no submodule "{key}"{hint(key, [row.path for row in self])}'
+                )
+            return results[0]
         if not isinstance(key, slice) and not is_whole(key):
             raise ArgumentTypeError(
-                f"a row of a summary is looked up by position or by path; found {type(key).__name__}."
+                f"a row of a summary is looked up by position or by path; found "
+                f"{type(key).__name__}."
             )
         return tuple.__getitem__(self, key)
 
@@ -91,13 +103,15 @@ class Summary(tuple[SummaryRow, ...], Shown):
     @shown
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
-        table = [head, *(_cells(row, name) for row, name in _folded(self))]
+        table = [head, *(_cells(row, name, self.without_calls) for row, name in _folded(self))]
         widths = [max(len(row[i]) for row in table) for i in range(len(head))]
         return "\n".join(_line(row, widths) for row in table)
 
 
 def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
-    """Rows with their names; of blocks in a row that are alike, such as `layers.0` to `layers.11`, the first, named after all."""
+    """Rows with their names; of blocks in a row that are alike, such as `layers.0` to `layers.11`,
+    the first, named after all.
+    """
     while rows:
         first, size = rows[0], _size_of_block(rows)
         count = size
@@ -107,7 +121,9 @@ def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
         last = rows[count - size].path
         yield (
             first,
-            first.path if count == size else f"{first.path} … {last.rpartition('.')[2]} ({count // size} alike)",
+            first.path
+            if count == size
+            else f"{first.path} … {last.rpartition('.')[2]} ({count // size} alike)",
         )
         yield from _folded(rows[1:size])
         rows = rows[count:] if first.path else ()
@@ -115,8 +131,10 @@ def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
 
 def _size_of_block(rows: tuple[SummaryRow, ...]) -> int:
     """How many of the rows belong to the first: itself and those below it."""
-    below = rows[0].path and f"{rows[0].path}."
-    return next((i for i, row in enumerate(rows) if i and not row.path.startswith(below)), len(rows))
+    inner = rows[0].path and f"{rows[0].path}."
+    return next(
+        (i for i, row in enumerate(rows) if i and not row.path.startswith(inner)), len(rows)
+    )
 
 
 def _are_alike(block: tuple[SummaryRow, ...], other: tuple[SummaryRow, ...]) -> bool:
@@ -126,17 +144,19 @@ def _are_alike(block: tuple[SummaryRow, ...], other: tuple[SummaryRow, ...]) -> 
     mine, its = block[0].path, other[0].path
     if mine.rpartition(".")[0] != its.rpartition(".")[0] or not its.rpartition(".")[2].isdigit():
         return False
-    return all(a.path[len(mine) :] == b.path[len(its) :] and a[1:] == b[1:] for a, b in zip(block, other))
+    return all(
+        a.path[len(mine) :] == b.path[len(its) :] and a[1:] == b[1:] for a, b in zip(block, other)
+    )
 
 
-def _cells(row: SummaryRow, name: str) -> tuple[str, ...]:
+def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
     flops = "" if row.flops is None else f"{row.flops:,.0f}"
     return (
         cut_middle(name or "(the model)", 40),
         row.class_name,
-        f"{row.parameters:,}",
+        f"{row.parameters:,}" + (f" (shared with {row.shared_with})" if row.shared_with else ""),
         f"{row.bytes:,}",
-        cut_middle(row.outputs or "not called", 40),
+        cut_middle(row.outputs or without_calls, 40),
         str(row.calls),
         flops,
     )
@@ -144,15 +164,19 @@ def _cells(row: SummaryRow, name: str) -> tuple[str, ...]:
 
 def _line(cells: tuple[str, ...], widths: list[int]) -> str:
     left = (True, True, False, False, True, False, False)
-    return "  ".join(c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(cells, widths, left)).rstrip()
+    return "  ".join(
+        c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(cells, widths, left)
+    ).rstrip()
 
 
 def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
-    """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that is traced and never run.
+    """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that
+    is traced and never run.
 
     Args:
         model: A module, or a model of another framework as it stands.
-        *args: Arguments of a call, as the framework wants them (`variables, x` for a linen module); each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
+        *args: Arguments of a call, as the framework wants them (`variables, x` for a linen module);
+            each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
         **kwargs: Keyword arguments of a call.
 
     Returns:
@@ -166,17 +190,28 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         [('', 16, 'float32[2, 4]'), ('0', 16, 'float32[2, 4]'), ('1', 0, 'float32[2, 4]')]
     """
     if is_foreign(model):
-        return socket("as_it_stands")("summary", model, args, kwargs)
+        table = socket("as_it_stands")("summary", model, args, kwargs)
+        if framework_of(model) != "torch":
+            table.without_calls = "not seen"  # a loop may have called a copy of the part
+        return table
+    if not is_module(model):
+        raise ArgumentTypeError(
+            "nb.summary takes a module, or a model of Flax, Equinox, Haiku, Keras or PyTorch, "
+            f"got {type(model).__name__}."
+        )
     ensure_built(model)
     if not args and not kwargs:
-        return Summary.of(model, {})
-    given, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
+        return Summary.of(model, _Trace({}, {}))
+    supplied, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
     try:
-        return staged(model, given, kwargs, lambda stage: Summary.of(model, _seen(model, stage)))
+        return staged(
+            model, supplied, kwargs, lambda stage: Summary.of(model, _trace(model, stage))
+        )
     except Exception as error:
         if any(map(_is_plain_shape, args)) or kwargs.keys() & {"input_size", "input_shape"}:
             error.add_note(
-                "nb.summary takes the arguments of a call: give an array, or jax.ShapeDtypeStruct((1, 28, 28), 'float32')."
+                "nb.summary takes the arguments of a call: give an array, or "
+                "jax.ShapeDtypeStruct((1, 28, 28), 'float32')."
             )
         raise
 
@@ -203,52 +238,63 @@ def _shape_of(x: object) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 
-def _seen(model: Any, stage: Any) -> dict[str, list[_Seen]]:
-    """The calls that one call of the model makes, by path: it is traced for shapes alone, and no value is computed."""
+class _Trace(NamedTuple):
+    """The calls of one traced call of a model, and their floating point operations, by path."""
+
+    calls: dict[str, list[_Seen]]
+    flops: dict[str, int]
+
+
+# Calls that other threads and tasks make of the same modules are not part of the summary.
+_recorded: ContextVar[dict[str, list[_Seen]] | None] = ContextVar("recorded", default=None)
+
+
+def _trace(model: Any, stage: Any) -> _Trace:
+    """Trace one call of the model; no value is computed."""
     run, arrays = _of_arrays(stage)
-
-    def trace() -> None:
+    if not model.built_:
+        # The first call makes the parts that the second one records; both are undone at the end.
         jax.eval_shape(run, stage.values, arrays)
-
-    if not model.built_:  # a first call makes the parts that are looked at; they are forgotten at the end
-        trace()
-    found: dict[str, list[_Seen]] = {}
-    modules = {"": model, **{place.name: module for module, place in plan_of(model).modules.items()}}
-    handles = [_notice(path, module, found) for path, module in modules.items()]
+    calls: dict[str, list[_Seen]] = {}
+    modules = {
+        "": model,
+        **{location.name: module for module, location in plan_of(model).modules.items()},
+    }
+    handles = [_record_calls(path, module, calls) for path, module in modules.items()]
+    token = _recorded.set(calls)
     try:
-        trace()
+        jaxpr = jax.make_jaxpr(run)(stage.values, arrays)
     finally:
+        _recorded.reset(token)
         for handle in handles:
             handle.remove()
-    return found
+    return _Trace(calls, _flops_by_path(jaxpr, set(modules), other_names(model)))
 
 
-def _notice(path: str, module: CoreModule, found: dict[str, list[_Seen]]) -> Any:
+def _record_calls(path: str, module: CoreModule, calls: dict[str, list[_Seen]]) -> Any:
     def hook(_: object, args: object, kwargs: object, outputs: object) -> None:
-        found.setdefault(path, []).append(_Seen(*jax.tree.map(_shape_of, (args, kwargs, outputs))))
+        if _recorded.get() is calls:
+            shapes = jax.tree.map(_shape_of, (args, kwargs, outputs))
+            calls.setdefault(path, []).append(_Seen(*shapes))
 
     return register(module, module._nbm.hooks, hook, prepend=False, with_kwargs=True)
 
 
-def _flops(module: CoreModule, seen: _Seen, known: dict[Any, float | None]) -> float | None:
-    """The compiler's estimate for a submodule alone; modules of one structure and one kind of arguments are looked at once."""
-    key = (structure_of(module), str((seen.args, seen.kwargs)))
-    if key not in known:
-        known[key] = None
-        try:
-            lowered = staged(module, seen.args, seen.kwargs, _lowered)
-            cost = lowered.cost_analysis() or {}
-            known[key] = (cost[0] if isinstance(cost, (list, tuple)) else cost).get("flops")
-        except Exception as error:  # a submodule that does not run alone has no figures
-            if is_of_signal(error):
-                raise
-    return known[key]
-
-
-def _lowered(stage: Any) -> Any:
-    """The function for the compiler."""
-    run, arrays = _of_arrays(stage)
-    return jax.jit(run).lower(stage.values, arrays)
+def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> dict[str, int]:
+    """Sum the operations of each module and of all that it calls, by the name scopes of calls."""
+    totals = dict.fromkeys(paths, 0)
+    for stack, flops in counted(jaxpr):
+        scopes, _ = read_stack(stack)
+        path, within = "", {""}
+        for name in scopes:
+            inner = f"{path}.{name}" if path else name
+            inner = others.get(inner, inner)
+            if inner in paths:
+                path = inner
+                within.add(path)
+        for module in within:
+            totals[module] += flops
+    return totals
 
 
 def _of_arrays(stage: Any) -> tuple[Callable[..., Any], list[Any]]:
@@ -256,9 +302,11 @@ def _of_arrays(stage: Any) -> tuple[Callable[..., Any], list[Any]]:
     leaves, tree = jax.tree.flatten((stage.args, stage.kwargs))
 
     def run(values: list[Any], arrays: list[Any]) -> Any:
-        given = iter(arrays)
-        args, kwargs = jax.tree.unflatten(tree, [next(given) if _is_shape(leaf) else leaf for leaf in leaves])
-        return stage.fn(values, *args, **kwargs)
+        supplied = iter(arrays)
+        args, kwargs = jax.tree.unflatten(
+            tree, [next(supplied) if _is_shape(leaf) else leaf for leaf in leaves]
+        )
+        return stage.whole(values, *args, **kwargs)
 
     return run, [leaf for leaf in leaves if _is_shape(leaf)]
 
@@ -266,26 +314,36 @@ def _of_arrays(stage: Any) -> tuple[Callable[..., Any], list[Any]]:
 def _by_definition(model: Any) -> list[tuple[str, Any]]:
     """Paths and modules, the model first, each where its class has put it."""
     places = plan_of(model).modules
-    return [("", model), *((p.name, m) for m, p in sorted(places.items(), key=lambda each: _position(model, each[1])))]
+    return [
+        ("", model),
+        *(
+            (p.name, m)
+            for m, p in sorted(places.items(), key=lambda item: _position(model, item[1]))
+        ),
+    ]
 
 
-def _position(model: object, place: Any) -> tuple[int, ...]:
+def _position(model: object, location: Any) -> tuple[int, ...]:
     """Where a place stands among its neighbors, step by step."""
-    position, thing = [], model
-    for step in place.path:
+    position, value = [], model
+    for step in location.path:
         name = getattr(step, "name", getattr(step, "key", getattr(step, "idx", step)))
-        inside = vars(thing) if is_module(thing) else inside_of(thing)
+        inside = vars(value) if is_module(value) else contents_of(value)
         names = list(inside)
         position.append(names.index(name) if name in names else len(names))
-        thing = inside[name] if name in names else getattr(thing, str(name), None)
+        value = inside[name] if name in names else getattr(value, str(name), None)
     return tuple(position)
 
 
-def _rows(model: Any, called: dict[str, list[_Seen]]) -> Iterator[SummaryRow]:
-    known: dict[Any, float | None] = {}
+def _rows(model: Any, traced: _Trace) -> Iterator[SummaryRow]:
+    owners: dict[Any, str] = {}
     for path, module in _by_definition(model):
-        boxes, calls = plan_of(module).boxes, called.get(path, [])
-        costs = [cost for call in calls if (cost := _flops(module, call, known)) is not None]
+        boxes, calls = plan_of(module).boxes, traced.calls.get(path, [])
+        owned = [
+            box for box, location in plan_of(module).places.items() if "." not in location.name
+        ]
+        shared = next((owners[box] for box in owned if owners.get(box, path) != path), "")
+        owners.update((box, path) for box in owned if box not in owners)
         yield SummaryRow(
             path,
             type(module).__name__,
@@ -295,5 +353,6 @@ def _rows(model: Any, called: dict[str, list[_Seen]]) -> Iterator[SummaryRow]:
             describe_arguments(calls[0].args, calls[0].kwargs) if calls else "",
             describe(calls[0].outputs) if calls else "",
             len(calls),
-            sum(costs) if costs else None,
+            traced.flops[path] if calls else None,
+            shared,
         )

@@ -12,10 +12,9 @@ import jax
 from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
-from nbmodule.base.format import count_noun, format_bytes
+from nbmodule.base.format import bytes_of, count_noun, format_bytes
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import match
-from nbmodule.base.sizes import bytes_of
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.call import Call, arrays_of
@@ -24,16 +23,16 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.calls.watch import Choice
-from nbmodule.core.boxes.describe import as_flag
-from nbmodule.core.boxes.frame import EAGER, here, now, slot_of
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
-from nbmodule.core.shape.naming import entries_of, find_modules, other_names
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.naming import entries_of, find_modules, other_names
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.describe import as_flag
+from nbmodule.core.variables.frame import EAGER, here, now, slot_of
 from nbmodule.errors import ArgumentError, PathError, TraceError
 
 if TYPE_CHECKING:
-    from nbmodule.core.running.module import CoreModule
+    from nbmodule.core.call.module import CoreModule
 
 EXACT = "exact stats"
 REDUCED = ("stats", EXACT)
@@ -56,27 +55,35 @@ def track(
 ) -> Tracking:
     """Record the calls of `model` and its submodules while the code in a `with` block runs.
 
-    The code may be anything: one call or a thousand steps, eager, `nb.jit`, `nb.grad`, `nb.vmap`, `nb.scan`, `nb.cond`,
-    `nb.checkpoint`, nested in any way. A compiled function then runs as another executable with more outputs; when it is not
-    tracked it is the very same executable as ever. What runs under a raw JAX transform is listed without values.
+    The code may be anything: one call or a thousand steps, eager, `nb.jit`, `nb.grad`, `nb.vmap`,
+    `nb.scan`, `nb.cond`, `nb.checkpoint`, nested in any way. A compiled function then runs as
+    another executable with more outputs; when it is not tracked it is the very same executable as
+    ever. What runs under a raw JAX transform is listed without values.
 
-    Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow, the newest one always.
+    Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow,
+    the newest one always.
 
     Args:
-        model: The module to follow; it is the root of the paths, also if it is itself a part. Also a model of Flax, Equinox,
-            Haiku, Keras or PyTorch as it stands. A compiled function of those of JAX runs as another program meanwhile, which gives
-            what is recorded as well; where that cannot be, `jax.jit` is off for it, and `calls.notes` says why.
-        returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside compiled code), False neither. In compiled code
-            `'stats'` looks at every element for NaN, infinities and the mean square, and takes the rest from a sample of 512 where there
-            are more; `'exact stats'` takes all but the histogram from every element, which costs several times as much.
-        order: Whether calls are listed in the order in which they began, with the call around each. False lists them flat, in the
-            order in which they returned.
-        gradients: Whether to record the gradient of the loss by each return and by each parameter, where the code runs `nb.grad`.
-            With `returns='stats'` or `'exact stats'` statistics of it. The function is traced once more for that.
+        model: The module to follow; it is the root of the paths, also if it is itself a part. Also
+            a model of Flax, Equinox, Haiku, Keras or PyTorch as it stands. A compiled function of
+            those of JAX runs as another program meanwhile, which gives what is recorded as well;
+            where that cannot be, `jax.jit` is off for it, and `calls.notes` says why.
+        returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside
+            compiled code), False neither. In compiled code `'stats'` looks at every element for
+            NaN, infinities and the mean square, and takes the rest from a sample of 512 where there
+            are more; `'exact stats'` takes all but the histogram from every element, which costs
+            several times as much.
+        order: Whether calls are listed in the order in which they began, with the call around each.
+            False lists them flat, in the order in which they returned.
+        gradients: Whether to record the gradient of the loss by each return and by each parameter,
+            where the code runs `nb.grad`. With `returns='stats'` or `'exact stats'` statistics of
+            it. The function is traced once more for that.
         depth: Levels below the model; None for all, 0 for the model alone.
         only: Modules, paths, or globs such as `blocks.*`; None for all.
-        inputs: Whether to keep arguments too. None keeps them in eager code, where it copies nothing, if returns are kept.
-        operations: Path or globs of submodules of which every operation is recorded; see `Calls.operations`.
+        inputs: Whether to keep arguments too. None keeps them in eager code, where it copies
+            nothing, if returns are kept.
+        operations: Path or globs of submodules of which every operation is recorded; see
+            `Calls.operations`.
         profile: Measure each submodule alone, compiled, when the block ends.
         last: How many steps are kept.
         budget: How much memory they may take.
@@ -92,7 +99,9 @@ def track(
         >>> calls['1'].statistics.min >= 0, calls['0'].return_shapes
         (True, 'float32[2, 4]')
     """
-    return Tracking(model, returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
+    return Tracking(
+        model, returns, order, gradients, depth, only, inputs, operations, profile, last, budget
+    )
 
 
 class Tracking:
@@ -113,7 +122,9 @@ class Tracking:
         budget: Any,
     ) -> None:
         if returns is not True and returns is not False and returns not in REDUCED:
-            raise ArgumentError(f"returns is True, 'stats', 'exact stats' or False; found {returns!r}.")
+            raise ArgumentError(
+                f"returns is True, 'stats', 'exact stats' or False; found {returns!r}."
+            )
         order, gradients, profile = (
             as_flag("order", order),
             as_flag("gradients", gradients),
@@ -121,19 +132,34 @@ class Tracking:
         )
         inputs = None if inputs is None else as_flag("inputs", inputs)
         if not (returns or order or gradients):
-            raise ArgumentError("nb.track with returns=False, order=False and gradients=False would record nothing.")
+            raise ArgumentError(
+                "nb.track with returns=False, order=False and gradients=False would record nothing."
+            )
         if not is_whole(last) or last < 1:
             raise ArgumentError(
-                f"last counts the steps that are kept: a number of at least 1 is wanted, found {last!r}."
+                f"last counts the steps that are kept: a number of at least 1 is wanted, found "
+                f"{last!r}."
             )
         self.foreign = None if is_module(model) else socket("watched")(model)
         if self.foreign is not None:
             model = self.foreign.module
             if operations:
                 raise ArgumentError(
-                    "operations= needs a module: convert the model first (nb.from_flax, from_equinox, from_haiku, from_keras, from_torch)."
+                    "operations= needs a module: convert the model first (nb.from_flax, "
+                    "from_equinox, from_haiku, from_keras, from_torch)."
                 )
-        self.asked = (returns, order, gradients, depth, only, inputs, operations, profile, last, budget)
+        self.asked = (
+            returns,
+            order,
+            gradients,
+            depth,
+            only,
+            inputs,
+            operations,
+            profile,
+            last,
+            budget,
+        )
         self.watch = Choice(model, depth, only)
         self.returns, self.order, self.gradients, self.profile = returns, order, gradients, profile
         self.inputs = inputs
@@ -154,13 +180,17 @@ class Tracking:
 
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
-        kept = functools.partial(keep, self.returns, self.inputs, self.watch, self.operations)
+        retained = functools.partial(keep, self.returns, self.inputs, self.watch, self.operations)
         key = ("track", self.watch.key, self.returns, self.inputs, self.gradients, self.operations)
         keep_gradient = functools.partial(keep_gradients, self.returns) if self.gradients else None
-        keep_before = functools.partial(keep_variables, self.watch, self.operations) if self.operations else None
+        keep_before = (
+            functools.partial(keep_variables, self.watch, self.operations)
+            if self.operations
+            else None
+        )
         tracker = Tracker(
             self.watch.wants,
-            kept,
+            retained,
             key,
             keep_gradient=keep_gradient,
             keep_before=keep_before,
@@ -170,13 +200,21 @@ class Tracking:
         )
         if now.frame is not None or here() != EAGER:
             raise TraceError(
-                "nb.track was entered inside a function that is being traced, or under v=: nothing could come out of it. "
+                "nb.track was entered inside a function that is being traced, or under v=: "
+                "nothing could come out of it. "
                 "Put the `with` around the call of the compiled function. Nothing was recorded."
             )
         if self._span.locked():
-            raise TraceError("this tracking is open already: make another one with nb.track. Nothing was changed.")
+            raise TraceError(
+                "this tracking is open already: make another one with nb.track. Nothing was "
+                "changed."
+            )
         recorded = Recorded(self.watch, steps, self.foreign)
-        hold(recorded, "calls", lambda calls: f"{calls.name}, {count_noun(len(calls._steps.kept), 'step')}")
+        hold(
+            recorded,
+            "calls",
+            lambda calls: f"{calls.name}, {count_noun(len(calls._steps.kept), 'step')}",
+        )
         over_with_its_stack(self._close)
         try:
             tracker.__enter__()
@@ -195,10 +233,11 @@ class Tracking:
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """What ends it: the release of its lock, and more where something was asked for that comes afterwards.
+        """What ends it: the release of its lock, and more where something was asked for that comes
+        afterwards.
 
-        That more is Python, before whose first line an interrupt may come. But what `with` calls at its end is held by it alone:
-        once that is gone, the block is over.
+        That more is Python, before whose first line an interrupt may come. But what `with` calls at
+        its end is held by it alone: once that is gone, the block is over.
         """
         if self.foreign is None and not self.profile:
             return self._span.__exit__
@@ -217,7 +256,7 @@ class Tracking:
             if self._span.locked():
                 self._span.release()
 
-    def _leave(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
         try:
             self._close()
         finally:
@@ -230,17 +269,21 @@ class Tracking:
 
 
 def let_go() -> None:
-    """The context remembers the last tracker until it is asked again, and with it all that was recorded: it is asked."""
+    """The context remembers the last tracker until it is asked again, and with it all that was
+    recorded: it is asked.
+    """
     _ = now.tracker
 
 
 def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
-    """What was asked for as paths and globs, of modules and of second names the paths; what is built later is found by the globs."""
+    """What was asked for as paths and globs, of modules and of second names the paths; what is
+    built later is found by the globs.
+    """
     entries = [] if operations is None else entries_of("operations", operations)
     places = plan_of(model).modules
     sought = [entry for entry in entries if entry != "" and (is_module(entry) or model._nbm.built)]
-    found = [module for entry in sought for module in find_modules(model, entry)]
-    names = ["" if module is model else places[module].name for module in found]
+    results = [module for entry in sought for module in find_modules(model, entry)]
+    names = ["" if module is model else places[module].name for module in results]
     return tuple(dict.fromkeys([*(entry for entry in entries if isinstance(entry, str)), *names]))
 
 
@@ -261,8 +304,8 @@ def keep(
         values["statistics"] = reduce_tree(outputs, exact=returns == EXACT)
     if given is None:  # a value named by `nb.tap`
         return values
-    wanted = bool(operations) and match(operations, path_of(watch, module))
-    if inputs or wanted or (inputs is None and returns is True and _is_at_hand(given)):
+    expected = bool(operations) and match(operations, path_of(watch, module))
+    if inputs or expected or (inputs is None and returns is True and _is_at_hand(given)):
         values["input"] = as_values(given)
     leaves, tree = jax.tree.flatten(given)
     values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
@@ -273,30 +316,40 @@ def keep_variables(watch: Choice, operations: tuple[str, ...], module: Any) -> d
     """The variables of a submodule whose operations are asked for, as they are before its call."""
     if not match(operations, path_of(watch, module)):
         return {}
-    return {"variables": {place.name: box.value for box, place in plan_of(module).places.items()}}
+    return {
+        "variables": {location.name: box.value for box, location in plan_of(module).places.items()}
+    }
 
 
-def _is_at_hand(given: object) -> bool:
-    """Whether arguments are arrays that are there: of eager code, or what was found under traced values."""
-    return here() == EAGER or not (now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(given)))
+def _is_at_hand(supplied: object) -> bool:
+    """Whether arguments are arrays that are there: of eager code, or what was found under traced
+    values.
+    """
+    return here() == EAGER or not (
+        now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(supplied))
+    )
 
 
 def _shape(leaf: Shaped) -> Any:
     if isinstance(leaf, ForeignArray):
         return None
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if hasattr(leaf, "shape") and hasattr(leaf, "dtype") else leaf
+    return (
+        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+        else leaf
+    )
 
 
 def keep_gradients(returns: object, gradient: Any, of: str) -> dict[str, Any]:
     """What is kept of a gradient: by a return, or by variables under their names."""
     reduced, exact = returns in REDUCED, returns == EXACT
     if of == "variables":
-        found = (
+        result = (
             {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()}
             if reduced
             else as_values(dict(gradient))
         )
-        return {"parameters": found}
+        return {"parameters": result}
     if reduced:
         return {"gradient_statistics": reduce_tree(gradient, exact=exact)}
     return {"gradient": as_values(gradient)}
@@ -305,14 +358,20 @@ def keep_gradients(returns: object, gradient: Any, of: str) -> dict[str, Any]:
 def path_of(watch: Choice, module: object) -> str:
     """The path of a module below the tracked model."""
     model = watch.model
-    place = plan_of(model).modules.get(module) if model is not None and module is not model else None
-    return place.name if place is not None else ""
+    location = (
+        plan_of(model).modules.get(module) if model is not None and module is not model else None
+    )
+    return location.name if location is not None else ""
 
 
 def last_tracked(model: Any) -> Recorded | None:
     """The newest calls that were tracked of a model, as far as somebody still has them."""
-    found = [calls for calls in holders("calls") if isinstance(calls, Recorded) and calls._watch.model is model]
-    return next((calls for calls in reversed(found) if len(calls)), None)
+    results = [
+        calls
+        for calls in holders("calls")
+        if isinstance(calls, Recorded) and calls._watch.model is model
+    ]
+    return next((calls for calls in reversed(results) if len(calls)), None)
 
 
 def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[str, ...]) -> Calls:
@@ -325,8 +384,11 @@ class Recorded(Calls):
 
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:
         self._watch, self._steps = watch, steps
+        self._foreign = foreign
         self._stand_in = foreign and foreign.module  # whose parts the calls of a foreign model are
-        self._ways: dict[str, None] = foreign.ways if foreign else {}  # how compiled functions that call it have run
+        self._ways: dict[str, None] = (
+            foreign.notes if foreign else {}
+        )  # how compiled functions that call it have run
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is what has been recorded so far."""
@@ -340,10 +402,15 @@ class Recorded(Calls):
     @property
     def known(self) -> Paths:
         """Paths of all submodules that are tracked, called or not."""
-        model, wanted = self._watch.model, self._watch.wanted()
+        model, expected, copied = self._watch.model, self._watch.wanted(), self._copied()
         return (
             Paths(
-                (place.name for m, place in plan_of(model).modules.items() if slot_of(m) in wanted), other_names(model)
+                (
+                    location.name
+                    for m, location in plan_of(model).modules.items()
+                    if slot_of(m) in expected and location.name not in copied
+                ),
+                other_names(model),
             )
             if model is not None
             else Paths()
@@ -354,41 +421,69 @@ class Recorded(Calls):
         """What a reader should know: what was dropped, what could not be recorded."""
         return tuple(self._said())
 
+    def _copied(self) -> set[str]:
+        """Return the parts of a foreign model that were called as copies only."""
+        copied = getattr(getattr(self._foreign, "reporter", None), "copied", ())
+        return set(copied) - {call.path for call in self}
+
     def _said(self) -> Iterator[str]:
         steps = self._steps
         if steps.count > len(steps.kept) > 0:
-            yield f"the last {len(steps.kept)} of {steps.count} steps are kept (last={steps.last}, budget={format_bytes(steps.budget)})"
+            yield (
+                f"the last {len(steps.kept)} of {steps.count} steps are kept "
+                f"(last={steps.last}, budget={format_bytes(steps.budget)})"
+            )
         yield from self._ways
+        copied = self._copied()
+        if copied:
+            yield (
+                f"{', '.join(sorted(copied))} ran as a copy, as layers in a loop do: "
+                "calls of a copy are not seen"
+            )
         if any(not call.captured for call in self):
-            yield "calls marked 'not captured' ran under a raw JAX transform: use the transform of the same name from nbmodule"
+            yield (
+                "calls marked 'not captured' ran under a raw JAX transform: use the transform "
+                "of the same name from nbmodule"
+            )
             if any("while_loop" in call.lifted for call in self):
-                yield "those in nb.while_loop ran an unknown number of times: nb.scan records each turn"
+                yield (
+                    "those in nb.while_loop ran an unknown number of times: nb.scan records "
+                    "each turn"
+                )
         if not steps.count:
-            yield "nothing was recorded: the model was not called, or only inside a function that jax.jit had compiled before (use nb.jit)"
+            yield (
+                "nothing was recorded: the model was not called, or only inside a function "
+                "that jax.jit had compiled before (use nb.jit)"
+            )
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """Gradients of the last step by the model's parameters, by path; their statistics if those were asked for."""
+        """Gradients of the last step by the model's parameters, by path; their statistics if those
+        were asked for.
+        """
         return self.gradients_at(-1)
 
     def gradients_at(self, step: int) -> dict[str, Any]:
-        """Gradients of a step that is kept by the model's parameters; negative numbers count from the last."""
-        kept = {each.number: each for each in list(self._steps.kept)}
-        number = list(kept)[step] if step < 0 and -step <= len(kept) else step
-        if number not in kept:
+        """Gradients of a step that is kept by the model's parameters; negative numbers count from
+        the last.
+        """
+        retained = {item.number: item for item in list(self._steps.kept)}
+        number = list(retained)[step] if step < 0 and -step <= len(retained) else step
+        if number not in retained:
             raise PathError(
-                f"step {step} is not kept; kept are {min(kept)} to {max(kept)}."
-                if kept
+                f"step {step} is not kept; kept are {min(retained)} to {max(retained)}."
+                if retained
                 else f"step {step} is not kept: nothing was recorded."
             )
         return {
             path: arrays_of(x) if hasattr(x, "dtype") else read_statistics(x)
-            for path, x in kept[number].gradients().items()
+            for path, x in retained[number].gradients().items()
         }
 
     @property
     def operations(self) -> Calls:
-        """Every operation of the submodules that `operations=` named, in their calls of the last step, with values and lines of code.
+        """Every operation of the submodules that `operations=` named, in their calls of the last
+        step, with values and lines of code.
 
         They are run one by one when somebody looks, on the inputs and variables that were recorded.
 
@@ -420,5 +515,5 @@ class Recorded(Calls):
     @property
     def _list(self) -> list[Call]:
         with self._steps.lock:
-            kept = list(self._steps.kept)
-        return [call for step in kept for call in step.calls]
+            retained = list(self._steps.kept)
+        return [call for step in retained for call in step.calls]

@@ -1,4 +1,6 @@
-"""Which calls are looked at: those of a model and its submodules, down to a depth, among the chosen ones; and their paths."""
+"""Which calls are looked at: those of a model and its submodules, down to a depth, among the chosen
+ones; and their paths.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.whole_numbers import is_whole
-from nbmodule.core.boxes.frame import now, slot_of
-from nbmodule.core.boxes.record import CallInfo
-from nbmodule.core.shape.naming import depths, entries_of, find_modules
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.naming import depths, entries_of, find_modules
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.frame import now, slot_of
+from nbmodule.core.variables.record import CallInfo
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 if TYPE_CHECKING:
-    from nbmodule.core.running.module import CoreModule
+    from nbmodule.core.call.module import CoreModule
 
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
 
@@ -41,11 +43,13 @@ class Choice:
     def __init__(self, model: Any, depth: int | None, only: Any) -> None:
         if not is_module(model):
             raise ArgumentTypeError(
-                f"nb.track follows a module; found {type(model).__name__}. For any function, track the module that it calls."
+                f"nb.track follows a module; found {type(model).__name__}. For any function, "
+                f"track the module that it calls."
             )
         if depth is not None and (not is_whole(depth) or depth < 0):
             raise ArgumentError(
-                f"depth counts levels below the tracked module: None or a number of at least 0 is wanted, found {depth!r}."
+                f"depth counts levels below the tracked module: None or a number of at least 0 "
+                f"is wanted, found {depth!r}."
             )
         self.slot, self.depth = slot_of(model), depth
         self.only = None if only is None else tuple(entries_of("only", only))
@@ -58,7 +62,9 @@ class Choice:
     def key(self) -> Any:
         """What distinguishes this choice, for the signature of compiled functions."""
         only = (
-            None if self.only is None else tuple(slot_of(entry) if is_module(entry) else entry for entry in self.only)
+            None
+            if self.only is None
+            else tuple(slot_of(entry) if is_module(entry) else entry for entry in self.only)
         )
         return (self.slot, self.depth, only)
 
@@ -67,7 +73,9 @@ class Choice:
         return self.slot()
 
     def wanted(self) -> frozenset[Any]:
-        """The slots of the modules that are tracked; worked out anew when the structure of the model has changed."""
+        """The slots of the modules that are tracked; worked out anew when the structure of the
+        model has changed.
+        """
         model = self.slot()
         if model is None:
             return frozenset()
@@ -93,63 +101,83 @@ class Choice:
 
     def wants(self, module: CoreModule) -> bool:
         """Whether the values of a call of `module`, made now, are to be kept."""
-        wanted = self.wanted()
-        if slot_of(module) in wanted:
+        expected = self.wanted()
+        if slot_of(module) in expected:
             return True
         if self.is_member(module):
             return False
-        around = next((m for m in reversed(now.stack) if m is not module and self.is_member(m)), None)
-        return around is not None and slot_of(around) in wanted
+        enclosing = next(
+            (m for m in reversed(now.stack) if m is not module and self.is_member(m)), None
+        )
+        return enclosing is not None and slot_of(enclosing) in expected
 
     def is_member(self, module: object) -> bool:
         model = self.slot()
         return model is not None and (module is model or module in plan_of(model).modules)
 
     def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[CallFact], list[Any]]:
-        """What the calls of a step say: facts, and which records are gradients by variables. A compiled step says the same each time."""
-        key, wanted = (id(infos), self.key), self.wanted()
-        known = _known.get(key)
-        if known is None or known[0] is not infos or known[1] != wanted:
-            gradients = [(i, names) for i, info in enumerate(infos) if (names := self.gradient_names(info)) is not None]
+        """What the calls of a step say: facts, and which records are gradients by variables.
+
+        A compiled step says the same each time.
+        """
+        key, expected = (id(infos), self.key), self.wanted()
+        cached = _known.get(key)
+        if cached is None or cached[0] is not infos or cached[1] != expected:
+            gradients = [
+                (i, names)
+                for i, info in enumerate(infos)
+                if (names := self.gradient_names(info)) is not None
+            ]
             if len(_known) >= 64:
                 _known.clear()
-            known = _known[key] = (infos, wanted, (self.facts(infos), gradients))
-        return known[2]
+            cached = _known[key] = (infos, expected, (self.facts(infos), gradients))
+        return cached[2]
 
     def gradient_names(self, info: CallInfo) -> Callable[[str], str] | None:
-        """For a record of gradients by variables of this model: what turns the names in it into paths. None for other records."""
+        """For a record of gradients by variables of this model: what turns the names in it into
+        paths. None for other records.
+        """
         model, module = self.slot(), info.module()
         if info.kind != "gradient" or model is None:
             return None
         if module is None:  # by a Container
-            chains = {"/".join(place.chain): place.name for place in plan_of(model).places.values()}
+            chains = {
+                "/".join(location.chain): location.name
+                for location in plan_of(model).places.values()
+            }
             return lambda name: chains.get(name, name)
         if module is model:
             return str
-        place = plan_of(model).modules.get(module)
-        return None if place is None else lambda name: f"{place.name}.{name}"
+        location = plan_of(model).modules.get(module)
+        return None if location is None else lambda name: f"{location.name}.{name}"
 
     def facts(self, infos: tuple[CallInfo, ...]) -> list[CallFact]:
         """The tracked ones among logged calls, with paths and parents."""
         model = self.slot()
         places = plan_of(model).modules if model is not None else {}
-        wanted = self.wanted()
+        expected = self.wanted()
         paths: list[str | None] = []
         positions: list[int] = []  # for each info the nearest listed call at or around it
-        found: list[CallFact] = []
+        results: list[CallFact] = []
         for number, info in enumerate(infos):
             module = info.module()
             outer = paths[info.parent] if info.parent >= 0 else None
-            around = positions[info.parent] if info.parent >= 0 else -1
-            member = info.kind == "call" and module is not None and (module is model or module in places)
+            enclosing = positions[info.parent] if info.parent >= 0 else -1
+            member = (
+                info.kind == "call" and module is not None and (module is model or module in places)
+            )
             if member:
                 path: str | None = "" if module is model else places[module].name
             else:
                 path = None if outer is None else f"{outer}.{info.name}" if outer else info.name
             paths.append(path)
-            nearest = around >= 0 and found[around].number == info.parent
-            listed = info.kind != "gradient" and path is not None and (slot_of(module) in wanted if member else nearest)
+            nearest = enclosing >= 0 and results[enclosing].number == info.parent
+            listed = (
+                info.kind != "gradient"
+                and path is not None
+                and (slot_of(module) in expected if member else nearest)
+            )
             if listed:
-                found.append(CallFact(number, path or "", info, around))
-            positions.append(len(found) - 1 if listed else around)
-        return found
+                results.append(CallFact(number, path or "", info, enclosing))
+            positions.append(len(results) - 1 if listed else enclosing)
+        return results

@@ -1,13 +1,15 @@
-"""Weights and training state in files that are never half written: HDF5 weights, checkpoints, safetensors, npz.
+"""Weights and training state in files that are never half written: HDF5 weights, checkpoints,
+safetensors, npz.
 
 This room speaks in nested mappings of arrays and never sees a module.
 """
 
 from nbmodule.base.sockets import plug
 from nbmodule.files.background import Saving, in_background, wait_for_saving
+from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
 from nbmodule.files.compare import PlaceDifference, TreeComparison, compare_trees
-from nbmodule.files.contents import Contents, read
+from nbmodule.files.contents import Contents, read, read_flat
 from nbmodule.files.report import FileSummary, diff_files, show_text, summarize
 from nbmodule.files.safetensors_format import save_safetensors
 from nbmodule.files.weights import load, load_tree, load_with_metadata, save
@@ -18,6 +20,8 @@ __all__ = [
     "load_tree",
     "load_with_metadata",
     "read",
+    "read_flat",
+    "parse_json",
     "Contents",
     "save_checkpoint",
     "restore_checkpoint",

@@ -1,7 +1,9 @@
-"""Save while the training goes on: values are taken at once, the file is written by a thread, a barrier waits for it.
+"""Save while the training goes on: values are taken at once, the file is written by a thread, a
+barrier waits for it.
 
-Everything that is asked for is written in the order in which it was asked for. The interpreter waits at its end for what is still
-being written. A failure is raised where somebody waits for it, or else by the next request, so that it cannot pass unseen.
+Everything that is asked for is written in the order in which it was asked for. The interpreter
+waits at its end for what is still being written. A failure is raised where somebody waits for it,
+or else by the next request, so that it cannot pass unseen.
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ class Saving:
         self.what, self._future = what, future
 
     def __repr__(self) -> str:
-        state = "failed" if self.is_done and self._future.exception() else "done" if self.is_done else "being written"
+        state = (
+            "failed"
+            if self.is_done and self._future.exception()
+            else "done"
+            if self.is_done
+            else "being written"
+        )
         return f"Saving({self.what!r}, {state})"
 
     @property
@@ -48,7 +56,8 @@ class Saving:
         return self._future.done()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until the file is whole, synced and in its place; gives what the writing function gave.
+        """Wait until the file is whole, synced and in its place; gives what the writing function
+        gave.
 
         Args:
             timeout: In seconds; None waits as long as it takes.
@@ -66,18 +75,22 @@ class Saving:
                         _pending.remove(self)
 
 
-def in_background(function: Callable[..., Any], path: object, *trees: Any, **options: object) -> Saving:
-    """Call `function(path, *trees, **options)` in a thread, with the values that trees and options have now.
+def in_background(
+    function: Callable[..., Any], path: object, *trees: Any, **options: object
+) -> Saving:
+    """Call `function(path, *trees, **options)` in a thread, with the values that trees and options
+    have now.
 
     Args:
         function: `save`, `save_checkpoint` or `save_safetensors`.
         path: Its first argument.
-        trees: Nested mappings of arrays. Arrays on a device are copied to the host before this returns, NumPy arrays are copied;
-            JAX arrays on the CPU are only held.
+        trees: Nested mappings of arrays. Arrays on a device are copied to the host before this
+            returns, NumPy arrays are copied; JAX arrays on the CPU are only held.
         options: Its keyword arguments; mappings among them are treated in the same way.
 
     Raises:
-        FileWriteError: if an earlier request has failed and nobody has waited for it; this one is then not begun.
+        FileWriteError: if an earlier request has failed and nobody has waited for it; this one is
+            then not begun.
 
     Example:
         >>> import os, tempfile
@@ -94,7 +107,10 @@ def in_background(function: Callable[..., Any], path: object, *trees: Any, **opt
     absolute = os.path.abspath(name)  # the folder may be another one when the thread comes to it
     _raise_failed()
     trees = tuple(snapshot(tree) for tree in trees)
-    options = {name: snapshot(value) if isinstance(value, Mapping) else value for name, value in options.items()}
+    options = {
+        name: snapshot(value) if isinstance(value, Mapping) else value
+        for name, value in options.items()
+    }
     with _state:
         if _thread is None:
             _thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
@@ -114,30 +130,34 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
         >>> kept
         {'a': {'w': array([0., 0.])}}
     """
-    known: dict[int, tuple[Any, Any]] = {}
-    kept: dict[str, Any] = {}
+    copies: dict[int, tuple[Any, Any]] = {}
+    copied: dict[str, Any] = {}
     waiting = [
-        (tree, kept, 0)
-    ]  # a list in place of calls within calls: Python allows a thousand of those, a file more levels
+        (tree, copied, 0)
+        # a list, no recursion: a file may have more levels than Python has calls
+    ]
     while waiting:
-        level, held, depth = waiting.pop()
+        level, level_copy, depth = waiting.pop()
         if depth > MAX_DEPTH:
             raise ArgumentError(
-                f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does a mapping contain itself?"
+                f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does "
+                "a mapping contain itself?"
             )
         for name, leaf in level.items():
             if isinstance(leaf, Mapping):
-                held[name] = {}
-                waiting.append((leaf, held[name], depth + 1))
+                level_copy[name] = {}
+                waiting.append((leaf, level_copy[name], depth + 1))
                 continue
-            if id(leaf) not in known:
-                known[id(leaf)] = leaf, _held(leaf, str(name))
-            held[name] = known[id(leaf)][1]
-    return kept
+            if id(leaf) not in copies:
+                copies[id(leaf)] = leaf, _held(leaf, str(name))
+            level_copy[name] = copies[id(leaf)][1]
+    return copied
 
 
 def _held(leaf: Any, name: str) -> Any:
-    """The value of a leaf, safe from changes; a NumPy view keeps JAX from giving an array's memory away."""
+    """The value of a leaf, safe from changes; a NumPy view keeps JAX from giving an array's memory
+    away.
+    """
     if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
         leaf = leaf.__jax_array__()
     if isinstance(leaf, jax.Array):
@@ -153,7 +173,8 @@ def wait_for_saving() -> None:
     """Wait until everything that is being written is whole and in its place.
 
     Raises:
-        FileWriteError: or whatever else the first failure was; the others are waited for all the same.
+        FileWriteError: or whatever else the first failure was; the others are waited for all the
+            same.
     """
     with _state:
         waiting = list(_pending)
@@ -168,7 +189,9 @@ def wait_for_saving() -> None:
 
 
 def _raise_failed() -> None:
-    """Raise what an earlier request met, if nobody has waited for it, and forget those that are done."""
+    """Raise what an earlier request met, if nobody has waited for it, and forget those that are
+    done.
+    """
     with _state:
         done = [saving for saving in _pending if saving.is_done]
         _pending[:] = [saving for saving in _pending if not saving.is_done]

@@ -1,4 +1,6 @@
-"""JSON in files: what is read is bounded in memory and depth, and what is written stays within the same bounds."""
+"""JSON in files: what is read is bounded in memory and depth, and what is written stays within the
+same bounds.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +9,22 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 
-# A Python object made by the parser takes about 100 bytes, and each is announced by one of these signs.
+# A Python object made by the parser takes about 100 bytes, and each is announced by one of these
+# signs.
 _SIGNS, _MOST_OBJECTS, _MOST_BYTES = b",:[{", 5_000_000, 1 << 28
 
 
-def parse_json(text: bytes, place: str, *, unique: bool = False) -> Any:
+def parse_json(text: bytes, location: str, *, unique: bool = False) -> Any:
     """Parse JSON that may be damaged or hostile.
 
     Args:
         text: UTF-8.
-        place: File and part, for errors.
+        location: File and part, for errors.
         unique: Whether a key that stands twice in one object is an error; else the last one counts.
 
     Raises:
-        FileFormatError: if it is no JSON, is nested too deeply, or would take more than about half a gigabyte.
+        FileFormatError: if it is no JSON, is nested too deeply, or would take more than about half
+            a gigabyte.
 
     Example:
         >>> from nbmodule.files.bounded_json import parse_json
@@ -28,12 +32,14 @@ def parse_json(text: bytes, place: str, *, unique: bool = False) -> Any:
         {'step': 3}
     """
     if not _is_bounded(text):
-        raise FileFormatError(f"cannot read {place}: {len(text)} bytes of JSON are more than such a part can need.")
+        raise FileFormatError(
+            f"cannot read {location}: {len(text)} bytes of JSON are more than such a part can need."
+        )
     try:
         return json.loads(text, object_pairs_hook=_unique if unique else None)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
-            f"cannot read {place}: it is no JSON ({str(error)[:120]}). The file is damaged."
+            f"cannot read {location}: it is no JSON ({str(error)[:120]}). The file is damaged."
         ) from error
 
 
@@ -44,7 +50,8 @@ def dump_json(value: object, what: str) -> bytes:
     """Spell a value as JSON that `parse_json` takes.
 
     Args:
-        value: Dicts with text keys, lists, text, numbers, bools and None. Arrays without axes are written as their number.
+        value: Dicts with text keys, lists, text, numbers, bools and None. Arrays without axes are
+            written as their number.
         what: What it is called in an error.
 
     Raises:
@@ -58,32 +65,40 @@ def dump_json(value: object, what: str) -> bytes:
     """
     try:
         _check_keys(value)
-        text = json.dumps(value, separators=(",", ":"), check_circular=False, default=_number).encode()
+        text = json.dumps(
+            value, separators=(",", ":"), check_circular=False, default=_number
+        ).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
-            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, numbers, True, False, None) "
+            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, "
+            "numbers, True, False, None) "
             f"or a NumPy or JAX scalar, and {str(error)[:200]}. Nothing was written."
         ) from error
     if not _is_bounded(text):
         raise ArgumentError(
-            f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was written."
+            f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was "
+            "written."
         )
     return text
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in members:
             raise ValueError(f"the key {key[:40]!r} stands twice")
-        found[key] = value
-    return found
+        members[key] = value
+    return members
 
 
 def _number(value: Any) -> Any:
     """A scalar of NumPy or JAX, or a variable without axes, as a Python number."""
     if not hasattr(value, "item") or getattr(value, "shape", None) != ():
-        shape = f" of shape {list(value.shape)}; `x.tolist()` makes lists of it" if hasattr(value, "shape") else ""
+        shape = (
+            f" of shape {list(value.shape)}; `x.tolist()` makes lists of it"
+            if hasattr(value, "shape")
+            else ""
+        )
         raise TypeError(f"found {type(value).__name__}{shape}")
     number = value.item()
     if not isinstance(number, (bool, int, float)):
@@ -92,7 +107,9 @@ def _number(value: Any) -> Any:
 
 
 def _check_keys(value: object) -> None:
-    """`json.dumps` would turn the key 1 into "1" without a word, and a tuple into a list is all that we let pass."""
+    """`json.dumps` would turn the key 1 into "1" without a word, and a tuple into a list is all
+    that we let pass.
+    """
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):

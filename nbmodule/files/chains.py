@@ -1,8 +1,10 @@
-"""Nested mappings as rows of (path, leaf) and back, with names spelled so that HDF5 can hold any of them.
+"""Nested mappings as rows of (path, leaf) and back, with names spelled so that HDF5 can hold any of
+them.
 
-A path joins the names of the levels by `/`. HDF5 cannot hold a `/`, a NUL or half a surrogate pair in a name, gives `.` a
-meaning and knows no empty name, so these are written with a percent sign: `a/b` is `a%2Fb`, `.` is `%2E`, the empty name is
-`%`, and a percent sign itself is `%25`. All other names stand in the file as they are.
+A path joins the names of the levels by `/`. HDF5 cannot hold a `/`, a NUL or half a surrogate pair
+in a name, gives `.` a meaning and knows no empty name, so these are written with a percent sign:
+`a/b` is `a%2Fb`, `.` is `%2E`, the empty name is `%`, and a percent sign itself is `%25`. All other
+names stand in the file as they are.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def escape(name: str, *, at_root: bool = False) -> str:
 
     Args:
         name: Any text.
-        at_root: Whether it stands in the file's root, where the names of the format itself are taken.
+        at_root: Whether it stands in the file's root, where the names of the format itself are
+            taken.
 
     Example:
         >>> from nbmodule.files.chains import escape
@@ -65,11 +68,14 @@ def unescape(name: str) -> str:
     """
     if "%" not in name:
         return name
-    return "" if name == "%" else _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), name)
+    return (
+        "" if name == "%" else _ESCAPED.sub(lambda match: chr(int(match[1] or match[2], 16)), name)
+    )
 
 
 def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path, leaf) for each leaf of a nested mapping, in its own order; an empty level is the leaf `EMPTY`.
+    """Yield (path, leaf) for each leaf of a nested mapping, in its own order; an empty level is the
+    leaf `EMPTY`.
 
     Args:
         tree: Mappings of mappings; everything else is a leaf.
@@ -77,7 +83,8 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
 
     Raises:
         ArgumentTypeError: if a key is not a string, or the tree is no mapping.
-        ArgumentError: if levels are nested too deeply, as those of a mapping that contains itself are.
+        ArgumentError: if levels are nested too deeply, as those of a mapping that contains itself
+            are.
 
     Example:
         >>> from nbmodule.files.chains import flatten
@@ -94,7 +101,8 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
         for name, value in items:
             if not isinstance(name, str):
                 raise ArgumentTypeError(
-                    f'cannot save {what}: the key {name!r} in "/{prefix.rstrip("/")}" is a {type(name).__name__}, and names '
+                    f'cannot save {what}: the key {name!r} in "/{prefix.rstrip("/")}" is a '
+                    f"{type(name).__name__}, and names "
                     "in a file are text. Nothing was written. Convert the keys with `str` first."
                 )
             path = prefix + escape(name, at_root=depth == 1)
@@ -104,7 +112,8 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
                 yield path, EMPTY
             elif depth >= MAX_DEPTH:
                 raise ArgumentError(
-                    f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels deep. Nothing was written. '
+                    f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels '
+                    "deep. Nothing was written. "
                     "Does a mapping contain itself?"
                 )
             else:
@@ -140,8 +149,10 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
         key = unescape(name) if escaped else name
         if key in level:
             raise FileFormatError(
-                f'cannot load {where}: "/{path}" is listed twice, or is both an array and a group, and nested names have '
-                f"no place for both. Nothing was loaded. `nb.load(path, rename={{'{path}/x': '{path}_x'}})` moves an x below it."
+                f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
+                "group, and nested names have "
+                f"no place for both. Nothing was loaded. `nb.load(path, rename={{'{path}/x': "
+                f"'{path}_x'}})` moves an x below it."
             )
         if leaf is EMPTY:
             levels[path] = leaf = {}
@@ -149,11 +160,15 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
     return root
 
 
-def _make_levels(levels: dict[str, dict[str, Any]], path: str, where: str, escaped: bool) -> dict[str, Any]:
+def _make_levels(
+    levels: dict[str, dict[str, Any]], path: str, where: str, escaped: bool
+) -> dict[str, Any]:
     """Make the dicts down to a path and remember each under its path."""
     names = path.split("/")
     if len(names) >= MAX_DEPTH:
-        raise FileFormatError(f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.')
+        raise FileFormatError(
+            f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.'
+        )
     level = levels[""]
     for depth, name in enumerate(names, 1):
         here = "/".join(names[:depth])
@@ -161,8 +176,10 @@ def _make_levels(levels: dict[str, dict[str, Any]], path: str, where: str, escap
             key = unescape(name) if escaped else name
             if key in level:
                 raise FileFormatError(
-                    f'cannot load {where}: "/{here}" is both an array and a group, and nested names have no place for both. '
-                    f"Nothing was loaded. `nb.load(path, rename={{'{here}/x': '{here}_x'}})` moves an x below it."
+                    f'cannot load {where}: "/{here}" is both an array and a group, and nested '
+                    "names have no place for both. "
+                    f"Nothing was loaded. `nb.load(path, rename={{'{here}/x': '{here}_x'}})` "
+                    "moves an x below it."
                 )
             level[key] = levels[here] = {}
         level = levels[here]

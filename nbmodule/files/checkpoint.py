@@ -1,6 +1,8 @@
-"""Checkpoints of a training run: one file for each step, the newest ones kept, the latest whole one restored.
+"""Checkpoints of a training run: one file for each step, the newest ones kept, the latest whole one
+restored.
 
-A checkpoint is one weights file (see `weights`) named `checkpoint-<step>.h5`, with a group for each tree (`model`, `optimizer`,
+A checkpoint is one weights file (see `weights`) named `checkpoint-<step>.h5`, with a group for each
+tree (`model`, `optimizer`,
 ...), so it appears whole or not at all. Step and extra data are its metadata.
 """
 
@@ -35,14 +37,16 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of a step, then delete all but the newest.
 
-    Nothing is deleted before the new file is whole and on the disk. One written before for the same step is replaced.
+    Nothing is deleted before the new file is whole and on the disk. One written before for the same
+    step is replaced.
 
     Args:
         directory: Made if it is missing.
         step: Of the training run, 0 or more.
         trees: Nested mappings of arrays by name, such as `{"model": ..., "optimizer": ...}`.
         extra: Anything that JSON can say; NumPy and JAX scalars come back as Python numbers.
-        keep: How many checkpoints of the highest steps stay, besides the one just written; None keeps all.
+        keep: How many checkpoints of the highest steps stay, besides the one just written; None
+            keeps all.
         compression: As in `save`.
 
     Returns:
@@ -56,7 +60,8 @@ def save_checkpoint(
         >>> from nbmodule.files import restore_checkpoint, save_checkpoint
         >>> folder = tempfile.mkdtemp()
         >>> for step in range(5):
-        ...     path = save_checkpoint(folder, step=step, trees={"model": {"w": np.full(2, step)}}, extra={"loss": 0.5})
+        ...     trees = {"model": {"w": np.full(2, step)}}
+        ...     path = save_checkpoint(folder, step=step, trees=trees, extra={"loss": 0.5})
         >>> path.name, sorted(file.name for file in path.parent.iterdir())
         ('checkpoint-4.h5', ['checkpoint-2.h5', 'checkpoint-3.h5', 'checkpoint-4.h5'])
         >>> restore_checkpoint(folder)
@@ -64,12 +69,18 @@ def save_checkpoint(
     """
     step = check_step(step)
     dump_json(extra, "extra")
-    if keep is not None and (isinstance(keep, bool) or not hasattr(keep, "__index__") or operator.index(keep) < 1):
-        raise ArgumentError(f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None for all.")
+    if keep is not None and (
+        isinstance(keep, bool) or not hasattr(keep, "__index__") or operator.index(keep) < 1
+    ):
+        raise ArgumentError(
+            f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None "
+            "for all."
+        )
     for name, tree in trees.items():
         if not isinstance(tree, Mapping):
             raise ArgumentTypeError(
-                f'cannot save "{name}": expected a nested mapping of arrays, found {type(tree).__name__}.'
+                f'cannot save "{name}": expected a nested mapping of arrays, found '
+                f"{type(tree).__name__}."
             )
     folder = Path(file_name(directory, "save a checkpoint", "written"))
     path = folder / f"checkpoint-{step}.h5"
@@ -89,18 +100,23 @@ def check_step(step: int) -> int:
     try:
         number = operator.index(step)
     except TypeError:
-        raise ArgumentTypeError(f"step={step!r}: expected a whole number, found {type(step).__name__}.") from None
+        raise ArgumentTypeError(
+            f"step={step!r}: expected a whole number, found {type(step).__name__}."
+        ) from None
     if number < 0:
         raise ArgumentError(f"step={number}: expected 0 or more.")
     return number
 
 
 def _delete_old(folder: Path, written: int, keep: int | None) -> None:
-    """Delete checkpoints of lower steps; a later run that went back is told about those of higher ones."""
+    """Delete checkpoints of lower steps; a later run that went back is told about those of higher
+    ones.
+    """
     steps = checkpoint_steps(folder)
     if steps and steps[-1] > written:
         warnings.warn(
-            f"{folder} holds checkpoints of later steps than {written}, up to {steps[-1]}; restoring takes the latest. "
+            f"{folder} holds checkpoints of later steps than {written}, up to {steps[-1]}; "
+            "restoring takes the latest. "
             "Pass step= to restore, or delete them.",
             stacklevel=3,
         )
@@ -109,7 +125,9 @@ def _delete_old(folder: Path, written: int, keep: int | None) -> None:
             try:
                 (folder / f"checkpoint-{old}.h5").unlink(missing_ok=True)
             except OSError as error:
-                warnings.warn(f"the old checkpoint of step {old} could not be deleted: {error}", stacklevel=3)
+                warnings.warn(
+                    f"the old checkpoint of step {old} could not be deleted: {error}", stacklevel=3
+                )
 
 
 def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
@@ -125,8 +143,8 @@ def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
         names = os.listdir(file_name(directory, "look for checkpoints", "read"))
     except FileNotFoundError:
         return []
-    found = (_NAME.fullmatch(name) for name in names)
-    return sorted(int(match[1]) for match in found if match and match[1] == str(int(match[1])))
+    matches = (_NAME.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in matches if match and match[1] == str(int(match[1])))
 
 
 def restore_checkpoint(
@@ -152,7 +170,8 @@ def restore_checkpoint(
     if step is not None:
         if (step := check_step(step)) not in steps:
             raise FileNotFoundError(
-                f"{os.fspath(directory)} has no checkpoint of step {step}; there are {_listed(steps)}."
+                f"{os.fspath(directory)} has no checkpoint of step {step}; there are "
+                f"{_listed(steps)}."
             )
         return _restore(Path(directory) / f"checkpoint-{step}.h5", step, mmap)
     damaged: list[FileFormatError] = []
@@ -165,13 +184,20 @@ def restore_checkpoint(
             damaged.append(error)
             continue
         for error in damaged:
-            warnings.warn(f"a damaged checkpoint was passed over, step {latest} is restored: {error}", stacklevel=2)
+            warnings.warn(
+                f"a damaged checkpoint was passed over, step {latest} is restored: {error}",
+                stacklevel=2,
+            )
         return restored
-    raise FileFormatError(f"every checkpoint in {os.fspath(directory)} is damaged; the latest: {damaged[:1]}")
+    raise FileFormatError(
+        f"every checkpoint in {os.fspath(directory)} is damaged; the latest: {damaged[:1]}"
+    )
 
 
 def _listed(steps: list[int]) -> str:
-    return ", ".join(map(str, steps[-10:])) + (f" (the last 10 of {len(steps)})" if len(steps) > 10 else "")
+    return ", ".join(map(str, steps[-10:])) + (
+        f" (the last 10 of {len(steps)})" if len(steps) > 10 else ""
+    )
 
 
 def _restore(path: Path, step: int, mmap: bool) -> tuple[int, dict[str, Any], Any]:
@@ -185,5 +211,7 @@ def _restore(path: Path, step: int, mmap: bool) -> tuple[int, dict[str, Any], An
         or not isinstance(names, list)
         or sorted(map(str, names)) != sorted(contents.variables)
     ):
-        raise FileFormatError(f"cannot restore {path}: its metadata and its trees do not fit together.")
+        raise FileFormatError(
+            f"cannot restore {path}: its metadata and its trees do not fit together."
+        )
     return step, contents.variables, about.get("extra")

@@ -1,4 +1,6 @@
-"""Compare two nested mappings of arrays place by place: what a file and a model have in common, or two files."""
+"""Compare two nested mappings of arrays place by place: what a file and a model have in common, or
+two files.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.differing import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.base.format import describe_shape, shown
 from nbmodule.base.sockets import Displayed
+from nbmodule.base.trees import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.leaves import to_host
 
@@ -25,7 +27,8 @@ class PlaceDifference:
     Attributes:
         path: Levels joined by `/`.
         kind: `equal`, `only in first`, `only in second`, `shape`, `dtype`, `values` or `renamed`.
-        first: What stands there in the first tree, as `float32[3, 2]`; empty if nothing. Of a renamed place, its old path.
+        first: What stands there in the first tree, as `float32[3, 2]`; empty if nothing. Of a
+            renamed place, its old path.
         second: The same for the second tree.
         detail: How far values differ; empty otherwise.
     """
@@ -45,7 +48,8 @@ class PlaceDifference:
         if self.kind == "renamed":
             return f"> {self.path}  {self.second}  was {self.first}"
         sides = self.first if self.first == self.second else f"{self.first} -> {self.second}"
-        return f"{'=' if self.kind == 'equal' else '~'} {self.path}  {sides}{'  ' + self.detail if self.detail else ''}"
+        detail = f"  {self.detail}" if self.detail else ""
+        return f"{'=' if self.kind == 'equal' else '~'} {self.path}  {sides}{detail}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -65,7 +69,8 @@ class TreeComparison(Displayed):
 
         Example:
             >>> from nbmodule.files.compare import compare_trees
-            >>> [row.path for row in compare_trees({"a": 1, "b": 2}, {"a": 1}).of_kind("only in first")]
+            >>> comparison = compare_trees({"a": 1, "b": 2}, {"a": 1})
+            >>> [row.path for row in comparison.of_kind("only in first")]
             ['b']
         """
         return [row for row in self.rows if row.kind in kinds]
@@ -85,33 +90,47 @@ class TreeComparison(Displayed):
 
 
 def compare_trees(
-    first: Mapping[str, Any], second: Mapping[str, Any], *, values: bool = True, rtol: float = 0.0, atol: float = 0.0
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    *,
+    values: bool = True,
+    rtol: float = 0.0,
+    atol: float = 0.0,
 ) -> TreeComparison:
     """Say place by place what two trees have in common.
 
     Args:
         first: Nested mapping of arrays.
         second: The one to compare with.
-        values: Whether numbers are compared, or only which places there are, with which shapes and dtypes.
-        rtol: Numbers count as equal when they differ by no more than `atol + rtol * |second|`. NaN equals NaN.
+        values: Whether numbers are compared, or only which places there are, with which shapes and
+            dtypes.
+        rtol: Numbers count as equal when they differ by no more than `atol + rtol * |second|`. NaN
+            equals NaN.
         atol: See `rtol`.
 
     Example:
         >>> from nbmodule.files.compare import compare_trees
-        >>> print(compare_trees({"w": np.zeros(3), "old": 1}, {"w": np.array([0, 0, 0.5]), "new": np.ones((2, 2))}))
+        >>> first = {"w": np.zeros(3), "old": 1}
+        >>> print(compare_trees(first, {"w": np.array([0, 0, 0.5]), "new": np.ones((2, 2))}))
         ~ w  float64[3]  1 of 3 elements differ, by up to 0.5
         - old  int
         + new  float64[2, 2]
         0 of 3 places are equal
     """
-    ours, theirs = dict(flatten(first, what="the first tree")), dict(flatten(second, what="the second tree"))
-    return TreeComparison(tuple(_compare(path, a, b, values, rtol, atol) for path, a, b in paired(ours, theirs)))
+    ours, theirs = (
+        dict(flatten(first, what="the first tree")),
+        dict(flatten(second, what="the second tree")),
+    )
+    return TreeComparison(
+        tuple(_compare(path, a, b, values, rtol, atol) for path, a, b in paired(ours, theirs))
+    )
 
 
 def compare_parts(
     first: tuple[Any, Any], second: tuple[Any, Any], names: tuple[str, str], *, values: bool = True
 ) -> TreeComparison:
-    """Compare two pairs (variables, buffers), buffers below `__buffers__`; where one has no buffers (None), they do not count.
+    """Compare two pairs (variables, buffers), buffers below `__buffers__`; where one has no buffers
+    (None), they do not count.
 
     Example:
         >>> from nbmodule.files.compare import compare_parts
@@ -146,7 +165,9 @@ _KINDS = {"missing": "only in first", "unexpected": "only in second"}
 
 def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
     first, second = spell(a), spell(b)
-    apart = kind_apart(a, b) or ("shape" if first != second else "")  # one is no array, or of another Python type
+    apart = kind_apart(a, b) or (
+        "shape" if first != second else ""
+    )  # one is no array, or of another Python type
     if apart:
         return PlaceDifference(path, _KINDS.get(apart, apart), first, second)
     detail = _difference_of_values(a, b, rtol, atol) if values else ""

@@ -1,4 +1,6 @@
-"""Read what a weights file holds, whichever way: by its seal, through the guarded reader of HDF5, or from another format."""
+"""Read what a weights file holds, whichever way: by its seal, through the guarded reader of HDF5,
+or from another format.
+"""
 
 from __future__ import annotations
 
@@ -14,17 +16,19 @@ import numpy as np
 
 from nbmodule.base.collector import collector_paused
 from nbmodule.base.file_name import file_name
-from nbmodule.base.sockets import socket
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
-from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, nest
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape, nest, unescape
 from nbmodule.files.fetch import fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.leaves import TEXT, restore
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
 from nbmodule.files.packed import unpack
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
-from nbmodule.files.seal import GROUP, SealedRow, read_seal
+from nbmodule.files.seal import GROUP, SealedRow, check_count, read_at, read_seal
+from nbmodule.files.torch_format import read_torch
+
+_MOST_INDEX = 100_000_000  # bytes
 
 
 @dataclass(slots=True)
@@ -32,10 +36,12 @@ class Contents:
     """What a file holds, on the host.
 
     Attributes:
-        variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys, numbers, text and None.
+        variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys,
+            numbers, text and None.
         buffers: The same; None if the file was saved without buffers.
         metadata: What was given to `save`, None if nothing.
-        is_sealed: Whether an index with checksums was there; False for a file that another program wrote or changed.
+        is_sealed: Whether an index with checksums was there; False for a file that another program
+            wrote or changed.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
@@ -48,7 +54,8 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
     """Read a weights file as it is, into the memory of the host.
 
     Args:
-        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save`, which PyTorch then reads.
+        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save`, which PyTorch then
+            reads.
         mmap: Map arrays instead of reading them; see `load`.
 
     Raises:
@@ -70,24 +77,109 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
         return contents
 
 
-def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
-    """Read all leaves with their paths, those of buffers with their prefix; the trees of the contents are still empty."""
+def read_flat(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read a file within the bounds of `read`, by names instead of nested; for files of a run.
+
+    Raises:
+        FileFormatError: If the file is damaged, claims more than it can hold, or is no such file.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import read_flat
+        >>> path = os.path.join(tempfile.mkdtemp(), "snapshot.npz")
+        >>> np.savez(path, **{"step": 3, "model/w": np.ones(2)})
+        >>> read_flat(path)
+        {'step': array(3), 'model/w': array([1., 1.])}
+    """
+    with collector_paused():
+        rows, _ = read_rows(path, mmap=False)
+        return {"/".join(map(unescape, name.split("/"))): leaf for name, leaf in rows}
+
+
+def read_rows(
+    path: str | os.PathLike[str], *, mmap: bool
+) -> tuple[list[tuple[str, Any]], Contents]:
+    """Read all leaves with their paths, those of buffers with their prefix; the trees of the
+    contents are still empty.
+    """
     where = file_name(path, "load", "read")
+    index = find_index(where)
+    if index is not None:
+        return _read_parts(index, mmap=mmap)
+    return _read_file(find_weights(where), mmap=mmap)
+
+
+def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
     contents = Contents()
-    with open_file(path) as file:
+    with open_file(where) as file:
         rows = read_seal(file, where)
         if rows is None:
             contents.is_sealed = False
             if is_safetensors(file):
                 rows, contents.metadata = read_safetensors(file, where)
             elif is_pickle(file) or is_torch_archive(file):
-                contents.metadata = {"format": "pt"}
-                return socket("torch_rows")(path, mmap), contents
+                rows, contents.metadata = read_torch(file, where), {"format": "pt"}
             elif is_npz(file):
                 rows, contents.metadata = read_npz(file, where)
             else:
                 rows = read_unsealed(file, where)
         return list(_leaves(file, rows, mmap, where, contents)), contents
+
+
+# The names under which repositories of Hugging Face keep weights, the preferred ones first.
+_REPOSITORY = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors")
+_INDEX = ".index.json"
+
+
+def find_index(path: str) -> str | None:
+    """Return the index of weights that are kept in several files, None for a single file."""
+    if path.endswith(_INDEX):
+        return path
+    indices = [os.path.join(path, name + _INDEX) for name in _REPOSITORY]
+    return next((index for index in indices if os.path.isfile(index)), None)
+
+
+def find_weights(path: str) -> str:
+    """Return the weights file of a folder that is a repository, else the path itself."""
+    candidates = [os.path.join(path, name) for name in _REPOSITORY]
+    return next((file for file in candidates if os.path.isfile(file)), path)
+
+
+def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
+    """Read weights that an index distributes over files of its own folder."""
+    with open_file(index) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > _MOST_INDEX:
+            raise FileFormatError(
+                f"cannot load {index}: an index of {size:,} bytes is longer than {_MOST_INDEX:,}."
+            )
+        record = parse_json(read_at(file, 0, size), index, unique=True)
+    table = record.get("weight_map") if isinstance(record, dict) else None
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
+        raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
+    check_count(len(table), index)
+    rows: dict[str, Any] = {}
+    contents = Contents(is_sealed=False)
+    for name in sorted(set(table.values())):
+        if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
+            raise FileFormatError(
+                f"cannot load {index}: it names {name[:200]!r}, expected a file of its own folder."
+            )
+        part, about = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
+        contents.metadata = contents.metadata or about.metadata
+        for path, leaf in part:
+            if path in rows:
+                raise FileFormatError(f'cannot load {index}: two parts hold "/{path[:200]}".')
+            rows[path] = leaf
+    listed = {
+        "/".join(escape(p, at_root=not n) for n, p in enumerate(name.split("."))) for name in table
+    }
+    if missing := sorted(listed - rows.keys()):
+        raise FileFormatError(
+            f'cannot load {index}: its parts lack "/{missing[0][:200]}"'
+            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}."
+        )
+    return list(rows.items()), contents
 
 
 def open_file(path: str | os.PathLike[str]) -> FileIO:
@@ -109,7 +201,7 @@ def _leaves(
 ) -> Iterator[tuple[str, Any]]:
     """Make leaves of bytes; packed arrays come last."""
     packed: dict[str, np.ndarray] = {}
-    known: dict[Any, Any] = {}
+    leaves: dict[Any, Any] = {}
     for row, data in fetch(file, rows, is_mapped=mmap, where=where):
         if row.dtype == GROUP:
             yield row.path, EMPTY
@@ -120,16 +212,18 @@ def _leaves(
         else:
             # Two rows with the same bytes are two names of one array.
             identity = (id(data), row.dtype, row.shape, str(row.notes)) if row.size else row.path
-            if identity not in known:
+            if identity not in leaves:
                 leaf = restore(data, row.dtype, row.shape, row.notes, f'"/{row.path}" of {where}')
-                known[identity] = (_read_only(leaf) if mmap else leaf), data
-            yield row.path, known[identity][0]
+                leaves[identity] = (_read_only(leaf) if mmap else leaf), data
+            yield row.path, leaves[identity][0]
     if packed:
-        yield from ((path, _read_only(leaf) if mmap else leaf) for path, leaf in unpack(packed, where))
+        yield from (
+            (path, _read_only(leaf) if mmap else leaf) for path, leaf in unpack(packed, where)
+        )
 
 
 def _read_only(leaf: Any) -> Any:
-    """What is asked for as mapped can be written nowhere, whether or not there were bytes to map."""
+    """Make a mapped leaf read-only, also one without bytes to map."""
     if isinstance(leaf, np.ndarray):
         leaf.flags.writeable = False
     return leaf
@@ -140,7 +234,8 @@ def into_trees(contents: Contents, rows: list[tuple[str, Any]], where: str) -> N
     prefix = BUFFERS + "/"
     buffers = [(path[len(prefix) :], leaf) for path, leaf in rows if path.startswith(prefix)]
     contents.variables = nest(
-        ((path, leaf) for path, leaf in rows if not path.startswith(prefix) and path != BUFFERS), where=where
+        ((path, leaf) for path, leaf in rows if not path.startswith(prefix) and path != BUFFERS),
+        where=where,
     )
     if buffers or any(path == BUFFERS for path, _ in rows):
         contents.buffers = nest(buffers, where=where)

@@ -1,8 +1,9 @@
 """Which dtypes a file holds, and how the bytes of each lie in it.
 
-Most lie as in memory, little-endian, with an HDF5 type that any reader turns into numbers. Integers and floats of fewer than
-eight bits, one byte each in memory, lie packed, the first element in the lowest bits. Floats whose special values HDF5 would
-misread (those without infinities) lie as raw bits in `uint8`; the attribute `dtype` names them.
+Most lie as in memory, little-endian, with an HDF5 type that any reader turns into numbers. Integers
+and floats of fewer than eight bits, one byte each in memory, lie packed, the first element in the
+lowest bits. Floats whose special values HDF5 would misread (those without infinities) lie as raw
+bits in `uint8`; the attribute `dtype` names them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,14 @@ PLAIN = (
     "complex64",
     "complex128",
 )
-# Exponent and mantissa bits of the floats that are made like IEEE's, so that HDF5's own float type says all about them.
-IEEE_LIKE = {"bfloat16": (8, 7), "float8_e5m2": (5, 2), "float8_e4m3": (4, 3), "float8_e3m4": (3, 4)}
+# Exponent and mantissa bits of the floats that are made like IEEE's, so that HDF5's own float type
+# says all about them.
+IEEE_LIKE = {
+    "bfloat16": (8, 7),
+    "float8_e5m2": (5, 2),
+    "float8_e4m3": (4, 3),
+    "float8_e3m4": (3, 4),
+}
 HALF_COMPLEX = {"complex32": "float16", "bcomplex32": "bfloat16"}
 RAW = (
     "float8_e4m3fn",
@@ -44,7 +51,15 @@ RAW = (
     "float6_e2m3fn",
     "float6_e3m2fn",
 )
-PACKED_BITS = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2, "int1": 1, "uint1": 1, "float4_e2m1fn": 4}
+PACKED_BITS = {
+    "int4": 4,
+    "uint4": 4,
+    "int2": 2,
+    "uint2": 2,
+    "int1": 1,
+    "uint1": 1,
+    "float4_e2m1fn": 4,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,8 @@ class Kind:
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """All dtypes that a file can hold, by name; those that the installed `ml_dtypes` lacks are left out.
+    """All dtypes that a file can hold, by name; those that the installed `ml_dtypes` lacks are left
+    out.
 
     Example:
         >>> from nbmodule.files.dtypes import kinds
@@ -83,7 +99,9 @@ def kinds() -> dict[str, Kind]:
     """
     import ml_dtypes
 
-    table = {name: Kind(name, np.dtype(name), 8 * np.dtype(name).itemsize, raw=False) for name in PLAIN}
+    table = {
+        name: Kind(name, np.dtype(name), 8 * np.dtype(name).itemsize, raw=False) for name in PLAIN
+    }
     for name in (*IEEE_LIKE, *HALF_COMPLEX, *RAW, *PACKED_BITS):
         if hasattr(ml_dtypes, name):
             dtype = np.dtype(getattr(ml_dtypes, name))
@@ -98,8 +116,9 @@ def kind_of(dtype: np.dtype) -> Kind | None:
     return kinds().get(dtype.name)
 
 
-def to_bytes(array: np.ndarray, kind: Kind) -> np.ndarray:
-    """Give the bytes of an array as they lie in the file, as one row of `uint8`; without a copy where possible.
+def to_bytes(array: np.ndarray, element: Kind) -> np.ndarray:
+    """Give the bytes of an array as they lie in the file, as one row of `uint8`; without a copy
+    where possible.
 
     Example:
         >>> import ml_dtypes
@@ -107,45 +126,52 @@ def to_bytes(array: np.ndarray, kind: Kind) -> np.ndarray:
         >>> to_bytes(np.array([1, -1, 7], ml_dtypes.int4), kinds()["int4"])
         array([241,   7], dtype=uint8)
     """
-    if array.dtype != kind.dtype:
-        array = array.astype(kind.dtype)
+    if array.dtype != element.dtype:
+        array = array.astype(element.dtype)
     flat = np.ascontiguousarray(array).reshape(-1)
-    if kind.bits < 8:
-        return _pack(flat.view(np.uint8), kind.bits)
+    if element.bits < 8:
+        return _pack(flat.view(np.uint8), element.bits)
     return _swapped(flat).view(np.uint8)
 
 
-def from_bytes(row: np.ndarray, kind: Kind, shape: tuple[int, ...], place: str) -> np.ndarray:
+def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location: str) -> np.ndarray:
     """View bytes from a file as an array; without a copy where possible.
 
     Args:
         row: One row of `uint8`, just as long as the array needs.
-        kind: What the bytes are.
+        element: What the bytes are.
         shape: Of the array.
-        place: File and chain, for errors.
+        location: File and chain, for errors.
 
     Raises:
         FileFormatError: if the bytes mean nothing in this dtype, or no array can have the shape.
     """
     try:
-        if kind.bits < 8:
-            return _unpack(row, kind, prod(shape)).reshape(shape)
-        if kind.name == "bool" and row.size and row.max() > 1:
+        if element.bits < 8:
+            return _unpack(row, element, prod(shape)).reshape(shape)
+        if element.name == "bool" and row.size and row.max() > 1:
             raise FileFormatError(
-                f"cannot load {place}: bytes of a bool array are neither 0 nor 1. The file is damaged."
+                f"cannot load {location}: bytes of a bool array are neither 0 nor 1. The file is "
+                "damaged."
             )
         if not row.size:
-            return np.empty(shape, kind.dtype)
-        flat = row.view(kind.dtype)
-        return _swapped(flat if flat.flags.aligned else row.copy().view(kind.dtype)).reshape(shape)
+            return np.empty(shape, element.dtype)
+        flat = row.view(element.dtype)
+        return _swapped(flat if flat.flags.aligned else row.copy().view(element.dtype)).reshape(
+            shape
+        )
     except ValueError as error:
         if isinstance(error, FileFormatError):
             raise
-        raise FileFormatError(f"cannot load {place}: no array can have the shape {shape}.") from error
+        raise FileFormatError(
+            f"cannot load {location}: no array can have the shape {shape}."
+        ) from error
 
 
 def _swapped(flat: np.ndarray) -> np.ndarray:
-    """Bytes in a file are little-endian; on other machines the parts of each number are turned around."""
+    """Bytes in a file are little-endian; on other machines the parts of each number are turned
+    around.
+    """
     if sys.byteorder == "little":
         return flat
     width = flat.itemsize // 2 if "complex" in flat.dtype.name else flat.itemsize
@@ -163,11 +189,15 @@ def _pack(values: np.ndarray, bits: int) -> np.ndarray:
     return out
 
 
-def _unpack(row: np.ndarray, kind: Kind, size: int) -> np.ndarray:
-    each = 8 // kind.bits
-    shifts = np.arange(each, dtype=np.uint8) * kind.bits
-    values = ((row[:, None] >> shifts) & ((1 << kind.bits) - 1)).reshape(-1)[:size]
-    if kind.name.startswith("int"):  # the top bit is the sign
-        sign = np.uint8(1 << (kind.bits - 1))
-        return ((values ^ sign) - sign).view(np.int8).astype(kind.dtype)
-    return values.view(kind.dtype) if kind.name.startswith("float") else values.astype(kind.dtype)
+def _unpack(row: np.ndarray, element: Kind, size: int) -> np.ndarray:
+    each = 8 // element.bits
+    shifts = np.arange(each, dtype=np.uint8) * element.bits
+    values = ((row[:, None] >> shifts) & ((1 << element.bits) - 1)).reshape(-1)[:size]
+    if element.name.startswith("int"):  # the top bit is the sign
+        sign = np.uint8(1 << (element.bits - 1))
+        return ((values ^ sign) - sign).view(np.int8).astype(element.dtype)
+    return (
+        values.view(element.dtype)
+        if element.name.startswith("float")
+        else values.astype(element.dtype)
+    )

@@ -1,51 +1,34 @@
-"""An HDF5 file is written as a skeleton: all of its structures, made in memory, with room for the arrays but without their bytes.
+"""Write an HDF5 file with h5py, without passing arrays through HDF5.
 
-HDF5 never touches the disk here. It writes into a sparse file in memory; arrays get their place at once (early allocation,
-never filled), and `write_all` then writes structures and arrays in the order in which they lie, and the seal. So a full disk
-is met by plain writes, which fail cleanly, and 500 MB of arrays are neither copied nor passed through HDF5.
+HDF5 writes the structures; each array gets a location at once (early allocation, no fill), and is
+then written there by plain writes, with its checksum. So 500 MB of arrays are not copied, and a
+full disk fails in plain writes, which fail cleanly. The seal with all checksums comes last.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from nbmodule.base.collector import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.chunks import chunk_shape, chunk_spans, compress
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
 from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
-from nbmodule.files.sparse_file import SparseFile
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
-_LARGE = 1 << 24  # bytes
 _SMALL = 1 << 14  # bytes, of which the sum takes some microseconds
-_AHEAD = 2  # arrays that are on their way from their device while another is written
-
-
-@dataclass(slots=True)
-class Skeleton:
-    """An HDF5 file without the bytes of its arrays.
-
-    Attributes:
-        pieces: (offset, bytes) of its structures, and of compressed arrays, in ascending order.
-        size: Of the whole file in bytes.
-        rows: One for each leaf, in the order given; their checksums are not known yet, except those of chunks.
-    """
-
-    pieces: list[tuple[int, bytes]]
-    size: int
-    rows: list[SealedRow]
+_PREFETCHED = 3  # arrays that are copied from their device while one of them is written
 
 
 def import_h5py() -> Any:
@@ -53,31 +36,78 @@ def import_h5py() -> Any:
     try:
         import h5py
     except ImportError as error:
-        raise MissingDependencyError("weights files need h5py, which is not installed: `pip install h5py`.") from error
+        raise MissingDependencyError(
+            "weights files need h5py, which is not installed: `pip install h5py`."
+        ) from error
     return h5py
 
 
-def build_skeleton(leaves: list[tuple[str, StoredLeaf | None]], level: int | None) -> Skeleton:
-    """Lay out an HDF5 file for these leaves.
+def write_hdf5(
+    file: BinaryIO, leaves: list[tuple[str, StoredLeaf | None]], level: int | None
+) -> None:
+    """Write an HDF5 file of these leaves, and its seal.
 
     Args:
+        file: New and empty, open for writing and reading.
         leaves: (path, leaf); None is an empty group.
         level: Of gzip, 0 to 9; None leaves the arrays as they are.
     """
     h5py = import_h5py()
-    target = SparseFile()
+    target = _Target(file)
     aligned = {"alignment_threshold": _ALIGNED_FROM, "alignment_interval": ALIGNMENT}
     block = min(1 << 20, 1024 + 512 * len(leaves))
-    with h5py.File(target, "w", libver=("v110", "v110"), meta_block_size=block, **aligned) as file:
-        file.attrs["format"], file.attrs["format_version"] = FORMAT, VERSION
-        builder = _Builder(h5py, file.id, level)
-        rows = [builder.add(path, leaf) for path, leaf in leaves]
-        builder.write_chunks()
-    return Skeleton(target.pieces(), target.size, rows)
+    with collector_paused():
+        with h5py.File(
+            target, "w", libver=("v110", "v110"), meta_block_size=block, **aligned
+        ) as structures:
+            structures.attrs["format"], structures.attrs["format_version"] = FORMAT, VERSION
+            builder = _Builder(h5py, structures.id, level)
+            rows = [builder.add(path, leaf) for path, leaf in leaves]
+            builder.write_chunks()
+        if target.error is not None:
+            raise target.error
+    size = file.seek(0, os.SEEK_END)
+    _write_arrays(file, rows, [leaf for _, leaf in leaves])
+    file.seek(size)
+    file.write(seal(rows, size))
+
+
+class _Target:
+    """An open file as h5py calls it.
+
+    HDF5 cannot pass on an error of the system, and may fail again when it closes. So the first
+    error is kept, and from then on nothing is written.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.error: OSError | None = None
+        self.seek, self.tell, self.read = file.seek, file.tell, file.read
+        self.readinto = file.readinto  # type: ignore[attr-defined]
+
+    def write(self, data: Any) -> int:
+        self._try(self.file.write, data)
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        self._try(self.file.truncate, size)
+        return size
+
+    def flush(self) -> None:
+        self._try(self.file.flush)
+
+    def _try(self, act: Callable[..., Any], *arguments: Any) -> None:
+        if self.error is None:
+            try:
+                act(*arguments)
+            except OSError as error:
+                self.error = error
 
 
 class _Builder:
-    """Adds leaves to an open HDF5 file through the low-level interface: a tenth of the time per array."""
+    """Adds leaves to an open HDF5 file through the low-level interface: a tenth of the time per
+    array.
+    """
 
     def __init__(self, h5py: Any, root: object, level: int | None) -> None:
         self.h5py, self.root, self.level = h5py, root, level
@@ -91,7 +121,9 @@ class _Builder:
         self.types: dict[str, Any] = {}
         self.spaces: dict[tuple[int, ...], Any] = {}
         self.known: dict[int, SealedRow] = {}
-        self.compressed: list[tuple[Any, StoredLeaf, tuple[int, ...], list[tuple[int, int, int]]]] = []
+        self.compressed: list[
+            tuple[Any, StoredLeaf, tuple[int, ...], list[tuple[int, int, int]]]
+        ] = []
 
     def add(self, path: str, leaf: StoredLeaf | None) -> SealedRow:
         """Make the dataset of a leaf, or a second name for one that is there."""
@@ -99,8 +131,15 @@ class _Builder:
             self.h5py.h5g.create(self.root, path.encode(), self.links)
             return SealedRow(path, GROUP)
         if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
-            self.h5py.h5o.link(self.h5py.h5o.open(self.root, first.path.encode()), self.root, path.encode(), self.links)
-            row = SealedRow(path, first.dtype, first.shape, first.offset, first.size, notes=first.notes)
+            self.h5py.h5o.link(
+                self.h5py.h5o.open(self.root, first.path.encode()),
+                self.root,
+                path.encode(),
+                self.links,
+            )
+            row = SealedRow(
+                path, first.dtype, first.shape, first.offset, first.size, notes=first.notes
+            )
             row.chunk, row.chunks = first.chunk, first.chunks
             return row
         row = SealedRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
@@ -112,13 +151,18 @@ class _Builder:
             self._add_compressed(row, leaf)
         else:
             dataset = self._create(
-                row, self._type(leaf.kind), self._space(leaf.kind.stored_shape(leaf.shape)), self.plain
+                row,
+                self._type(leaf.element),
+                self._space(leaf.element.stored_shape(leaf.shape)),
+                self.plain,
             )
             row.offset = (dataset.get_offset() or 0) if leaf.nbytes else 0
         return row
 
-    def _create(self, row: SealedRow, kind: Any, space: Any, properties: Any) -> Any:
-        dataset = self.h5py.h5d.create(self.root, row.path.encode(), kind, space, properties, self.links)
+    def _create(self, row: SealedRow, h5_type: Any, space: Any, properties: Any) -> Any:
+        dataset = self.h5py.h5d.create(
+            self.root, row.path.encode(), h5_type, space, properties, self.links
+        )
         notes = dict(row.notes)
         if row.dtype in kinds() and kinds()[row.dtype].raw:
             notes |= {"dtype": row.dtype, "shape": list(row.shape)}
@@ -133,7 +177,9 @@ class _Builder:
         else:
             array, plain = np.asarray(value, "<i8"), np.dtype("<i8")
         space = self._space(array.shape) if array.size else h5s.create(h5s.NULL)
-        attribute = self.h5py.h5a.create(dataset, name.encode(), h5t.py_create(plain, logical=True), space)
+        attribute = self.h5py.h5a.create(
+            dataset, name.encode(), h5t.py_create(plain, logical=True), space
+        )
         if array.size:
             attribute.write(array, mtype=h5t.py_create(plain))
 
@@ -142,35 +188,43 @@ class _Builder:
         if leaf.dtype == NOTHING:
             self._create(row, h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.NULL), self.plain)
             return
-        kind = h5py.h5t.C_S1.copy()
-        kind.set_size(max(1, leaf.nbytes))
-        kind.set_cset(h5py.h5t.CSET_UTF8)
-        kind.set_strpad(h5py.h5t.STR_NULLPAD)
-        dataset = self._create(row, kind, h5py.h5s.create(h5py.h5s.SCALAR), self.plain)
+        h5_type = h5py.h5t.C_S1.copy()
+        h5_type.set_size(max(1, leaf.nbytes))
+        h5_type.set_cset(h5py.h5t.CSET_UTF8)
+        h5_type.set_strpad(h5py.h5t.STR_NULLPAD)
+        dataset = self._create(row, h5_type, h5py.h5s.create(h5py.h5s.SCALAR), self.plain)
         # HDF5 drops zeros at the end of a text, and knows no text without any byte.
         self._attribute(dataset, "length", leaf.nbytes)
         row.offset = dataset.get_offset() or 0
 
     def _add_compressed(self, row: SealedRow, leaf: StoredLeaf) -> None:
-        stored = leaf.kind.stored_shape(leaf.shape)
-        row.chunk, row.chunks = chunk, chunks = chunk_shape(stored, max(1, leaf.kind.bits // 8)), []
+        stored = leaf.element.stored_shape(leaf.shape)
+        row.chunk, row.chunks = chunk, chunks = (
+            chunk_shape(stored, max(1, leaf.element.bits // 8)),
+            [],
+        )
         properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
         properties.set_chunk(chunk)
         properties.set_shuffle()
         properties.set_deflate(self.level)
         properties.set_fill_time(self.h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
-        dataset = self._create(row, self._type(leaf.kind), self._space(stored), properties)
+        dataset = self._create(row, self._type(leaf.element), self._space(stored), properties)
         self.compressed.append((dataset, leaf, chunk, chunks))
 
     def write_chunks(self) -> None:
         """Compress on all cores and let HDF5 place each chunk, in the order of the arrays."""
         with ThreadPoolExecutor() as pool:
             for dataset, leaf, chunk, chunks in self.compressed:
-                data, width = leaf.data(), max(1, leaf.kind.bits // 8)
-                spans = list(chunk_spans(leaf.kind.stored_shape(leaf.shape), chunk))
-                squeeze = partial(compress, padded=prod(chunk) * width, width=width, level=self.level or 0)
-                packed = [submit(pool, squeeze, data[begin * width : end * width]) for _, begin, end in spans]
+                data, width = leaf.data(), max(1, leaf.element.bits // 8)
+                spans = list(chunk_spans(leaf.element.stored_shape(leaf.shape), chunk))
+                squeeze = partial(
+                    compress, padded=prod(chunk) * width, width=width, level=self.level or 0
+                )
+                packed = [
+                    submit(pool, squeeze, data[begin * width : end * width])
+                    for _, begin, end in spans
+                ]
                 for (position, _, _), result in zip(spans, packed, strict=True):
                     part = result.result()
                     dataset.write_direct_chunk(position, part)
@@ -183,10 +237,12 @@ class _Builder:
             self.spaces[shape] = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
         return self.spaces[shape]
 
-    def _type(self, kind: Kind) -> Any:
-        if kind.name not in self.types:
-            self.types[kind.name] = self.h5py.h5t.STD_U8LE if kind.raw else hdf5_type(kind.name)
-        return self.types[kind.name]
+    def _type(self, element: Kind) -> Any:
+        if element.name not in self.types:
+            self.types[element.name] = (
+                self.h5py.h5t.STD_U8LE if element.raw else hdf5_type(element.name)
+            )
+        return self.types[element.name]
 
 
 def hdf5_type(name: str) -> Any:
@@ -194,81 +250,52 @@ def hdf5_type(name: str) -> Any:
     h5t = import_h5py().h5t
     if name in IEEE_LIKE:
         exponent, mantissa = IEEE_LIKE[name]
-        kind = h5t.IEEE_F32LE.copy()
-        kind.set_fields(exponent + mantissa, mantissa, exponent, 0, mantissa)
-        kind.set_size((exponent + mantissa + 1) // 8)
-        kind.set_ebias(2 ** (exponent - 1) - 1)
-        return kind
+        h5_type = h5t.IEEE_F32LE.copy()
+        h5_type.set_fields(exponent + mantissa, mantissa, exponent, 0, mantissa)
+        h5_type.set_size((exponent + mantissa + 1) // 8)
+        h5_type.set_ebias(2 ** (exponent - 1) - 1)
+        return h5_type
     if name in HALF_COMPLEX:
         half = hdf5_type(HALF_COMPLEX[name])
-        kind = h5t.create(h5t.COMPOUND, 4)
-        kind.insert(b"r", 0, half)
-        kind.insert(b"i", 2, half)
-        return kind
+        h5_type = h5t.create(h5t.COMPOUND, 4)
+        h5_type.insert(b"r", 0, half)
+        h5_type.insert(b"i", 2, half)
+        return h5_type
     return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)
 
 
-def write_all(file: BinaryIO, skeleton: Skeleton, leaves: list[StoredLeaf | None]) -> None:
-    """Write a skeleton and its arrays, then the seal; checksums are made in a second thread, so that they cost no time beside the disk.
-
-    Args:
-        file: New and empty.
-        skeleton: Its rows get their checksums here.
-        leaves: One for each row of the skeleton; None for an empty group.
-    """
+def _write_arrays(file: BinaryIO, rows: list[SealedRow], leaves: list[StoredLeaf | None]) -> None:
+    """Write each array to its location; a second thread makes checksums beside the disk."""
     blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]] = {}
-    for row, leaf in zip(skeleton.rows, leaves, strict=True):
+    for row, leaf in zip(rows, leaves, strict=True):
         if leaf is not None and row.size and row.chunks is None:
             blocks.setdefault(row.offset, (leaf, []))[1].append(row)
-    at = 0
+    offsets = sorted(blocks)
     checksums: list[tuple[list[SealedRow], Future[int]]] = []
     with ThreadPoolExecutor(1) as pool:
-        for offset, data, rows in _in_order(skeleton, blocks):
-            if offset > at:
-                file.write(bytes(offset - at))
-            if rows and len(data) > _SMALL:
-                checksums.append((rows, submit(pool, zlib.crc32, data)))
-            elif rows:  # handing it to the thread would take far longer
-                crc = zlib.crc32(data)
-                for row in rows:
-                    row.crc = crc
+        for number, offset in enumerate(offsets):
+            for upcoming in offsets[number : number + _PREFETCHED]:
+                blocks[upcoming][0].prefetch()
+            leaf, sharing = blocks.pop(offset)
+            data = leaf.data()
+            if len(data) > _SMALL:
+                checksums.append((sharing, submit(pool, zlib.crc32, data)))
+            else:  # handing it to the thread would take far longer
+                for row in sharing:
+                    row.crc = zlib.crc32(data)
+            file.seek(offset)
             file.write(data)
-            at = offset + len(data)
-        file.write(bytes(skeleton.size - at))
-        if skeleton.size > _LARGE:  # the processor makes checksums while the disk takes the data
-            file.flush()
-            os.fsync(file.fileno())
-        for rows, checksum in checksums:
-            for row in rows:
+        file.flush()
+        for sharing, checksum in checksums:
+            for row in sharing:
                 row.crc = checksum.result()
-    file.write(seal(skeleton.rows, skeleton.size))
 
 
-def _in_order(
-    skeleton: Skeleton, blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]]
-) -> Iterator[tuple[int, Any, list[SealedRow]]]:
-    """Yield (offset, bytes, rows) of all pieces by their offset; arrays are fetched one after the other."""
-    offsets = sorted(blocks)
-    upcoming = iter(offsets)
-    for offset, _ in zip(upcoming, range(_AHEAD), strict=False):
-        blocks[offset][0].prefetch()
-    pieces = iter([*skeleton.pieces, (skeleton.size, b"")])
-    place, piece = next(pieces)
-    for offset in offsets:
-        while place < offset:
-            yield place, piece, []
-            place, piece = next(pieces)
-        leaf, rows = blocks.pop(offset)
-        if (following := next(upcoming, None)) is not None:
-            blocks[following][0].prefetch()
-        yield offset, leaf.data(), rows
-    yield place, piece, []
-    for place, piece in pieces:
-        yield place, piece, []
-
-
-def submit(pool: ThreadPoolExecutor, function: Callable[..., Any], *args: object, **options: object) -> Future[Any]:
-    """Call a function in a pool of threads; at the end of the interpreter, when pools take nothing more, at once.
+def submit(
+    pool: ThreadPoolExecutor, function: Callable[..., Any], *args: object, **options: object
+) -> Future[Any]:
+    """Call a function in a pool of threads; at the end of the interpreter, when pools take nothing
+    more, at once.
 
     A file that is written in the background is finished even then, see `background`.
 

@@ -1,7 +1,8 @@
 """What can be a leaf of a file, and how it becomes an array of bytes and back.
 
-Leaves are NumPy and JAX arrays, random keys, numbers, text and None. What the bytes alone do not tell (that a number was a
-Python `int`, which generator a key belongs to) is kept as a note, an attribute of the dataset.
+Leaves are NumPy and JAX arrays, random keys, numbers, text and None. What the bytes alone do not
+tell (that a number was a Python `int`, which generator a key belongs to) is kept as a note, an
+attribute of the dataset.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class StoredLeaf:
         nbytes: That it takes in the file.
         source: The array itself, still on its device, or text as bytes.
         notes: What the bytes do not tell.
-        identity: The object that was given; two places that hold the same one share its bytes. None where that says nothing.
+        identity: The object that was given; two places that hold the same one share its bytes. None
+            where that says nothing.
     """
 
     dtype: str
@@ -46,24 +48,26 @@ class StoredLeaf:
     _on_its_way: Any = None
 
     @property
-    def kind(self) -> Kind:
+    def element(self) -> Kind:
         """How its elements lie in the file."""
         return kinds()[self.dtype]
 
     def data(self) -> np.ndarray:
-        """Fetch the bytes to write, as one row of `uint8`; the array comes from its device only now."""
+        """Fetch the bytes to write, as one row of `uint8`; the array comes from its device only
+        now.
+        """
         if isinstance(self.source, bytes):
             return np.frombuffer(self.source, np.uint8)
-        return to_bytes(self.fetch(), self.kind)
+        return to_bytes(self.fetch(), self.element)
 
     def fetch(self) -> np.ndarray:
         """The array in the memory of the host; what was fetched ahead is let go."""
-        ahead, self._on_its_way = self._on_its_way, None
-        return to_host(self.source) if ahead is None else np.asarray(ahead)
+        prefetched, self._on_its_way = self._on_its_way, None
+        return to_host(self.source) if prefetched is None else np.asarray(prefetched)
 
     def prefetch(self) -> None:
         """Begin to copy the array from its device, so that `data` need not wait."""
-        if isinstance(self.source, jax.Array):
+        if self._on_its_way is None and isinstance(self.source, jax.Array):
             self._on_its_way = _begin_to_host(self.source)
 
 
@@ -123,7 +127,8 @@ def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
         source = np.asarray(refuse_masked(source, path))
     else:
         raise ArgumentTypeError(
-            f'cannot save "/{path}": expected an array, a number, text or None, found {type(leaf).__name__}. Nothing was written.'
+            f'cannot save "/{path}": expected an array, a number, text or None, found '
+            f"{type(leaf).__name__}. Nothing was written."
         )
     return _describe_array(source, path, dtype, notes, leaf)
 
@@ -132,7 +137,8 @@ def refuse_masked(leaf: Any, path: str) -> Any:
     """The leaf, unless some of its values are masked: a file holds no mask."""
     if np.ma.is_masked(leaf):
         raise ArgumentTypeError(
-            f'cannot save "/{path}": some of its values are masked, and a file holds no mask. Nothing was written. '
+            f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
+            "Nothing was written. "
             "x.filled(0) gives them a value."
         )
     return leaf
@@ -142,12 +148,14 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     """Refuse arrays whose numbers cannot be read here."""
     if isinstance(array, Tracer):
         raise ArgumentTypeError(
-            f'cannot save "/{path}": it is being traced and has no numbers yet. Nothing was written. '
+            f'cannot save "/{path}": it is being traced and has no numbers yet. Nothing was '
+            "written. "
             "Save outside of jit, grad, vmap and scan."
         )
     if array.is_deleted():
         raise ArgumentError(
-            f'cannot save "/{path}": the array was deleted, as a donated argument is. Nothing was written. '
+            f'cannot save "/{path}": the array was deleted, as a donated argument is. Nothing '
+            "was written. "
             "Save what the compiled call returned."
         )
     if not array.is_fully_addressable:
@@ -160,20 +168,26 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     return array
 
 
-def _describe_array(source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any) -> StoredLeaf:
-    kind = kind_of(source.dtype)
-    if kind is None:
+def _describe_array(
+    source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any
+) -> StoredLeaf:
+    element = kind_of(source.dtype)
+    if element is None:
         raise DtypeError(
-            f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is {source.dtype}. '
+            f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is '
+            f"{source.dtype}. "
             "Nothing was written."
         )
     if len(source.shape) > MOST_AXES:
         raise ArgumentError(
-            f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most {MOST_AXES}. Nothing was written.'
+            f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most '
+            f"{MOST_AXES}. Nothing was written."
         )
-    if dtype is not None and jnp.issubdtype(kind.dtype, jnp.floating) and kind.dtype != dtype:
-        source, kind = _Cast(source, dtype), kinds()[dtype.name]
-    return StoredLeaf(kind.name, source.shape, kind.nbytes(source.shape), source, notes, identity)
+    if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
+        source, element = _Cast(source, dtype), kinds()[dtype.name]
+    return StoredLeaf(
+        element.name, source.shape, element.nbytes(source.shape), source, notes, identity
+    )
 
 
 def _describe_number(number: object, path: str) -> StoredLeaf:
@@ -183,11 +197,13 @@ def _describe_number(number: object, path: str) -> StoredLeaf:
     except OverflowError:
         array = np.asarray(number, object)
     if array.dtype == object:
-        raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits. Nothing was written.')
+        raise DtypeError(
+            f'cannot save "/{path}": the integer has more than 64 bits. Nothing was written.'
+        )
     if name == "int" and array.dtype != np.uint64:
         array = array.astype(np.int64)
-    kind = kinds()[array.dtype.name]
-    return StoredLeaf(kind.name, (), kind.nbytes(()), array, {"python": name})
+    element = kinds()[array.dtype.name]
+    return StoredLeaf(element.name, (), element.nbytes(()), array, {"python": name})
 
 
 class _Cast:
@@ -200,7 +216,9 @@ class _Cast:
         return to_host(self.source).astype(self.dtype if dtype is None else dtype)
 
 
-def restore(row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], place: str) -> Any:
+def restore(
+    row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], location: str
+) -> Any:
     """Make a leaf again of bytes and notes; the inverse of `describe` and `Leaf.data`.
 
     Args:
@@ -208,7 +226,7 @@ def restore(row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str
         dtype: Name of the kind, or `text` or `none`.
         shape: Of the array.
         notes: From the file; unknown ones are ignored.
-        place: File and chain, for errors.
+        location: File and chain, for errors.
 
     Raises:
         FileFormatError: if the bytes and notes do not fit together.
@@ -219,24 +237,26 @@ def restore(row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str
         try:
             return row.tobytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"cannot load {place}: the text is not UTF-8.") from error
-    array = from_bytes(row, kinds()[dtype], shape, place)
+            raise FileFormatError(f"cannot load {location}: the text is not UTF-8.") from error
+    array = from_bytes(row, kinds()[dtype], shape, location)
     if "prng_impl" in notes:
-        return _restore_key(array, notes["prng_impl"], place)
+        return _restore_key(array, notes["prng_impl"], location)
     if "python" in notes:
         cls = SCALARS.get(str(notes["python"]))
         if cls is None or shape != ():
             raise FileFormatError(
-                f"cannot load {place}: it is marked as a Python {notes['python']!r} and is no such number."
+                f"cannot load {location}: it is marked as a Python {notes['python']!r} and is no "
+                "such number."
             )
         return cls(array[()])
     return array
 
 
-def _restore_key(array: np.ndarray, impl: object, place: str) -> Any:
+def _restore_key(array: np.ndarray, impl: object, location: str) -> Any:
     try:
         return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
     except (ValueError, TypeError) as error:
         raise FileFormatError(
-            f"cannot load {place}: {describe_shape(array)} is no random key of the kind {str(impl)[:40]!r}."
+            f"cannot load {location}: {describe_shape(array)} is no random key of the kind "
+            f"{str(impl)[:40]!r}."
         ) from error

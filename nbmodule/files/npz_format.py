@@ -1,4 +1,7 @@
-"""NumPy's `.npz` files, read only: a zip archive with one `.npy` file for each array. Pickled objects are never loaded."""
+"""NumPy's `.npz` files, read only: a zip archive with one `.npy` file for each array.
+
+Pickled objects are never loaded.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import zipfile
 from io import FileIO
 from math import prod
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,12 +19,11 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.fetch import empty
-from nbmodule.files.leaves import MOST_AXES
+from nbmodule.files.leaves import MOST_AXES, TEXT
 from nbmodule.files.seal import SealedRow, check_count, read_at
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
 _CURES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
-_HEAD = 1 << 16  # bytes; the header of a member takes less
 
 
 def is_npz(file: FileIO) -> bool:
@@ -30,11 +32,12 @@ def is_npz(file: FileIO) -> bool:
 
 
 def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
-    """Read all arrays of an `.npz` file; a `/` in a name makes levels. Memory is taken for the arrays, once, and little more.
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels. Memory is taken for the
+    arrays, once, and little more.
 
     Raises:
-        FileFormatError: if it is damaged, holds anything but arrays of numbers, lists more than 100,000 of them, or unpacks to more
-            than 100 times its size and 256 MiB.
+        FileFormatError: if it is damaged, holds anything but arrays of numbers, lists more than
+            100,000 of them, or unpacks to more than 100 times its size and 256 MiB.
     """
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
@@ -42,21 +45,30 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             check_count(len(archive.infolist()), where)
             members = [info for info in archive.infolist() if not info.is_dir()]
-            if other := next((info.filename for info in members if not info.filename.endswith(".npy")), None):
+            if foreign := next(
+                (info.filename for info in members if not info.filename.endswith(".npy")), None
+            ):
                 raise FileFormatError(
-                    f"cannot load {where}: it is an archive that holds {other[:200]!r}, and an .npz holds arrays (.npy) alone. Nothing was "
+                    f"cannot load {where}: it is an archive that holds {foreign[:200]!r}, and an "
+                    ".npz holds arrays (.npy) alone. Nothing was "
                     f"loaded.{_CURES.get(os.path.splitext(where)[1], '')}"
                 )
-            if (claim := sum(info.file_size for info in members)) > _MOST_EXPANSION * size + _FREE_CLAIM:
+            if (
+                claim := sum(info.file_size for info in members)
+            ) > _MOST_EXPANSION * size + _FREE_CLAIM:
                 raise FileFormatError(
-                    f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, and at most {_MOST_EXPANSION} times its "
-                    f"size and {_FREE_CLAIM >> 20} MiB are read. Nothing was loaded. If you trust it, `np.load` unpacks it."
+                    f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
+                    f"and at most {_MOST_EXPANSION} times its "
+                    f"size and {_FREE_CLAIM >> 20} MiB are read. Nothing was loaded. If you "
+                    "trust it, `np.load` unpacks it."
                 )
             return [_row(archive, info, where) for info in members], None
     except FileFormatError:
         raise
     except Exception as error:
-        raise FileFormatError(f"cannot load {where}: the archive is damaged ({str(error)[:120]}).") from error
+        raise FileFormatError(
+            f"cannot load {where}: the archive is damaged ({str(error)[:120]})."
+        ) from error
 
 
 def is_torch_archive(file: FileIO) -> bool:
@@ -72,51 +84,56 @@ def is_torch_archive(file: FileIO) -> bool:
 
 
 def is_pickle(file: FileIO) -> bool:
-    """Whether a file begins as pickled objects do, as PyTorch wrote them before it wrote archives."""
+    """Return True if a file begins as a pickle, as PyTorch wrote files before version 1.6."""
     head = read_at(file, 0, 2)
     return head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
 def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedRow:
     name = info.filename.removesuffix(".npy")
-    place = f'"{name[:200]}" of {where}'
-    with archive.open(info) as stream:
-        array = _unpacked(stream, info.file_size, place)
-    kind = kind_of(array.dtype)
-    if kind is None:
-        raise FileFormatError(
-            f"cannot load {place}: its dtype is {array.dtype}, and only arrays of numbers are loaded "
-            "(NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 or safetensors)."
-        )
+    location = f'"{name[:200]}" of {where}'
+    array = _array(archive.read(info), location)
     path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split("/")))
-    return SealedRow(path, kind.name, array.shape, size=array.nbytes, data=to_bytes(array, kind))
+    if array.dtype.kind == "U" and array.shape == ():  # a single text, as `np.str_` saves it
+        text = np.frombuffer(str(array).encode("utf-8", "surrogatepass"), np.uint8)
+        return SealedRow(path, TEXT, size=text.nbytes, data=text)
+    element = kind_of(array.dtype)
+    if element is None:
+        raise FileFormatError(
+            f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
+            "loaded "
+            "(NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 or "
+            "safetensors)."
+        )
+    return SealedRow(
+        path, element.name, array.shape, size=array.nbytes, data=to_bytes(array, element)
+    )
 
 
-def _unpacked(packed: IO[bytes], size: int, place: str) -> np.ndarray:
-    """Make an array of an `.npy` file of `size` bytes, and never an object; its bytes are there once."""
-    head = packed.read(_HEAD)
-    stream = io.BytesIO(head)
+def _array(data: bytes, location: str) -> np.ndarray:
+    """View the bytes of an `.npy` file as an array, and never as an object."""
+    stream = io.BytesIO(data)
     version = np.lib.format.read_magic(stream)
-    header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    header = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
     if header is None:
-        raise FileFormatError(f"cannot load {place}: unknown version {version} of npy.")
+        raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
     shape, is_fortran, dtype = header(stream)
     if dtype.hasobject:
-        raise FileFormatError(f"cannot load {place}: it holds pickled objects, which are never loaded.")
-    start, left = stream.tell(), size - stream.tell()
-    if any(axis < 0 for axis in shape) or len(shape) > MOST_AXES or prod(shape) * dtype.itemsize != left:
-        raise FileFormatError(f"cannot load {place}: {format_array(shape, str(dtype))} does not take {left} bytes.")
-    data = empty(left)
-    _fill(data, head[start:], packed, place)
-    return data.view(dtype).reshape(shape, order="F" if is_fortran else "C")
-
-
-def _fill(data: np.ndarray, first: bytes, packed: IO[bytes], place: str) -> None:
-    """Fill a row of bytes with those that were read already, and with the rest of a member of an archive."""
-    room, done = memoryview(data.data), min(len(first), len(data))
-    room[:done] = first[:done]
-    while done < len(data) and (part := packed.read(min(_HEAD, len(data) - done))):
-        room[done : done + len(part)] = part
-        done += len(part)
-    if done < len(data) or packed.read(1):
-        raise FileFormatError(f"cannot load {place}: the archive is damaged (it has another size than it says).")
+        raise FileFormatError(
+            f"cannot load {location}: it holds pickled objects, which are never loaded."
+        )
+    size = len(data) - stream.tell()
+    if (
+        any(axis < 0 for axis in shape)
+        or len(shape) > MOST_AXES
+        or prod(shape) * dtype.itemsize != size
+    ):
+        raise FileFormatError(
+            f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} bytes."
+        )
+    row = empty(size)  # aligned, so that JAX takes it over without another copy
+    row[:] = np.frombuffer(data, np.uint8, offset=stream.tell())
+    return row.view(dtype).reshape(shape, order="F" if is_fortran else "C")

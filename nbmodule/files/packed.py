@@ -1,13 +1,16 @@
-"""Many small arrays in one: those of a dtype lie one after the other in one dataset, and an index says where each is.
+"""Many small arrays in one: those of a dtype lie one after the other in one dataset, and an index
+says where each is.
 
-A dataset of its own costs 0.4 ms and 300 bytes, however small the array. The group `__packed__` holds one row of numbers for
-each dtype (`__packed__/float32`) and `index`, a text in JSON: `{"linear0/w": ["float32", start, [64, 3]], ...}`. So with plain h5py
+A dataset of its own costs 0.4 ms and 300 bytes, however small the array. The group `__packed__`
+holds one row of numbers for each dtype (`__packed__/float32`) and `index`, a text in JSON:
+`{"linear0/w": ["float32", start, [64, 3]], ...}`. So with plain h5py
 
     index = json.loads(file["__packed__/index"][()])
     dtype, start, shape = index["linear0/w"][:3]
     w = file["__packed__"][dtype][start : start + math.prod(shape)].reshape(shape)
 
-`start` counts the elements of that row. Elements of fewer than eight bits begin at a new byte for each array.
+`start` counts the elements of that row. Elements of fewer than eight bits begin at a new byte for
+each array.
 """
 
 from __future__ import annotations
@@ -40,10 +43,10 @@ class _JoinedLeaf(StoredLeaf):
 
     def data(self) -> np.ndarray:
         """Fetch the bytes of all parts."""
-        kind = self.parts[0].kind
-        if kind.bits < 8:
+        element = self.parts[0].element
+        if element.bits < 8:
             return np.concatenate([part.data() for part in self.parts])
-        return to_bytes(np.concatenate([part.fetch() for part in self.parts], axis=None), kind)
+        return to_bytes(np.concatenate([part.fetch() for part in self.parts], axis=None), element)
 
     def prefetch(self) -> None:
         """Begin to copy the parts from their device."""
@@ -51,7 +54,9 @@ class _JoinedLeaf(StoredLeaf):
             part.prefetch()
 
 
-def pack(leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None) -> list[tuple[str, StoredLeaf | None]]:
+def pack(
+    leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None
+) -> list[tuple[str, StoredLeaf | None]]:
     """Put small arrays together.
 
     Args:
@@ -59,26 +64,30 @@ def pack(leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None) -> li
         packed: Whether to do so; None packs when there are more than 1,000 small ones.
     """
     small = [
-        (path, leaf) for path, leaf in leaves if leaf and leaf.dtype not in (TEXT, NOTHING) and leaf.nbytes <= SMALL
+        (path, leaf)
+        for path, leaf in leaves
+        if leaf and leaf.dtype not in (TEXT, NOTHING) and leaf.nbytes <= SMALL
     ]
     if not small or packed is False or (packed is None and len(small) <= MANY):
         return leaves
     index: dict[str, list[Any]] = {}
     parts: dict[str, list[StoredLeaf]] = {}
     ends: dict[str, int] = {}
-    known: dict[int, int] = {}
+    starts: dict[int, int] = {}
     for path, leaf in small:
-        start = known.get(id(leaf.identity)) if leaf.identity is not None else None
+        start = starts.get(id(leaf.identity)) if leaf.identity is not None else None
         if start is None:
             start = ends.get(leaf.dtype, 0)
-            known[id(leaf.identity)] = start
-            ends[leaf.dtype] = start + (leaf.nbytes if leaf.kind.raw else prod(leaf.shape))
+            starts[id(leaf.identity)] = start
+            ends[leaf.dtype] = start + (leaf.nbytes if leaf.element.raw else prod(leaf.shape))
             parts.setdefault(leaf.dtype, []).append(leaf)
         index[path] = [leaf.dtype, start, leaf.shape] + ([leaf.notes] if leaf.notes else [])
-    rest = [(path, leaf) for path, leaf in leaves if path not in index]
-    joined = [(f"{PACKED}/{dtype}", _JoinedLeaf(dtype, members)) for dtype, members in parts.items()]
+    large = [(path, leaf) for path, leaf in leaves if path not in index]
+    joined = [
+        (f"{PACKED}/{dtype}", _JoinedLeaf(dtype, members)) for dtype, members in parts.items()
+    ]
     text = dump_json(index, "the index of packed arrays").decode()
-    return [*rest, (f"{PACKED}/{_INDEX}", describe(text, f"{PACKED}/{_INDEX}")), *joined]
+    return [*large, (f"{PACKED}/{_INDEX}", describe(text, f"{PACKED}/{_INDEX}")), *joined]
 
 
 def unpack(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, Any]]:
@@ -92,36 +101,40 @@ def unpack(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, 
         FileFormatError: if the index is damaged.
     """
     if _INDEX not in blocks:
-        raise FileFormatError(f'cannot load {where}: it has packed arrays and no "/{PACKED}/{_INDEX}".')
+        raise FileFormatError(
+            f'cannot load {where}: it has packed arrays and no "/{PACKED}/{_INDEX}".'
+        )
     index = parse_json(blocks[_INDEX].tobytes(), f'"/{PACKED}/{_INDEX}" of {where}')
     if not isinstance(index, dict):
         raise FileFormatError(f'cannot load {where}: "/{PACKED}/{_INDEX}" lists no arrays.')
-    known: dict[tuple[Any, ...], Any] = {}
+    restored: dict[tuple[Any, ...], Any] = {}
     for path, entry in index.items():
-        place = f'"/{path[:200]}" of {where}'
-        dtype, begin, end, shape, notes = _check_entry(entry, blocks, place)
+        location = f'"/{path[:200]}" of {where}'
+        dtype, begin, end, shape, notes = _check_entry(entry, blocks, location)
         identity = (dtype, begin, end, shape, str(notes))
-        if identity not in known or not end - begin:
-            known[identity] = restore(blocks[dtype][begin:end], dtype, shape, notes, place)
-        yield path, known[identity]
+        if identity not in restored or not end - begin:
+            restored[identity] = restore(blocks[dtype][begin:end], dtype, shape, notes, location)
+        yield path, restored[identity]
 
 
 def _check_entry(
-    entry: Any, blocks: Mapping[str, np.ndarray], place: str
+    entry: Any, blocks: Mapping[str, np.ndarray], location: str
 ) -> tuple[str, int, int, tuple[int, ...], dict]:
     """Say which bytes an entry of the index means; refuse one that means none."""
     try:
-        dtype, start, shape, *rest = entry
-        kind, notes = kinds()[dtype], rest[0] if rest else {}
+        dtype, start, shape, *more = entry
+        element, notes = kinds()[dtype], more[0] if more else {}
         if (
             len(shape) <= MOST_AXES
             and all(type(n) is int and 0 <= n < 1 << 63 for n in (start, *shape))
             and isinstance(notes, dict)
         ):
-            begin = start if kind.raw else start * kind.bits // 8
-            end = begin + kind.nbytes(tuple(shape))
+            begin = start if element.raw else start * element.bits // 8
+            end = begin + element.nbytes(tuple(shape))
             if end <= blocks[dtype].size:
                 return dtype, begin, end, tuple(shape), notes
     except (TypeError, ValueError, KeyError):
         pass
-    raise FileFormatError(f"cannot load {place}: its entry in the index of packed arrays is damaged.")
+    raise FileFormatError(
+        f"cannot load {location}: its entry in the index of packed arrays is damaged."
+    )

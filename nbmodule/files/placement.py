@@ -7,19 +7,17 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import ShapedArray
 
-from nbmodule.base.jax_names import batched_device_put
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.errors import ArgumentTypeError, DeviceError
 
-_MANY = 100
-
 
 def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
-    """Turn NumPy arrays into JAX arrays on a device; other leaves, and arrays of a dtype that JAX does not hold, stay as they are.
+    """Turn NumPy arrays into JAX arrays on a device; other leaves, and arrays of a dtype that JAX
+    does not hold, stay as they are.
 
-    On the CPU an array that is aligned is taken over without a copy, so the NumPy arrays must not be written to later.
+    On the CPU an array that is aligned is taken over without a copy, so the NumPy arrays must not
+    be written to later.
 
     Args:
         leaves: In any order; one that stands there twice becomes one array.
@@ -34,36 +32,46 @@ def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
         [Array([1., 1.], dtype=float32), 'text', array([1.])]
     """
     target = find_device(device)
-    arrays = {id(leaf): leaf for leaf in leaves if isinstance(leaf, np.ndarray) and is_held_by_jax(leaf.dtype)}
-    keys = {id(leaf): leaf for leaf in leaves if isinstance(leaf, jax.Array)} if device is not None else {}
-    moved = dict(zip(arrays, _put(list(arrays.values()), target), strict=True))
+    arrays = {
+        id(leaf): leaf
+        for leaf in leaves
+        if isinstance(leaf, np.ndarray) and is_held_by_jax(leaf.dtype)
+    }
+    keys = (
+        {id(leaf): leaf for leaf in leaves if isinstance(leaf, jax.Array)}
+        if device is not None
+        else {}
+    )
+    moved = dict(zip(arrays, jax.device_put(list(arrays.values()), target), strict=True))
     moved |= {identity: jax.device_put(key, target) for identity, key in keys.items()}
     return [moved.get(id(leaf), leaf) for leaf in leaves]
 
 
 def find_device(device: object) -> Any:
-    """The device or sharding that is meant; None for JAX's default device.
+    """Return the device or sharding that is meant; None for JAX's default device.
 
     Raises:
-        DeviceError: if there is no such device; the message names those that exist.
+        DeviceError: If there is no such device; the message names those that exist.
     """
     if device is None or isinstance(device, (jax.Device, jax.sharding.Sharding)):
         return device
     if not isinstance(device, str):
         raise ArgumentTypeError(
-            f"device={device!r}: expected a device, its name, or a sharding, found {type(device).__name__}."
+            f"device={device!r}: expected a device, its name, or a sharding, found "
+            f"{type(device).__name__}."
         )
     platform, _, number = device.partition(":")
     try:
-        found = jax.local_devices(backend=platform)
-        return found[int(number or 0)]
+        return jax.local_devices(backend=platform)[int(number or 0)]
     except (RuntimeError, IndexError, ValueError) as error:
-        existing = ", ".join(f"{each.platform}:{each.id}" for each in jax.local_devices())
-        raise DeviceError(f"there is no device {device!r}; those that exist are {existing}.") from error
+        existing = ", ".join(f"{device.platform}:{device.id}" for device in jax.local_devices())
+        raise DeviceError(
+            f"there is no device {device!r}; those that exist are {existing}."
+        ) from error
 
 
 def is_held_by_jax(dtype: np.dtype) -> bool:
-    """Whether a JAX array can have this dtype at present; the answer for 64 bits depends on `jax_enable_x64`."""
+    """Return True if a JAX array can have this dtype now; 64 bits depend on `jax_enable_x64`."""
     return _is_held(dtype, jax.dtypes.canonicalize_dtype(np.int64) == np.int64)
 
 
@@ -74,24 +82,9 @@ def _is_held(dtype: np.dtype, _x64: bool) -> bool:
             np.dtype(jax.dtypes.canonicalize_dtype(dtype)) == dtype
             and jax.device_put(np.zeros(1, dtype)).dtype == dtype
         )
-    except (TypeError, ValueError, RuntimeError):  # JAX, its runtime or the device knows no such dtype
+    except (
+        TypeError,
+        ValueError,
+        RuntimeError,
+    ):  # JAX, its runtime or the device knows no such dtype
         return False
-
-
-def _put(arrays: list[np.ndarray], target: object) -> list[Any]:
-    """As `jax.device_put`, which takes 30 microseconds for each array of a list; this takes 6."""
-    if isinstance(target, jax.sharding.Sharding) or len(arrays) < _MANY or batched_device_put is None:
-        return jax.device_put(arrays, target)
-    device = target if target is not None else next(iter(jax.device_put(np.zeros((), np.float32)).devices()))
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    kinds: dict[Any, Any] = {}
-    moved = []
-    for array in arrays:
-        kind = kinds.get((array.shape, array.dtype))
-        if kind is None:
-            kind = kinds[array.shape, array.dtype] = ShapedArray(array.shape, array.dtype)
-        try:
-            moved.append(batched_device_put(kind, sharding, [array], [device], target is not None))
-        except TypeError:  # private, so its arguments may change any day
-            return jax.device_put(arrays, target)
-    return moved

@@ -1,4 +1,6 @@
-"""What a weights file holds, as records and as plain text: for `python -m nbmodule show FILE` and `diff A B`."""
+"""What a weights file holds, as records and as plain text: for `python -m nbmodule show FILE` and
+`diff A B`.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,6 @@ from nbmodule.errors import NbModuleError
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
 from nbmodule.files.compare import TreeComparison, compare_parts, spell
 from nbmodule.files.contents import read
-
-_USAGE = """python -m nbmodule show FILE [--check]   the tree of a weights file; --check reads everything and tests the checksums
-python -m nbmodule diff FILE FILE        the difference of two; ends with 1 if there is one
-python -m nbmodule doctor                whether displays and live control work here, and what to do if not
-python -m nbmodule mark FOLDER           run the notebooks of students with limits and mark what nb.check asks; --help says more"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +82,20 @@ def summarize(path: str | os.PathLike[str], *, check: bool = False) -> FileSumma
         (FileEntry(path='linear/w', what='float32[2, 3]', nbytes=24, value='', is_buffer=False),)
     """
     contents = read(path, mmap=not check)
-    entries = [_entry(place, leaf, False) for place, leaf in flatten(contents.variables, what="variables")]
-    entries += [_entry(place, leaf, True) for place, leaf in flatten(contents.buffers or {}, what="buffers")]
+    entries = [
+        _entry(path, leaf, False) for path, leaf in flatten(contents.variables, what="variables")
+    ]
+    entries += [
+        _entry(path, leaf, True) for path, leaf in flatten(contents.buffers or {}, what="buffers")
+    ]
     size = os.stat(path).st_size
     return FileSummary(
-        os.fspath(path), size, contents.is_sealed, check and contents.is_sealed, contents.metadata, tuple(entries)
+        os.fspath(path),
+        size,
+        contents.is_sealed,
+        check and contents.is_sealed,
+        contents.metadata,
+        tuple(entries),
     )
 
 
@@ -120,10 +126,16 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
     summary = summarize(path, check=check)
     variables = [entry for entry in summary.entries if not entry.is_buffer]
     buffers = [entry for entry in summary.entries if entry.is_buffer]
-    seal = "all checksums are right" if summary.is_checked else "has checksums" if summary.is_sealed else "no checksums"
-    counts = f"{len(variables)} variable{'s' * (len(variables) != 1)}, {format_bytes(sum(e.nbytes for e in variables))}"
+    seal = (
+        "all checksums are right"
+        if summary.is_checked
+        else "has checksums"
+        if summary.is_sealed
+        else "no checksums"
+    )
+    counts = _count(variables, "variable")
     if buffers:
-        counts += f"; {len(buffers)} buffer{'s' * (len(buffers) != 1)}, {format_bytes(sum(e.nbytes for e in buffers))}"
+        counts += f"; {_count(buffers, 'buffer')}"
     lines = [f"{printable(summary.path)}: {counts}; {seal}", *_tree_lines(variables, 0)]
     if buffers:
         lines += [BUFFERS, *_tree_lines(buffers, 1)]
@@ -132,20 +144,33 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
     return "\n".join(lines)
 
 
+def _count(entries: Sequence[FileEntry], noun: str) -> str:
+    total = format_bytes(sum(entry.nbytes for entry in entries))
+    return f"{len(entries)} {noun}{'s' * (len(entries) != 1)}, {total}"
+
+
 def _tree_lines(entries: Sequence[FileEntry], indent: int) -> list[str]:
     """One line for each level and leaf; the columns of all leaves stand below each other."""
     rows: list[tuple[str, FileEntry | None]] = []
     open_levels: list[str] = []
     for entry in entries:
         *levels, name = entry.path.split("/")
-        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(open_levels, levels, strict=False)))
+        shared = sum(
+            1
+            for _ in takewhile(
+                lambda pair: pair[0] == pair[1], zip(open_levels, levels, strict=False)
+            )
+        )
         for depth, level in enumerate(levels[shared:], shared + indent):
             rows.append(("  " * depth + printable(level), None))
         open_levels = levels
         rows.append(("  " * (len(levels) + indent) + printable(name), entry))
     width = max((len(text) for text, entry in rows if entry), default=0)
     what = max((len(entry.what) for _, entry in rows if entry), default=0)
-    return [text if entry is None else _leaf_line(text.ljust(width), entry, what) for text, entry in rows]
+    return [
+        text if entry is None else _leaf_line(text.ljust(width), entry, what)
+        for text, entry in rows
+    ]
 
 
 def _leaf_line(text: str, entry: FileEntry, width: int) -> str:
@@ -167,32 +192,32 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
         ~ w  float64[2]  1 of 2 elements differ, by up to 3
         0 of 1 places are equal
     """
-    one, other = read(first, mmap=True), read(second, mmap=True)
+    one, two = read(first, mmap=True), read(second, mmap=True)
     names = (Path(first).name, Path(second).name)
-    return compare_parts((one.variables, one.buffers or {}), (other.variables, other.buffers or {}), names)
+    return compare_parts(
+        (one.variables, one.buffers or {}), (two.variables, two.buffers or {}), names
+    )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run `show` or `diff` and print the result; gives the exit code, 2 for an error.
-
-    Example:
-        >>> from nbmodule.files.report import main
-        >>> main(["diff"])
-        2
-    """
-    words = [word for word in arguments if word != "--check"]
+def run_show(path: str | os.PathLike[str], *, check: bool = False) -> int:
+    """Print the tree of a weights file; return the exit status, 2 for an error."""
     try:
-        if words[:1] == ["show"] and len(words) == 2:
-            print(show_text(Path(words[1]), check="--check" in arguments))
-            return 0
-        if words[:1] == ["diff"] and len(words) == 3:
-            comparison = diff_files(Path(words[1]), Path(words[2]))
-            print(_printable_lines(str(comparison)))
-            return 0 if comparison.is_equal else 1
-        print(_USAGE, file=sys.stderr)
+        print(show_text(path, check=check))
     except (NbModuleError, OSError) as error:
         print(_printable_lines(str(error)), file=sys.stderr)
-    return 2
+        return 2
+    return 0
+
+
+def run_diff(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> int:
+    """Print how two weights files differ; return the exit status, 1 if they do, 2 for an error."""
+    try:
+        comparison = diff_files(first, second)
+    except (NbModuleError, OSError) as error:
+        print(_printable_lines(str(error)), file=sys.stderr)
+        return 2
+    print(_printable_lines(str(comparison)))
+    return 0 if comparison.is_equal else 1
 
 
 def _printable_lines(text: str) -> str:

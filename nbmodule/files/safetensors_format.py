@@ -1,7 +1,8 @@
-"""The safetensors format: eight bytes of length, a header in JSON, the bytes of all arrays. Read and written without a package.
+"""The safetensors format, through the package `safetensors`.
 
-Names such as `encoder.0.weight` become levels, and levels become such names.
-Source: https://github.com/huggingface/safetensors, section "Format".
+Names such as `encoder.0.weight` become levels, and levels become such names. The package checks the
+header; what it may cost to read one is bounded here first. The bytes of arrays are read, or mapped,
+where the header says that they are.
 """
 
 from __future__ import annotations
@@ -15,43 +16,47 @@ from typing import Any
 
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.bounded_json import dump_json, parse_json
+from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import EMPTY, escape, flatten, unescape
+from nbmodule.files.dtypes import kinds
 from nbmodule.files.leaves import StoredLeaf, describe
-from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, check_row, read_at
+from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at
 
+# The package's names where they are not ours; four bits come in pairs.
+_WRITTEN = {"float4_e2m1fn": "float4_e2m1fn_x2"}
 # The format's name of each dtype.
-NAMES = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "uint32": "U32",
-    "int32": "I32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "complex64": "C64",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "float4_e2m1fn": "F4",
+_DTYPES = {
+    "BOOL": "bool",
+    "U8": "uint8",
+    "I8": "int8",
+    "U16": "uint16",
+    "I16": "int16",
+    "U32": "uint32",
+    "I32": "int32",
+    "U64": "uint64",
+    "I64": "int64",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "F32": "float32",
+    "F64": "float64",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0fnu",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F4": "float4_e2m1fn",
 }
-_DTYPES = {name: dtype for dtype, name in NAMES.items()}
-_MOST_HEADER = 100_000_000  # the limit of the format itself
+_MOST_HEADER = 100_000_000  # bytes; the limit of the format itself
 
 
 def is_safetensors(file: FileIO) -> bool:
-    """Whether a file begins as a safetensors file does."""
+    """Return True if a file begins as a safetensors file does."""
     head = read_at(file, 0, 9)
     return (
-        len(head) == 9 and head[8:] == b"{" and 8 + struct.unpack("<Q", head[:8])[0] <= os.fstat(file.fileno()).st_size
+        len(head) == 9
+        and head[8:] == b"{"
+        and 8 + struct.unpack("<Q", head[:8])[0] <= os.fstat(file.fileno()).st_size
     )
 
 
@@ -59,60 +64,53 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     """List the arrays of a safetensors file, and its metadata.
 
     Raises:
-        FileFormatError: if the header is damaged, lists more than 100,000 arrays or one of them twice, or if the arrays' bytes
-            overlap, leave holes, or would lie outside of the file.
+        FileFormatError: If the header is damaged or lists more than 100,000 arrays, or if the bytes
+            of arrays overlap, leave holes, or lie outside of the file.
     """
-    size = os.fstat(file.fileno()).st_size
+    from safetensors import SafetensorError, safe_open
+
     (length,) = struct.unpack("<Q", read_at(file, 0, 8))
     if length > _MOST_HEADER:
-        raise FileFormatError(f"cannot load {where}: a header of {length} bytes is longer than the format allows.")
+        raise FileFormatError(
+            f"cannot load {where}: a header of {length} bytes is longer than the format allows."
+        )
     text = read_at(file, 8, length)
     check_count(text.count(b'"data_offsets"'), where)  # before there is an object for each
-    header = parse_json(text, f"the header of {where}", unique=True)
-    if not isinstance(header, dict):
-        raise FileFormatError(f"cannot load {where}: its header lists no arrays.")
-    metadata = header.pop("__metadata__", None)
-    check_count(len(header), where)
-    rows = [_row(name, entry, 8 + length, size, where) for name, entry in header.items()]
-    _check_whole(rows, 8 + length, size, where)
+    parse_json(text, f"the header of {where}", unique=True)  # the package takes the last of two
+    rows, at = [], 8 + length
+    try:
+        with safe_open(where, framework="numpy") as arrays:
+            metadata = arrays.metadata()
+            for name in arrays.offset_keys():  # in the order of their bytes, without holes
+                array = arrays.get_slice(name)
+                row = _row(name, array.get_dtype(), tuple(array.get_shape()), at, where)
+                rows.append(row)
+                at += row.size
+    except (SafetensorError, OverflowError, UnicodeError) as error:
+        raise FileFormatError(
+            f"cannot load {where}: it is damaged (safetensors says: {str(error)[:200]})."
+        ) from error
     return rows, metadata
 
 
-def _check_whole(rows: list[SealedRow], begin: int, size: int, where: str) -> None:
-    """The bytes behind the header belong to one array each, as the format wants it."""
-    at = begin
-    for row in sorted(rows, key=lambda row: (row.offset, row.size)):
-        if row.offset != at:
-            what = "overlaps the array before it" if row.offset < at else f"leaves a hole of {row.offset - at} bytes"
-            raise FileFormatError(f'cannot load "/{row.path[:200]}" of {where}: it {what}, which the format forbids.')
-        at += row.size
-    if at != size:
-        raise FileFormatError(
-            f"cannot load {where}: {size - at} bytes at its end belong to no array, which the format forbids."
-        )
-
-
-def _row(name: str, entry: Any, begin: int, size: int, where: str) -> SealedRow:
-    place = f'"{name[:200]}" of {where}'
-    try:
-        dtype, (first, last) = _DTYPES.get(entry["dtype"]), entry["data_offsets"]
-        if first < 0:
-            raise ValueError("an array would lie in the header")
-        row = {"dtype": dtype, "shape": entry["shape"], "offset": begin + first, "size": last - first}
-    except (TypeError, KeyError, ValueError) as error:
-        raise FileFormatError(f"cannot load {place}: its entry in the header is damaged.") from error
-    if dtype is None:
-        raise FileFormatError(f"cannot load {place}: unknown dtype {str(entry['dtype'])[:40]!r}.")
+def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> SealedRow:
+    if dtype not in _DTYPES or _DTYPES[dtype] not in kinds():
+        raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
     path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split(".")))
-    return check_row(row | {"path": path}, size, where)
+    size = kinds()[_DTYPES[dtype]].nbytes(shape)
+    return SealedRow(path, _DTYPES[dtype], shape, at, size)
 
 
 def save_safetensors(
-    path: str | os.PathLike[str], variables: Mapping[str, Any], *, metadata: Mapping[str, str] | None = None
+    path: str | os.PathLike[str],
+    variables: Mapping[str, Any],
+    *,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write nested arrays as a safetensors file, which appears whole or not at all.
+    """Write nested arrays as a safetensors file, atomically.
 
-    Levels become names such as `encoder.0.weight`; empty levels are left out.
+    Levels become names such as `encoder.0.weight`; empty levels are left out. Meanwhile the arrays
+    take their memory twice.
 
     Args:
         path: Of the file; folders that are missing are made.
@@ -120,9 +118,9 @@ def save_safetensors(
         metadata: Text by name.
 
     Raises:
-        FileWriteError: if the file cannot be written; what was there is unchanged.
-        DtypeError: if the format has no such dtype.
-        ArgumentError: if a name contains a dot, which would become a level.
+        FileWriteError: If the file cannot be written; the older file is unchanged.
+        DtypeError: If the format has no such dtype.
+        ArgumentError: If a name contains a dot, which would become a level.
 
     Example:
         >>> import os, tempfile
@@ -132,62 +130,68 @@ def save_safetensors(
         >>> read(path).variables["linear"]["weight"].shape
         (2, 3)
     """
-    leaves = sorted(
-        _leaves(variables), key=lambda item: (-item[1].kind.bits, item[0])
-    )  # wide ones first keeps all aligned
+    from safetensors import TensorSpec, serialize
+
+    leaves = _leaves(variables)
     if len(leaves) > MOST_ARRAYS:
         raise ArgumentError(
-            f"cannot save {len(leaves):,} arrays as safetensors: at most {MOST_ARRAYS:,} are read again. Nothing was written. `nb.save` "
-            "takes any number."
+            f"cannot save {len(leaves):,} arrays as safetensors: at most {MOST_ARRAYS:,} are read "
+            "again. Nothing was written. `nb.save` takes any number."
         )
-    header: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(text, str) for item in metadata.items() for text in item):
             raise ArgumentTypeError(
-                "cannot save the metadata: safetensors files hold text by name. Nothing was written."
+                "cannot save the metadata: safetensors files hold text by name. "
+                "Nothing was written."
             )
-        header["__metadata__"] = {_spelled(name): _spelled(text) for name, text in metadata.items()}
-    at = 0
-    for name, leaf in leaves:
-        header[name] = {"dtype": NAMES[leaf.dtype], "shape": leaf.shape, "data_offsets": [at, at + leaf.nbytes]}
-        at += leaf.nbytes
-    text = dump_json(header, "the header")
-    text += b" " * (-len(text) % 8)
+        metadata = {_as_utf8(name): _as_utf8(text) for name, text in metadata.items()}
+    data = {name: leaf.data() for name, leaf in leaves}  # alive until everything is written
+    specs = {
+        name: TensorSpec(
+            dtype=_WRITTEN.get(leaf.dtype, leaf.dtype),
+            shape=[*leaf.shape[:-1], leaf.shape[-1] // 2] if leaf.element.bits == 4 else leaf.shape,
+            data_ptr=data[name].ctypes.data,
+            data_len=leaf.nbytes,
+        )
+        for name, leaf in leaves
+    }
     with whole_file(path) as file:
-        file.write(struct.pack("<Q", len(text)) + text)
-        for _, leaf in leaves:
-            file.write(leaf.data().data)
+        file.write(serialize(specs, metadata))
 
 
-def _spelled(text: str) -> str:
-    """The text, if it can be written as UTF-8, which the format's header is."""
+def _as_utf8(text: str) -> str:
+    """Return the text if it can be written as UTF-8, which the format's header is."""
     try:
         text.encode()
     except UnicodeEncodeError:
         raise ArgumentError(
-            f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone surrogate), which other programs refuse. "
-            "Nothing was written."
+            f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone "
+            "surrogate), which other programs refuse. Nothing was written."
         ) from None
     return text
 
 
 def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
-    found = []
+    leaves = []
     for path, value in flatten(variables, what="variables"):
         if value is EMPTY:
             continue
         leaf, parts = describe(value, path), [unescape(part) for part in path.split("/")]
         dtype = leaf.notes.get("prng_impl", leaf.dtype)
-        if dtype not in NAMES:
-            raise DtypeError(f'cannot save "/{path}" as safetensors: the format has no {dtype}. Nothing was written.')
+        if dtype not in _DTYPES.values():
+            raise DtypeError(
+                f'cannot save "/{path}" as safetensors: the format has no {dtype}. '
+                "Nothing was written."
+            )
         if any("." in part for part in parts):
             raise ArgumentError(
-                f'cannot save "/{path}": safetensors takes a dot for the end of a level. Nothing was written.'
+                f'cannot save "/{path}": safetensors takes a dot for the end of a level. '
+                "Nothing was written."
             )
-        if leaf.kind.bits * prod(leaf.shape) % 8:
+        if leaf.element.bits == 4 and prod(leaf.shape[-1:]) % 2:
             raise DtypeError(
-                f'cannot save "/{path}" as safetensors: the format wants whole bytes, and {prod(leaf.shape)} numbers of '
-                f"{leaf.kind.bits} bits are none. Nothing was written."
+                f'cannot save "/{path}" as safetensors: the format wants whole bytes, and '
+                f"{prod(leaf.shape[-1:])} numbers of 4 bits are none. Nothing was written."
             )
-        found.append((_spelled(".".join(parts)), leaf))
-    return found
+        leaves.append((_as_utf8(".".join(parts)), leaf))
+    return leaves

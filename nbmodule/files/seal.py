@@ -1,11 +1,13 @@
 """The seal: an index of all arrays with their checksums, behind the end of the HDF5 file.
 
-A file that this package wrote is an HDF5 file followed by a JSON index and a footer of 40 bytes. HDF5 libraries ignore what
-lies behind the end they know of, and cut it off as soon as they open the file for writing. So a seal that is there was
-written together with the data, and a file that another program has changed has none.
+A file that this package wrote is an HDF5 file followed by a JSON index and a footer of 40 bytes.
+HDF5 libraries ignore what lies behind the end they know of, and cut it off as soon as they open the
+file for writing. So a seal that is there was written together with the data, and a file that
+another program has changed has none.
 
-Loading a sealed file reads the index and the arrays, never the HDF5 structures: no byte of it reaches the HDF5 library, which
-crashes or hangs on some damaged files. The footer's checksum covers the index, the index holds a checksum for every array.
+Loading a sealed file reads the index and the arrays, never the HDF5 structures: no byte of it
+reaches the HDF5 library, which crashes or hangs on some damaged files. The footer's checksum covers
+the index, the index holds a checksum for every array.
 """
 
 from __future__ import annotations
@@ -27,9 +29,12 @@ from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT
 
 FORMAT, VERSION = "nbmodule", 1
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
-_FOOTER = struct.Struct("<QQII16s")  # offset and length of the index, its checksum, the footer's own, magic
+_FOOTER = struct.Struct(
+    "<QQII16s"
+)  # offset and length of the index, its checksum, the footer's own, magic
 GROUP = "group"
-# Deflate cannot expand more than 1032 times, so no honest claim is much larger than the file that makes it.
+# Deflate cannot expand more than 1032 times, so no honest claim is much larger than the file that
+# makes it.
 _MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
 
 
@@ -69,13 +74,20 @@ def seal(rows: list[SealedRow], end: int) -> bytes:
         rows: All arrays of the file.
         end: Where the HDF5 file ends, in bytes.
     """
-    text = dump_json({"format": FORMAT, "version": VERSION, "rows": [_as_json(row) for row in rows]}, "the index")
+    text = dump_json(
+        {"format": FORMAT, "version": VERSION, "rows": [_as_json(row) for row in rows]}, "the index"
+    )
     checked = struct.pack("<QQI", end, len(text), zlib.crc32(text))
     return text + _FOOTER.pack(end, len(text), zlib.crc32(text), zlib.crc32(checked), MAGIC)
 
 
 def _as_json(row: SealedRow) -> dict[str, Any]:
-    entry: dict[str, Any] = {"path": row.path, "dtype": row.dtype, "shape": row.shape, "size": row.size}
+    entry: dict[str, Any] = {
+        "path": row.path,
+        "dtype": row.dtype,
+        "shape": row.shape,
+        "size": row.size,
+    }
     if row.chunks is None:
         entry |= {"offset": row.offset, "crc": row.crc}
     else:
@@ -93,14 +105,20 @@ def read_seal(file: FileIO, where: str) -> list[SealedRow] | None:
     footer = read_at(file, max(0, size - _FOOTER.size), min(size, _FOOTER.size))
     if len(footer) < _FOOTER.size or not footer.endswith(MAGIC):
         return None
-    offset, length, crc, own, _ = _FOOTER.unpack(footer)
-    if own != zlib.crc32(footer[:20]) or offset + length != size - _FOOTER.size:
+    offset, length, crc, footer_crc, _ = _FOOTER.unpack(footer)
+    if footer_crc != zlib.crc32(footer[:20]) or offset + length != size - _FOOTER.size:
         raise FileFormatError(f"cannot load {where}: the footer at its end is damaged.")
     text = read_at(file, offset, length)
     if zlib.crc32(text) != crc:
-        raise FileFormatError(f"cannot load {where}: the index at byte {offset} is damaged (its checksum is wrong).")
+        raise FileFormatError(
+            f"cannot load {where}: the index at byte {offset} is damaged (its checksum is wrong)."
+        )
     index = parse_json(text, f"the index of {where}")
-    if not isinstance(index, dict) or index.get("format") != FORMAT or not isinstance(index.get("rows"), list):
+    if (
+        not isinstance(index, dict)
+        or index.get("format") != FORMAT
+        or not isinstance(index.get("rows"), list)
+    ):
         raise FileFormatError(f"cannot load {where}: the index at byte {offset} lists no arrays.")
     check_version(index.get("version"), where)
     rows = [check_row(entry, offset, where) for entry in index["rows"]]
@@ -124,32 +142,41 @@ def read_into(file: FileIO, offset: int, buffer: Any) -> int:
 
 
 MOST_ARRAYS = 100_000
-"""How many arrays a file of another program may list: each costs about 5 KB as a JAX array, whatever it holds."""
+"""How many arrays a file of another program may list: each costs about 5 KB as a JAX array, "
+"whatever it holds."""
 
 
 def check_count(count: int, where: str) -> None:
     """Refuse a file of another program that lists more arrays than `MOST_ARRAYS`."""
     if count > MOST_ARRAYS:
         raise FileFormatError(
-            f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are read from such a file. "
+            f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are "
+            "read from such a file. "
             "Nothing was loaded. Files of `nb.save` hold any number."
         )
 
 
 def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
-    """Refuse rows that together claim more bytes than the file has; those that share all their bytes count once."""
-    ranges = {place for row in rows for place in row.chunks or [(row.offset, row.size)]}
-    if sum(place[1] for place in ranges) > end:
-        raise FileFormatError(f"cannot load {where}: its arrays overlap, or claim more bytes than the file has.")
+    """Refuse rows that together claim more bytes than the file has; those that share all their
+    bytes count once.
+    """
+    spans = {span for row in rows for span in row.chunks or [(row.offset, row.size)]}
+    if sum(span[1] for span in spans) > end:
+        raise FileFormatError(
+            f"cannot load {where}: its arrays overlap, or claim more bytes than the file has."
+        )
 
 
 def check_version(version: object, where: str) -> None:
     """Refuse a file of a later format."""
     if not _is_count(version) or version < 1:
-        raise FileFormatError(f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number.")
+        raise FileFormatError(
+            f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number."
+        )
     if version > VERSION:
         raise FileFormatError(
-            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this one reads up to {VERSION}). "
+            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this "
+            f"one reads up to {VERSION}). "
             "Update nbmodule to load it."
         )
 
@@ -161,16 +188,19 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
         entry: From JSON.
         end: No array reaches beyond this byte.
         where: The file, for errors.
-        is_located: Whether the row must say where the bytes are; otherwise they come by other means.
+        is_located: Whether the row must say where the bytes are; otherwise they come by other
+            means.
     """
     if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
         raise FileFormatError(f"cannot load {where}: a row of the index has no path.")
-    place = f'"/{entry["path"][:200]}" of {where}'
+    location = f'"/{entry["path"][:200]}" of {where}'
     dtype, shape, notes = entry.get("dtype"), entry.get("shape"), entry.get("notes", {})
     if not isinstance(dtype, str) or (dtype not in (TEXT, NOTHING, GROUP) and dtype not in kinds()):
-        raise FileFormatError(f"cannot load {place}: unknown dtype {str(dtype)[:40]!r}.")
+        raise FileFormatError(f"cannot load {location}: unknown dtype {str(dtype)[:40]!r}.")
     if not _is_shape(shape) or not isinstance(notes, dict):
-        raise FileFormatError(f"cannot load {place}: {str(shape)[:80]} is no shape, or its notes are damaged.")
+        raise FileFormatError(
+            f"cannot load {location}: {str(shape)[:80]} is no shape, or its notes are damaged."
+        )
     row = SealedRow(entry["path"], dtype, tuple(shape), notes=notes)
     size = entry.get("size")
     if dtype in kinds():
@@ -178,19 +208,24 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
     elif dtype == TEXT and _is_count(size):
         row.size = size
     if row.size > most_bytes(end):
-        raise FileFormatError(f"cannot load {place}: it claims {row.size} bytes in a file of {end}.")
+        raise FileFormatError(
+            f"cannot load {location}: it claims {row.size} bytes in a file of {end}."
+        )
     if size != row.size or (dtype not in kinds() and row.shape):
         raise FileFormatError(
-            f"cannot load {place}: {format_array(row.shape, str(dtype))} takes {row.size} bytes, not {str(size)[:40]}."
+            f"cannot load {location}: {format_array(row.shape, str(dtype))} takes {row.size} "
+            f"bytes, not {str(size)[:40]}."
         )
     if not is_located:
         return row
     if "chunks" in entry:
-        _check_chunks(row, entry, end, place)
+        _check_chunks(row, entry, end, location)
     elif "offset" in entry:
-        _check_block(row, entry, end, place)
+        _check_block(row, entry, end, location)
     elif row.size:
-        raise FileFormatError(f"cannot load {place}: the index does not say where its bytes are.")
+        raise FileFormatError(
+            f"cannot load {location}: the index does not say where its bytes are."
+        )
     return row
 
 
@@ -199,28 +234,45 @@ def most_bytes(size: int) -> int:
     return _MOST_EXPANSION * size + _FREE_CLAIM
 
 
-def _check_block(row: SealedRow, entry: dict[str, Any], end: int, place: str) -> None:
+def _check_block(row: SealedRow, entry: dict[str, Any], end: int, location: str) -> None:
     offset, crc = entry["offset"], entry.get("crc")
     if not _is_count(offset) or offset + row.size > end:
-        raise FileFormatError(f"cannot load {place}: its bytes would lie outside of the file.")
+        raise FileFormatError(f"cannot load {location}: its bytes would lie outside of the file.")
     if crc is not None and not _is_count(crc):
-        raise FileFormatError(f"cannot load {place}: its checksum is damaged.")
+        raise FileFormatError(f"cannot load {location}: its checksum is damaged.")
     row.offset, row.crc = offset, crc
 
 
-def _check_chunks(row: SealedRow, entry: dict[str, Any], end: int, place: str) -> None:
+def _check_chunks(row: SealedRow, entry: dict[str, Any], end: int, location: str) -> None:
     chunk, chunks = entry.get("chunk"), entry["chunks"]
-    kind = kinds().get(row.dtype)
-    stored = kind.stored_shape(row.shape) if kind else ()
-    if not stored or not _is_shape(chunk) or len(chunk) != len(stored) or 0 in chunk or not isinstance(chunks, list):
-        raise FileFormatError(f"cannot load {place}: its chunks are damaged.")
+    element = kinds().get(row.dtype)
+    stored = element.stored_shape(row.shape) if element else ()
+    if (
+        not stored
+        or not _is_shape(chunk)
+        or len(chunk) != len(stored)
+        or 0 in chunk
+        or not isinstance(chunks, list)
+    ):
+        raise FileFormatError(f"cannot load {location}: its chunks are damaged.")
     if prod(-(-size // step) for size, step in zip(stored, chunk, strict=True)) != len(chunks):
-        raise FileFormatError(f"cannot load {place}: it has {len(chunks)} chunks, which do not cover {list(stored)}.")
+        raise FileFormatError(
+            f"cannot load {location}: it has {len(chunks)} chunks, which do not cover "
+            f"{list(stored)}."
+        )
     for item in chunks:
-        if not isinstance(item, list) or len(item) != 3 or not all(map(_is_count, item)) or item[0] + item[1] > end:
-            raise FileFormatError(f"cannot load {place}: a chunk would lie outside of the file.")
+        if (
+            not isinstance(item, list)
+            or len(item) != 3
+            or not all(map(_is_count, item))
+            or item[0] + item[1] > end
+        ):
+            raise FileFormatError(f"cannot load {location}: a chunk would lie outside of the file.")
     if row.size > _MOST_EXPANSION * sum(item[1] for item in chunks):
-        raise FileFormatError(f"cannot load {place}: it claims to unpack to {row.size} bytes, which is not possible.")
+        raise FileFormatError(
+            f"cannot load {location}: it claims to unpack to {row.size} bytes, which is not "
+            "possible."
+        )
     row.chunk, row.chunks = tuple(chunk), [tuple(item) for item in chunks]
 
 
@@ -229,4 +281,6 @@ def _is_count(value: object) -> TypeGuard[int]:
 
 
 def _is_shape(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, (list, tuple)) and len(value) <= MOST_AXES and all(map(_is_count, value))
+    return (
+        isinstance(value, (list, tuple)) and len(value) <= MOST_AXES and all(map(_is_count, value))
+    )

@@ -1,6 +1,8 @@
-"""Checkpoints of arrays that are spread over several devices or hosts, through orbax: every host writes its own part.
+"""Checkpoints of arrays that are spread over several devices or hosts, through orbax: every host
+writes its own part.
 
-Needs the package `orbax-checkpoint`. For what fits on one host, `save_checkpoint` writes one plain file instead.
+Needs the package `orbax-checkpoint`. For what fits on one host, `save_checkpoint` writes one plain
+file instead.
 """
 
 from __future__ import annotations
@@ -15,8 +17,7 @@ from urllib.parse import quote, unquote
 import jax
 import numpy as np
 
-from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentTypeError, MissingDependencyError, ShapeError, StructureError
+from nbmodule.errors import ArgumentTypeError, MissingDependencyError
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import EMPTY, flatten, nest, unescape
 from nbmodule.files.checkpoint import check_step
@@ -27,7 +28,8 @@ def _import_orbax() -> Any:
         import orbax.checkpoint as orbax  # pyright: ignore[reportMissingImports]  (an extra)
     except ImportError as error:
         raise MissingDependencyError(
-            "sharded checkpoints need orbax, which is not installed: `pip install orbax-checkpoint` (or `nbmodule[checkpoint]`)."
+            "sharded checkpoints need orbax, which is not installed: `pip install "
+            "orbax-checkpoint` (or `nbmodule[checkpoint]`)."
         ) from error
     return orbax
 
@@ -59,7 +61,9 @@ def save_sharded(
     for path, leaf in flatten(trees, what="trees"):
         if leaf is EMPTY:
             others[path] = {"kind": "level"}
-        elif leaf is None or (isinstance(leaf, (bool, int, float, str)) and not isinstance(leaf, np.generic)):
+        elif leaf is None or (
+            isinstance(leaf, (bool, int, float, str)) and not isinstance(leaf, np.generic)
+        ):
             others[path] = {"kind": "value", "value": leaf}
         elif isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
             others[path] = {"kind": "key", "impl": str(jax.random.key_impl(leaf))}
@@ -68,12 +72,22 @@ def save_sharded(
             arrays[quote(path, safe="")] = leaf
         else:
             raise ArgumentTypeError(
-                f'cannot save "/{path}": expected an array, a number, text or None, found {type(leaf).__name__}.'
+                f'cannot save "/{path}": expected an array, a number, text or None, found '
+                f"{type(leaf).__name__}."
             )
     shapes = {unquote(name): list(array.shape) for name, array in arrays.items()}
     dtypes = {unquote(name): str(array.dtype) for name, array in arrays.items()}
-    about = {"checkpoint": 1, "step": step, "extra": extra, "arrays": shapes, "dtypes": dtypes, "others": others}
-    if jax.process_count() > 1:  # what each host has for itself is the same on all: the first one writes it
+    about = {
+        "checkpoint": 1,
+        "step": step,
+        "extra": extra,
+        "arrays": shapes,
+        "dtypes": dtypes,
+        "others": others,
+    }
+    if (
+        jax.process_count() > 1
+    ):  # what each host has for itself is the same on all: the first one writes it
         arrays = {
             name: np.asarray(array) if getattr(array, "is_fully_addressable", False) else array
             for name, array in arrays.items()
@@ -96,18 +110,16 @@ def _manager(orbax: Any, directory: str | os.PathLike[str], keep: int | None) ->
 def restore_sharded(
     directory: str | os.PathLike[str],
     *,
-    like: Mapping[str, Mapping[str, Any]] | None = None,
-    place: Callable[[tuple[str, ...], tuple[int, ...]], Any] | None = None,
+    sharding_of: Callable[[tuple[str, ...], tuple[int, ...]], Any] | None = None,
     step: int | None = None,
 ) -> tuple[int, dict[str, Any], Any]:
     """Load the latest checkpoint, or that of one step, each array with the sharding it shall have.
 
     Args:
         directory: That was given to `save_sharded`.
-        like: Trees of the same structure, whose arrays (or `jax.ShapeDtypeStruct`) say shapes, dtypes and shardings. None takes
-            the shardings that were saved, which needs the same devices.
-        place: In place of `like`, where nothing of the structure is known: gives the sharding of an array from its names, from the
-            tree's on, and its shape; None for an array of NumPy.
+        sharding_of: Gives the sharding of an array from its path, with the tree's name, and its
+            shape; None for a NumPy array. Without it arrays get the saved shardings, which needs
+            the same devices.
         step: Which one; None takes the latest.
 
     Returns:
@@ -115,7 +127,6 @@ def restore_sharded(
 
     Raises:
         FileNotFoundError: if there is no checkpoint, or none of this step.
-        StructureError: if `like` has other variables than the checkpoint.
         MissingDependencyError: if orbax is not installed.
     """
     orbax = _import_orbax()
@@ -125,62 +136,52 @@ def restore_sharded(
         steps = sorted(manager.all_steps())
         if not steps or (step is not None and step not in steps):
             which = "" if step is None else f" of step {step}"
-            raise FileNotFoundError(f"{os.fspath(directory)} has no checkpoint{which}; there are {steps}.")
+            raise FileNotFoundError(
+                f"{os.fspath(directory)} has no checkpoint{which}; there are {steps}."
+            )
         chosen = steps[-1] if step is None else step
-        about = manager.restore(chosen, args=orbax.args.Composite(about=orbax.args.JsonRestore())).about
-        wanted = None if like is None else _wanted(like, about, os.fspath(directory))
-        if place is not None:
-            wanted = _placed(place, about)
+        about = manager.restore(
+            chosen, args=orbax.args.Composite(about=orbax.args.JsonRestore())
+        ).about
+        targets = None if sharding_of is None else _placed(sharding_of, about)
         arrays = {}
         if about["arrays"]:
             arrays = manager.restore(
-                chosen, args=orbax.args.Composite(arrays=orbax.args.StandardRestore(wanted))
+                chosen, args=orbax.args.Composite(arrays=orbax.args.StandardRestore(targets))
             ).arrays
     rows = [(unquote(name), array) for name, array in arrays.items()]
-    return chosen, nest(_with_others(rows, about["others"]), where=os.fspath(directory)), about["extra"]
+    return (
+        chosen,
+        nest(_with_others(rows, about["others"]), where=os.fspath(directory)),
+        about["extra"],
+    )
 
 
-def _wanted(like: Mapping[str, Any], about: dict[str, Any], where: str) -> dict[str, Any]:
-    """Say what each array shall look like; keys are asked for as the numbers they are made of."""
-    wanted = {}
-    for path, leaf in flatten(like, what="like"):
-        if isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
-            leaf = jax.random.key_data(leaf)
-        if hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-            wanted[path] = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=getattr(leaf, "sharding", None))
-    found = about["arrays"]
-    if wanted.keys() != found.keys():
-        missing, unexpected = sorted(wanted.keys() - found.keys()), sorted(found.keys() - wanted.keys())
-        raise StructureError(
-            f"cannot restore {where}: the checkpoint lacks {missing[:5] or 'nothing'} and has {unexpected[:5] or 'nothing'} besides. "
-            "Nothing was changed."
-        )
-    for path, leaf in wanted.items():
-        if list(leaf.shape) != found[path]:
-            raise ShapeError(
-                f'cannot restore "{path}": expected {describe_shape(leaf)}, the checkpoint holds {found[path]}.'
-            )
-    return {quote(path, safe=""): leaf for path, leaf in wanted.items()}
-
-
-def _placed(place: Callable[..., Any], about: dict[str, Any]) -> dict[str, Any]:
+def _placed(sharding_of: Callable[..., Any], about: dict[str, Any]) -> dict[str, Any]:
     """Say where each array of the checkpoint shall lie."""
-    wanted = {}
+    targets = {}
     for path, shape in about["arrays"].items():
         chain = tuple(map(unescape, path.split("/")))
         dtype = jax.numpy.dtype(about["dtypes"][path])
-        where = place(chain, tuple(shape))
-        leaf = np.empty(shape, dtype) if where is None else jax.ShapeDtypeStruct(shape, dtype, sharding=where)
-        wanted[quote(path, safe="")] = leaf
-    return wanted
+        where = sharding_of(chain, tuple(shape))
+        leaf = (
+            np.empty(shape, dtype)
+            if where is None
+            else jax.ShapeDtypeStruct(shape, dtype, sharding=where)
+        )
+        targets[quote(path, safe="")] = leaf
+    return targets
 
 
 def _with_others(rows: list[tuple[str, Any]], others: dict[str, Any]) -> list[tuple[str, Any]]:
     """Add what is no array, and make keys of their numbers again."""
-    for path, other in others.items():
-        if other["kind"] == "level":
+    for path, record in others.items():
+        if record["kind"] == "level":
             rows.append((path, EMPTY))
-        elif other["kind"] == "value":
-            rows.append((path, other["value"]))
-    impls = {path: other["impl"] for path, other in others.items() if other["kind"] == "key"}
-    return [(path, jax.random.wrap_key_data(leaf, impl=impls[path]) if path in impls else leaf) for path, leaf in rows]
+        elif record["kind"] == "value":
+            rows.append((path, record["value"]))
+    impls = {path: record["impl"] for path, record in others.items() if record["kind"] == "key"}
+    return [
+        (path, jax.random.wrap_key_data(leaf, impl=impls[path]) if path in impls else leaf)
+        for path, leaf in rows
+    ]

@@ -1,15 +1,20 @@
-"""Save nested arrays to one HDF5 file and load them again: the file appears whole or not at all, and loading trusts nothing.
+"""Save nested arrays to one HDF5 file and load them again: the file appears whole or not at all,
+and loading trusts nothing.
 
-What the file holds: a group for each level, a dataset for each array (`/linear0/w`), in the root the attributes `format` and
-`format_version`, buffers in the group `__buffers__`, JSON given as metadata in the text `__metadata__`. Plain h5py opens it.
-Behind the HDF5 part follows an index with checksums (see `seal`), from which this package loads.
+What the file holds: a group for each level, a dataset for each array (`/linear0/w`), in the root
+the attributes `format` and `format_version`, buffers in the group `__buffers__`, JSON given as
+metadata in the text `__metadata__`. Plain h5py opens it. Behind the HDF5 part follows an index with
+checksums (see `seal`), from which this package loads.
 
 What is promised when a file is loaded:
-- A file as it was written loads equal. One that has changed since raises `FileFormatError`, with the place; so do files that
-  were made to harm. Neither runs code, opens another file, or takes much more memory than the file's size can justify.
-- With `mmap=True` the arrays' own checksums are not tested, because that would read them; everything else is. Without it, all are.
-- A file without the index (made by another program, or changed by one, which is allowed) has no checksums. HDF5 reads its
-  structures in a child process, since damaged ones can crash or hang it; see `hdf5_read`.
+- A file as it was written loads equal. One that has changed since raises `FileFormatError`, with
+  the place; so do files that were made to harm. Neither runs code, opens another file, or takes
+  much more memory than the file's size can justify.
+- With `mmap=True` the arrays' own checksums are not tested, because that would read them;
+  everything else is. Without it, all are.
+- A file without the index (made by another program, or changed by one, which is allowed) has no
+  checksums. HDF5 reads its structures in a child process, since damaged ones can crash or hang it;
+  see `hdf5_read`.
 """
 
 from __future__ import annotations
@@ -32,11 +37,11 @@ from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
 from nbmodule.files.compare import TreeComparison
 from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.dtypes import kind_of
-from nbmodule.files.hdf5_write import build_skeleton, write_all
+from nbmodule.files.hdf5_write import write_hdf5
 from nbmodule.files.leaves import StoredLeaf, describe
 from nbmodule.files.packed import pack
 from nbmodule.files.placement import place_on
-from nbmodule.files.renaming import Rename, rename_rows
+from nbmodule.files.renaming import Rename, rename_rows, rows_below
 from nbmodule.tree.container import Container
 
 
@@ -50,20 +55,25 @@ def save(
     dtype: DTypeLike | None = None,
     metadata: object = None,
 ) -> None:
-    """Write nested arrays to an HDF5 file, which appears whole or not at all; nothing of an older file remains.
+    """Write nested arrays to an HDF5 file, which appears whole or not at all; nothing of an older
+    file remains.
 
     Args:
         path: Of the file; folders that are missing are made.
-        variables: Nested mappings. Leaves are NumPy or JAX arrays, random keys, numbers, text and None.
+        variables: Nested mappings. Leaves are NumPy or JAX arrays, random keys, numbers, text and
+            None.
         buffers: The same for what is not trained; None writes no buffers at all.
-        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype, with an index; None does so
-            when there are more than 1,000 of them.
-        compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays cannot be mapped.
-        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers, integers and keys stay as they are.
+        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype,
+            with an index; None does so when there are more than 1,000 of them.
+        compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays
+            cannot be mapped.
+        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers,
+            integers and keys stay as they are.
         metadata: Anything that JSON can say.
 
     Raises:
-        FileWriteError: if the disk is full or the folder may not be written; what was there is unchanged.
+        FileWriteError: if the disk is full or the folder may not be written; what was there is
+            unchanged.
         ArgumentTypeError, DtypeError: if a leaf cannot be held by a file. Nothing is written.
 
     Example:
@@ -78,19 +88,23 @@ def save(
     level, target = _check_compression(compression), _check_dtype(dtype)
     with collector_paused():
         leaves = pack(_described(variables, buffers, metadata, target), packed)
-        skeleton = build_skeleton(leaves, level)
     with whole_file(path) as file:
-        write_all(file, skeleton, [leaf for _, leaf in leaves])
+        write_hdf5(file, leaves, level)
 
 
 def _described(
-    variables: Mapping[str, Any], buffers: Mapping[str, Any] | None, metadata: Any, dtype: np.dtype | None
+    variables: Mapping[str, Any],
+    buffers: Mapping[str, Any] | None,
+    metadata: Any,
+    dtype: np.dtype | None,
 ) -> list[tuple[str, StoredLeaf | None]]:
     """List all that goes into the file, by path."""
-    found = list(flatten(variables, what="variables"))
+    rows = list(flatten(variables, what="variables"))
     if buffers is not None:
-        found += [(f"{BUFFERS}/{path}", leaf) for path, leaf in flatten(buffers, what="buffers")] or [(BUFFERS, EMPTY)]
-    leaves = [(path, None if leaf is EMPTY else describe(leaf, path, dtype)) for path, leaf in found]
+        rows += [
+            (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten(buffers, what="buffers")
+        ] or [(BUFFERS, EMPTY)]
+    leaves = [(path, None if leaf is EMPTY else describe(leaf, path, dtype)) for path, leaf in rows]
     if metadata is not None:
         leaves.append((METADATA, describe(dump_json(metadata, "metadata").decode(), METADATA)))
     return leaves
@@ -100,7 +114,8 @@ def _check_ending(path: str | os.PathLike[str]) -> None:
     """A name that promises another format would mislead whoever opens the file."""
     if file_name(path, "save", "written").endswith((".safetensors", ".npz")):
         raise ArgumentError(
-            f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says otherwise. Nothing was written. "
+            f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says "
+            "otherwise. Nothing was written. "
             "Call it .h5, or use `save_safetensors`."
         )
 
@@ -110,7 +125,10 @@ def _check_compression(compression: str | int | None) -> int | None:
         return 4
     if compression is None or (type(compression) is int and 0 <= compression <= 9):
         return compression
-    raise ArgumentError(f'cannot save with compression={compression!r}: expected None, "gzip", or a level from 0 to 9.')
+    raise ArgumentError(
+        f'cannot save with compression={compression!r}: expected None, "gzip", or a level from 0 '
+        "to 9."
+    )
 
 
 def _check_dtype(dtype: DTypeLike | None) -> np.dtype | None:
@@ -123,7 +141,10 @@ def _check_dtype(dtype: DTypeLike | None) -> np.dtype | None:
     except TypeError as error:
         raise ArgumentError(f"cannot save with dtype={dtype!r}: there is no such dtype.") from error
     if kind_of(target) is None or not jnp.issubdtype(target, jnp.floating):
-        raise ArgumentError(f"cannot save with dtype={dtype!r}: expected a dtype of floating point, such as bfloat16.")
+        raise ArgumentError(
+            f"cannot save with dtype={dtype!r}: expected a dtype of floating point, such as "
+            "bfloat16."
+        )
     return target
 
 
@@ -132,24 +153,30 @@ def load(
     *,
     buffers: bool = False,
     mmap: bool = False,
+    prefix: str | None = None,
     rename: Rename = None,
     strict: bool = True,
     device: DeviceLike | None = None,
 ) -> Any:
     """Load a weights file as a Container.
 
-    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list at most 100,000 arrays, and an `.npz`
-    may unpack to at most 100 times its size and 256 MiB.
+    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list
+    at most 100,000 arrays, and an `.npz` may unpack to at most 100 times its size and 256 MiB.
 
     Args:
         path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
         buffers: Give the pair (variables, buffers) instead of the variables alone.
-        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from the disk when they are used;
-            given a device, they go there. Their own checksums are not tested. Another program must not shorten the file meanwhile.
-        rename: New chains for old ones, as a dict or a function; see `renaming`. Buffers are renamed too.
-        strict: Whether an entry of `rename` that fits nothing is an error; if not, what matched is shown as a difference.
-        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device. Arrays of a dtype that JAX
-            does not hold at present (float64 without `jax_enable_x64`) stay NumPy arrays, so that no dtype ever changes.
+        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from
+            the disk when they are used; given a device, they go there. Their own checksums are not
+            tested. Another program must not shorten the file meanwhile.
+        prefix: Load only what is below this level of the file, and without it.
+        rename: New names for old ones, as a dict or a function; see `renaming`. Buffers are
+            renamed too.
+        strict: Whether an entry of `rename` that fits nothing is an error; if not, what matched is
+            shown as a difference.
+        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device.
+            Arrays of a dtype that JAX does not hold at present (float64 without `jax_enable_x64`)
+            stay NumPy arrays, so that no dtype ever changes.
 
     Raises:
         FileNotFoundError: if there is no file.
@@ -164,10 +191,14 @@ def load(
         >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    variables, own_buffers, report, _ = load_parts(path, mmap=mmap, rename=rename, strict=strict, device=device)
+    variables, own_buffers, report, _ = load_parts(
+        path, mmap=mmap, prefix=prefix, rename=rename, strict=strict, device=device
+    )
     if report is not None and not strict:
         socket("show")(report)
-    return (variables, Container() if own_buffers is None else own_buffers) if buffers else variables
+    return (
+        (variables, Container() if own_buffers is None else own_buffers) if buffers else variables
+    )
 
 
 class LoadedParts(NamedTuple):
@@ -179,28 +210,36 @@ class LoadedParts(NamedTuple):
     report: TreeComparison | None
     """What `rename` did; None without one."""
     origin: str
-    """`torch` for a file that PyTorch wrote, `other` for one of another program or format, `nbmodule`."""
+    """`torch` for a file that PyTorch wrote, `other` for one of another program or format, "
+    "`nbmodule`."""
 
 
 def load_parts(
     path: str | os.PathLike[str],
     *,
     mmap: bool = False,
+    prefix: str | None = None,
     rename: Rename = None,
     strict: bool = True,
     device: DeviceLike | None = None,
 ) -> LoadedParts:
-    """Load variables and buffers, and say what `rename` did and where the file comes from; see `load`."""
+    """Load variables and buffers, and say what `rename` did and where the file comes from; see
+    `load`.
+    """
     report = None
     with collector_paused():
         rows, contents = read_rows(path, mmap=mmap)
+        if prefix is not None:
+            rows = rows_below(rows, prefix, os.fspath(path))
         if rename is not None:
             rows, report = rename_rows(rows, rename, strict=strict, where=os.fspath(path))
         if device is not None or not mmap:
             rows = _placed(rows, device)
         into_trees(contents, rows, os.fspath(path))
         buffers = None if contents.buffers is None else _as_container(contents.buffers, path)
-        return LoadedParts(_as_container(contents.variables, path), buffers, report, _origin(contents))
+        return LoadedParts(
+            _as_container(contents.variables, path), buffers, report, _origin(contents)
+        )
 
 
 def _origin(contents: Contents) -> str:
@@ -251,6 +290,7 @@ def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
         return Container(tree)
     except StructureError as error:
         raise StructureError(
-            f"cannot load {os.fspath(path)} as a Container: {error} `read` gives plain dicts, in which any name can stand, and "
+            f"cannot load {os.fspath(path)} as a Container: {error} `read` gives plain dicts, in "
+            "which any name can stand, and "
             "`rename` gives other names."
         ) from error

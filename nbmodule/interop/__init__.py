@@ -1,1 +1,3 @@
-"""Models of other frameworks: made into modules (`into`), handed back (`out`), and watched as they stand (`watched`)."""
+"""Models of other frameworks: made into modules (`into`), handed back (`out`), and watched as they
+stand (`watched`).
+"""

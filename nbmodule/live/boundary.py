@@ -1,7 +1,8 @@
-"""What happens between two steps of a run: values are read, clicks applied, the model measured, the view told.
+"""What happens between two steps of a run: values are read, clicks applied, the model measured, the
+view told.
 
-All of it is guarded: a callback, a control or a part of the view that fails is shown with its line, and the training goes
-on. A part that only shows and fails again and again is left out.
+All of it is guarded: a callback, a control or a part of the view that fails is shown with its line,
+and the training goes on. A part that only shows and fails again and again is left out.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.format import format_count, format_seconds
-from nbmodule.base.series_names import group_of
+from nbmodule.live.controls.alarms import Alarms
+from nbmodule.live.controls.compiles import CompileClock
+from nbmodule.live.controls.intake import Intake, steps_ahead
+from nbmodule.live.controls.loop import LOOK_EVERY, Loop
+from nbmodule.live.controls.pump import running_kernel
+from nbmodule.live.controls.route import find_route, is_marimo
+from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.run.control import RECEIPT, Command, Route
 from nbmodule.live.run.failure import guard
+from nbmodule.live.run.outliers import is_training_loss
 from nbmodule.live.run.state import RunState
-from nbmodule.live.steering.alarms import Alarms
-from nbmodule.live.steering.compiles import CompileClock
-from nbmodule.live.steering.intake import Intake, steps_ahead
-from nbmodule.live.steering.loop import LOOK_EVERY, Loop
-from nbmodule.live.steering.pump import running_kernel
-from nbmodule.live.steering.route import find_route, is_marimo
-from nbmodule.live.watching.watching import Sampling
 
 if TYPE_CHECKING:
-    from nbmodule.live.again.keeper import StepKeeper
-    from nbmodule.live.again.moment import Moment
+    from nbmodule.live.replay.keeper import StepKeeper
+    from nbmodule.live.replay.moment import Moment
 
 _COMPILE_WORTH_TELLING = 0.2
 """Seconds."""
@@ -61,12 +62,20 @@ class Boundary:
     """
 
     def __init__(
-        self, run: RunState, loop: Loop, intake: Intake, watching: Sampling, alarms: Alarms, verbs: Verbs
+        self,
+        run: RunState,
+        loop: Loop,
+        intake: Intake,
+        watching: Sampling,
+        alarms: Alarms,
+        verbs: Verbs,
     ) -> None:
         self._run, self._loop, self._intake, self._watching = run, loop, intake, watching
         self._alarms, self._verbs = alarms, verbs
         self.keeper: StepKeeper | None = None
         """What keeps the steps; None where nothing is kept."""
+        self.wants_values: Callable[[], bool] = lambda: False
+        """Whether the journal is about to write the values of all variables."""
         self.compiles = CompileClock()
         self.conditions: list[tuple[str, Callable[[], Any]]] = []
         """What ends the loop, with names."""
@@ -82,15 +91,15 @@ class Boundary:
     def open_view(self) -> None:
         """Show the run, in the way of the place."""
         verbs = self._verbs
-        from nbmodule.views.showing.show import in_notebook
+        from nbmodule.views.display.show import in_notebook
 
         if in_notebook():
-            from nbmodule.live.telling.view import NotebookView
+            from nbmodule.live.reporting.view import NotebookView
 
             self._view = NotebookView(self._run, running_kernel(), hear=verbs.hear, at=verbs.at)
             self._guarded("the view", self._view.open, time.monotonic())
         else:
-            from nbmodule.live.telling.terminal import make_line
+            from nbmodule.live.reporting.terminal import make_line
 
             self._line = make_line()
 
@@ -103,7 +112,7 @@ class Boundary:
         """Show a run that goes on while its cell is over, where that makes a difference."""
         if self._line is None or not is_marimo():
             return
-        from nbmodule.live.telling.view import MarimoView
+        from nbmodule.live.reporting.view import MarimoView
 
         verbs = self._verbs
         self._line, self._view = None, MarimoView(self._run, hear=verbs.hear, at=verbs.at)
@@ -136,9 +145,11 @@ class Boundary:
                 add, self.late_controls = self.late_controls, None
                 self._guarded("controls", add)
             self._intake.drain()
-            self._check_numbers()
+            self.check_numbers()
             if self.keeper is not None:
                 self._guarded("keeping steps", self.keeper.notice)
+                if self.wants_values():
+                    self._guarded("keeping steps", self.keeper.offer_values)
             self._tell_compiles()
             self._guarded("watching", self._watching.look, now, run.count.done)
         begun = time.thread_time()
@@ -225,7 +236,9 @@ class Boundary:
             "what_if": lambda: verbs.what_if(int(message.get("steps", 20))),
             "take": lambda: verbs.take(int(message.get("future", -1))),
         }
-        _, failure = guard({"at": "repeating a step", "rewind": "rewinding"}.get(kind, "looking ahead"), acts[kind])
+        _, failure = guard(
+            {"at": "repeating a step", "rewind": "rewinding"}.get(kind, "looking ahead"), acts[kind]
+        )
         self.compiles.take()  # what was compiled for that is no part of a step
         if failure is not None:
             run.messages.add_failure(run.step, failure)
@@ -249,12 +262,16 @@ class Boundary:
         loop = self._loop
         return find_route(loop.pump, running_kernel(), delivered_by=loop.last_thread)
 
-    def _check_numbers(self) -> None:
-        """Raise the alarm where the training loss first ceased to be finite, also if a later one is finite again."""
+    def check_numbers(self) -> None:
+        """Raise the alarm where the training loss first ceased to be finite, also if a later one is
+        finite again.
+        """
         for series in self._run.history:
-            first, (group, role) = series.first_nonfinite, group_of(series.name)
-            if first is not None and role == "train" and group.lower().endswith("loss"):
-                self._alarms.sound(series.name, f"{series.name} is {first[1]} at step {format_count(first[0])}")
+            first = series.first_nonfinite
+            if first is not None and is_training_loss(series.name):
+                self._alarms.sound(
+                    series.name, f"{series.name} is {first[1]} at step {format_count(first[0])}"
+                )
 
     def _tell_compiles(self) -> None:
         run, keeper = self._run, self.keeper

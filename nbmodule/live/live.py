@@ -1,8 +1,8 @@
 """`Live`: a training loop that can be watched and steered while its cell is busy.
 
-This file ties the parts together and holds no mechanism of its own: `run/state` is what is known of a run, and every part takes
-it; `loop` stands between the steps, `intake` reads what was logged, `watch` measures the model, `control` holds what a
-reader may change, `view` shows it.
+This file ties the parts together and holds no mechanism of its own: `run/state` is what is known of
+a run, and every part takes it; `loop` stands between the steps, `intake` reads what was logged,
+`watch` measures the model, `control` holds what a reader may change, `view` shows it.
 """
 
 from __future__ import annotations
@@ -10,43 +10,54 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nbmodule.base.format import format_count
+from nbmodule.base.format import format_count, shown
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.whole_numbers import is_real, is_whole
-from nbmodule.core.boxes.describe import as_flag
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
-from nbmodule.live.again.revisited import EVERY, Revisited
 from nbmodule.live.boundary import Boundary, Verbs
+from nbmodule.live.controls.alarms import Alarms
+from nbmodule.live.controls.background import BackgroundRun
+from nbmodule.live.controls.intake import Intake, steps_ahead
+from nbmodule.live.controls.interrupt import SoftInterrupt, shield
+from nbmodule.live.controls.knobs import add_knobs, add_learning_rate
+from nbmodule.live.controls.loop import Loop
+from nbmodule.live.controls.pump import CommPump, running_kernel
+from nbmodule.live.monitors import (
+    step_watch as step_watch,
+)  # plugs the watcher of returns and gradients into WATCHES
+from nbmodule.live.monitors import weights as weights  # plugs the watcher of weights into WATCHES
+from nbmodule.live.monitors.recording import Recording
+from nbmodule.live.monitors.sources import module_of, title_of
+from nbmodule.live.monitors.watching import Sampling
+from nbmodule.live.replay.revisited import EVERY, Revisited
+from nbmodule.live.run.best import Best, improves
 from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
 from nbmodule.live.run.cost import SampledCost
-from nbmodule.live.run.earlier import EarlierRun, current_cell, earlier_runs, forget_runs, remember_run
-from nbmodule.live.run.failure import describe_caught
+from nbmodule.live.run.earlier import (
+    EarlierRun,
+    current_cell,
+    earlier_runs,
+    forget_runs,
+    remember_run,
+)
+from nbmodule.live.run.failure import describe_caught, guard
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
+from nbmodule.live.run.settings import describe_settings
 from nbmodule.live.run.state import RunState
-from nbmodule.live.steering.alarms import Alarms
-from nbmodule.live.steering.background import BackgroundRun
-from nbmodule.live.steering.intake import Intake, steps_ahead
-from nbmodule.live.steering.interrupt import SoftInterrupt, shield
-from nbmodule.live.steering.knobs import add_knobs, add_learning_rate
-from nbmodule.live.steering.loop import Loop
-from nbmodule.live.steering.pump import CommPump, running_kernel
-from nbmodule.live.watching import step_watch as step_watch  # plugs the watcher of returns and gradients into WATCHES
-from nbmodule.live.watching import weights as weights  # plugs the watcher of weights into WATCHES
-from nbmodule.live.watching.recording import Recording
-from nbmodule.live.watching.sources import title_of
-from nbmodule.live.watching.watching import Sampling
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
-    from nbmodule.live.telling.verdicts import RunFindings
+    from nbmodule.live.diagnosis.judge import Diagnosis
+    from nbmodule.live.reporting.verdicts import RunFindings
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
@@ -65,30 +76,36 @@ class Live(Revisited):
             live.log(loss=loss)
     ```
 
-    In a notebook the output of the cell shows progress, curves and statistics of each submodule, with buttons to pause,
-    make one step and stop, and with sliders; clicks act between two steps although the cell is busy. Elsewhere it is a
-    line of progress.
+    In a notebook the output of the cell shows progress, curves and statistics of each submodule,
+    with buttons to pause, make one step and stop, and with sliders; clicks act between two steps
+    although the cell is busy. Elsewhere it is a line of progress.
 
     Args:
-        model: What is trained: a module, a model of Flax NNX, Equinox, Keras or PyTorch as it stands, a training state, nested
-            dicts and lists of models or arrays, or a function that gives any of these as they are now, as in
-            `nb.Live(lambda: state.params)`. None to watch the numbers alone.
-        optimizer: What is offered to be steered: its learning rate. Also a list or dict of optimizers, and those of PyTorch,
-            Keras and NNX (where optax has injected the rate).
+        model: What is trained: a module, a model of Flax NNX, Equinox, Keras or PyTorch as it
+            stands, a training state, nested dicts and lists of models or arrays, or a function that
+            gives any of these as they are now, as in `nb.Live(lambda: state.params)`. None to watch
+            the numbers alone.
+        optimizer: What is offered to be steered: its learning rate. Also a list or dict of
+            optimizers, and those of PyTorch, Keras and NNX (where optax has injected the rate).
         returns: What is watched inside the model: 'stats' for statistics, None for nothing.
-        recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its `every`-th. What it
-            keeps as statistics is shown too.
-        budget: Largest share of the time that watching may take. When it is reached, looks become rarer.
+        recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its
+            `every`-th. What it keeps as statistics is shown too.
+        budget: Largest share of the time that watching may take. When it is reached, looks become
+            rarer.
         name: The title; the class of the model if not given.
-        nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends the loop, 'warn'
-            says so and goes on, 'ignore' does neither.
+        nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends
+            the loop, 'warn' says so and goes on, 'ignore' does neither.
         display: Whether anything is shown at all.
-        keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`, `live.what_if`): True for at most one copy
-            of model and optimizer, or 64 MB of copies where that is more, and as much of batches; other sizes as `"1GB"`;
-            False for nothing. A run that keeps steps keeps model and optimizer too, as long as the `Live` is held.
+        keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`,
+            `live.what_if`): True for at most one copy of model and optimizer, or 64 MB of copies
+            where that is more, and as much of batches; other sizes as `"1GB"`; False for nothing. A
+            run that keeps steps keeps model and optimizer too, as long as the `Live` is held.
         keep_every: Steps from one copy to the next: so many are repeated at most to come to a step.
-        journal: Folder in which the run is written while it goes on, so that `nb.last_run` has it when the kernel has died;
-            True for `.nbmodule_runs` where the notebook lies, which is what a notebook has by default; False for none.
+        journal: Folder in which the run is written while it goes on, so that `nb.last_run` has it
+            when the kernel has died; True for `.nbmodule_runs` where the notebook lies, which is
+            what a notebook has by default; False for none.
+        config: Settings of the run, kept in its journal: `nb.runs()` lists and compares them.
+        tags: Words to find the run by, kept likewise.
 
     Raises:
         ArgumentError: if an argument has no meaning.
@@ -115,40 +132,69 @@ class Live(Revisited):
         keep: bool | int | str = True,
         keep_every: int = EVERY,
         journal: bool | str | Path | None = None,
+        config: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
     ) -> None:
-        if has_other_hosts():  # all must run the same programs at the same steps, and one of them shows
+        if (
+            has_other_hosts()
+        ):  # all must run the same programs at the same steps, and one of them shows
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         if not is_real(budget) or not 0 < budget <= 1:
-            raise ArgumentError(f"budget is a share of the time, above 0 and at most 1; found {budget!r}")
+            raise ArgumentError(
+                f"budget is a share of the time, above 0 and at most 1; found {budget!r}"
+            )
         display = as_flag("display", display)
         if name is not None and not isinstance(name, str):
-            raise ArgumentTypeError(f"name is the title of the run, a text; found {type(name).__name__}")
+            raise ArgumentTypeError(
+                f"name is the title of the run, a text; found {type(name).__name__}"
+            )
         if recorder is not None and not hasattr(recorder, "step"):
             raise ArgumentTypeError(f"recorder is an nb.Recorder; found {type(recorder).__name__}")
         if not isinstance(journal, (bool, str, os.PathLike, NoneType)):
-            raise ArgumentTypeError(f"journal is a folder, True or False; found {type(journal).__name__}")
+            raise ArgumentTypeError(
+                f"journal is a folder, True or False; found {type(journal).__name__}"
+            )
         if returns not in (None, "stats"):
             raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
         if nonfinite not in NONFINITE:
-            raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}")
+            raise ArgumentError(
+                f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}"
+            )
         run = RunState(
-            name or title_of(model), model=model, optimizer=optimizer, budget=float(budget), nonfinite=nonfinite
+            name or title_of(model),
+            model=model,
+            optimizer=optimizer,
+            budget=float(budget),
+            nonfinite=nonfinite,
         )
+        run.settings = describe_settings(config, model, optimizer)
+        if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+            raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
+        run.tags = tuple(tags)
         run.most_ahead = steps_ahead(None)
         self.state = run
         """What is known of the run, which its parts take."""
-        self.run_id, self.controls, self.messages, self.recorder = run.run_id, run.controls, run.messages, recorder
+        self.run_id, self.controls, self.messages, self.recorder = (
+            run.run_id,
+            run.controls,
+            run.messages,
+            recorder,
+        )
         self._each_step = run.each_step
         self._keep(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._loop = Loop(run.count)
         self._intake = Intake(
-            run.history, on_error=lambda text: run.messages.add(run.step, "warning", text), scanned=run.scanned
+            run.history,
+            on_error=lambda text: run.messages.add(run.step, "warning", text),
+            scanned=run.scanned,
         )
         self._alarms = Alarms(run, self._loop.stop)
         self._recording = Recording(run, recorder)
-        self._watching = Sampling(run, self._loop, returns, recorded=self._recording.take, alarm=self._alarms.sound)
+        self._watching = Sampling(
+            run, self._loop, returns, recorded=self._recording.take, alarm=self._alarms.sound
+        )
         verbs = Verbs(
             hear=_weakly(self),
             at=self.at,
@@ -157,21 +203,26 @@ class Live(Revisited):
             take=self.take_now,
             forget_earlier=self.forget_earlier,
         )
-        self._boundary = Boundary(run, self._loop, self._intake, self._watching, self._alarms, verbs)
+        self._boundary = Boundary(
+            run, self._loop, self._intake, self._watching, self._alarms, verbs
+        )
         self._loop.on_look, self._loop.on_command = self._boundary.look, self._boundary.apply
         self._loop.on_measure = self._boundary.measure
         self._loop.on_change = lambda _: self.look_soon()
+        self._best_of: str | None = None
+        self._best: Best | None = None
         self._seen: set[Any] = set()
         """Names that were logged at this step, where `steps` is not used."""
         self._background: BackgroundRun | None = None
         self._entered, self._process = False, os.getpid()
 
     def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
-        """Iterate over the steps of a training; pauses, stops and values of sliders take effect between them.
+        """Iterate over the steps of a training; pauses, stops and values of sliders take effect
+        between them.
 
         Args:
-            iterable: What the steps are made from, such as batches. With more than one epoch it must be one that
-                begins anew each time.
+            iterable: What the steps are made from, such as batches. With more than one epoch it
+                must be one that begins anew each time.
             epochs: How often to run through it.
 
         Raises:
@@ -184,9 +235,15 @@ class Live(Revisited):
 
     def _begin_keeping(self) -> None:
         if self._kept_bytes:
-            from nbmodule.live.again.keeper import StepKeeper
+            from nbmodule.live.replay.keeper import StepKeeper
 
-            keeper = StepKeeper(self.state, room=self._kept_bytes, every=self._kept_every, settle=self._settle)
+            keeper = StepKeeper(
+                self.state,
+                model=module_of(self.model),
+                room=self._kept_bytes,
+                every=self._kept_every,
+                settle=self._settle,
+            )
             self._keeper = self._loop.recall = self._boundary.keeper = keeper
 
     def _settle(self) -> None:
@@ -196,9 +253,10 @@ class Live(Revisited):
     def show_widget(self) -> None:
         """Draw the run as a widget, in an output of its own.
 
-        The output of the cell is HTML that finds its kernel by itself. A front end that keeps HTML and widgets in separate
-        documents has no way from one to the other; in VS Code and Colab the widget is shown without being asked for. Where
-        the view says that no kernel answers, this is how it is reached. Outside of a notebook nothing is shown.
+        The output of the cell is HTML that finds its kernel by itself. A front end that keeps HTML
+        and widgets in separate documents has no way from one to the other; in VS Code and Colab the
+        widget is shown without being asked for. Where the view says that no kernel answers, this is
+        how it is reached. Outside of a notebook nothing is shown.
 
         Raises:
             NotBuiltError: if the run has not begun, or is over.
@@ -213,7 +271,8 @@ class Live(Revisited):
         self._boundary.show_widget()
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Iterate over epochs, around loops over `steps`; a stop ends both, and the view counts all of them.
+        """Iterate over epochs, around loops over `steps`; a stop ends both, and the view counts all
+        of them.
 
         Args:
             count: How many.
@@ -244,13 +303,17 @@ class Live(Revisited):
         finally:
             self.state.count.outer = None
 
-    def log(self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: object) -> None:
-        """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look at.
+    def log(
+        self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: object
+    ) -> None:
+        """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look
+        at.
 
-        Never waits for the device: a JAX array is read once it has been computed. Never raises: what cannot be kept is one
-        line in the view. Dicts and lists give several names (`train/loss`, `lr/0`), None none. Where the first thing that
-        is logged is a vector of n numbers, as a scanned step gives it, each turn of the loop is n steps. Without
-        `live.steps`, a name that is logged again begins the next step.
+        Never waits for the device: a JAX array is read once it has been computed. Never raises:
+        what cannot be kept is one line in the view. Dicts and lists give several names
+        (`train/loss`, `lr/0`), None none. Where the first thing that is logged is a vector of n
+        numbers, as a scanned step gives it, each turn of the loop is n steps. Without `live.steps`,
+        a name that is logged again begins the next step.
 
         Args:
             values: Values whose names are no Python names, as a dict.
@@ -270,6 +333,8 @@ class Live(Revisited):
             if at is None and not self._loop.has_begun:
                 self._begin_step(given)
             step = self.state.count.step if at is None else int(np.int64(int(at)))
+            if self._best_of in given:
+                self._note_best(step, float(given[self._best_of]))
             self._intake.put(step, given, exactly=at is not None)
             if at is None and self._keeper is not None:
                 for name, value in given.items():
@@ -281,9 +346,11 @@ class Live(Revisited):
             self._intake.tell("log", text)
 
     def watch(self, params: object = None, grads: object = None) -> None:
-        """Hand over arrays of this step to be watched, in a loop that is written in functions of arrays.
+        """Hand over arrays of this step to be watched, in a loop that is written in functions of
+        arrays.
 
-        They are kept as references until the next step and reduced when it is time; arrays that a later step donates are left alone.
+        They are kept as references until the next step and reduced when it is time; arrays that a
+        later step donates are left alone.
 
         Args:
             params: The parameters of now, nested as you like.
@@ -308,8 +375,9 @@ class Live(Revisited):
         """End the loop at the first boundary at which a condition is true.
 
         Args:
-            condition: A function of nothing, or of the history. The history holds what has been computed so far, which
-                may be a step less than what was logged. If it raises, the view says so and the loop goes on.
+            condition: A function of nothing, or of the history. The history holds what has been
+                computed so far, which may be a step less than what was logged. If it raises, the
+                view says so and the loop goes on.
 
         Returns:
             The condition, so that this can be used as a decorator.
@@ -317,10 +385,49 @@ class Live(Revisited):
         self._boundary.add_condition(condition)
         return condition
 
+    def keep_best(self, series: str) -> None:
+        """Keep the state of the model at the best value of a series; `live.best` has it.
+
+        Args:
+            series: Name of a logged series, such as `val_loss`. Scores improve upward. Its values
+                are read when they are logged, which waits for the device.
+
+        Raises:
+            ArgumentTypeError: If the run has no module whose state can be kept.
+
+        Example:
+            >>> model = nb.Linear(2, 1)
+            >>> with Live(model, display=False) as live:
+            ...     live.keep_best("val_loss")
+            ...     for i in live.steps(range(5)):
+            ...         model.bias.value = jnp.array([float(i)])
+            ...         live.log(val_loss=abs(i - 2.0))
+            >>> live.best.step, float(live.best.state["bias"][0])
+            (3, 2.0)
+        """
+        if not hasattr(self.state.model, "state_dict"):
+            raise ArgumentTypeError("keep_best needs the model: nb.Live(model, ...).")
+        self._best_of = series
+
+    @property
+    def best(self) -> Best | None:
+        """Step, value and `state_dict` of the best value of the series of `keep_best`; None before
+        it was logged.
+        """
+        return self._best
+
+    def _note_best(self, step: int, value: float) -> None:
+        if not improves(self._best_of or "", value, self._best):
+            return
+        model: Any = self.state.model
+        self._best = Best(step, value, {k: np.array(v) for k, v in model.state_dict().items()})
+
     # What code may do to a run, as a reader does by clicks.
 
     def pause(self) -> None:
-        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key; from any thread."""
+        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key; from
+        any thread.
+        """
         self._loop.pause()
 
     def resume(self) -> None:
@@ -332,11 +439,13 @@ class Live(Revisited):
         self._loop.stop(reason)
 
     def set(self, name: str, value: object) -> None:
-        """Give a control another value at the next boundary, as if a reader had moved it; from any thread.
+        """Give a control another value at the next boundary, as if a reader had moved it; from any
+        thread.
 
         Args:
             name: The control, such as `learning rate`.
-            value: A value that is not one for this control is shown as an error, and the old one stays.
+            value: A value that is not one for this control is shown as an error, and the old one
+                stays.
 
         Raises:
             PathError: if there is no such control.
@@ -353,14 +462,23 @@ class Live(Revisited):
         self.controls[name]
         self._loop.commands.put("page", message={"kind": "set", "name": name, "value": value})
 
-    def slider(self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any) -> Slider:
-        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between two steps.
+    def slider(
+        self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any
+    ) -> Slider:
+        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between
+        two steps.
 
         Options are `low` and `high`, the limits, and `log` for a logarithmic scale.
         """
         return self.controls.slider(name, value, apply, **options)
 
-    def field(self, name: str, value: float | str, apply: Callable[[Any], None] | None = None, **options: Any) -> Field:
+    def field(
+        self,
+        name: str,
+        value: float | str,
+        apply: Callable[[Any], None] | None = None,
+        **options: Any,
+    ) -> Field:
         """Add a number or a text to type in; with `choices=` one of several."""
         return self.controls.field(name, value, apply, **options)
 
@@ -369,7 +487,12 @@ class Live(Revisited):
         return self.controls.toggle(name, value, apply)
 
     def run(
-        self, function: Callable[[T], Any], iterable: Iterable[T], *, epochs: int = 1, background: bool = False
+        self,
+        function: Callable[[T], Any],
+        iterable: Iterable[T],
+        *,
+        epochs: int = 1,
+        background: bool = False,
     ) -> BackgroundRun | None:
         """Call a function for each item, as the body of the loop would be; on demand in a thread.
 
@@ -377,9 +500,9 @@ class Live(Revisited):
             function: Called with each item.
             iterable: As for `steps`.
             epochs: As for `steps`.
-            background: Whether the loop runs in a thread, so that the cell ends at once. This makes buttons work where
-                the kernel takes no clicks while a cell runs (marimo). The run ends by itself; leaving the `with` block
-                does not end it.
+            background: Whether the loop runs in a thread, so that the cell ends at once. This makes
+                buttons work where the kernel takes no clicks while a cell runs (marimo). The run
+                ends by itself; leaving the `with` block does not end it.
 
         Returns:
             In the background a handle with `wait()`, else None.
@@ -390,9 +513,13 @@ class Live(Revisited):
                 function(item)
             return None
         if self._background is not None and self._background.is_running:
-            raise ArgumentError("this Live already runs a loop in the background; wait for it or stop it first")
+            raise ArgumentError(
+                "this Live already runs a loop in the background; wait for it or stop it first"
+            )
         self._boundary.open_in_background()
-        self._background = BackgroundRun(self.state, function, steps, stop=self.stop, finish=self.finish)
+        self._background = BackgroundRun(
+            self.state, function, steps, stop=self.stop, finish=self.finish
+        )
         self._background.start()
         return self._background
 
@@ -452,7 +579,9 @@ class Live(Revisited):
 
     @property
     def step(self) -> int:
-        """The step that is being worked on, counted from 1; after the loop the number of steps that were made."""
+        """The step that is being worked on, counted from 1; after the loop the number of steps that
+        were made.
+        """
         return self.state.step
 
     def _begin_journal(self) -> None:
@@ -461,13 +590,16 @@ class Live(Revisited):
             wanted = self._display and running_kernel() is not None
         if not wanted:
             return
-        from nbmodule.live.telling.journal import Journal, folders_of
+        from nbmodule.live.reporting.journal import Journal, folders_of
 
         newest_values = (lambda: None) if self._keeper is None else self._keeper.newest_values
         failure: Exception | None = None
         for folder in folders_of(wanted):
             try:
-                self._journal = Journal(self.state, folder, read=self._intake.drain, newest_values=newest_values)
+                self._journal = journal = Journal(
+                    self.state, folder, read=self._intake.drain, newest_values=newest_values
+                )
+                self._boundary.wants_values = lambda journal=journal: journal.wants_values
                 return
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
@@ -491,15 +623,33 @@ class Live(Revisited):
 
     @property
     def watched(self) -> dict[str, Any]:
-        """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return', 'update')."""
+        """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return',
+        'update').
+        """
         return self.state.watched
 
     @property
     def verdicts(self) -> RunFindings:
         """What is wrong with the run and what can be done, as it is judged now and then."""
-        from nbmodule.live.telling.verdicts import RunFindings
+        from nbmodule.live.reporting.verdicts import RunFindings
 
         return RunFindings(self.state)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the rules say of the run, the worst first, each with an explanation and fixes.
+
+        Example:
+            >>> with Live(display=False) as live:
+            ...     for i in live.steps(range(40)):
+            ...         live.log(loss=1.0 + i / 10)
+            >>> live.diagnosis.names
+            ('diverges',)
+        """
+        from nbmodule.live.reporting.verdicts import diagnose
+
+        self._intake.drain()
+        return diagnose(self.state)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -516,7 +666,9 @@ class Live(Revisited):
         return tuple(verdict.finding for verdict in self.verdicts.now())
 
     def drop_last(self) -> None:
-        """Leave batches that are not full out from the next epoch on, where the loop is over `nb.batches`."""
+        """Leave batches that are not full out from the next epoch on, where the loop is over
+        `nb.batches`.
+        """
         if self.state.count.may_drop_last:
             self._loop.drop_last()
 
@@ -545,11 +697,15 @@ class Live(Revisited):
         return self.state.notes()
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Give an array to draw of one submodule as it is now, of its weights or its return; None if there is none."""
+        """Give an array to draw of one submodule as it is now, of its weights or its return; None
+        if there is none.
+        """
         return self.state.picture(path, quantity)
 
     def step_of(self, turn: int) -> int:
-        """The step that curves show for a turn of the loop: another where a turn makes several steps."""
+        """The step that curves show for a turn of the loop: another where a turn makes several
+        steps.
+        """
         return self.state.step_of(turn)
 
     def plot(self, *names: str, log: bool = False) -> Any:
@@ -566,7 +722,9 @@ class Live(Revisited):
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
         add_knobs(self.controls, self.model, self.optimizer)
-        self._boundary.late_controls = lambda: add_learning_rate(self.controls, self.model, self.optimizer)
+        self._boundary.late_controls = lambda: add_learning_rate(
+            self.controls, self.model, self.optimizer
+        )
         self._watching.add_control()
         self._boundary.compiles.start()
         self._loop.pump = CommPump(running_kernel())
@@ -582,7 +740,12 @@ class Live(Revisited):
         run.cost.start(time.monotonic())
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         if self._background is None:
             self.finish(error)
         elif kind is not None:
@@ -599,12 +762,16 @@ class Live(Revisited):
         if self._keeper is not None:
             self._keeper.close()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
-            self._intake.settle(None if error is None else _PATIENCE, until=lambda: interrupt.pressed)
+            self._intake.settle(
+                None if error is None else _PATIENCE, until=lambda: interrupt.pressed
+            )
             if interrupt.pressed and error is None:
                 error = KeyboardInterrupt()
             with shield():
                 if self._keeper is not None:
                     self._keeper.notice()
+                self._boundary.check_numbers()
+                guard("watching", self._watching.measure_last, self.state.count.done)
                 self._say_how_it_ended(error)
                 if self._journal is not None:
                     self._journal.close(self.progress.state, self.progress.reason)
@@ -634,8 +801,9 @@ class Live(Revisited):
             self._loop.finish("failed", failure.error)
         remember_run(self.state.cell, self.state.history, str(self.progress))
 
+    @shown
     def __repr__(self) -> str:
-        from nbmodule.live.telling.record import text_form
+        from nbmodule.live.reporting.record import text_form
 
         self._intake.drain()
         return text_form(self.state)
@@ -643,7 +811,7 @@ class Live(Revisited):
     _draws_itself = True
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from nbmodule.live.telling.view import bundle_of
+        from nbmodule.live.reporting.view import bundle_of
 
         self._intake.drain()
         return bundle_of(self.state)
@@ -651,7 +819,9 @@ class Live(Revisited):
     # What its parts ask of it.
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take a message of a page, in any thread; it is acted on at the next boundary, after the run when no cell runs."""
+        """Take a message of a page, in any thread; it is acted on at the next boundary, after the
+        run when no cell runs.
+        """
         kind = message.get("kind")
         if self.has_ended:
             self._boundary.hear_after(message)
@@ -659,7 +829,9 @@ class Live(Revisited):
         if kind in ("pause", "resume", "step"):
             self._loop.commands.put(kind)
         elif kind == "stop":
-            self._loop.commands.put("stop", reason=f"by button after step {format_count(self.step)}")
+            self._loop.commands.put(
+                "stop", reason=f"by button after step {format_count(self.step)}"
+            )
         elif kind == "hello":
             if message.get("page") not in self.state.greetings:
                 self.state.greetings.add(message.get("page"))

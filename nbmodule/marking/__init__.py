@@ -1,7 +1,8 @@
-"""A folder of students' notebooks: each run in a confined process of its own, and what it got right."""
+"""Mark the notebooks of a class: each runs in confined processes of its own."""
 
 from __future__ import annotations
 
-from nbmodule.marking.mark import Exercise, Limits, Marks, mark
+from nbmodule.marking.mark import mark
+from nbmodule.marking.results import Exercise, Limits, Marks
 
 __all__ = ["Exercise", "Limits", "Marks", "mark"]

@@ -1,7 +1,7 @@
-"""The process that runs one student's notebook: `python -P -m nbmodule.marking.child REQUEST`.
+"""The process that runs one student's notebook: `python -P -m nbmodule.marking.child`.
 
-Nothing of the student's runs before the process is confined. What happens is told to the parent as lines of JSON, through a pipe of its
-own; what the cells print goes with them, and nowhere else.
+No code of the student runs before the process is confined. Events go to the supervisor as lines of
+JSON through a pipe, with the text that the cells print.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from nbmodule.marking.confine import confine
 _NAME = "cell [{}]"
 
 
-class _Teller:
-    """Tells the parent, on a descriptor that no name in the student's namespace stands for."""
+class _Reporter:
+    """Report events to the supervisor, through a pipe without a name in the student's namespace."""
 
     def __init__(self, pipe: int) -> None:
         self._pipe = os.fdopen(pipe, "w", encoding="utf-8", errors="backslashreplace")
@@ -32,8 +32,8 @@ class _Teller:
         self._pipe.flush()
 
 
-class _Printed(io.StringIO):
-    """What one cell prints, up to a limit."""
+class _Output(io.StringIO):
+    """The text that one cell prints, up to a limit."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -42,107 +42,123 @@ class _Printed(io.StringIO):
     def write(self, text: str) -> int:
         self._left -= len(text)
         if self._left < 0:
-            raise TooMuchOutput
+            raise TooMuchOutputError
         return super().write(text)
 
     def isatty(self) -> bool:
         return False
 
 
-class TooMuchOutput(Exception):
+class TooMuchOutputError(Exception):
     """A cell printed more than it may."""
 
 
 def main(request: dict[str, Any]) -> None:
     """Run the cells one after the other; an error ends its cell, not the notebook."""
-    tell, folder = _Teller(request["pipe"]), Path(request["folder"])
+    report, folder = _Reporter(request["pipe"]), Path(request["folder"])
     os.chdir(folder)
-    _bounded(request["limits"])
-    confined = confine(folder, network=request["network"], hidden=[Path(each) for each in request["hidden"]])
-    tell(kind="confined", confined=confined)
+    _limit(request["limits"])
+    confined = confine(
+        folder, network=request["network"], hidden=[Path(path) for path in request["hidden"]]
+    )
+    report(kind="confined", confined=confined)
     from nbmodule.calls.differences import check
 
     package: Any = sys.modules["nbmodule"]
 
-    at = _Place()
-    shell = _shell(at)
+    current = _Current()
+    shell = _shell(current)
 
     def recorded(*args: object, **kwargs: object) -> Any:
         verdict = check(*args, **kwargs)
-        tell(
+        report(
             kind="verdict",
-            cell=at.cell,
-            line=_line_of(sys._getframe(1), at.name),
-            right=verdict.right,
-            says=verdict.sentence,
+            cell=current.cell,
+            line=_line_of(sys._getframe(1), current.name),
+            right=bool(verdict.right),
+            says=str(verdict.sentence),
         )
         return verdict
 
     recorded.__doc__ = check.__doc__
     for number, source, checks in request["cells"]:
-        at.cell, at.name = number, _NAME.format(number)
+        current.cell, current.name = number, _NAME.format(number)
         package.check = recorded  # also where an earlier cell has put something else in its place
         if checks and shell.user_ns.get("nb") is not None:
             shell.user_ns["nb"] = package
-        tell(kind="begin", cell=number)
-        printed = _Printed(request["output"])
-        with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
+        report(kind="begin", cell=number)
+        output = _Output(request["output"])
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             result = shell.run_cell(source, store_history=False)
         error = result.error_before_exec or result.error_in_exec
-        said = None if error is None else {"what": _said(error), "line": _line_in(error, at.name)}
-        tell(kind="end", cell=number, error=said, text=printed.getvalue())
-    tell(kind="over")
+        report(
+            kind="end",
+            cell=number,
+            line=None if error is None else _line_in(error, current.name),
+            error=None if error is None else _message(error),
+            text=output.getvalue(),
+        )
+    report(kind="over")
 
 
-class _Place:
-    """Which cell is being run."""
+class _Current:
+    """The cell that is being run."""
 
     cell, name = 0, ""
 
 
-def _shell(at: _Place) -> Any:
-    """IPython, so that magics and `get_ipython()` work; each cell is compiled under its own name."""
+def _shell(current: _Current) -> Any:
+    """Start IPython, so that magics work; each cell is compiled under a name of its own."""
     from IPython.core.compilerop import CachingCompiler
     from IPython.core.interactiveshell import InteractiveShell
 
     class Named(CachingCompiler):
         def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
-            return at.name
+            return current.name
 
     class Shell(InteractiveShell):
         def enable_gui(self, gui: object = None) -> None:
-            """There is no window to be fed: `%matplotlib inline` finds nothing to do."""
+            """Do nothing: there is no window."""
 
     shell = Shell.instance(compiler_class=Named)
-    shell.showtraceback = shell.showsyntaxerror = lambda *args, **kwargs: None  # errors are told, not printed
+    # Errors are reported, not printed.
+    shell.showtraceback = shell.showsyntaxerror = lambda *args, **kwargs: None
     sys.exit = builtins.exit = builtins.quit = _stay  # type: ignore[assignment]
     return shell
 
 
-def _bounded(limits: dict[str, int]) -> None:
-    """Limits that the system keeps: seconds of the processor, bytes of one file, and no image of a process that crashes."""
+def _limit(limits: dict[str, int]) -> None:
+    """Let the system limit processor time and file sizes, and keep no core file."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        for name, most in (("RLIMIT_CPU", limits["cpu"]), ("RLIMIT_FSIZE", limits["file"]), ("RLIMIT_CORE", 0)):
-            resource.setrlimit(getattr(resource, name), (most, most))
+        for name, limit in (
+            ("RLIMIT_CPU", limits["cpu"]),
+            ("RLIMIT_FSIZE", limits["file"]),
+            ("RLIMIT_CORE", 0),
+        ):
+            resource.setrlimit(getattr(resource, name), (limit, limit))
 
 
 def _stay(*args: object) -> None:
     raise RuntimeError("the notebook asked to end; it is run on")
 
 
-def _said(error: BaseException) -> str:
-    if isinstance(error, TooMuchOutput):
+def _message(error: BaseException) -> str:
+    if isinstance(error, TooMuchOutputError):
         return "more was printed than is allowed; the cell was ended"
     return "".join(traceback.format_exception_only(error)).strip().split("\n")[-1][:500]
 
 
 def _line_in(error: BaseException, name: str) -> int | None:
-    """The line of the cell in which an error arose."""
+    """Return the line of the cell in which an error was raised."""
     if isinstance(error, SyntaxError) and error.filename == name:
         return error.lineno
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == name]
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == name
+    ]
     return lines[-1] if lines else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,62 +11,100 @@ from pathlib import Path
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import NbModuleError
 from nbmodule.marking.confine import can_confine
-from nbmodule.marking.mark import Limits, Marks, mark
-from nbmodule.marking.report import as_csv, first_fault, page, table
+from nbmodule.marking.mark import can_drop_root, mark
+from nbmodule.marking.report import (
+    as_csv,
+    first_mistake,
+    student_page,
+    summary_page,
+    table,
+)
+from nbmodule.marking.results import Limits, Marks
+
+_ANYWHERE = (
+    "This system cannot keep a notebook from writing elsewhere: run the marking in a container, "
+    "or trust the notebooks."
+)
+_AS_ROOT = (
+    "This runs as root, and no other user can run what is installed here, so notebooks run as "
+    "root: "
+    "mark as another user."
+)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Mark a folder and write `marks.csv` and a page for each notebook; gives 0, or 2 for an error."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nbmodule mark",
-        description="Runs each notebook of a folder in a confined process and marks the cells that ask nb.check.",
+    """Mark a folder; return 0, or 2 for an error.
+
+    Marks are written as they are known: `marks.csv`, a page for each notebook, and `summary.html`.
+    """
+    options = _parser().parse_args(arguments)
+    limits = Limits(
+        seconds=options.seconds,
+        cpu=options.cpu,
+        memory=int(options.memory * 2**20),
+        output=int(options.output),
+        network=options.network,
     )
-    usual = Limits()
-    parser.add_argument("folder", help="the folder with the notebooks (.ipynb)")
-    parser.add_argument("--against", metavar="NOTEBOOK", help="the notebook that was handed out; its checks count")
-    parser.add_argument("--out", metavar="FOLDER", help="where marks.csv and the pages go; FOLDER/marks by default")
-    parser.add_argument("--seconds", type=_positive, default=usual.seconds, help="for each notebook (%(default)g)")
-    parser.add_argument(
-        "--memory", type=_positive, default=usual.memory / 2**20, help="MiB of main memory (%(default)g)"
-    )
-    parser.add_argument(
-        "--output", type=_positive, default=usual.output, help="characters that a cell may print (%(default)g)"
-    )
-    parser.add_argument("--network", action="store_true", help="let the notebooks open connections")
-    given = parser.parse_args(arguments)
-    limits = Limits(given.seconds, int(given.memory * 2**20), int(given.output), usual.disk, given.network)
-    out = Path(given.out) if given.out else Path(given.folder) / "marks"
-    if not can_confine():
-        print(
-            "This system cannot keep a notebook from writing elsewhere: run it in a container, or trust what is marked.",
-            file=sys.stderr,
-        )
-    try:
-        found = mark(given.folder, given.against, limits, _told)
+    out = Path(options.out) if options.out else Path(options.folder[0]) / "marks"
+    for note in _notes():
+        print(note, file=sys.stderr)
+    results: list[Marks] = []
+
+    def write(marks: Marks) -> None:
+        results.append(marks)
         out.mkdir(parents=True, exist_ok=True)
-        for marks in found:
-            _write(out / f"{marks.name}.html", page(marks))
-        _write(out / "marks.csv", as_csv(found))
+        _write(out / f"{marks.name}.html", student_page(marks))
+        _write(out / "marks.csv", as_csv(sorted(results, key=lambda each: each.name)))
+        print(
+            f"{marks.name}: {marks.points} of {len(marks.exercises)}",
+            first_mistake(marks),
+            file=sys.stderr,
+            flush=True,
+        )
+
+    try:
+        ordered = mark(options.folder, options.against, limits, write, jobs=options.jobs)
+        _write(out / "marks.csv", as_csv(ordered))
+        _write(out / "summary.html", summary_page(ordered, Path(options.folder[0]).resolve().name))
     except (NbModuleError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print(table(found))
-    print(f"{out / 'marks.csv'} and a page for each notebook were written.")
+    print(table(ordered))
+    print(f"Wrote {out / 'marks.csv'}, {out / 'summary.html'} and a page for each notebook.")
     return 0
 
 
-def _told(marks: Marks) -> None:
-    print(
-        f"{marks.name}: {marks.points} of {len(marks.exercises)} {first_fault(marks)}".rstrip(),
-        file=sys.stderr,
-        flush=True,
+def _notes() -> list[str]:
+    """List what the teacher should know about the confinement on this system."""
+    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
+    notes = [] if can_confine() else [_ANYWHERE]
+    return [*notes, _AS_ROOT] if is_root and not can_drop_root() else notes
+
+
+def _parser() -> argparse.ArgumentParser:
+    usual = Limits()
+    parser = argparse.ArgumentParser(
+        prog="python -m nbmodule mark",
+        description="Run each notebook of a class in a confined process and mark the cells that "
+        "call nb.check.",
     )
+    add = parser.add_argument
+    add("folder", nargs="+", help="the notebooks (.ipynb), or one folder for each student")
+    add("--against", metavar="NOTEBOOK", help="the notebook that was handed out; its checks count")
+    add("--out", metavar="FOLDER", help="where marks go; marks in the first folder by default")
+    add("--jobs", type=int, default=1, help="how many notebooks run at once (%(default)s)")
+    add("--seconds", type=_positive, default=usual.seconds, help="for each notebook (%(default)g)")
+    add("--cpu", type=_positive, default=usual.cpu, help="processor seconds (%(default)g)")
+    add("--memory", type=_positive, default=usual.memory / 2**20, help="MiB (%(default)g)")
+    add("--output", type=_positive, default=usual.output, help="characters of a cell (%(default)g)")
+    add("--network", action="store_true", help="let the notebooks open connections")
+    return parser
 
 
 def _positive(text: str) -> float:
     number = float(text)
     if not number > 0:
-        raise argparse.ArgumentTypeError(f"a number above 0 is wanted, found {text}")
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
     return number
 
 

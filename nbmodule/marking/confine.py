@@ -1,7 +1,9 @@
-"""What a student's code may do on this machine: write into its own folder, and nothing else; on Linux the kernel holds it to that.
+"""Confine a process to its own folder: Landlock and seccomp on Linux, nothing elsewhere.
 
-Landlock (Linux 5.13 and later, no rights needed) takes rights from a process and from all it starts, for good. Reading stays allowed but
-for what is hidden: the kernel knows no exceptions from a rule, so what stands around the hidden places is allowed instead.
+Landlock (Linux 5.13 and later, no rights needed) takes rights from a process and from all it
+starts, for good. Reading stays allowed but for hidden locations: the kernel knows no exceptions
+from a rule, so everything around them is allowed instead. Seccomp closes calls for which Landlock
+has no right: sockets, owners and modes of files, limits and priorities of other processes.
 """
 
 from __future__ import annotations
@@ -9,23 +11,68 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
+import struct
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-_CREATE, _ADD, _RESTRICT = 444, 445, 446  # system calls, the same numbers on every architecture
-_NO_NEW_PRIVILEGES = 38
-_PATH = 1  # the kind of a rule: below a path
-# linux/landlock.h: all that writes, makes, removes or renames; later versions of the interface know more.
+_CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same on every architecture
+_SET_PARENT_DEATH_SIGNAL, _SET_SECCOMP, _NO_NEW_PRIVILEGES = 1, 22, 38  # prctl
+_PATH = 1  # the type of a rule: below a path
+# linux/landlock.h: the rights to write, make, remove or rename.
 _WRITING = sum(1 << bit for bit in (1, 4, 5, 6, 7, 8, 9, 10, 11, 12))
 _READ = 1 << 2  # a file; names of files stay visible
 _REFER, _TRUNCATE, _TCP, _SCOPED = 1 << 13, 1 << 14, 0b11, 0b11
 _ON_FILES = 1 << 1 | _TRUNCATE
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 
+# Numbers of system calls: (x86_64, aarch64); None where an architecture has no such call.
+_IGNORED = {  # succeed and do nothing: harmless programs call them on their own files
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+}
+_REFUSED = {  # fail with EPERM
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "io_uring_setup": (425, 425),  # would open sockets past this filter
+    "io_uring_register": (427, 427),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+}
+_SOCKET, _PRLIMIT = (41, 198), (302, 261)
+_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, audit number
+_UNIX = 1  # the family of local sockets
+_ALLOW, _FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
+_EPERM = 1
+
 
 class _Ruleset(ctypes.Structure):
-    _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scoped", ctypes.c_uint64)]
+    _fields_ = [
+        ("files", ctypes.c_uint64),
+        ("network", ctypes.c_uint64),
+        ("scoped", ctypes.c_uint64),
+    ]
 
 
 class _PathRule(ctypes.Structure):
@@ -34,74 +81,137 @@ class _PathRule(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("filter", ctypes.c_char_p)]
+
+
 def can_confine() -> bool:
-    """Whether this system can hold a process to a folder."""
+    """Return True if this system can confine a process to a folder."""
     return _version() >= 1
 
 
 def confine(folder: Path, *, network: bool, hidden: Sequence[Path] = ()) -> bool:
-    """Let this process, and all it starts, write below `folder` only, and reach no network unless it may.
+    """Let this process, and all it starts, write below `folder` only, and open no socket.
 
     Args:
         folder: Its own.
-        network: Whether it may.
+        network: Whether it may open sockets, other than local ones.
         hidden: Files and folders of which nothing may be read.
 
     Returns:
         Whether the system does so; False where it cannot.
     """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, 9, 0, 0, 0)
     version = _version()
     if version < 1:
         return False
     files = _WRITING | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    places = [each.resolve() for each in hidden if each.exists()]
+    locations = [path.resolve() for path in hidden if _exists(path)]
     rules = _Ruleset(
-        files | (_READ if places else 0), 0 if network or version < 4 else _TCP, 0 if version < 6 else _SCOPED
+        files | (_READ if locations else 0),
+        0 if network or version < 4 else _TCP,
+        0 if version < 6 else _SCOPED,
     )
     length = 8 if version < 4 else 16 if version < 6 else 24
     rights = _call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(length), 0)
     if rights < 0:
         return False
     try:
-        for place in _around(Path("/"), places) if places else ():
+        for path in _around(Path("/"), locations) if locations else ():
             with contextlib.suppress(OSError):
-                _allow(rights, place, _READ)
-        _allow(rights, folder, files | (_READ if places else 0))
+                _allow(rights, path, _READ)
+        _allow(rights, folder, files | (_READ if locations else 0))
         for device in _DEVICES:
             with contextlib.suppress(OSError):
                 _allow(rights, Path(device), files & _ON_FILES)
         if ctypes.CDLL(None).prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0) != 0:
             return False
-        return _call(_RESTRICT, rights, 0) == 0
+        return _call(_RESTRICT, rights, 0) == 0 and _filter_calls(network)
     finally:
         os.close(rights)
 
 
 def _around(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
-    """All below a folder that is not hidden, in as few places as can be; a link that leads to or around a hidden place is none of them."""
+    """Yield as few paths as cover all of a folder that is not hidden, without links to the rest."""
     with contextlib.suppress(OSError):
-        for each in folder.iterdir():
-            real = each.resolve()
-            if any(real == place or place in real.parents for place in hidden):
+        for path in folder.iterdir():
+            real = path.resolve()
+            if any(real == secret or secret in real.parents for secret in hidden):
                 continue
-            if not any(real in place.parents for place in hidden):
-                yield each
-            elif real == each:
-                yield from _around(each, hidden)
+            if not any(real in secret.parents for secret in hidden):
+                yield path
+            elif real == path:
+                yield from _around(path, hidden)
+
+
+def _exists(path: Path) -> bool:
+    """Return True if a path is there; one that may not be looked at needs no hiding."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
+def _filter_calls(network: bool) -> bool:
+    """Install a seccomp filter for this process and all it starts.
+
+    It is a classic BPF program over (number, architecture, instruction pointer, arguments). An
+    unknown architecture has no filter, and counts as not confined.
+    """
+    if platform.machine() not in _ARCHITECTURES:
+        return False
+    column, audit = _ARCHITECTURES[platform.machine()]
+    refused = [numbers[column] for numbers in _REFUSED.values()]
+    ignored = [numbers[column] for numbers in _IGNORED.values()]
+    program = [
+        _load(4),
+        *_unless_equal(audit, _FAIL | _EPERM),
+        _load(0),
+        (0x35, 0, 1, 0x40000000),  # the x32 interface would go around the numbers below
+        (0x06, 0, 0, _FAIL | _EPERM),
+    ]
+    for numbers, result in ((refused, _FAIL | _EPERM), (ignored, _FAIL)):
+        for number in numbers:
+            if number is not None:
+                program += _if_equal(number, [(0x06, 0, 0, result)])
+    family = _if_equal(_UNIX, [(0x06, 0, 0, _FAIL | _EPERM)]) if network else []
+    closed = [] if network else [(0x06, 0, 0, _FAIL | _EPERM)]
+    program += _if_equal(_SOCKET[column], [_load(16), *family, *closed, (0x06, 0, 0, _ALLOW)])
+    program += _if_equal(  # limits of others; 0 is the process itself
+        _PRLIMIT[column], [_load(16), *_unless_equal(0, _FAIL | _EPERM), (0x06, 0, 0, _ALLOW)]
+    )
+    program.append((0x06, 0, 0, _ALLOW))
+    code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
+    packed = _Program(len(program), code)
+    return ctypes.CDLL(None).prctl(_SET_SECCOMP, 2, ctypes.byref(packed), 0, 0) == 0
+
+
+def _load(offset: int) -> tuple[int, int, int, int]:
+    """Load a word of the call's data; the lower half of argument 0 is at 16."""
+    return 0x20, 0, 0, offset
+
+
+def _if_equal(value: int, then: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    return [(0x15, 0, len(then), value), *then]
+
+
+def _unless_equal(value: int, result: int) -> list[tuple[int, int, int, int]]:
+    return [(0x15, 1, 0, value), (0x06, 0, 0, result)]
 
 
 def _allow(rights: int, path: Path, files: int) -> None:
-    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        rule = _PathRule(files, place)
+        rule = _PathRule(files, descriptor)
         if _call(_ADD, rights, _PATH, ctypes.byref(rule), 0) < 0:
             raise OSError(ctypes.get_errno(), f"no rule for {path}")
     finally:
-        os.close(place)
+        os.close(descriptor)
 
 
 def _version() -> int:
-    """The version of Landlock's interface; 0 where there is none."""
+    """Return the version of Landlock's interface; 0 where there is none."""
     return max(0, _call(_CREATE, None, ctypes.c_size_t(0), 1)) if sys.platform == "linux" else 0
 
 

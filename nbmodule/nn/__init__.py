@@ -5,8 +5,8 @@ from __future__ import annotations
 from nbmodule.base import lazy
 
 _HOMES = {
-    "nbmodule.doors.module": "Module",
-    "nbmodule.core.boxes.variable": "Parameter Buffer",
+    "nbmodule.api.module": "Module",
+    "nbmodule.core.variables.variable": "Parameter Buffer",
     "nbmodule.nn.linear": "Linear Bilinear Embedding Identity Flatten",
     "nbmodule.nn.convolution": "Conv1d Conv2d Conv3d DepthwiseConv2d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
     "nbmodule.nn.pooling": "MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d",

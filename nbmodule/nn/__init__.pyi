@@ -1,8 +1,8 @@
 """What `nbmodule.nn` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
 
-from nbmodule.core.boxes.variable import Buffer as Buffer
-from nbmodule.core.boxes.variable import Parameter as Parameter
-from nbmodule.doors.module import Module as Module
+from nbmodule.api.module import Module as Module
+from nbmodule.core.variables.variable import Buffer as Buffer
+from nbmodule.core.variables.variable import Parameter as Parameter
 from nbmodule.nn import functional as functional
 from nbmodule.nn import initializers as initializers
 from nbmodule.nn.activation import CELU as CELU

@@ -11,7 +11,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from nbmodule.base.kinds import DeviceLike
-from nbmodule.core.running.entry import ConstructorSignature
+from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
 from nbmodule.nn.initializers import Constant, InitializerLike
@@ -25,7 +25,9 @@ class _Options(ConstructorSignature):
         if instance is not None or owner.__init__ is not _Activation.__init__:
             return super().__get__(instance, owner)
         kind = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature([inspect.Parameter(name, kind, default=it) for name, it in owner._options.items()])
+        return inspect.Signature(
+            [inspect.Parameter(name, kind, default=it) for name, it in owner._options.items()]
+        )
 
 
 class _Activation(Layer):
@@ -53,7 +55,9 @@ class _Activation(Layer):
 
     def extra_repr(self) -> str:
         return ", ".join(
-            f"{name}={getattr(self, name)!r}" for name, usual in self._options.items() if getattr(self, name) != usual
+            f"{name}={getattr(self, name)!r}"
+            for name, usual in self._options.items()
+            if getattr(self, name) != usual
         )
 
 
@@ -62,7 +66,8 @@ def _activation(
 ) -> type[_Activation]:
     """Make the class of one activation; its docstring shows the function's formula and an example."""
     listed = "".join(
-        f"\n        {option}: as in the function; {usual!r} by default." for option, usual in options.items()
+        f"\n        {option}: as in the function; {usual!r} by default."
+        for option, usual in options.items()
     )
     doc = f"""{meaning}
 {
@@ -81,7 +86,12 @@ def _activation(
     return type(_Activation)(
         name,
         (_Activation,),
-        {"_function": staticmethod(function), "_options": options, "__doc__": doc, "__module__": __name__},
+        {
+            "_function": staticmethod(function),
+            "_options": options,
+            "__doc__": doc,
+            "__module__": __name__,
+        },
     )
 
 
@@ -89,26 +99,44 @@ _X = "jnp.array([-1.0, 0.0, 2.0])"
 ReLU = _activation("ReLU", F.relu, "The positive part: `max(x, 0)`.", _X)
 ReLU6 = _activation("ReLU6", F.relu6, "The positive part, cut at six: `min(max(x, 0), 6)`.", _X)
 LeakyReLU = _activation(
-    "LeakyReLU", F.leaky_relu, "`x` where positive, else `negative_slope * x`.", _X, negative_slope=0.01
+    "LeakyReLU",
+    F.leaky_relu,
+    "`x` where positive, else `negative_slope * x`.",
+    _X,
+    negative_slope=0.01,
 )
 ELU = _activation("ELU", F.elu, "`x` where positive, else `alpha * (exp(x) - 1)`.", _X, alpha=1.0)
 SELU = _activation("SELU", F.selu, "The self-normalizing exponential linear unit.", _X)
-CELU = _activation("CELU", F.celu, "`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.", _X, alpha=1.0)
+CELU = _activation(
+    "CELU", F.celu, "`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.", _X, alpha=1.0
+)
 GELU = _activation(
-    "GELU", F.gelu, "`x` times the normal distribution function of `x`, exact or by tanh.", _X, approximate=False
+    "GELU",
+    F.gelu,
+    "`x` times the normal distribution function of `x`, exact or by tanh.",
+    _X,
+    approximate=False,
 )
 SiLU = _activation("SiLU", F.silu, "`x * sigmoid(x)`, also called swish.", _X)
 Mish = _activation("Mish", F.mish, "`x * tanh(softplus(x))`.", _X)
 Softplus = _activation("Softplus", F.softplus, "`log(1 + exp(beta * x)) / beta`.", _X, beta=1.0)
 Softsign = _activation("Softsign", F.softsign, "`x / (1 + |x|)`.", _X)
 Sigmoid = _activation("Sigmoid", F.sigmoid, "`1 / (1 + exp(-x))`.", _X)
-LogSigmoid = _activation("LogSigmoid", F.log_sigmoid, "`log(sigmoid(x))`, exact for large `|x|`.", _X)
+LogSigmoid = _activation(
+    "LogSigmoid", F.log_sigmoid, "`log(sigmoid(x))`, exact for large `|x|`.", _X
+)
 Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid, "`min(max(x + 3, 0), 6) / 6`.", _X)
 Hardswish = _activation("Hardswish", F.hardswish, "`x * hardsigmoid(x)`.", _X)
 Tanh = _activation("Tanh", F.tanh, "The hyperbolic tangent.", _X)
-Softmax = _activation("Softmax", F.softmax, "Exponentials that sum to one along an axis.", _X, axis=-1)
+Softmax = _activation(
+    "Softmax", F.softmax, "Exponentials that sum to one along an axis.", _X, axis=-1
+)
 LogSoftmax = _activation(
-    "LogSoftmax", F.log_softmax, "The logarithm of softmax, exact for large differences.", _X, axis=-1
+    "LogSoftmax",
+    F.log_softmax,
+    "The logarithm of softmax, exact for large differences.",
+    _X,
+    axis=-1,
 )
 Logit = _activation(
     "Logit",
@@ -186,7 +214,10 @@ class PReLU(Layer):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_parameters, self.axis = size("PReLU", "num_parameters", num_parameters), integer("PReLU", "axis", axis)
+        self.num_parameters, self.axis = (
+            size("PReLU", "num_parameters", num_parameters),
+            integer("PReLU", "axis", axis),
+        )
         weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))
         self.weight = weights.create_variables((num_parameters,), device, dtype=dtype)
         super().__init__(device=device, dtype=dtype, v=v)

@@ -1,4 +1,6 @@
-"""What normalization layers share: a gain and an offset for each feature, and checks of their numbers."""
+"""What normalization layers share: a gain and an offset for each feature, and checks of their
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,14 @@ class Affine(Layer):
         self.weight = self.bias = None
         if affine:
             made = initializer(name, "weight_initializer", weights, Ones())
-            self.weight = made.create_variables(shape, device, shape[-1], shape[-1], dtype, key=first)
+            self.weight = made.create_variables(
+                shape, device, shape[-1], shape[-1], dtype, key=first
+            )
         if affine and with_bias:
             made = initializer(name, "bias_initializer", biases, Zeros())
-            self.bias = made.create_variables(shape, device, shape[-1], shape[-1], dtype, key=second)
+            self.bias = made.create_variables(
+                shape, device, shape[-1], shape[-1], dtype, key=second
+            )
 
 
 def value_of(box: Any) -> Any:
@@ -53,13 +59,19 @@ def check_has_axes(where: str, x: Array) -> None:
 
 
 def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:
-    """The axis of the channels, of which there must be as many as the layer was made for; without a format the last one."""
+    """The axis of the channels, of which there must be as many as the layer was made for; without a
+    format the last one.
+    """
     check_has_axes(where, x)
     rank, letters = len(x.shape), data_format or "C"
     axis = rank - 1 if letters.endswith("C") else rank - len(letters) + 1
     if rank < len(letters) or x.shape[axis] != channels:
         names = {"N": "*batch", "C": str(channels)}
-        wanted = ", ".join(names.get(letter, letter) for letter in letters) if data_format else f"*batch, {channels}"
+        wanted = (
+            ", ".join(names.get(letter, letter) for letter in letters)
+            if data_format
+            else f"*batch, {channels}"
+        )
         raise ShapeError(f"{where}: x must have axes ({wanted}), found {describe_shape(x)}.")
     return axis
 
@@ -67,7 +79,12 @@ def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -
 def layout(where: str, given: str | None) -> str | None:
     """A layout of images, sequences or vectors, or None."""
     if given is not None:
-        check_choice(where, "data_format", given, ("NC", *(name for names in DATA_FORMATS.values() for name in names)))
+        check_choice(
+            where,
+            "data_format",
+            given,
+            ("NC", *(name for names in DATA_FORMATS.values() for name in names)),
+        )
     return given
 
 
@@ -75,5 +92,7 @@ def number(where: str, name: str, value: Any, *, most: float | None = None) -> f
     """A number of at least 0, and of at most `most`."""
     if not is_real(value) or not value >= 0 or (most is not None and value > most):
         limit = "at least 0" if most is None else f"from 0 to {most:g}"
-        raise ArgumentError(f"{where}: {name} must be a number {limit}, found {value!r}. Nothing was made.")
+        raise ArgumentError(
+            f"{where}: {name} must be a number {limit}, found {value!r}. Nothing was made."
+        )
     return float(value)

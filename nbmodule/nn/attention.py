@@ -26,19 +26,22 @@ from nbmodule.nn.linear import Linear
 
 
 class MultiHeadAttention(Layer):
-    """Projects queries, keys and values, lets each head attend by itself, and projects what the heads found.
+    """Projects queries, keys and values, lets each head attend by itself, and projects what the
+    heads found.
 
-    `layer(x)` is self-attention, `layer(x, context)` attends to another sequence, `layer(query, key, value)` to values that
-    differ from their keys; each `(*batch, length, features)`. The projections are `Linear` layers `query`, `key`, `value` and
-    `out`; head `h` has the features from `h * head_features` on.
+    `layer(x)` is self-attention, `layer(x, context)` attends to another sequence, `layer(query,
+    key, value)` to values that differ from their keys; each `(*batch, length, features)`. The
+    projections are `Linear` layers `query`, `key`, `value` and `out`; head `h` has the features
+    from `h * head_features` on.
 
     A call also takes:
 
-    * `mask`: what broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added to
-      the scores. (PyTorch's boolean masks are True where it may not.)
+    * `mask`: what broadcasts to `(*batch, num_heads, length, size)`: True where a query may look,
+      or numbers that are added to the scores. (PyTorch's boolean masks are True where it may not.)
     * `key_mask`: `(*batch, size)`, True for keys that count, False for padding.
     * `is_causal`: whether query `i` may look at keys up to `i` only.
-    * `return_weights`: whether the weights of each head, `(*batch, num_heads, length, size)`, are returned too.
+    * `return_weights`: whether the weights of each head, `(*batch, num_heads, length, size)`, are
+      returned too.
     * `cache`: keys and values of the positions so far, from `init_cache`; see there.
 
     A query that may look at nothing gets zeros from its heads.
@@ -49,9 +52,11 @@ class MultiHeadAttention(Layer):
         key_features: Features of the keys, as of the queries by default.
         value_features: Features of the values, as of the keys by default.
         head_features: Features of each head; by default `features / num_heads`.
-        num_kv_heads: Number of heads of keys and values, which several heads of queries share; it divides `num_heads`. One is
-            multi-query attention, `num_heads`, the default, is that each has its own.
-        rotary: Whether queries and keys are turned by their positions (`rotary_embedding`), for self-attention.
+        num_kv_heads: Number of heads of keys and values, which several heads of queries share; it
+            divides `num_heads`. One is multi-query attention, `num_heads`, the default, is that
+            each has its own.
+        rotary: Whether queries and keys are turned by their positions (`rotary_embedding`), for
+            self-attention.
         rotary_base: Ratio of the longest to the shortest wave of `rotary`.
         dropout_rate: Probability with which a weight is dropped, in training.
         with_bias: Whether the projections have biases.
@@ -70,7 +75,8 @@ class MultiHeadAttention(Layer):
         >>> y.shape, weights.shape
         ((5, 7, 8), (5, 2, 7, 4))
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023), arXiv:2305.13245.
+    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023),
+    arXiv:2305.13245.
     """
 
     _attends_by_heads = True
@@ -96,26 +102,40 @@ class MultiHeadAttention(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
-        self.key_features = features if key_features is None else size(name, "key_features", key_features)
+        self.features, self.num_heads = (
+            size(name, "features", features),
+            size(name, "num_heads", num_heads),
+        )
+        self.key_features = (
+            features if key_features is None else size(name, "key_features", key_features)
+        )
         self.value_features = (
-            self.key_features if value_features is None else size(name, "value_features", value_features)
+            self.key_features
+            if value_features is None
+            else size(name, "value_features", value_features)
         )
         if head_features is None and features % num_heads:
             raise ArgumentError(
                 f"{name}: {features} features cannot be divided into {num_heads} heads; give head_features=. Nothing was made."
             )
         self.head_features = (
-            features // num_heads if head_features is None else size(name, "head_features", head_features)
+            features // num_heads
+            if head_features is None
+            else size(name, "head_features", head_features)
         )
-        self.num_kv_heads = num_heads if num_kv_heads is None else size(name, "num_kv_heads", num_kv_heads)
+        self.num_kv_heads = (
+            num_heads if num_kv_heads is None else size(name, "num_kv_heads", num_kv_heads)
+        )
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
                 f"{name}: num_kv_heads must divide the {num_heads} heads, found {num_kv_heads}. Nothing was made."
             )
         check_number(name, "rotary_base", rotary_base, above=0)
         self.rotary_base = float(rotary_base)
-        self.rotary, self.with_bias = flag(name, "rotary", rotary), flag(name, "with_bias", with_bias)
+        self.rotary, self.with_bias = (
+            flag(name, "rotary", rotary),
+            flag(name, "with_bias", with_bias),
+        )
         if rotary and self.head_features % 2:
             raise ArgumentError(
                 f"{name}: rotary needs an even number of features in each head, found {self.head_features}. Nothing was made."
@@ -139,7 +159,10 @@ class MultiHeadAttention(Layer):
                 dtype=dtype,
             )
 
-        self.query, self.key = projection(self.features, inner, each[0]), projection(self.key_features, shared, each[1])
+        self.query, self.key = (
+            projection(self.features, inner, each[0]),
+            projection(self.key_features, shared, each[1]),
+        )
         self.value, self.out = (
             projection(self.value_features, shared, each[2]),
             projection(inner, self.features, each[3]),
@@ -191,13 +214,14 @@ class MultiHeadAttention(Layer):
     ) -> dict[str, Any]:
         """Make an empty cache of keys and values, for a sequence that is made position by position.
 
-        `y, cache = layer(x, cache=cache)` computes the positions of `x` alone, `(*batch, any length, features)`, which follow those
-        that went before; each looks at itself and at all before it. `mask` and `key_mask` have `max_length` keys then. A cache is a
-        plain dict of arrays (`key`, `value`, `length`): it goes through `nb.jit`, and is the carry of `nb.scan`.
+        `y, cache = layer(x, cache=cache)` computes the positions of `x` alone, `(*batch, any
+        length, features)`, which follow those that went before; each looks at itself and at all
+        before it. `mask` and `key_mask` have `max_length` keys then. A cache is a plain dict of
+        arrays (`key`, `value`, `length`): it goes through `nb.jit`, and is the carry of `nb.scan`.
 
         Args:
-            max_length: How many positions there is room for. One more is an error; in compiled code, where none can be raised, the
-                return is NaN.
+            max_length: How many positions there is room for. One more is an error; in compiled
+                code, where none can be raised, the return is NaN.
             batch: The leading axes, a number or a tuple.
             dtype: Dtype of what is kept, that of the keys by default.
 
@@ -223,7 +247,9 @@ class MultiHeadAttention(Layer):
         return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
 
     def _cached(self, k: Array, v: Array, mask: Any, cache: Mapping[str, Any]) -> Any:
-        """Keys and values of all positions, the mask by which each looks at those so far, and the cache that holds them."""
+        """Keys and values of all positions, the mask by which each looks at those so far, and the
+        cache that holds them.
+        """
         name, length, kept = type(self).__name__, cache["length"], cache["key"]
         if kept.shape[:-2] != k.shape[:-2]:
             raise ShapeError(
@@ -238,14 +264,23 @@ class MultiHeadAttention(Layer):
         keys_so_far, values, allowed = _appended(kept, cache["value"], length, k, v)
         if mask is not None:
             mask = plain(mask)
-            allowed = allowed & mask if mask.dtype == jnp.bool_ else jnp.where(allowed, mask, -jnp.inf)
-        return keys_so_far, values, allowed, {"key": keys_so_far, "value": values, "length": length + k.shape[-2]}
+            allowed = (
+                allowed & mask if mask.dtype == jnp.bool_ else jnp.where(allowed, mask, -jnp.inf)
+            )
+        return (
+            keys_so_far,
+            values,
+            allowed,
+            {"key": keys_so_far, "value": values, "length": length + k.shape[-2]},
+        )
 
     def _checked(self, query: Any, key: Any, value: Array) -> tuple[Any, Any, Any]:
         """What is left out filled in; features compared with those the layer was made for."""
         name = type(self).__name__
         if key is None and value is not None:
-            raise ArgumentTypeError(f"{name}: value was given without key; call it as layer(query, key, value).")
+            raise ArgumentTypeError(
+                f"{name}: value was given without key; call it as layer(query, key, value)."
+            )
         key = query if key is None else key
         value = key if value is None else value
         for which, x, features in (
@@ -289,10 +324,14 @@ def _turned(x: ArrayLike, start: Any, *, num_heads: int, base: float) -> Any:
 
 @kernel
 def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
-    """The cache with further keys and values, NaN where there is no room, and which of them each of these positions may see."""
+    """The cache with further keys and values, NaN where there is no room, and which of them each of
+    these positions may see.
+    """
     most, count = key.shape[-2], k.shape[-2]
     key, value = (
-        lax.dynamic_update_slice_in_dim(kept, nan_where(length + count > most, new).astype(kept.dtype), length, -2)
+        lax.dynamic_update_slice_in_dim(
+            kept, nan_where(length + count > most, new).astype(kept.dtype), length, -2
+        )
         for kept, new in ((key, k), (value, v))
     )
     # As the length is, also with 64 bits, where no dtype may be promoted.

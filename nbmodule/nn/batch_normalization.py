@@ -9,8 +9,8 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.core.boxes.frame import write_all
-from nbmodule.core.shape.state import StateKey, update_state
+from nbmodule.core.structure.state import StateKey, update_state
+from nbmodule.core.variables.frame import write_all
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.affine import Affine, channel_axis, check_has_axes, number, value_of
 from nbmodule.nn.functional import normalization
@@ -44,11 +44,16 @@ class _BatchNorm(Affine):
     ) -> None:
         name = type(self).__name__
         self.num_features = n = size(name, "num_features", num_features)
-        self.eps, self.momentum = number(name, "eps", eps), number(name, "momentum", momentum, most=1)
+        self.eps, self.momentum = (
+            number(name, "eps", eps),
+            number(name, "momentum", momentum, most=1),
+        )
         self.affine, self.axis_name = flag(name, "affine", affine), axis_name
         self.track_running_stats = flag(name, "track_running_stats", track_running_stats)
         self.data_format = data_format_of(name, self._axes, data_format)
-        self._make((n,), self.affine, True, weight_initializer, bias_initializer, key, device, dtype)
+        self._make(
+            (n,), self.affine, True, weight_initializer, bias_initializer, key, device, dtype
+        )
         if self.track_running_stats:
             self.running_mean = buffer(Zeros().create_variables((n,), device, dtype=dtype))
             self.running_var = buffer(Ones().create_variables((n,), device, dtype=dtype))
@@ -58,11 +63,21 @@ class _BatchNorm(Affine):
         x = plain(x)
         check_has_axes(type(self).__name__, x)
         vectors = self._axes == 1 and len(x.shape) <= 2  # (N, C) in both layouts
-        axis = channel_axis(type(self).__name__, x, "NC" if vectors else self.data_format, self.num_features)
+        axis = channel_axis(
+            type(self).__name__, x, "NC" if vectors else self.data_format, self.num_features
+        )
         weight, bias = value_of(self.weight), value_of(self.bias)
         if not self.track_running_stats:
             y, _, _ = normalization.batch_norm_train(
-                x, None, None, weight, bias, momentum=self.momentum, eps=self.eps, axis=axis, axis_name=self.axis_name
+                x,
+                None,
+                None,
+                weight,
+                bias,
+                momentum=self.momentum,
+                eps=self.eps,
+                axis=axis,
+                axis_name=self.axis_name,
             )
             return y if state is None else (y, state)
         exported = isinstance(self.running_mean, StateKey)
@@ -73,12 +88,22 @@ class _BatchNorm(Affine):
                 else "it was given a state, and keeps its own; call nb.export_state first"
             )
             raise ArgumentTypeError(f"{type(self).__name__}: {cure}.")
-        mean, var = (state[key] if exported else key.value for key in (self.running_mean, self.running_var))
+        mean, var = (
+            state[key] if exported else key.value for key in (self.running_mean, self.running_var)
+        )
         if not self.training:
             y = normalization.batch_norm(x, mean, var, weight, bias, eps=self.eps, axis=axis)
             return (y, state) if exported else y
         y, mean, var = normalization.batch_norm_train(
-            x, mean, var, weight, bias, momentum=self.momentum, eps=self.eps, axis=axis, axis_name=self.axis_name
+            x,
+            mean,
+            var,
+            weight,
+            bias,
+            momentum=self.momentum,
+            eps=self.eps,
+            axis=axis,
+            axis_name=self.axis_name,
         )
         if exported:
             return y, update_state(state, {self.running_mean: mean, self.running_var: var})
@@ -140,4 +165,6 @@ _DOC = """Normalizes each channel by its mean and variance over the batch, and r
     Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
     """
 for _kind in (BatchNorm1d, BatchNorm2d, BatchNorm3d):
-    _kind.__doc__ = _DOC.format(formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])), name=_kind.__name__)
+    _kind.__doc__ = _DOC.format(
+        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])), name=_kind.__name__
+    )

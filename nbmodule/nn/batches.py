@@ -1,4 +1,6 @@
-"""`nb.batches`: arrays and datasets cut into batches, in a new order each time; loaders and generators with their own batches."""
+"""`nb.batches`: arrays and datasets cut into batches, in a new order each time; loaders and
+generators with their own batches.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ import jax
 import numpy as np
 from jax import Array
 
-from nbmodule.base.dialects import takes_words
 from nbmodule.base.foreign import as_read_or_left, read, reader_of
 from nbmodule.base.kinds import KeyLike
+from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.transfers import asked_for
-from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers import random
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.layer import flag
 from nbmodule.nn.layer import size as whole
@@ -24,7 +26,9 @@ from nbmodule.nn.layer import size as whole
 class Batches:
     """A restartable iterable over batches; see `batches`."""
 
-    def __init__(self, arrays: object, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None) -> None:
+    def __init__(
+        self, arrays: object, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None
+    ) -> None:
         self.arrays, self.batch, self.shuffle, self.drop_last = arrays, batch, shuffle, drop_last
         self.leaves, self.tree = jax.tree.flatten(arrays)
         self.count = len(self.leaves[0])
@@ -45,8 +49,10 @@ class Batches:
     def _order(self) -> np.ndarray:
         if not self.shuffle:
             return np.arange(self.count)
-        key = random.next_key() if self.stream is None else self.stream.next_key()
-        return np.random.Generator(np.random.Philox(key=int(key[0]) << 32 | int(key[1]))).permutation(self.count)
+        key = random.next_key() if self.stream is None else self.stream._next_key()
+        return np.random.Generator(
+            np.random.Philox(key=int(key[0]) << 32 | int(key[1]))
+        ).permutation(self.count)
 
     def __repr__(self) -> str:
         return f"batches({self.count:,} rows, size={self.batch}, {len(self)} batches, shuffle={self.shuffle})"
@@ -55,7 +61,9 @@ class Batches:
 class RowBatches(Batches):
     """Batches of a dataset: anything with a length and `[number]`, which gives one row."""
 
-    def __init__(self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None) -> None:
+    def __init__(
+        self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None
+    ) -> None:
         self.rows, self.batch, self.shuffle, self.drop_last = rows, batch, shuffle, drop_last
         self.count = len(rows)
         self.stream = None if key is None else random.RandomStream(key)
@@ -89,7 +97,9 @@ class MadeBatches:
 
 
 class BatchesAhead:
-    """The same batches, on a device some steps before they are asked for: a copy goes on while a step is computed."""
+    """The same batches, on a device some steps before they are asked for: a copy goes on while a
+    step is computed.
+    """
 
     def __init__(self, source: Any, count: int) -> None:
         self.source, self.count = source, count
@@ -111,7 +121,7 @@ class BatchesAhead:
         return f"{self.source!r}, {self.count} ahead"
 
 
-@takes_words
+@accepts_aliases
 def batches(
     arrays: object,
     size: int | None = None,
@@ -121,16 +131,19 @@ def batches(
     key: KeyLike | None = None,
     prefetch: int = 0,
 ) -> Batches | MadeBatches | BatchesAhead:
-    """Cut arrays or a dataset into batches; a new order at each pass, from the default random stream.
+    """Cut arrays or a dataset into batches; a new order at each pass, from the default random
+    stream.
 
-    A loader that makes batches itself (a `DataLoader` of PyTorch, a generator) is taken as it is, without `size`: its batches come
-    as arrays, in its own order.
+    A loader that makes batches itself (a `DataLoader` of PyTorch, a generator) is taken as it is,
+    without `size`: its batches come as arrays, in its own order.
 
     Args:
-        arrays: An array, or a tuple, list or dict of arrays of one length, cut along their first axis; a dataset, which is anything
-            with a length and `[number]` that gives one row; an iterable of batches, or a function that gives one at each pass.
+        arrays: An array, or a tuple, list or dict of arrays of one length, cut along their first
+            axis; a dataset, which is anything with a length and `[number]` that gives one row; an
+            iterable of batches, or a function that gives one at each pass.
         size: Rows in a batch; left out where the batches are made already.
-        shuffle: Whether each pass has an order of its own; of no effect where the batches are made already.
+        shuffle: Whether each pass has an order of its own; of no effect where the batches are made
+            already.
         drop_last: Whether a last batch that is not full is left out.
         key: Seed or key for the order; by default the default random stream gives it.
         prefetch: How many batches are put on the device ahead of their turn.
@@ -153,9 +166,13 @@ def batches(
     return BatchesAhead(made, whole("nb.batches", "prefetch", prefetch)) if prefetch else made
 
 
-def _made(source: Any, size: int | None, shuffle: bool, drop_last: bool, key: KeyLike | None) -> Batches | MadeBatches:
+def _made(
+    source: Any, size: int | None, shuffle: bool, drop_last: bool, key: KeyLike | None
+) -> Batches | MadeBatches:
     is_rows = hasattr(type(source), "__getitem__") and hasattr(type(source), "__len__")
-    is_arrays = isinstance(source, (tuple, list, dict, np.ndarray, jax.Array, Variable)) or reader_of(type(source))
+    is_arrays = isinstance(
+        source, (tuple, list, dict, np.ndarray, jax.Array, Variable)
+    ) or reader_of(type(source))
     if not is_rows and not is_arrays:
         return _streamed(source, size)
     if size is not None and hasattr(size, "__len__"):
@@ -204,8 +221,14 @@ def _of_one_length(arrays: object) -> Any:
         raise ArgumentError("nb.batches needs at least one array. Nothing was made.")
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) > 1 or None in lengths:
-        found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (", ..." if len(leaves) > 6 else "")
-        cure = " Rows in lists become one array by np.array(rows)." if len(leaves) > 6 and None in lengths else ""
+        found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (
+            ", ..." if len(leaves) > 6 else ""
+        )
+        cure = (
+            " Rows in lists become one array by np.array(rows)."
+            if len(leaves) > 6 and None in lengths
+            else ""
+        )
         raise ShapeError(
             f"nb.batches: all arrays must have one length along their first axis; found shapes {found}. Nothing was made.{cure}"
         )

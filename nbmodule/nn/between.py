@@ -15,13 +15,16 @@ FIRST = ("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid")
 
 
 def between() -> dict[str, Callable[[int, int], Layer]]:
-    """For each name a function that makes a new layer: from how many features a place is given, and how many it is to return.
+    """For each name a function that makes a new layer: from how many features a place is given, and
+    how many it is to return.
 
     Example:
         >>> between()["LayerNorm"](4, 4), between()["Linear"](4, 2)
         (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2, with_bias=True))
     """
-    known = {name: lambda inputs, outputs, kind=kind: kind() for name, kind in activations().items()}
+    known = {
+        name: lambda inputs, outputs, kind=kind: kind() for name, kind in activations().items()
+    }
     common = {name: known.pop(name) for name in FIRST}
     others: dict[str, Callable[[int, int], Layer]] = {
         "Identity": lambda inputs, outputs: Identity(),

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from jax import Array
 
+from nbmodule.api.module import Module
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.paths import closest
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.numbers.random import RandomStream
-from nbmodule.core.shape.state import StateKey
-from nbmodule.core.shape.walk import is_module
-from nbmodule.doors.module import Module
+from nbmodule.core.structure.state import StateKey
+from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, LayerIndexError, PathError, ShapeError
 from nbmodule.nn.kernel import plain
 
@@ -24,16 +24,19 @@ from nbmodule.nn.kernel import plain
 class Sequential(Module):
     """Calls its layers one after the other, each on what the one before returned.
 
-    Layers are modules or plain functions, given one by one, as a list, or as a dict of names. In `v` the layers are
-    `submodules/v0`, `submodules/v1`, ..., or have their names there; elsewhere they are `0`, `1`, ...; a named layer is also an
-    attribute. It can be indexed by number or name, sliced
-    (giving a Sequential of the same layers), extended and changed in place. Further arguments of a call go to the first layer.
+    Layers are modules or plain functions, given one by one, as a list, or as a dict of names. In
+    `v` the layers are `submodules/v0`, `submodules/v1`, ..., or have their names there; elsewhere
+    they are `0`, `1`, ...; a named layer is also an attribute. It can be indexed by number or name,
+    sliced (giving a Sequential of the same layers), extended and changed in place. Further
+    arguments of a call go to the first layer.
 
-    Once its state is exported (`nb.export_state`), it takes and returns the state: `y, state = model(x, state)`.
+    Once its state is exported (`nb.export_state`), it takes and returns the state: `y, state =
+    model(x, state)`.
 
     Args:
         *layers: The layers.
-        device: Device of variables made here (there are none; kept for the constructor's common form).
+        device: Device of variables made here (there are none; kept for the constructor's common
+            form).
         v: Variables to use instead of those of the layers.
 
     Example:
@@ -46,7 +49,9 @@ class Sequential(Module):
 
     _listed = "_submodules"
 
-    def __init__(self, *layers: object, device: DeviceLike | None = None, v: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, *layers: object, device: DeviceLike | None = None, v: Mapping[str, Any] | None = None
+    ) -> None:
         if len(layers) == 1 and isinstance(layers[0], dict):
             self.names: tuple[str, ...] = ()
             for name in layers[0]:
@@ -74,7 +79,7 @@ class Sequential(Module):
         """The layers, as the list that is called; it may be changed in place."""
         return self._submodules
 
-    # -- as a list -----------------------------------------------------------------------------------
+    # -- as a list --
     def __len__(self) -> int:
         return len(self._submodules)
 
@@ -134,7 +139,9 @@ class Sequential(Module):
         return joined
 
     def __mul__(self, times: int) -> Sequential:
-        """The layers several times over, as a list has it: they are the same layers, so their variables are shared."""
+        """The layers several times over, as a list has it: they are the same layers, so their
+        variables are shared.
+        """
         if not is_whole(times) or times < 1:
             raise ArgumentError(
                 f"Sequential is taken a whole number of times, at least once; found {times!r}. Nothing was made. Layers with "
@@ -149,7 +156,10 @@ class Sequential(Module):
         return zip(self.names or map(str, range(len(self))), list(self._submodules))
 
     def insert(self, index: int, layer: object, name: str | None = None) -> Sequential:
-        """Put a layer before that number; returns the module. Among named layers it is named by the first free number."""
+        """Put a layer before that number; returns the module.
+
+        Among named layers it is named by the first free number.
+        """
         layer = _callable(layer, "Sequential")
         if self.names or (name is not None and not self._submodules):
             names = list(self.names)
@@ -287,17 +297,27 @@ def _callable(layer: object, where: str) -> Any:
     return layer
 
 
-def split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """Arguments without the exported state, and that state: the last positional argument, or the one of that name."""
+def split_state(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+    """Arguments without the exported state, and that state: the last positional argument, or the
+    one of that name.
+    """
     if is_state(kwargs.get("state")):
-        return args, {name: value for name, value in kwargs.items() if name != "state"}, kwargs["state"]
+        return (
+            args,
+            {name: value for name, value in kwargs.items() if name != "state"},
+            kwargs["state"],
+        )
     if args and is_state(args[-1]):
         return args[:-1], kwargs, args[-1]
     return args, kwargs, None
 
 
 def is_state(thing: object) -> bool:
-    """Whether it is an exported state, of which there may be none: a dict with no other keys than `StateKey`s."""
+    """Whether it is an exported state, of which there may be none: a dict with no other keys than
+    `StateKey`s.
+    """
     return isinstance(thing, dict) and all(isinstance(key, StateKey) for key in thing)
 
 
@@ -316,4 +336,8 @@ def _holds_key(thing: object) -> bool:
         return any(_holds_key(value) for value in thing.values())
     if isinstance(thing, RandomStream):
         return isinstance(thing.state, StateKey)
-    return any(map(_holds_key, thing)) if isinstance(thing, (list, tuple)) else isinstance(thing, StateKey)
+    return (
+        any(map(_holds_key, thing))
+        if isinstance(thing, (list, tuple))
+        else isinstance(thing, StateKey)
+    )

@@ -32,7 +32,9 @@ from nbmodule.nn.layer import (
 
 
 class _Convolution(Layer):
-    """What all convolutions share: a weight of shape `(out_channels, *kernel_size, in_channels / groups)`, and a bias."""
+    """What all convolutions share: a weight of shape `(out_channels, *kernel_size, in_channels /
+    groups)`, and a bias.
+    """
 
     _axes: ClassVar[int]
     _convolve: ClassVar[Callable[..., Any]]
@@ -88,14 +90,19 @@ class _Convolution(Layer):
         area = 1
         for n in self.kernel_size:
             area *= n
-        fan_in, fan_out = area * self.in_channels // self.groups, area * self.out_channels // self.groups
+        fan_in, fan_out = (
+            area * self.in_channels // self.groups,
+            area * self.out_channels // self.groups,
+        )
         shape, first, second = self._weight_shape(), *keys(key, 2)
         weights = initializer(name, "weight_initializer", weights, GlorotUniform())
         self.weight = weights.create_variables(shape, device, fan_out, fan_in, dtype, key=first)
         self.bias = None
         if self.with_bias:
             biases = initializer(name, "bias_initializer", biases, Zeros())
-            self.bias = biases.create_variables((self.out_channels,), device, fan_out, fan_in, dtype, key=second)
+            self.bias = biases.create_variables(
+                (self.out_channels,), device, fan_out, fan_in, dtype, key=second
+            )
 
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
@@ -130,7 +137,11 @@ class _Convolution(Layer):
 
 
 def _short(value: object) -> Any:
-    return value[0] if isinstance(value, tuple) and value and all(part == value[0] for part in value) else value
+    return (
+        value[0]
+        if isinstance(value, tuple) and value and all(part == value[0] for part in value)
+        else value
+    )
 
 
 _ARGUMENTS = """
@@ -193,14 +204,18 @@ class DepthwiseConv2d(_Convolution):
 
     _usual: ClassVar[dict[str, int]] = {"depth_multiplier": 1}
 
-    def __init__(self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any) -> None:
+    def __init__(
+        self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any
+    ) -> None:
         channels = size("DepthwiseConv2d", "channels", channels)
         self.depth_multiplier = size("DepthwiseConv2d", "depth_multiplier", depth_multiplier)
         if "groups" in options:
             raise ArgumentError(
                 "DepthwiseConv2d has one group for each channel: groups= cannot be given. Nothing was made."
             )
-        super().__init__(channels, channels * depth_multiplier, kernel_size, groups=channels, **options)
+        super().__init__(
+            channels, channels * depth_multiplier, kernel_size, groups=channels, **options
+        )
 
     def _channels(self) -> str:
         return str(self.in_channels)
@@ -212,9 +227,17 @@ class _Transposed(_Convolution):
     _usual: ClassVar[dict[str, int]] = {"output_padding": 0, "groups": 1}
 
     def __init__(
-        self, in_channels: int, out_channels: int, kernel_size: Sizes, *, output_padding: Sizes = 0, **options: Any
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Sizes,
+        *,
+        output_padding: Sizes = 0,
+        **options: Any,
     ) -> None:
-        self.output_padding = sizes(type(self).__name__, "output_padding", output_padding, self._axes, least=0)
+        self.output_padding = sizes(
+            type(self).__name__, "output_padding", output_padding, self._axes, least=0
+        )
         super().__init__(in_channels, out_channels, kernel_size, **options)
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
@@ -250,9 +273,12 @@ _EXAMPLES = {
 }
 for _kind in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d):
     _what = "The transpose of a convolution" if issubclass(_kind, _Transposed) else "A convolution"
-    _kind.__doc__ = f"{_what} over {_kind._axes} ax{'is' if _kind._axes == 1 else 'es'}." + _ARGUMENTS.format(
-        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
-        name=_kind.__name__,
-        shape=_EXAMPLES[_kind._axes][0],
-        result=_EXAMPLES[_kind._axes][1],
+    _kind.__doc__ = (
+        f"{_what} over {_kind._axes} ax{'is' if _kind._axes == 1 else 'es'}."
+        + _ARGUMENTS.format(
+            formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
+            name=_kind.__name__,
+            shape=_EXAMPLES[_kind._axes][0],
+            result=_EXAMPLES[_kind._axes][1],
+        )
     )

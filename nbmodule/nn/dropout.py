@@ -17,15 +17,18 @@ from nbmodule.nn.layer import rate as probability
 
 
 class Dropout(Layer):
-    """In training, sets each value to zero with probability `rate` and divides the others by `1 - rate`.
+    """In training, sets each value to zero with probability `rate` and divides the others by `1 -
+    rate`.
 
-    Each call moves a random stream on: the default one (`nb.seed`), or one of the layer's own if `key` is given. The
-    numbers are the same whether the call is compiled or not. Once exported (`nb.export_state`), a layer with a `key` of its
-    own is called as `y, state = layer(x, state)`.
+    Each call moves a random stream on: the default one (`nb.seed`), or one of the layer's own if
+    `key` is given. The numbers are the same whether the call is compiled or not. Once exported
+    (`nb.export_state`), a layer with a `key` of its own is called as `y, state = layer(x, state)`.
 
     Args:
-        rate: Probability of zero, from 0 to 1. The attribute may also be set to a function of nothing, which is asked in each
-            call: Where it gives the value of a box, that may change from step to step without a new compile.
+        rate: Probability of zero, from 0 to 1. The attribute may also be set to a function of
+            nothing, which is asked in each
+            call: Where it gives the value of a box, that may change from step to step without a new
+            compile.
         key: Seed or key of a stream of the layer's own, which is saved with it.
 
     Example:
@@ -51,7 +54,7 @@ class Dropout(Layer):
         if state is not None and (not self.training or self.rate == 0):
             return array(x), state
         if state is not None:
-            key, state = getattr(self, "stream", random.default).draw(state)
+            key, state = getattr(self, "stream", random.default)._draw_words(state)
             return self._drop(x, key), state
         key = self.next_key()
         return array(x) if key is None else self._drop(x, key)
@@ -67,9 +70,12 @@ class Dropout(Layer):
         return getattr(self, "stream", random.default) if self.training and self.rate != 0 else None
 
     def next_key(self) -> Any:
-        """The key of one draw, which moves the stream on; None where nothing is dropped. For layers that drop inside a kernel."""
+        """The key of one draw, which moves the stream on; None where nothing is dropped.
+
+        For layers that drop inside a kernel.
+        """
         stream = self._moved_stream
-        return None if stream is None else stream.draw()
+        return None if stream is None else stream._draw_words()
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return dropout(x, self.current_rate, key)
@@ -79,14 +85,20 @@ class Dropout(Layer):
 
     def brief(self) -> str:
         """For displays: the rate."""
-        return getattr(self.rate, "__name__", "a function") if callable(self.rate) else f"{self.rate:g}"
+        return (
+            getattr(self.rate, "__name__", "a function")
+            if callable(self.rate)
+            else f"{self.rate:g}"
+        )
 
 
 class _SpatialDropout(Dropout):
     _axes: ClassVar[int]
     _formats: ClassVar[tuple[str, str]]
 
-    def __init__(self, rate: float = 0.5, *, data_format: str | None = None, key: KeyLike | None = None) -> None:
+    def __init__(
+        self, rate: float = 0.5, *, data_format: str | None = None, key: KeyLike | None = None
+    ) -> None:
         self.data_format = self._formats[0] if data_format is None else data_format
         check_choice(type(self).__name__, "data_format", self.data_format, self._formats)
         super().__init__(rate, key=key)

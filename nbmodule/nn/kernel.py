@@ -1,14 +1,15 @@
 """The one decorator that turns a pure function of arrays into a compiled kernel.
 
-Each eager `jax.numpy` call costs 25 µs and more; a whole function of `nn` compiled once is a single call of 5 to 8. Inside an
-outer `jax.jit` a kernel leaves the same equations as if its body stood there (`inline=INLINE`), and it is traced once for each
-signature, not once for each layer.
+Each eager `jax.numpy` call costs 25 µs and more; a whole function of `nn` compiled once is a single
+call of 5 to 8. Inside an outer `jax.jit` a kernel leaves the same equations as if its body stood
+there (`inline=INLINE`), and it is traced once for each signature, not once for each layer.
 
-A kernel takes arrays as arguments, never boxes by closure, so that its trace belongs to nobody; inside a frame it is called
-under JAX's default token, which lets all frames share it.
+A kernel takes arrays as arguments, never boxes by closure, so that its trace belongs to nobody;
+inside a frame it is called under JAX's default token, which lets all frames share it.
 
-Inputs are checked at the head of the body, by `nbmodule.nn.functional.checks`. That code runs once for each signature, so a
-check costs nothing on later calls; what it raises comes to the caller as if no JAX had been in between.
+Inputs are checked at the head of the body, by `nbmodule.nn.functional.checks`. That code runs once
+for each signature, so a check costs nothing on later calls; what it raises comes to the caller as
+if no JAX had been in between.
 """
 
 from __future__ import annotations
@@ -23,15 +24,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base import dialects
-from nbmodule.base.answering import GO_ON
-from nbmodule.base.foreign import Unconvertible, as_read, as_read_or_left, is_of_no_numbers, made_numbers, reader_of
+from nbmodule.base import migration
+from nbmodule.base.foreign import (
+    Unconvertible,
+    as_read,
+    as_read_or_left,
+    is_of_no_numbers,
+    made_numbers,
+    reader_of,
+)
 from nbmodule.base.format import describe_shape
-from nbmodule.base.inlining import Inlined
 from nbmodule.base.jax_names import INLINE
 from nbmodule.base.promotion import mixed_ranks
-from nbmodule.core.boxes.frame import now, quiet
-from nbmodule.core.boxes.variable import Variable
+from nbmodule.core.variables.frame import now, quiet
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 P = ParamSpec("P")
@@ -39,7 +45,9 @@ R = TypeVar("R")
 
 
 class _Insides(dict[type, Any]):
-    """What gives the array of a value before JAX sees it, looked up once for each type: `isinstance` costs four times as much."""
+    """What gives the array of a value before JAX sees it, looked up once for each type:
+    `isinstance` costs four times as much.
+    """
 
     def __missing__(self, kind: type) -> Any:
         array = as_read if issubclass(kind, np.ndarray) else None
@@ -48,10 +56,14 @@ class _Insides(dict[type, Any]):
 
 
 class _Readers(dict[type, Any]):
-    """What reads a value of a type: None for JAX's arrays, a function for NumPy's, lists, and what comes from PyTorch, pandas or PIL."""
+    """What reads a value of a type: None for JAX's arrays, a function for NumPy's, lists, and what
+    comes from PyTorch, pandas or PIL.
+    """
 
     def __missing__(self, kind: type) -> Any:
-        self[kind] = found = _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
+        self[kind] = found = (
+            _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
+        )
         return found
 
 
@@ -76,15 +88,22 @@ def kernel(fn: Callable[P, R], /) -> Callable[P, R]: ...
 def kernel(
     *, static: Sequence[str] = (), numbers: Sequence[str] = ()
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (), numbers: Sequence[str] = ()) -> Any:
+def kernel(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    static: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> Any:
     """Compile `fn`, a function of arrays, into one inline call that also takes boxes.
 
     Args:
-        fn: A pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or numbers.
-        static: Names of the arguments that are not arrays (flags, sizes, constants). They must be hashable (a list is taken
-            as a tuple), and each new value compiles anew.
-        numbers: Names of arguments that are static when they are Python numbers, and arrays otherwise, so that a rate may also
-            follow a schedule without a new compile.
+        fn: A pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or
+            numbers.
+        static: Names of the arguments that are not arrays (flags, sizes, constants). They must be
+            hashable (a list is taken as a tuple), and each new value compiles anew.
+        numbers: Names of arguments that are static when they are Python numbers, and arrays
+            otherwise, so that a rate may also follow a schedule without a new compile.
 
     Raises:
         ArgumentTypeError: at a call, if a static argument is an array, or another one is none.
@@ -103,7 +122,9 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
     constant = {*static, *numbers}
     unknown = constant - set(names)
     if unknown:
-        raise ArgumentTypeError(f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}.")
+        raise ArgumentTypeError(
+            f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}."
+        )
 
     @functools.wraps(fn)
     def of_arrays(*args: Any, **kwargs: Any) -> Any:
@@ -114,65 +135,88 @@ def kernel(fn: Callable[..., Any] | None = None, /, *, static: Sequence[str] = (
             return fn(*args, **kwargs)
 
     compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=INLINE)
-    inlined = Inlined(compiled, {*constant, *(names.index(name) for name in constant)})
     traced: Any = kernel(static=static)(fn) if numbers else None
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             for arg in args:
                 if _inside[type(arg)] is not None:
-                    args = tuple(a if (inside := _inside[type(a)]) is None else inside(a) for a in args)
+                    args = tuple(
+                        a if (inside := _inside[type(a)]) is None else inside(a) for a in args
+                    )
                     break
             if kwargs:
                 for arg in kwargs.values():
                     if _inside[type(arg)] is not None:
                         kwargs = {
-                            n: a if (inside := _inside[type(a)]) is None else inside(a) for n, a in kwargs.items()
+                            n: a if (inside := _inside[type(a)]) is None else inside(a)
+                            for n, a in kwargs.items()
                         }
                         break
             if not now.guarded:
                 return compiled(*args, **kwargs)
             with quiet():
-                outputs = inlined(args, kwargs)
-                return compiled(*args, **kwargs) if outputs is GO_ON else outputs
+                return compiled(*args, **kwargs)
         except NbModuleError as error:
             known = _in_our_words(fn, args, kwargs)
             if known is not None:
                 return call(*known[0], **known[1])
-            again = _with_arrays(fn, (*static, *numbers), args, kwargs) or _widened(error, fn, args, kwargs)
+            again = _with_arrays(fn, (*static, *numbers), args, kwargs) or _widened(
+                error, fn, args, kwargs
+            )
             if again is not None:
                 return call(**again)
-            raise type(error)(*error.args) from None  # a fresh one: without JAX's frames and its note on them
+            raise type(error)(
+                *error.args
+            ) from None  # a fresh one: without JAX's frames and its note on them
         except (TypeError, ValueError, AttributeError) as error:
             known = _in_our_words(fn, args, kwargs)
             if known is not None:
                 return call(*known[0], **known[1])
             found = _bind(fn, args, kwargs)
-            if traced is not None and any(isinstance(found.get(name), (jax.Array, np.ndarray)) for name in numbers):
+            if traced is not None and any(
+                isinstance(found.get(name), (jax.Array, np.ndarray)) for name in numbers
+            ):
                 return traced(*args, **kwargs)
             if any(isinstance(found.get(name), list) for name in static):
-                return call(**{name: _tuples(value) if name in static else value for name, value in found.items()})
+                return call(
+                    **{
+                        name: _tuples(value) if name in static else value
+                        for name, value in found.items()
+                    }
+                )
             again = _with_arrays(fn, (*static, *numbers), args, kwargs)
             if again is not None:
                 return call(**again)
             raise _explained(error, fn, (*static, *numbers), found) from None
 
-    bare: Any = inspect.unwrap(call)  # graphs and tracebacks read the name of a function from its code
+    bare: Any = inspect.unwrap(
+        call
+    )  # graphs and tracebacks read the name of a function from its code
     bare.__code__ = bare.__code__.replace(co_name=fn.__name__, co_qualname=fn.__qualname__)
     made: Any = functools.update_wrapper(call, fn)
     made.compiled = compiled
     return made
 
 
-def _as_compiled(given: dict[str, Any], static: Sequence[str], numbers: Sequence[str]) -> dict[str, Any]:
-    """The arguments as a compiled function would see them: arrays for what is not static, and for that no arrays."""
+def _as_compiled(
+    given: dict[str, Any], static: Sequence[str], numbers: Sequence[str]
+) -> dict[str, Any]:
+    """The arguments as a compiled function would see them: arrays for what is not static, and for
+    that no arrays.
+    """
     if any(
-        isinstance(given.get(name), (jax.Array, np.ndarray)) or not _is_hashable(given.get(name)) for name in static
+        isinstance(given.get(name), (jax.Array, np.ndarray)) or not _is_hashable(given.get(name))
+        for name in static
     ):
-        raise TypeError("a static argument must be hashable, and no array")  # what is said then: `_explained`
+        raise TypeError(
+            "a static argument must be hashable, and no array"
+        )  # what is said then: `_explained`
     kinds = (np.ndarray, np.generic, bool, int, float, complex)
     return {
-        name: jnp.asarray(value) if isinstance(value, kinds) and name not in (*static, *numbers) else value
+        name: jnp.asarray(value)
+        if isinstance(value, kinds) and name not in (*static, *numbers)
+        else value
         for name, value in given.items()
     }
 
@@ -189,19 +233,25 @@ def plain(x: Any) -> Any:
 def _in_our_words(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments with the names that they have here, where a neighbor's were given; None where none was."""
-    known = dialects.arguments(fn)
-    if not dialects.is_ours(fn) or not known.are_foreign(args, kwargs):
+    """The arguments with the names that they have here, where a neighbor's were given; None where
+    none was.
+    """
+    known = migration.arguments(fn)
+    if not migration.is_ours(fn) or not known.needs_translation(args, kwargs):
         return None
-    return dialects.translated(fn.__name__, known, args, kwargs)
+    return migration.translate(fn.__name__, known, args, kwargs)
 
 
 def _with_arrays(
     fn: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """The arguments by name, with arrays for lists of numbers and for what comes from elsewhere; None where there is none."""
+    """The arguments by name, with arrays for lists of numbers and for what comes from elsewhere;
+    None where there is none.
+    """
     found = _bind(fn, args, kwargs)
-    arrays = {name: _array_of(fn, name, value) for name, value in found.items() if name not in static}
+    arrays = {
+        name: _array_of(fn, name, value) for name, value in found.items() if name not in static
+    }
     arrays = {name: array for name, array in arrays.items() if array is not None}
     return {**found, **arrays} if arrays else None
 
@@ -209,7 +259,9 @@ def _with_arrays(
 def _widened(
     error: Exception, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """The arguments by name, where floating values were wanted and short integers found: float32 holds each of them exactly."""
+    """The arguments by name, where floating values were wanted and short integers found: float32
+    holds each of them exactly.
+    """
     name = getattr(error, "floats_wanted", None) or ""
     found: Any = _bind(fn, args, kwargs) if name else {}
     value = found.get(name)
@@ -237,15 +289,19 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except TypeError as error:
-        cures = [cure for name, cure in dialects.NEEDED.items() if f"'{name}'" in str(error)]
-        raise ArgumentTypeError(" ".join([f"{fn.__name__}: {error}.", *(f"{cure}." for cure in cures)])) from None
+        cures = [cure for name, cure in migration.REQUIRED.items() if f"'{name}'" in str(error)]
+        raise ArgumentTypeError(
+            " ".join([f"{fn.__name__}: {error}.", *(f"{cure}." for cure in cures)])
+        ) from None
 
 
 def _tuples(value: object) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
 
 
-def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], given: dict[str, Any]) -> Exception:
+def _explained(
+    error: Exception, fn: Callable[..., Any], static: Sequence[str], given: dict[str, Any]
+) -> Exception:
     """An error that says which argument JAX could not take; JAX's own if that is not the reason."""
     for name, value in given.items():
         found = type(value).__name__
@@ -263,12 +319,17 @@ def _explained(error: Exception, fn: Callable[..., Any], static: Sequence[str], 
                 f"{describe_shape(value)}."
             )
         elif not _is_hashable(value):
-            return ArgumentTypeError(f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}.")
+            return ArgumentTypeError(
+                f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}."
+            )
     return error
 
 
 def _holds_text(value: object) -> bool:
-    return any(isinstance(part, (str, bytes)) for part in (value if isinstance(value, (list, tuple)) else (value,)))
+    return any(
+        isinstance(part, (str, bytes))
+        for part in (value if isinstance(value, (list, tuple)) else (value,))
+    )
 
 
 def _is_hashable(value: object) -> bool:

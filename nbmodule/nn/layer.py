@@ -13,13 +13,13 @@ from jax import Array
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
-from nbmodule.base import dialects
+from nbmodule.api.module import Module
+from nbmodule.base import migration
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.whole_numbers import is_real, is_whole
-from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
-from nbmodule.doors.module import Module
+from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.windows import Sizes, pairs
@@ -39,18 +39,26 @@ class Layer(Module):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        dialects.teach(cls)
+        migration.accept_aliases(cls)
 
     def __init__(
-        self, *, device: DeviceLike | None = None, dtype: DTypeLike | None = None, v: Mapping[str, Any] | None = None
+        self,
+        *,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
 
 
 def unusual(layer: object, **usual: object) -> str:
-    """The arguments of a layer that are not as usual, as they are written after others: `, ceil_mode=True`."""
+    """The arguments of a layer that are not as usual, as they are written after others: `,
+    ceil_mode=True`.
+    """
     return "".join(
-        f", {name}={getattr(layer, name)!r}" for name, value in usual.items() if getattr(layer, name) != value
+        f", {name}={getattr(layer, name)!r}"
+        for name, value in usual.items()
+        if getattr(layer, name) != value
     )
 
 
@@ -66,7 +74,11 @@ def array(x: Array) -> jax.Array:
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-DATA_FORMATS = {1: ("NWC", "NCW"), 2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}  # by the number of spatial axes
+DATA_FORMATS = {
+    1: ("NWC", "NCW"),
+    2: ("NHWC", "NCHW"),
+    3: ("NDHWC", "NCDHW"),
+}  # by the number of spatial axes
 
 
 def data_format_of(where: str, axes: int, given: str | None) -> str:
@@ -80,9 +92,13 @@ def data_format_of(where: str, axes: int, given: str | None) -> str:
 
 
 def padding_of(where: str, padding: object, axes: int) -> Any:
-    """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for each axis, or pairs."""
+    """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for
+    each axis, or pairs.
+    """
     if isinstance(padding, (tuple, list)):
-        padding = tuple(tuple(part) if isinstance(part, (tuple, list)) else part for part in padding)
+        padding = tuple(
+            tuple(part) if isinstance(part, (tuple, list)) else part for part in padding
+        )
     pairs(where, padding, axes)
     return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
 
@@ -93,9 +109,13 @@ def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError:
         found = describe_shape(value) if hasattr(value, "dtype") else repr(value)
-        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {found}. Nothing was made.") from None
+        raise ArgumentTypeError(
+            f"{where}: {name} must be a whole number, found {found}. Nothing was made."
+        ) from None
     if isinstance(value, bool) or number < least:
-        raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}. Nothing was made.")
+        raise ArgumentError(
+            f"{where}: {name} must be at least {least}, found {value!r}. Nothing was made."
+        )
     return number
 
 
@@ -106,26 +126,34 @@ def integer(where: str, name: str, value: SupportsIndex) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise ArgumentTypeError(f"{where}: {name} must be a whole number, found {value!r}. Nothing was made.")
+        raise ArgumentTypeError(
+            f"{where}: {name} must be a whole number, found {value!r}. Nothing was made."
+        )
     return number
 
 
 def rate(where: str, name: str, value: object) -> float:
     """A number from 0 to 1."""
     if not is_real(value) or not 0 <= value <= 1:
-        raise ArgumentError(f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made.")
+        raise ArgumentError(
+            f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made."
+        )
     return float(value)
 
 
 def flag(where: str, name: str, value: object) -> bool:
     """True or False, nothing else: `with_bias='no'` is a mistake."""
     if not isinstance(value, bool):
-        raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}. Nothing was made.")
+        raise ArgumentTypeError(
+            f"{where}: {name} must be True or False, found {value!r}. Nothing was made."
+        )
     return value
 
 
 def keys(key: Any, count: int) -> list[Any]:
-    """Keys for `count` variables: None each without a key, so that each takes the next of the default stream."""
+    """Keys for `count` variables: None each without a key, so that each takes the next of the
+    default stream.
+    """
     if key is None:
         return [None] * count
     key = key.value if isinstance(key, Variable) else key
@@ -135,7 +163,9 @@ def keys(key: Any, count: int) -> list[Any]:
 
 
 def initializer(where: str, name: str, given: object, default: Initializer) -> Initializer:
-    """An initializer from what a user gives: any form that `as_initializer` takes, or None for the default."""
+    """An initializer from what a user gives: any form that `as_initializer` takes, or None for the
+    default.
+    """
     return default if given is None else as_initializer(f"{where}: {name}", given)
 
 
@@ -144,7 +174,9 @@ def buffer(made: Variable) -> Buffer:
     pending = getattr(made, "_pending", None)
     if pending is None:
         return Buffer(made)
-    box = Buffer.pending(pending.draw, made.shape, made.dtype, pending.device, follows=pending.follows)
+    box = Buffer.pending(
+        pending.draw, made.shape, made.dtype, pending.device, follows=pending.follows
+    )
     if not made.is_pending:
         box.hold(made._value)
     return box

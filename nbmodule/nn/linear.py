@@ -1,4 +1,6 @@
-"""Layers that mix features: linear and bilinear maps, embeddings; and those that only pass on or reshape."""
+"""Layers that mix features: linear and bilinear maps, embeddings; and those that only pass on or
+reshape.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Linear(Layer):
         in_features: Size of the inputs' last axis.
         out_features: Size of the outputs' last axis.
         with_bias: Whether a bias is added.
-        weight_initializer: Of `weight`, shape `(out_features, in_features)`; `GlorotUniform()` by default.
+        weight_initializer: Of `weight`, shape `(out_features, in_features)`; `GlorotUniform()` by
+            default.
         bias_initializer: Of `bias`, shape `(out_features,)`; `Zeros()` by default.
         key: Key for the initial values; by default the next of the default stream.
         device: Device of the variables.
@@ -67,7 +70,9 @@ class Linear(Layer):
             self.bias = biases.create_variables((m,), device, m, n, dtype, key=second)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def forward(self, x: Inexact[ArrayLike, "*batch in_features"]) -> Inexact[Array, "*batch out_features"]:
+    def forward(
+        self, x: Inexact[ArrayLike, "*batch in_features"]
+    ) -> Inexact[Array, "*batch out_features"]:
         return linear(x, self.weight.value, value_of(self.bias))
 
     def extra_repr(self) -> str:
@@ -86,8 +91,8 @@ class Bilinear(Layer):
         in2_features: Size of the second input's last axis.
         out_features: Size of the outputs' last axis.
         with_bias: Whether a bias is added.
-        weight_initializer: Of `weight`, shape `(out_features, in1_features, in2_features)`; uniform within
-            `1 / sqrt(in1_features)` by default.
+        weight_initializer: Of `weight`, shape `(out_features, in1_features, in2_features)`; uniform
+            within `1 / sqrt(in1_features)` by default.
         bias_initializer: Of `bias`; `Zeros()` by default.
         key: Key for the initial values.
         device: Device of the variables.
@@ -120,7 +125,9 @@ class Bilinear(Layer):
         self.out_features = m = size("Bilinear", "out_features", out_features)
         self.with_bias = flag("Bilinear", "with_bias", with_bias)
         first, second = keys(key, 2)
-        weights = initializer("Bilinear", "weight_initializer", weight_initializer, Uniform(1, "fan_in", 0.5, 1))
+        weights = initializer(
+            "Bilinear", "weight_initializer", weight_initializer, Uniform(1, "fan_in", 0.5, 1)
+        )
         self.weight = weights.create_variables((m, n1, n2), device, m, n1, dtype, key=first)
         self.bias = None
         if with_bias:
@@ -129,7 +136,9 @@ class Bilinear(Layer):
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(
-        self, x1: Float[ArrayLike, "*batch in1_features"], x2: Float[ArrayLike, "*batch in2_features"]
+        self,
+        x1: Float[ArrayLike, "*batch in1_features"],
+        x2: Float[ArrayLike, "*batch in2_features"],
     ) -> Float[Array, "*batch out_features"]:
         return bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
@@ -151,7 +160,8 @@ class Embedding(Layer):
         padding_idx: Index whose row is zero at first and gets no gradient.
         max_norm: Rows that are looked up are shortened to this length if they are longer.
         norm_type: The p of the p-norm for `max_norm`.
-        weight_initializer: Of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0, 1.0)` by default.
+        weight_initializer: Of `weight`, shape `(num_embeddings, embedding_dim)`; `RandomNormal(0.0,
+            1.0)` by default.
         key: Key for the initial values.
         device: Device of the variables.
         dtype: Dtype of the variables.
@@ -180,12 +190,16 @@ class Embedding(Layer):
     ) -> None:
         self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
-        self.padding_idx = None if padding_idx is None else check_index("Embedding", "padding_idx", padding_idx, n)
+        self.padding_idx = (
+            None if padding_idx is None else check_index("Embedding", "padding_idx", padding_idx, n)
+        )
         for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
             if value is not None or name == "norm_type":
                 check_number("Embedding", name, value, above=0)
         self.max_norm, self.norm_type = max_norm, norm_type
-        weights = initializer("Embedding", "weight_initializer", weight_initializer, RandomNormal(0.0, 1.0))
+        weights = initializer(
+            "Embedding", "weight_initializer", weight_initializer, RandomNormal(0.0, 1.0)
+        )
         self.weight = weights.create_variables((n, m), device, m, n, dtype, key=key)
         if self.padding_idx is not None:
             self._clear_padding_row()
@@ -203,9 +217,15 @@ class Embedding(Layer):
 
         self.weight.changed_by(cleared)
 
-    def forward(self, indices: Integer[ArrayLike, "*batch"]) -> Float[Array, "*batch embedding_dim"]:
+    def forward(
+        self, indices: Integer[ArrayLike, "*batch"]
+    ) -> Float[Array, "*batch embedding_dim"]:
         return embedding(
-            indices, self.weight.value, padding_idx=self.padding_idx, max_norm=self.max_norm, norm_type=self.norm_type
+            indices,
+            self.weight.value,
+            padding_idx=self.padding_idx,
+            max_norm=self.max_norm,
+            norm_type=self.norm_type,
         )
 
     def extra_repr(self) -> str:
@@ -266,4 +286,6 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
     first, last = (axis + x.ndim if axis < 0 else axis for axis in (start, end))
     if not 0 <= first <= last < x.ndim:
         raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {describe_shape(x)}.")
-    return lax.reshape(x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :]))
+    return lax.reshape(
+        x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+    )

@@ -62,10 +62,23 @@ class LayerNorm(Affine):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         self.normalized_shape = _shape("LayerNorm", normalized_shape)
-        self.eps, self.new_std = number("LayerNorm", "eps", eps), number("LayerNorm", "new_std", new_std)
-        self.affine, self.with_bias = flag("LayerNorm", "affine", affine), flag("LayerNorm", "with_bias", with_bias)
+        self.eps, self.new_std = (
+            number("LayerNorm", "eps", eps),
+            number("LayerNorm", "new_std", new_std),
+        )
+        self.affine, self.with_bias = (
+            flag("LayerNorm", "affine", affine),
+            flag("LayerNorm", "with_bias", with_bias),
+        )
         self._make(
-            self.normalized_shape, self.affine, self.with_bias, weight_initializer, bias_initializer, key, device, dtype
+            self.normalized_shape,
+            self.affine,
+            self.with_bias,
+            weight_initializer,
+            bias_initializer,
+            key,
+            device,
+            dtype,
         )
         super().__init__(device=device, dtype=dtype, v=v)
 
@@ -125,11 +138,15 @@ class RMSNorm(Affine):
     ) -> None:
         self.normalized_shape = _shape("RMSNorm", normalized_shape)
         self.eps, self.affine = number("RMSNorm", "eps", eps), flag("RMSNorm", "affine", affine)
-        self._make(self.normalized_shape, self.affine, False, weight_initializer, None, key, device, dtype)
+        self._make(
+            self.normalized_shape, self.affine, False, weight_initializer, None, key, device, dtype
+        )
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return normalization.rms_norm(x, value_of(self.weight), normalized_shape=self.normalized_shape, eps=self.eps)
+        return normalization.rms_norm(
+            x, value_of(self.weight), normalized_shape=self.normalized_shape, eps=self.eps
+        )
 
     def extra_repr(self) -> str:
         return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}"
@@ -147,8 +164,8 @@ class GroupNorm(Affine):
         num_channels: Number of channels, divisible by `num_groups`.
         eps: Added to the variance, in squared units of the input.
         affine: Whether `weight` and `bias` are trained.
-        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
-            last one the channels, and all between are spatial.
+        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the
+            first axis is the batch, the last one the channels, and all between are spatial.
         weight_initializer: Of `weight`; ones by default.
         bias_initializer: Of `bias`; zeros by default.
         key: Key for the initial values.
@@ -190,22 +207,40 @@ class GroupNorm(Affine):
             )
         self.eps, self.affine = number("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
         self.data_format = layout("GroupNorm", data_format)
-        self._make((num_channels,), self.affine, True, weight_initializer, bias_initializer, key, device, dtype)
+        self._make(
+            (num_channels,),
+            self.affine,
+            True,
+            weight_initializer,
+            bias_initializer,
+            key,
+            device,
+            dtype,
+        )
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         channel_axis("GroupNorm", x, self.data_format, self.num_channels)
         return normalization.group_norm(
-            x, self.num_groups, value_of(self.weight), value_of(self.bias), eps=self.eps, data_format=self.data_format
+            x,
+            self.num_groups,
+            value_of(self.weight),
+            value_of(self.bias),
+            eps=self.eps,
+            data_format=self.data_format,
         )
 
     def extra_repr(self) -> str:
         usual = unusual(self, data_format=None)
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}{usual}"
+        return (
+            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}{usual}"
+        )
 
     def brief(self) -> str:
         """For displays: `8 in 2 groups`."""
-        return f"{self.num_channels} in {self.num_groups} group{'' if self.num_groups == 1 else 's'}"
+        return (
+            f"{self.num_channels} in {self.num_groups} group{'' if self.num_groups == 1 else 's'}"
+        )
 
 
 class InstanceNorm(Affine):
@@ -215,8 +250,8 @@ class InstanceNorm(Affine):
         num_features: Number of channels.
         eps: Added to the variance, in squared units of the input.
         affine: Whether `weight` and `bias` are trained.
-        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the first axis is the batch, the
-            last one the channels, and all between are spatial.
+        data_format: Such as 'NHWC' or 'NCHW', where N is any number of leading axes; by default the
+            first axis is the batch, the last one the channels, and all between are spatial.
         weight_initializer: Of `weight`; ones by default.
         bias_initializer: Of `bias`; zeros by default.
         key: Key for the initial values.
@@ -248,15 +283,31 @@ class InstanceNorm(Affine):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_features = size("InstanceNorm", "num_features", num_features)
-        self.eps, self.affine = number("InstanceNorm", "eps", eps), flag("InstanceNorm", "affine", affine)
+        self.eps, self.affine = (
+            number("InstanceNorm", "eps", eps),
+            flag("InstanceNorm", "affine", affine),
+        )
         self.data_format = layout("InstanceNorm", data_format)
-        self._make((num_features,), self.affine, True, weight_initializer, bias_initializer, key, device, dtype)
+        self._make(
+            (num_features,),
+            self.affine,
+            True,
+            weight_initializer,
+            bias_initializer,
+            key,
+            device,
+            dtype,
+        )
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         channel_axis("InstanceNorm", x, self.data_format, self.num_features)
         return normalization.instance_norm(
-            x, value_of(self.weight), value_of(self.bias), eps=self.eps, data_format=self.data_format
+            x,
+            value_of(self.weight),
+            value_of(self.bias),
+            eps=self.eps,
+            data_format=self.data_format,
         )
 
     def extra_repr(self) -> str:
@@ -270,7 +321,8 @@ class InstanceNorm(Affine):
 class LocalResponseNorm(Layer):
     """Divides each value by a power of the mean square of its neighbors among the channels.
 
-    `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel zeros are counted.
+    `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel
+    zeros are counted.
 
     Args:
         size: Number of neighboring channels, itself included.
@@ -285,10 +337,13 @@ class LocalResponseNorm(Layer):
         >>> LocalResponseNorm(2, alpha=1.0, beta=1.0)(jnp.array([2.0, 0.0])).round(3)
         Array([0.667, 0.   ], dtype=float32)
 
-    Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural networks.
+    Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional
+    neural networks.
     """
 
-    def __init__(self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1) -> None:
+    def __init__(
+        self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
+    ) -> None:
         self.size = whole("LocalResponseNorm", "size", size)
         for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
             check_number("LocalResponseNorm", name, value)
@@ -311,8 +366,19 @@ class LocalResponseNorm(Layer):
 
 
 def _shape(name: str, given: Any) -> tuple[int, ...]:
-    return tuple(size(name, "normalized_shape", n) for n in (given if isinstance(given, (tuple, list)) else (given,)))
+    return tuple(
+        size(name, "normalized_shape", n)
+        for n in (given if isinstance(given, (tuple, list)) else (given,))
+    )
 
 
-__all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm", "LayerNorm", "LocalResponseNorm"]
+__all__ = [
+    "BatchNorm1d",
+    "BatchNorm2d",
+    "BatchNorm3d",
+    "GroupNorm",
+    "InstanceNorm",
+    "LayerNorm",
+    "LocalResponseNorm",
+]
 __all__ += ["RMSNorm"]

@@ -10,7 +10,16 @@ from jaxtyping import Float, Real
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, padding_of, sizes, unusual
+from nbmodule.nn.layer import (
+    DATA_FORMATS,
+    ArrayLike,
+    Layer,
+    data_format_of,
+    flag,
+    padding_of,
+    sizes,
+    unusual,
+)
 
 
 class _Pool(Layer):
@@ -28,7 +37,9 @@ class _Pool(Layer):
     ) -> None:
         name = type(self).__name__
         self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
-        self.stride = self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
+        self.stride = (
+            self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
+        )
         self.padding = padding_of(name, padding, self._axes)
         self.ceil_mode = flag(name, "ceil_mode", ceil_mode)
         self.data_format = data_format_of(name, self._axes, data_format)
@@ -59,7 +70,13 @@ class _MaxPool(_Pool):
         data_format: str | None = None,
     ) -> None:
         self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
-        super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+        super().__init__(
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            data_format=data_format,
+        )
 
     def _further(self) -> str:
         return unusual(self, dilation=(1,) * self._axes)
@@ -93,7 +110,13 @@ class _AvgPool(_Pool):
         if divisor_override is not None:
             check_number(name, "divisor_override", divisor_override, above=0)
         self.divisor_override = None if divisor_override is None else float(divisor_override)
-        super().__init__(kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, data_format=data_format)
+        super().__init__(
+            kernel_size,
+            stride=stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            data_format=data_format,
+        )
 
     def _further(self) -> str:
         return unusual(self, count_include_pad=True, divisor_override=None)

@@ -21,7 +21,8 @@ from nbmodule.nn.layer import ArrayLike, Layer, initializer, size, unusual, writ
 
 
 class SinusoidalPositionalEncoding(Layer):
-    """Adds sines and cosines of the positions: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
+    """Adds sines and cosines of the positions: `sin(p / base**(2i / features))` at feature `2i`,
+    the cosine at `2i + 1`.
 
     It has no variables, and works for sequences of any length.
 
@@ -44,7 +45,9 @@ class SinusoidalPositionalEncoding(Layer):
         self.base = float(base)
         super().__init__()
 
-    def forward(self, x: Float[ArrayLike, "*batch length features"]) -> Float[Array, "*batch length features"]:
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"]
+    ) -> Float[Array, "*batch length features"]:
         return _add_sinusoids(x, features=self.features, base=self.base)
 
     def extra_repr(self) -> str:
@@ -61,7 +64,8 @@ def _add_sinusoids(x: Array, *, features: int, base: float) -> Any:
 
 
 class TimeEmbedding(Layer):
-    """Turns times into vectors of sines and cosines, see `time_embedding`: for diffusion and other models that are told a time.
+    """Turns times into vectors of sines and cosines, see `time_embedding`: for diffusion and other
+    models that are told a time.
 
     It has no variables; two `Linear` layers usually follow.
 
@@ -101,7 +105,8 @@ class LearnedPositionalEncoding(Layer):
     Args:
         max_length: Number of positions; a longer sequence is refused.
         features: Number of features.
-        weight_initializer: Of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)` by default.
+        weight_initializer: Of `weight`, shape `(max_length, features)`; `RandomNormal(0.0, 0.02)`
+            by default.
         key: Key for the initial values.
         device: Device of the variables.
         dtype: Dtype of the variables.
@@ -128,12 +133,19 @@ class LearnedPositionalEncoding(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = "LearnedPositionalEncoding"
-        self.max_length, self.features = size(name, "max_length", max_length), size(name, "features", features)
+        self.max_length, self.features = (
+            size(name, "max_length", max_length),
+            size(name, "features", features),
+        )
         made = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
-        self.weight = made.create_variables((max_length, features), device, features, max_length, dtype, key=key)
+        self.weight = made.create_variables(
+            (max_length, features), device, features, max_length, dtype, key=key
+        )
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def forward(self, x: Float[ArrayLike, "*batch length features"]) -> Float[Array, "*batch length features"]:
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"]
+    ) -> Float[Array, "*batch length features"]:
         return _add_rows(x, self.weight.value)
 
     def extra_repr(self) -> str:
@@ -153,10 +165,11 @@ def _add_rows(x: Array, weight: Array) -> Any:
 
 
 class RotaryPositionalEncoding(Layer):
-    """Turns pairs of features by angles that grow with the position, so that queries and keys see distances only.
+    """Turns pairs of features by angles that grow with the position, so that queries and keys see
+    distances only.
 
-    It goes over queries and keys of one head each, `(*batch, length, head_features)`, not over the inputs of a layer;
-    `MultiHeadAttention(..., rotary=True)` does so by itself.
+    It goes over queries and keys of one head each, `(*batch, length, head_features)`, not over the
+    inputs of a layer; `MultiHeadAttention(..., rotary=True)` does so by itself.
 
     Args:
         base: Ratio of the longest to the shortest wave.
@@ -176,7 +189,9 @@ class RotaryPositionalEncoding(Layer):
         super().__init__()
 
     def forward(
-        self, x: Float[ArrayLike, "*batch length features"], positions: Real[ArrayLike, "*_some length"] | None = None
+        self,
+        x: Float[ArrayLike, "*batch length features"],
+        positions: Real[ArrayLike, "*_some length"] | None = None,
     ) -> Float[Array, "*batch length features"]:
         return rotary_embedding(x, positions, base=self.base)
 
@@ -184,4 +199,9 @@ class RotaryPositionalEncoding(Layer):
         return f"base={written(self.base)}"
 
 
-__all__ = ["LearnedPositionalEncoding", "RotaryPositionalEncoding", "SinusoidalPositionalEncoding", "TimeEmbedding"]
+__all__ = [
+    "LearnedPositionalEncoding",
+    "RotaryPositionalEncoding",
+    "SinusoidalPositionalEncoding",
+    "TimeEmbedding",
+]

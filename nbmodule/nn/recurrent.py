@@ -1,8 +1,10 @@
-"""Recurrent layers: RNN, LSTM and GRU over sequences, in layers and directions. Math, names and layouts are PyTorch's.
+"""Recurrent layers: RNN, LSTM and GRU over sequences, in layers and directions. Math, names and
+layouts are PyTorch's.
 
-For layer `l` the variables are `weight_ih_l0` of shape `(gates * hidden, in)`, `weight_hh_l0` of shape `(gates * hidden, hidden)`,
-`bias_ih_l0` and `bias_hh_l0` of shape `(gates * hidden,)`; those that run backwards end in `_reverse`. The gates lie one below
-the other: i, f, g, o in an LSTM; r, z, n in a GRU.
+For layer `l` the variables are `weight_ih_l0` of shape `(gates * hidden, in)`, `weight_hh_l0` of
+shape `(gates * hidden, hidden)`, `bias_ih_l0` and `bias_hh_l0` of shape `(gates * hidden,)`; those
+that run backwards end in `_reverse`. The gates lie one below the other: i, f, g, o in an LSTM; r,
+z, n in a GRU.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from nbmodule.nn.initializers import Initializer, InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size, unusual
 
-_SPREAD = Uniform(1, "fan_in", 0.5, 1)  # within one over the root of the fan, for which the state counts
+_SPREAD = Uniform(
+    1, "fan_in", 0.5, 1
+)  # within one over the root of the fan, for which the state counts
 _KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
@@ -76,7 +80,9 @@ class _Recurrent(Layer):
             None
             if weight_initializer is None
             else initializer(name, "weight_initializer", weight_initializer, _SPREAD),
-            None if bias_initializer is None else initializer(name, "bias_initializer", bias_initializer, _SPREAD),
+            None
+            if bias_initializer is None
+            else initializer(name, "bias_initializer", bias_initializer, _SPREAD),
         )
         self._make(given, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
@@ -101,7 +107,9 @@ class _Recurrent(Layer):
                     fan_in = hidden if made is None or columns is None else columns
                     made = _SPREAD if made is None else made
                     setattr(
-                        self, kind + suffix, made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key)
+                        self,
+                        kind + suffix,
+                        made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key),
                     )
 
     @property
@@ -120,10 +128,17 @@ class _Recurrent(Layer):
     ) -> Any:
         names = _KINDS if self.with_bias else _KINDS[:2]
         weights = tuple(
-            tuple(tuple(getattr(self, kind + suffix).value for kind in names) for suffix in self._suffixes(layer))
+            tuple(
+                tuple(getattr(self, kind + suffix).value for kind in names)
+                for suffix in self._suffixes(layer)
+            )
             for layer in range(self.num_layers)
         )
-        dropped, key = (0.0, None) if self.dropout is None else (self.dropout.current_rate, self.dropout.next_key())
+        dropped, key = (
+            (0.0, None)
+            if self.dropout is None
+            else (self.dropout.current_rate, self.dropout.next_key())
+        )
         ys, last = _run(
             x,
             self._given(state),
@@ -144,8 +159,14 @@ class _Recurrent(Layer):
         if len(self._states) == 1:
             return (plain(state),)
         if not isinstance(state, (tuple, list)) or len(state) != len(self._states):
-            found = f"{len(state)} of them" if isinstance(state, (tuple, list)) else type(state).__name__
-            raise ArgumentTypeError(f"{type(self).__name__}: state must be a pair (h, c) of arrays, found {found}.")
+            found = (
+                f"{len(state)} of them"
+                if isinstance(state, (tuple, list))
+                else type(state).__name__
+            )
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: state must be a pair (h, c) of arrays, found {found}."
+            )
         return tuple(map(plain, state))
 
     def extra_repr(self) -> str:
@@ -169,7 +190,9 @@ class _Recurrent(Layer):
 class RNN(_Recurrent):
     _kind, _gates = "RNN", 1
 
-    def __init__(self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any) -> None:
+    def __init__(
+        self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
+    ) -> None:
         check_choice("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
         super().__init__(in_features, hidden_features, **options)
@@ -184,7 +207,9 @@ class GRU(_Recurrent):
 
 
 class _Cell(Layer):
-    """What the cells share: one step of a layer, with its variables under the names that PyTorch gives them."""
+    """What the cells share: one step of a layer, with its variables under the names that PyTorch
+    gives them.
+    """
 
     _gates: ClassVar[int]
     nonlinearity = "tanh"
@@ -209,17 +234,23 @@ class _Cell(Layer):
         weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
         biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
         rows = self._gates * hidden
-        for kind, columns, own_key in zip(_KINDS, (in_features, hidden, None, None), keys(key, len(_KINDS))):
+        for kind, columns, own_key in zip(
+            _KINDS, (in_features, hidden, None, None), keys(key, len(_KINDS))
+        ):
             if columns is None and not with_bias:
                 continue
             shape = (rows,) if columns is None else (rows, columns)
             made = biases if columns is None else weights
             fan_in = hidden if made is _SPREAD or columns is None else columns
-            setattr(self, kind, made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key))
+            setattr(
+                self, kind, made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key)
+            )
         super().__init__(device=device, dtype=dtype, v=v)
 
     def _variables(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, kind).value for kind in (_KINDS if self.with_bias else _KINDS[:2]))
+        return tuple(
+            getattr(self, kind).value for kind in (_KINDS if self.with_bias else _KINDS[:2])
+        )
 
     def _state(self, x: Array, state: Any) -> Any:
         """The state that was given, or zeros."""
@@ -227,7 +258,9 @@ class _Cell(Layer):
             return plain(state)
         x = plain(x)
         check_arrays(type(self).__name__, x=x)
-        return jnp.zeros((*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype))
+        return jnp.zeros(
+            (*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype)
+        )
 
     def extra_repr(self) -> str:
         return f"{self.in_features}, {self.hidden_features}{unusual(self, with_bias=True, nonlinearity='tanh')}"
@@ -240,15 +273,21 @@ class _Cell(Layer):
 class RNNCell(_Cell):
     _gates = 1
 
-    def __init__(self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any) -> None:
+    def __init__(
+        self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
+    ) -> None:
         check_choice("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
         super().__init__(in_features, hidden_features, **options)
 
     def forward(
-        self, x: Float[ArrayLike, "*batch in_features"], state: Float[ArrayLike, "*batch hidden"] | None = None
+        self,
+        x: Float[ArrayLike, "*batch in_features"],
+        state: Float[ArrayLike, "*batch hidden"] | None = None,
     ) -> Float[Array, "*batch hidden"]:
-        return recurrent.rnn_cell(x, self._state(x, state), *self._variables(), nonlinearity=self.nonlinearity)
+        return recurrent.rnn_cell(
+            x, self._state(x, state), *self._variables(), nonlinearity=self.nonlinearity
+        )
 
 
 class LSTMCell(_Cell):
@@ -258,8 +297,14 @@ class LSTMCell(_Cell):
         if state is None:
             state = (None, None)
         elif not isinstance(state, (tuple, list)) or len(state) != 2:
-            found = f"{len(state)} of them" if isinstance(state, (tuple, list)) else type(state).__name__
-            raise ArgumentTypeError(f"LSTMCell: state must be a pair (h, c) of arrays, found {found}.")
+            found = (
+                f"{len(state)} of them"
+                if isinstance(state, (tuple, list))
+                else type(state).__name__
+            )
+            raise ArgumentTypeError(
+                f"LSTMCell: state must be a pair (h, c) of arrays, found {found}."
+            )
         h, c = (self._state(x, part) for part in state)
         return recurrent.lstm_cell(x, h, c, *self._variables())
 
@@ -268,7 +313,9 @@ class GRUCell(_Cell):
     _gates = 3
 
     def forward(
-        self, x: Float[ArrayLike, "*batch in_features"], state: Float[ArrayLike, "*batch hidden"] | None = None
+        self,
+        x: Float[ArrayLike, "*batch in_features"],
+        state: Float[ArrayLike, "*batch hidden"] | None = None,
     ) -> Float[Array, "*batch hidden"]:
         return recurrent.gru_cell(x, self._state(x, state), *self._variables())
 
@@ -286,11 +333,15 @@ def _run(
     dropout_rate: Any,
     return_sequence: bool,
 ) -> Any:
-    """Run all layers and directions; states go in and come out as one array each, layers and directions along its first axis."""
+    """Run all layers and directions; states go in and come out as one array each, layers and
+    directions along its first axis.
+    """
     check_arrays(kind, x=x)
     check_rank(kind, "x", x, "(*batch, time, features)", 2)
     hidden, directions = weights[0][0][1].shape[1], len(weights[0])
-    check_shape(kind, "x", x, (*x.shape[:-1], weights[0][0][0].shape[1]), "as many features as in_features")
+    check_shape(
+        kind, "x", x, (*x.shape[:-1], weights[0][0][0].shape[1]), "as many features as in_features"
+    )
     for name, part in zip("hc", state or ()):
         check_arrays(kind, **{name: part})
         wanted = (len(weights) * directions, *x.shape[:-2], hidden)
@@ -301,7 +352,9 @@ def _run(
             x = dropout(x, dropout_rate, folded(key, layer))
         outputs = []
         for way, own in enumerate(ways):
-            first = None if state is None else tuple(part[layer * directions + way] for part in state)
+            first = (
+                None if state is None else tuple(part[layer * directions + way] for part in state)
+            )
             ys, last = _one(kind, x, first, own, lengths, nonlinearity, bool(way))
             outputs.append(ys)
             finals.append(last)
@@ -313,7 +366,13 @@ def _run(
 
 
 def _one(
-    kind: str, x: ArrayLike, first: Any, weights: Any, lengths: Any, nonlinearity: str, reverse: bool
+    kind: str,
+    x: ArrayLike,
+    first: Any,
+    weights: Any,
+    lengths: Any,
+    nonlinearity: str,
+    reverse: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
     if kind == "LSTM":
         return recurrent.lstm(x, first, *weights, lengths=lengths, reverse=reverse)
@@ -321,7 +380,9 @@ def _one(
     if kind == "GRU":
         ys, last = recurrent.gru(x, first, *weights, lengths=lengths, reverse=reverse)
     else:
-        ys, last = recurrent.rnn(x, first, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity)
+        ys, last = recurrent.rnn(
+            x, first, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity
+        )
     return ys, (last,)
 
 
@@ -420,7 +481,11 @@ _CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it 
 
     Source: {source}
     """
-for _cell, _more in ((RNNCell, "\n        nonlinearity: `tanh` or `relu`."), (LSTMCell, ""), (GRUCell, "")):
+for _cell, _more in (
+    (RNNCell, "\n        nonlinearity: `tanh` or `relu`."),
+    (LSTMCell, ""),
+    (GRUCell, ""),
+):
     _is_pair, _layer = _cell is LSTMCell, _cell.__name__.removesuffix("Cell")
     _cell.__doc__ = _CELL_DOC.format(
         layer=_layer,

@@ -12,7 +12,16 @@ from nbmodule.nn.functional import adaptive_pooling
 from nbmodule.nn.functional.checks import check_choice, check_number
 from nbmodule.nn.functional.resize import interpolate
 from nbmodule.nn.functional.windows import Sizes
-from nbmodule.nn.layer import DATA_FORMATS, ArrayLike, Layer, data_format_of, flag, size, sizes, unusual
+from nbmodule.nn.layer import (
+    DATA_FORMATS,
+    ArrayLike,
+    Layer,
+    data_format_of,
+    flag,
+    size,
+    sizes,
+    unusual,
+)
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -30,12 +39,16 @@ class _AdaptivePool(Layer):
 
     def __init__(self, output_size: Any, *, data_format: str | None = None) -> None:
         name = type(self).__name__
-        given = output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
+        given = (
+            output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
+        )
         if len(given) != self._axes:
             raise ArgumentError(
                 f"{name}: output_size must be a number or {self._axes} of them, found {list(given)!r}. Nothing was made."
             )
-        self.output_size = tuple(None if part is None else size(name, "output_size", part) for part in given)
+        self.output_size = tuple(
+            None if part is None else size(name, "output_size", part) for part in given
+        )
         self.data_format = data_format_of(name, self._axes, data_format)
         super().__init__()
 
@@ -89,9 +102,12 @@ class Upsample(Layer):
 
     Args:
         size: Size of the outputs, a number or one for each spatial axis.
-        scale_factor: In place of `size`, the factor by which each axis grows, a number or one for each.
-        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
-        align_corners: Whether the centers of the corner pixels stay where they are; not for `nearest`.
+        scale_factor: In place of `size`, the factor by which each axis grows, a number or one for
+            each.
+        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes;
+            `bicubic` for two.
+        align_corners: Whether the centers of the corner pixels stay where they are; not for
+            `nearest`.
         data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
 
     Example:
@@ -129,7 +145,9 @@ class Upsample(Layer):
                 f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format}). Nothing was made."
             )
         if align_corners and mode == "nearest":
-            raise ArgumentError("Upsample: align_corners is not for mode 'nearest'. Nothing was made.")
+            raise ArgumentError(
+                "Upsample: align_corners is not for mode 'nearest'. Nothing was made."
+            )
         self.size = None if size is None else sizes("Upsample", "size", size, axes)
         self.scale_factor = None if scale_factor is None else _factors(scale_factor, axes)
         super().__init__()
@@ -146,7 +164,9 @@ class Upsample(Layer):
 
     def extra_repr(self) -> str:
         target = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
-        return f"{target}, mode={self.mode!r}{unusual(self, align_corners=False, data_format='NHWC')}"
+        return (
+            f"{target}, mode={self.mode!r}{unusual(self, align_corners=False, data_format='NHWC')}"
+        )
 
 
 def _factors(given: Any, axes: int) -> float | tuple[float, ...]:

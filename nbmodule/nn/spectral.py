@@ -1,4 +1,6 @@
-"""Fourier and cosine transforms as layers; see the functions `fft`, `dct` and so on for the formulas."""
+"""Fourier and cosine transforms as layers; see the functions `fft`, `dct` and so on for the
+formulas.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ class _Transform(Layer):
     def __init__(self, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
         name = type(self).__name__
         check_choice(name, "norm", norm, _NORMS)
-        self.axis, self.n, self.norm = integer(name, "axis", axis), None if n is None else size(name, "n", n), norm
+        self.axis, self.n, self.norm = (
+            integer(name, "axis", axis),
+            None if n is None else size(name, "n", n),
+            norm,
+        )
         super().__init__()
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
@@ -30,7 +36,9 @@ class _Transform(Layer):
 
     def extra_repr(self) -> str:
         return ", ".join(
-            f"{name}={getattr(self, name)!r}" for name, usual in self._options.items() if getattr(self, name) != usual
+            f"{name}={getattr(self, name)!r}"
+            for name, usual in self._options.items()
+            if getattr(self, name) != usual
         )
 
 
@@ -53,10 +61,14 @@ class IRFFT(_Transform):
 class _Cosine(_Transform):
     _options = {"type": 2} | _Transform._options
 
-    def __init__(self, type: int = 2, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
+    def __init__(
+        self, type: int = 2, *, axis: int = -1, n: int | None = None, norm: str = "backward"
+    ) -> None:
         name = self.__class__.__name__
         if isinstance(type, bool) or type not in (1, 2, 3, 4):
-            raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, found {type!r}. Nothing was made.")
+            raise ArgumentError(
+                f"{name}: type must be 1, 2, 3 or 4, found {type!r}. Nothing was made."
+            )
         self.type = type
         super().__init__(axis=axis, n=n, norm=norm)
 

@@ -1,4 +1,6 @@
-"""Transformer layers and stacks of them, with the norm after each part (as first published) or before it."""
+"""Transformer layers and stacks of them, with the norm after each part (as first published) or
+before it.
+"""
 
 from __future__ import annotations
 
@@ -45,9 +47,14 @@ class _TransformerLayer(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features, self.num_heads = size(name, "features", features), size(name, "num_heads", num_heads)
+        self.features, self.num_heads = (
+            size(name, "features", features),
+            size(name, "num_heads", num_heads),
+        )
         self.hidden_features = hidden = (
-            4 * features if hidden_features is None else size(name, "hidden_features", hidden_features)
+            4 * features
+            if hidden_features is None
+            else size(name, "hidden_features", hidden_features)
         )
         if not callable(activation):
             raise ArgumentTypeError(
@@ -59,7 +66,12 @@ class _TransformerLayer(Layer):
         common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
         for number, (attention, own) in enumerate(zip(self._attentions, for_attention)):
             made = MultiHeadAttention(
-                features, num_heads, rotary=rotary and number == 0, dropout_rate=dropout_rate, key=own, **common
+                features,
+                num_heads,
+                rotary=rotary and number == 0,
+                dropout_rate=dropout_rate,
+                key=own,
+                **common,
             )
             setattr(self, attention, made)
         for number in range(1, len(self._attentions) + 2):
@@ -104,7 +116,9 @@ class TransformerEncoderLayer(_TransformerLayer):
         is_causal: bool = False,
     ) -> Float[Array, "*batch length features"]:
         x = self._beside(
-            x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
+            x,
+            self.norm1,
+            lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal),
         )
         return self._beside(x, self.norm2, self._fed)
 
@@ -124,10 +138,14 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
     ) -> Float[Array, "*batch length features"]:
         x = self._beside(
-            x, self.norm1, lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal)
+            x,
+            self.norm1,
+            lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal),
         )
         x = self._beside(
-            x, self.norm2, lambda y: self.cross_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask)
+            x,
+            self.norm2,
+            lambda y: self.cross_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask),
         )
         return self._beside(x, self.norm3, self._fed)
 
@@ -156,9 +174,22 @@ class _Stack(Layer):
     ) -> None:
         name = type(self).__name__
         each = keys(key, size(name, "num_layers", num_layers))
-        common: dict[str, Any] = {"eps": eps, "with_bias": with_bias, "device": device, "dtype": dtype}
+        common: dict[str, Any] = {
+            "eps": eps,
+            "with_bias": with_bias,
+            "device": device,
+            "dtype": dtype,
+        }
         self.layers = [
-            self._kind(features, num_heads, hidden_features, norm_first=norm_first, key=own, **common, **options)
+            self._kind(
+                features,
+                num_heads,
+                hidden_features,
+                norm_first=norm_first,
+                key=own,
+                **common,
+                **options,
+            )
             for own in each
         ]
         has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
@@ -279,4 +310,9 @@ for _word, _layer, _stack in (
     Source: Vaswani et al. (2017), arXiv:1706.03762.
     """
 
-__all__ = ["TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"]
+__all__ = [
+    "TransformerDecoder",
+    "TransformerDecoderLayer",
+    "TransformerEncoder",
+    "TransformerEncoderLayer",
+]

@@ -1,6 +1,8 @@
-"""Layers around a layer, which use its weight in a normalized form: by its largest singular value, or by its length.
+"""Layers around a layer, which use its weight in a normalized form: by its largest singular value,
+or by its length.
 
-The layer inside keeps its weight as it is, as the variable that is trained; each call hands it the normalized one, by `v=`.
+The layer inside keeps its weight as it is, as the variable that is trained; each call hands it the
+normalized one, by `v=`.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from jax import Array, lax
 from jax.core import Tracer
 
 from nbmodule.base.kinds import KeyLike
-from nbmodule.core.boxes.frame import write_all
-from nbmodule.core.boxes.variable import Buffer, Parameter, Variable
 from nbmodule.core.numbers.host_random import draw_normal
 from nbmodule.core.numbers.random import as_key, next_key
-from nbmodule.core.shape.state import StateKey, update_state
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.state import StateKey, update_state
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.frame import write_all
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.containers import takes_state
 from nbmodule.nn.functional.checks import check_number
@@ -28,7 +30,7 @@ from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import Layer, keys, size
 
 if TYPE_CHECKING:
-    from nbmodule.doors.module import Module
+    from nbmodule.api.module import Module
 
 _FIRST_TURNS = 15  # of power iteration when the vectors are drawn, as in PyTorch
 
@@ -75,9 +77,10 @@ class _Around(Layer):
 class SpectralNorm(_Around):
     """Uses a layer's weight divided by its largest singular value, which power iteration estimates.
 
-    The weight is read as a matrix, one row for each entry along `axis`. Two buffers, `left` and `right`, hold the singular
-    vectors; in training each call improves them by `num_iterations` turns, and after `eval()` they stay. Once exported
-    (`nb.export_state`) it is called as `y, state = layer(x, state)`.
+    The weight is read as a matrix, one row for each entry along `axis`. Two buffers, `left` and
+    `right`, hold the singular vectors; in training each call improves them by `num_iterations`
+    turns, and after `eval()` they stay. Once exported (`nb.export_state`) it is called as `y, state
+    = layer(x, state)`.
 
     Args:
         layer: The layer, such as a Linear or a convolution.
@@ -119,7 +122,12 @@ class SpectralNorm(_Around):
         self.eps = float(eps)
         weight = self._take(layer, name, axis)
         draw = functools.cache(
-            functools.partial(_first_vectors, weight, self.axis, keys(next_key() if key is None else as_key(key), 2))
+            functools.partial(
+                _first_vectors,
+                weight,
+                self.axis,
+                keys(next_key() if key is None else as_key(key), 2),
+            )
         )
         rows = weight.shape[self.axis]
         self.left = Buffer.pending(lambda: draw()[0], (rows,), weight.dtype, follows=True)
@@ -144,15 +152,25 @@ class SpectralNorm(_Around):
 
     def _normalized(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
         turns = self.num_iterations if self.training else 0
-        return _divided_by_singular_value(self._weight().value, left, right, axis=self.axis, turns=turns, eps=self.eps)
+        return _divided_by_singular_value(
+            self._weight().value, left, right, axis=self.axis, turns=turns, eps=self.eps
+        )
 
 
-def _split_state(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
+def _split_state(
+    args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
     """The state is the last argument, or has its name."""
     if "state" in kwargs:
-        return args, {name: value for name, value in kwargs.items() if name != "state"}, kwargs["state"]
+        return (
+            args,
+            {name: value for name, value in kwargs.items() if name != "state"},
+            kwargs["state"],
+        )
     if not args or not isinstance(args[-1], dict):
-        raise ArgumentTypeError("SpectralNorm: its state was exported; call it as y, state = layer(x, state).")
+        raise ArgumentTypeError(
+            "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
+        )
     return args[:-1], kwargs, args[-1]
 
 
@@ -174,9 +192,13 @@ def _unit(x: Any, eps: float) -> Array:
 
 
 def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[Any, Any]:
-    """Singular vectors from random ones, on the host; the random ones alone where key or weight are being traced."""
+    """Singular vectors from random ones, on the host; the random ones alone where key or weight are
+    being traced.
+    """
     value, rows = weight.settled(), weight.shape[axis]
-    left, right = (draw_normal(key, (n,)) for key, n in zip(each, (rows, weight.size // max(rows, 1))))
+    left, right = (
+        draw_normal(key, (n,)) for key, n in zip(each, (rows, weight.size // max(rows, 1)))
+    )
     if any(isinstance(x, Tracer) for x in (value, left, right)):
         return _unit(left, 1e-12).astype(weight.dtype), _unit(right, 1e-12).astype(weight.dtype)
     matrix = np.moveaxis(np.asarray(value, np.float32), axis, 0).reshape(rows, -1)
@@ -190,7 +212,8 @@ def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[Any, A
 
 
 class WeightNorm(_Around):
-    """Uses a layer's weight as a direction, with a trained length for each output: `scale * weight / |weight|`.
+    """Uses a layer's weight as a direction, with a trained length for each output: `scale * weight
+    / |weight|`.
 
     Args:
         layer: The layer, such as a Linear or a convolution.
@@ -198,8 +221,8 @@ class WeightNorm(_Around):
         axis: Axis of the outputs in the weight; the length is over all others.
         v: Variables to use instead of fresh ones, `{'layer': {'w': ...}, 'scale': ...}`.
 
-    `scale` has the shape of the weight with all axes but `axis` of size one, and is the length of the weight at first, so that
-    the layer computes what it computed before.
+    `scale` has the shape of the weight with all axes but `axis` of size one, and is the length of
+    the weight at first, so that the layer computes what it computed before.
 
     Example:
         >>> import jax.numpy as jnp
@@ -213,7 +236,9 @@ class WeightNorm(_Around):
     Source: Salimans and Kingma (2016), arXiv:1602.07868.
     """
 
-    def __init__(self, layer: Any, *, name: str = "weight", axis: int = 0, v: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, layer: Any, *, name: str = "weight", axis: int = 0, v: Mapping[str, Any] | None = None
+    ) -> None:
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
         draw = functools.partial(_lengths, weight, self.axis)
@@ -221,7 +246,9 @@ class WeightNorm(_Around):
         super().__init__(v=v)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        return self._called(_of_length(self._weight().value, self.scale.value, axis=self.axis), args, kwargs)
+        return self._called(
+            _of_length(self._weight().value, self.scale.value, axis=self.axis), args, kwargs
+        )
 
 
 @kernel(static=("axis",))

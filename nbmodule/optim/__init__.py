@@ -1,10 +1,12 @@
-"""Optimizers, thin over optax: the rules are optax's; what is added is state in boxes, by name, and groups.
+"""Optimizers over optax: its rules, with state in variables by name, and groups.
 
-A step is `optimizer.update(model, grads)`, which changes the model, or `v = optimizer.step(v, grads)`, which does not. Both may
-stand anywhere in a function that is compiled by `nb.jit`; with `donate=True` the step overwrites its own memory.
+A step is `optimizer.update(model, grads)`, which changes the model, or `v = optimizer.step(v,
+grads)`, which does not. Both may stand anywhere in a function that is compiled by `nb.jit`; with
+`donate=True` the step overwrites its own memory.
 
-Mixed precision needs no switch: parameters stay in float32, and the computation uses a copy in another dtype. The gradient by
-the parameters is float32 then, since the cast is part of what is differentiated.
+Mixed precision needs no switch: parameters stay in float32, and the computation uses a copy in
+another dtype. The gradient by the parameters is float32 then, since the cast is part of what is
+differentiated.
 
 Example:
     >>> class Linear(nb.Module):

@@ -1,8 +1,7 @@
-"""The norm of many arrays taken as one vector, and gradients cut to a largest one."""
+"""The norm of many arrays as one vector, and gradients scaled down to a largest norm."""
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -16,105 +15,86 @@ from jaxtyping import Array, Float
 from nbmodule.base.jax_names import INLINE
 from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.base.transfers import asked_for
-from nbmodule.core.boxes.frame import now, quiet
-from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.optim.kernels import chunks_of, placement, scaled_by
-from nbmodule.optim.part import check_numbers, flatten
+from nbmodule.core.variables.frame import now, quiet
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.optim.pairing import flatten, is_number, text
 
 
-@functools.partial(jax.jit, inline=INLINE)
-def _sum_of_squares(arrays: Sequence[Any]) -> Any:
-    def squares(x: Array) -> Any:
-        wide = widened(x.dtype)
-        return jnp.sum(jnp.square(jnp.abs(x).astype(jnp.finfo(wide).dtype)))
-
+def norm_of(arrays: Sequence[Any]) -> Any:
+    """Return the norm of all arrays, added up in float32 at least."""
     with mixed_dtypes():
-        return sum(map(squares, arrays))
+        sizes = [jnp.abs(array).astype(jnp.finfo(widened(array.dtype)).dtype) for array in arrays]
+        return jnp.sqrt(sum((jnp.sum(jnp.square(size)) for size in sizes), jnp.zeros(())))
 
 
-@functools.partial(jax.jit, inline=INLINE)
-def _norm(parts: Sequence[Any]) -> Any:
+def clip_arrays(arrays: Sequence[Any], max_norm: Any) -> list[Any]:
+    """Scale arrays by one factor, each in its own dtype; see `optax.clip_by_global_norm`."""
     with mixed_dtypes():
-        return jnp.sqrt(sum(parts))
+        norm = norm_of(arrays)
+        factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return [array * factor.astype(array.dtype) for array in arrays]
 
 
-def _factor(parts: Sequence[Any], max_norm: object) -> Any:
-    norm = _norm(parts)
-    return jnp.where(norm < max_norm, 1.0, max_norm / norm)
-
-
-_factor_of_any = jax.jit(_factor, inline=INLINE)
-_factor_of_one = jax.jit(
-    _factor, inline=INLINE, static_argnames="max_norm"
-)  # a number in the program is copied at no call
-
-
-@functools.partial(jax.jit, inline=INLINE)
-def _scale(arrays: Sequence[Any], factor: Any) -> list[Any]:
-    return [scaled_by(array, factor) for array in arrays]
-
-
-def in_chunks(arrays: Sequence[Any]) -> list[list[int]]:
-    """Places of a list of arrays that are computed together."""
-    facts = tuple((array.shape, array.dtype) for array in arrays)
-    return [list(places) for places in chunks_of(facts, tuple(map(placement, arrays)))]
-
-
-def clip_factor(arrays: Sequence[Any], max_norm: float) -> Any:
-    """What to multiply gradients with so that their norm is at most `max_norm`, always the same; 1 where it is smaller already."""
-    return _factor_of_one(_parts(arrays), max_norm=max_norm)
-
-
-def _parts(arrays: Sequence[Any]) -> list[Any]:
-    if not arrays:
-        return [jnp.zeros(())]
-    return [_sum_of_squares([arrays[i] for i in places]) for places in in_chunks(arrays)]
+_compiled_norm = jax.jit(norm_of, inline=INLINE)
+_compiled_clip = jax.jit(clip_arrays, inline=INLINE)
 
 
 def shared_kernels() -> Any:
-    """The context in which kernels are called, so that their traces are shared by all frames."""
+    """Return the context in which kernels are called, so that all frames share their traces."""
     return nullcontext() if now.frame is None else quiet()
 
 
 def check_max_norm(max_norm: Any) -> Any:
-    """`max_norm` if it is a positive number."""
+    """Return `max_norm` if it is a positive number."""
     if isinstance(max_norm, Tracer):
         return max_norm
-    if isinstance(max_norm, bool) or (
-        not isinstance(max_norm, (int, float, jax.Array)) and not hasattr(max_norm, "__float__")
-    ):
+    if isinstance(max_norm, bool) or not hasattr(max_norm, "__float__"):
         raise ArgumentTypeError(
-            f"the largest norm must be a number; found {type(max_norm).__name__}. Nothing was changed."
+            f"the largest norm must be a number; found {type(max_norm).__name__}. "
+            "Nothing was changed."
         )
     if not (math.isfinite(float(max_norm)) and float(max_norm) > 0):
         raise ArgumentError(
-            f"the largest norm must be positive and finite; found {float(max_norm)!r}. Nothing was changed."
+            f"the largest norm must be positive and finite; found {float(max_norm)!r}. "
+            "Nothing was changed."
         )
     return max_norm
 
 
+def _flatten_numbers(tree: object, title: str) -> tuple[list[Any], Any]:
+    leaves, treedef, chains = flatten(tree, title)
+    refused = [pair for pair in zip(leaves, chains) if not is_number(pair[0].dtype)]
+    for leaf, chain in refused:
+        raise DtypeError(
+            f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers. '
+            "Nothing was changed."
+        )
+    return leaves, treedef
+
+
 def global_norm(tree: object) -> Float[Array, ""]:
-    """Give the Euclidean norm of all arrays of a Container, a dict or another PyTree, taken as one vector.
+    """Return the Euclidean norm of all arrays of a Container, a dict or another PyTree, taken as
+    one vector.
 
     Squares are added in float32 at least.
 
     Args:
-        tree: Arrays; their shapes do not matter.
+        tree: Arrays of any shapes.
 
     Example:
         >>> global_norm({"b": jnp.array([3.0]), "w": jnp.array([[4.0]])})
         Array(5., dtype=float32)
     """
-    leaves, _, chains = flatten(tree, "what global_norm takes")
-    check_numbers(leaves, chains)
+    leaves, _ = _flatten_numbers(tree, "the argument of global_norm")
     with shared_kernels():
-        return _norm(_parts(leaves))
+        return _compiled_norm(leaves)
 
 
 def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     """Scale all gradients by one factor, so that their norm as one vector is at most `max_norm`.
 
-    Directions are kept. Where the norm is smaller already nothing changes; where it is NaN or infinite, so is the result.
+    Directions are kept. Where the norm is smaller already nothing changes; where it is NaN or
+    infinite, so is the result.
 
     Args:
         grads: A Container, a dict or another PyTree of arrays.
@@ -131,13 +111,6 @@ def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     Source: Pascanu, Mikolov and Bengio (2013), arXiv:1211.5063; `optax.clip_by_global_norm`.
     """
     check_max_norm(max_norm)
-    leaves, treedef, chains = flatten(grads, "what clip_by_global_norm takes")
-    check_numbers(leaves, chains)
-    clipped: list[Any] = [None] * len(leaves)
-    with shared_kernels():
-        with asked_for():
-            factor = _factor_of_any(_parts(leaves), max_norm)
-        for places in in_chunks(leaves) if leaves else ():
-            for place, array in zip(places, _scale([leaves[i] for i in places], factor)):
-                clipped[place] = array
-    return jax.tree.unflatten(treedef, clipped)
+    leaves, treedef = _flatten_numbers(grads, "the argument of clip_by_global_norm")
+    with shared_kernels(), asked_for():
+        return jax.tree.unflatten(treedef, _compiled_clip(leaves, max_norm))

@@ -1,7 +1,9 @@
-"""The rules of the optimizers as pure functions: variables, gradients and state in, new variables and state out.
+"""The rules of the optimizers as pure functions: variables, gradients and state in, new variables
+and state out.
 
-They take Containers, dicts or other PyTrees of arrays, all of one structure, and return what they were given; nothing is kept
-and nothing is written. The classes of the same names do the same and keep the state.
+They take Containers, dicts or other PyTrees of arrays, all of one structure, and return what they
+were given; nothing is kept and nothing is written. The classes of the same names do the same and
+keep the state.
 """
 
 from __future__ import annotations
@@ -16,16 +18,18 @@ from jax.core import Tracer
 from nbmodule.base.kinds import RateLike
 from nbmodule.errors import StructureError
 from nbmodule.optim.clipping import shared_kernels
-from nbmodule.optim.kernels import chunks_of, kernel, placement
-from nbmodule.optim.leafwise import Leafwise
-from nbmodule.optim.named import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, RMSprop
-from nbmodule.optim.part import flatten, is_floating, match
+from nbmodule.optim.pairing import flatten, is_floating, match
 from nbmodule.optim.rate import as_number, as_scalar
-from nbmodule.optim.table import checked
+from nbmodule.optim.rules import Recipe, Rule, check_option, chunks_of, kernel, placement
 
 
 def sgd_update(
-    v: Mapping[str, Any], grads: object, lr: RateLike, *, weight_decay: float = 0.0, stop_gradients: bool = True
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    *,
+    weight_decay: float = 0.0,
+    stop_gradients: bool = True,
 ) -> Any:
     """Take one step of gradient descent, without momentum; returns the new variables.
 
@@ -34,13 +38,14 @@ def sgd_update(
         grads: Gradients, of the same structure.
         lr: Learning rate.
         weight_decay: Adds `weight_decay * w` to the gradient.
-        stop_gradients: Whether the new variables are constants for a gradient that is taken through the step.
+        stop_gradients: Whether the new variables are constants for a gradient that is taken through
+            the step.
 
     Example:
         >>> nb.sgd_update({"w": jnp.ones(2)}, {"w": jnp.ones(2)}, 0.5)["w"]
         Array([0.5, 0.5], dtype=float32)
     """
-    return _update(SGD, {"weight_decay": weight_decay}, v, grads, lr, (), stop_gradients)[0]
+    return _update("SGD", {"weight_decay": weight_decay}, v, grads, lr, {}, stop_gradients)[0]
 
 
 def momentum_update(
@@ -54,7 +59,7 @@ def momentum_update(
     weight_decay: float = 0.0,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any]:
-    """Take one step of gradient descent with momentum; returns the new variables and the new `mw`.
+    """Take one step of gradient descent with momentum, and return the new variables and the new `mw`.
 
     Args:
         v: See `sgd_update`.
@@ -72,7 +77,7 @@ def momentum_update(
         (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
     """
     options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
-    return _update(SGD, options, v, grads, lr, (mw,), stop_gradients)
+    return _update("SGD", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
 def adam_update(
@@ -88,7 +93,8 @@ def adam_update(
     epsilon: float = 1e-7,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam` for the formula.
+    """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam`
+    for the formula.
 
     Args:
         v: See `sgd_update`.
@@ -109,7 +115,7 @@ def adam_update(
         (Array([0.9], dtype=float32), Array([0.1], dtype=float32))
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-    return _update(Adam, options, v, grads, lr, (mw, vw), stop_gradients, step)
+    return _update("Adam", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
 def adamw_update(
@@ -126,7 +132,8 @@ def adamw_update(
     weight_decay: float = 1e-4,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the formula.
+    """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the
+    formula.
 
     Args:
         v: See `adam_update`.
@@ -147,7 +154,7 @@ def adamw_update(
         Array([0.99], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update(AdamW, options, v, grads, lr, (mw, vw), stop_gradients, step)
+    return _update("AdamW", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
 def lamb_update(
@@ -164,7 +171,8 @@ def lamb_update(
     weight_decay: float = 0.0,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any, Any]:
-    """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of `adamw_update`.
+    """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of
+    `adamw_update`.
 
     Example:
         >>> zeros = {"w": jnp.zeros(2)}
@@ -172,7 +180,7 @@ def lamb_update(
         Array([2.65, 3.65], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update(LAMB, options, v, grads, lr, (mw, vw), stop_gradients, step)
+    return _update("LAMB", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
 def rmsprop_update(
@@ -203,11 +211,17 @@ def rmsprop_update(
         Array([0.8], dtype=float32)
     """
     options = {"decay": decay, "epsilon": epsilon, "eps_in_sqrt": eps_in_sqrt}
-    return _update(RMSprop, options, v, grads, lr, (vw,), stop_gradients)
+    return _update("RMSprop", options, v, grads, lr, {"vw": vw}, stop_gradients)
 
 
 def adagrad_update(
-    v: Mapping[str, Any], grads: object, lr: RateLike, vw: object, *, epsilon: float = 1e-7, stop_gradients: bool = True
+    v: Mapping[str, Any],
+    grads: object,
+    lr: RateLike,
+    vw: object,
+    *,
+    epsilon: float = 1e-7,
+    stop_gradients: bool = True,
 ) -> tuple[Any, Any]:
     """Take one step of Adagrad; returns the new variables and the new `vw`.
 
@@ -223,7 +237,7 @@ def adagrad_update(
         >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0]["w"].round(3)
         Array([0.9], dtype=float32)
     """
-    return _update(Adagrad, {"epsilon": epsilon}, v, grads, lr, (vw,), stop_gradients)
+    return _update("Adagrad", {"epsilon": epsilon}, v, grads, lr, {"vw": vw}, stop_gradients)
 
 
 def lion_update(
@@ -237,7 +251,7 @@ def lion_update(
     weight_decay: float = 1e-3,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any]:
-    """Take one step of Lion; returns the new variables and the new `mw`.
+    """Take one step of Lion, and return the new variables and the new `mw`.
 
     Args:
         v: See `sgd_update`.
@@ -254,7 +268,7 @@ def lion_update(
         Array([0.9], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
-    return _update(Lion, options, v, grads, lr, (mw,), stop_gradients)
+    return _update("Lion", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
 def lars_update(
@@ -270,7 +284,8 @@ def lars_update(
     epsilon: float = 0.0,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any]:
-    """Take one step of LARS; returns the new variables and the new `mw`. See `LARS` for the formula.
+    """Take one step of LARS, and return the new variables and the new `mw`. See `LARS` for the
+    formula.
 
     Args:
         v: See `sgd_update`.
@@ -289,45 +304,60 @@ def lars_update(
         >>> nb.lars_update(v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0)[0]["w"]
         Array([3. , 3.5], dtype=float32)
     """
-    options: dict[str, Any] = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
+    options: dict[str, Any] = {
+        "momentum": momentum,
+        "nesterov": nesterov,
+        "weight_decay": weight_decay,
+    }
     options |= {"trust_coefficient": trust_coefficient, "epsilon": epsilon}
-    return _update(LARS, options, v, grads, lr, (mw,), stop_gradients)
+    return _update("LARS", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
 def _update(
-    kind: type[Leafwise],
+    name: str,
     options: dict[str, Any],
     v: Mapping[str, Any],
     grads: object,
     lr: RateLike,
-    slots: tuple[Any, ...],
+    slots: dict[str, Any],
     stop: bool,
     step: object = 1,
 ) -> tuple[Any, ...]:
-    """One step of the rule of a class; gives the new variables and the new slots. Options that are not given are off."""
-    title = f"cannot take a step of {kind.__name__}"
-    rule = kind.rule({name: checked(kind.__name__, name, value) for name, value in options.items()})
+    """Take one step of a rule; return the new variables and the new slots.
+
+    Options that are left out are off.
+    """
+    title = f"cannot take a step of {name}"
+    checked = {option: check_option(name, option, value) for option, value in options.items()}
     leaves, treedef, chains = flatten(v, f"{title}: the variables")
     idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
-    trees = [match(title, chains, leaves, idle, grads, False)]
-    for (_, name), tree in zip(rule.slots, slots):
-        trees.append(match(title, chains, leaves, frozenset(), tree, False, what=name))
-    rate = as_scalar(lr) if isinstance(lr, Tracer) else as_scalar(as_number(getattr(lr, "value", lr)))
+    trees = {"grads": match(title, chains, leaves, idle, grads, False)}
+    for slot, tree in slots.items():
+        trees[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
+    traced = isinstance(lr, Tracer)
+    rate = as_scalar(lr if traced else as_number(getattr(lr, "value", lr)))
     count = jnp.asarray(step, jnp.int32)
     if count.shape != ():
         raise StructureError(
-            f"{title}: step is the number of the step, 1 in the first; found {list(count.shape)}. Nothing was changed."
+            f"{title}: step is the number of the step, 1 in the first; found {list(count.shape)}. "
+            "Nothing was changed."
         )
-    new = [list(leaves), *map(list, trees[1:])]
-    active = [i for i, grad in enumerate(trees[0]) if grad is not None]
-    facts = tuple((leaves[i].shape, leaves[i].dtype) for i in active)
-    compiled = kernel(rule, bool(stop), False)
+    new = {"v": list(leaves), **{slot: list(trees[slot]) for slot in slots}}
+    active = [i for i, grad in enumerate(trees["grads"]) if grad is not None]
+    avals = tuple((leaves[i].shape, leaves[i].dtype) for i in active)
+    rule = Rule(name, tuple(checked.items()))
     with shared_kernels():
-        for chunk in chunks_of(facts, tuple(placement(leaves[i]) for i in active)):
-            places = [active[i] for i in chunk]
-            weights, gradients, *held = ([tree[i] for i in places] for tree in (leaves, *trees))
-            values, state = compiled(weights, gradients, held, rate, count, None)
-            for tree, part in zip(new, (values, *state)):
-                for place, value in zip(places, part):
-                    tree[place] = value
-    return tuple(jax.tree.unflatten(treedef, tree) for tree in new)
+        for chunk in chunks_of(avals, tuple(placement(leaves[i]) for i in active)):
+            indices = [active[i] for i in chunk]
+            recipe = Recipe((rule,), (0,) * len(indices), stop=bool(stop))
+            weights = [leaves[i] for i in indices]
+            gradients = [trees["grads"][i] for i in indices]
+            order = [(slot, indices[i]) for slot, i, _ in recipe.slots(weights)]
+            arrays = [trees[slot][i] for slot, i in order]
+            counts = {"count": count - 1}
+            values, state = kernel(recipe)(weights, gradients, arrays, [rate], counts)
+            for i, value in zip(indices, values):
+                new["v"][i] = value
+            for (slot, i), value in zip(order, state):
+                new[slot][i] = value
+    return tuple(jax.tree.unflatten(treedef, tree) for tree in new.values())

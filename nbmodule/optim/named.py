@@ -1,16 +1,15 @@
-"""The optimizers of the table, by name: what each does, and its options with their defaults."""
+"""The optimizers of the table, with their formulas, options and defaults."""
 
 from __future__ import annotations
 
 from typing import Unpack
 
 from nbmodule.base.kinds import RateLike
-from nbmodule.optim.leafwise import Leafwise, SharedOptions
-from nbmodule.optim.table import ROWS
+from nbmodule.optim.slots import RuleOptimizer, SharedOptions
 
 
-class SGD(Leafwise):
-    """Gradient descent, with momentum where asked for.
+class SGD(RuleOptimizer):
+    """Gradient descent, with momentum as an option.
 
         mw = g + momentum * mw
         w  = w - lr * mw            (with nesterov: w - lr * (g + momentum * mw))
@@ -20,8 +19,8 @@ class SGD(Leafwise):
         momentum: How much of the last move is added to the next; 0 keeps no state.
         nesterov: Whether the momentum looks ahead.
         weight_decay: Adds `weight_decay * w` to the gradient, before momentum.
-        **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
-            `Leafwise` and `Optimizer`.
+        **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`,
+            `trace_on_next_step`, `device`; see `RuleOptimizer` and `Optimizer`.
 
     Example:
         >>> optimizer = nb.SGD(lr=0.5)
@@ -31,8 +30,6 @@ class SGD(Leafwise):
     Source: Sutskever et al. (2013), ICML; `optax.sgd`.
     """
 
-    _row = ROWS["SGD"]
-
     def __init__(
         self,
         lr: RateLike = 1e-4,
@@ -41,10 +38,14 @@ class SGD(Leafwise):
         weight_decay: float = 0.0,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(lr, {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}, **options)
+        super().__init__(
+            lr,
+            {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay},
+            **options,
+        )
 
 
-class Lion(Leafwise):
+class Lion(RuleOptimizer):
     """Lion: each variable moves by `lr` in the direction of the sign of an average gradient.
 
         w  = w - lr * (sign(beta1 * mw + (1 - beta1) * g) + weight_decay * w)
@@ -65,8 +66,6 @@ class Lion(Leafwise):
     Source: Chen et al. (2023), arXiv:2302.06675; `optax.lion`.
     """
 
-    _row = ROWS["Lion"]
-
     def __init__(
         self,
         lr: RateLike = 1e-4,
@@ -75,11 +74,14 @@ class Lion(Leafwise):
         weight_decay: float = 1e-3,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(lr, {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, **options)
+        super().__init__(
+            lr, {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, **options
+        )
 
 
-class LARS(Leafwise):
-    """LARS: gradient descent with momentum, where each variable's gradient is scaled by the variable's length.
+class LARS(RuleOptimizer):
+    """LARS: gradient descent with momentum, where each variable's gradient is scaled by the
+    variable's length.
 
         g  = g + weight_decay * w
         u  = lr * trust_coefficient * |w| / |g| * g         (lr * g where |w| or |g| is zero)
@@ -105,8 +107,6 @@ class LARS(Leafwise):
     Source: You, Gitman and Ginsburg (2017), arXiv:1708.03888; `optax.lars`.
     """
 
-    _row = ROWS["LARS"]
-
     def __init__(
         self,
         lr: RateLike = 1e-4,
@@ -127,8 +127,9 @@ class LARS(Leafwise):
         super().__init__(lr, own, **options)
 
 
-class Adam(Leafwise):
-    """Adam: each variable moves by its average gradient, divided by the root of its average squared gradient.
+class Adam(RuleOptimizer):
+    """Adam: each variable moves by its average gradient, divided by the root of its average squared
+    gradient.
 
     With t the number of steps, this one included:
 
@@ -136,16 +137,17 @@ class Adam(Leafwise):
         vw = beta2 * vw + (1 - beta2) * g ** 2
         w  = w - lr * (mw / (1 - beta1 ** t)) / (sqrt(vw / (1 - beta2 ** t)) + epsilon)
 
-    Classic libraries that begin with `mw = g` and `vw = g ** 2` in place of zeros, or put `epsilon` on the uncorrected root,
-    take other first steps; this is the paper's rule.
+    Defaults are those of optax and PyTorch; the function `nb.adam_update` keeps `epsilon=1e-7`, as
+    the stateful library had it. Classic libraries that begin with `mw = g` and `vw = g ** 2` in place of zeros, or put `epsilon`
+    on the uncorrected root, take other first steps; this is the paper's rule.
 
     Args:
         lr: Learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.
         beta1: How much of the average gradient is kept in a step.
         beta2: How much of the average squared gradient is kept in a step.
-        epsilon: Added to the root; in units of the gradient. 1e-7 here and in `AdamW`; optax and PyTorch have 1e-8.
-        **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
-            `Leafwise` and `Optimizer`.
+        epsilon: Added to the root; in units of the gradient.
+        **options: `clip_norm`, `accumulate`, `groups`, `inplace`, `stop_gradients`,
+            `trace_on_next_step`, `device`; see `RuleOptimizer` and `Optimizer`.
 
     Example:
         >>> model = nb.Module(w=nb.Parameter([2.0]))
@@ -157,28 +159,28 @@ class Adam(Leafwise):
     Source: Kingma and Ba (2015), arXiv:1412.6980; `optax.adam`.
     """
 
-    _row = ROWS["Adam"]
-
     def __init__(
         self,
-        lr: RateLike = 1e-4,
+        lr: RateLike = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
-        epsilon: float = 1e-7,
+        epsilon: float = 1e-8,
         **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}, **options)
 
 
-class AdamW(Leafwise):
-    """Adam with decoupled weight decay: besides Adam's move, each step takes `lr * weight_decay * w` off each variable.
+class AdamW(RuleOptimizer):
+    """Adam with decoupled weight decay: besides Adam's move, each step takes `lr * weight_decay *
+    w` off each variable.
 
     Args:
         lr: Learning rate; see `Adam`.
         beta1: See `Adam`.
         beta2: See `Adam`.
         epsilon: See `Adam`.
-        weight_decay: Strength of the decay. Turn it off for biases by `groups={"*bias": {"weight_decay": 0.0}}`.
+        weight_decay: Strength of the decay. Turn it off for biases by `groups={"*bias":
+            {"weight_decay": 0.0}}`.
         **options: See `Adam`.
 
     Example:
@@ -189,26 +191,28 @@ class AdamW(Leafwise):
     Source: Loshchilov and Hutter (2019), arXiv:1711.05101; `optax.adamw`.
     """
 
-    _row = ROWS["AdamW"]
-
     def __init__(
         self,
-        lr: RateLike = 1e-4,
+        lr: RateLike = 1e-3,
         beta1: float = 0.9,
         beta2: float = 0.999,
-        epsilon: float = 1e-7,
+        epsilon: float = 1e-8,
         weight_decay: float = 1e-4,
         **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(
-            lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
+            lr,
+            {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay},
+            **options,
         )
 
 
-class LAMB(Leafwise):
-    """LAMB: Adam's move, scaled for each variable so that its length is `lr` times the length of the variable.
+class LAMB(RuleOptimizer):
+    """LAMB: Adam's move, scaled for each variable so that its length is `lr` times the length of
+    the variable.
 
-    Some classic libraries cut the ratio of the two lengths at 10; the paper's rule and optax's do not, nor does this one.
+    Some classic libraries cut the ratio of the two lengths at 10; the paper's rule and optax's do
+    not, nor does this one.
 
     Args:
         lr: Learning rate; see `Adam`.
@@ -226,8 +230,6 @@ class LAMB(Leafwise):
     Source: You et al. (2020), arXiv:1904.00962; `optax.lamb`.
     """
 
-    _row = ROWS["LAMB"]
-
     def __init__(
         self,
         lr: RateLike = 1e-4,
@@ -238,12 +240,15 @@ class LAMB(Leafwise):
         **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(
-            lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}, **options
+            lr,
+            {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay},
+            **options,
         )
 
 
-class RMSprop(Leafwise):
-    """RMSprop: each variable moves by its gradient, divided by the root of its average squared gradient.
+class RMSprop(RuleOptimizer):
+    """RMSprop: each variable moves by its gradient, divided by the root of its average squared
+    gradient.
 
         vw = decay * vw + (1 - decay) * g ** 2
         w  = w - lr * g / sqrt(vw + epsilon)
@@ -268,8 +273,6 @@ class RMSprop(Leafwise):
     Source: Tieleman and Hinton (2012), Coursera lecture 6.5; `optax.rmsprop`.
     """
 
-    _row = ROWS["RMSprop"]
-
     def __init__(
         self,
         lr: RateLike = 1e-4,
@@ -292,8 +295,9 @@ class RMSprop(Leafwise):
         super().__init__(lr, own, **options)
 
 
-class Adagrad(Leafwise):
-    """Adagrad: each variable moves by its gradient, divided by the root of the sum of all its squared gradients.
+class Adagrad(RuleOptimizer):
+    """Adagrad: each variable moves by its gradient, divided by the root of the sum of all its
+    squared gradients.
 
         vw = vw + g ** 2
         w  = w - lr * g / sqrt(vw + epsilon)
@@ -312,9 +316,11 @@ class Adagrad(Leafwise):
     Source: Duchi, Hazan and Singer (2011), JMLR 12; `optax.adagrad`.
     """
 
-    _row = ROWS["Adagrad"]
-
     def __init__(
-        self, lr: RateLike = 1e-4, initial: float = 0.1, epsilon: float = 1e-7, **options: Unpack[SharedOptions]
+        self,
+        lr: RateLike = 1e-4,
+        initial: float = 0.1,
+        epsilon: float = 1e-7,
+        **options: Unpack[SharedOptions],
     ) -> None:
         super().__init__(lr, {"initial": initial, "epsilon": epsilon}, **options)

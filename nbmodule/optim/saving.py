@@ -1,4 +1,4 @@
-"""The state of an optimizer as arrays by name, and back; all or nothing."""
+"""Save the state of an optimizer as arrays by name, and load it as one act."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.differing import refuse_other_names
-from nbmodule.base.nesting import flat, nest
-from nbmodule.core.boxes.frame import gathered, write_all
-from nbmodule.core.boxes.handing import at_one_moment
-from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.older import in_present_form
-from nbmodule.core.shape.state_dict import frozen_copy
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.base.trees import flat, nest, refuse_other_names
+from nbmodule.core.structure.linked import in_present_form
+from nbmodule.core.structure.state_dict import frozen_copy
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.donation import at_one_moment
+from nbmodule.core.variables.frame import gathered, write_all
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import (
     ArgumentTypeError,
     DtypeError,
@@ -26,9 +25,8 @@ from nbmodule.errors import (
     StructureError,
 )
 from nbmodule.optim import attributes
-from nbmodule.optim.boxes import is_zero
-from nbmodule.optim.part import is_number, text
-from nbmodule.optim.rate import Asked, as_number, is_number_box
+from nbmodule.optim.pairing import is_number, is_zero, text
+from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
 from nbmodule.tree.compare import describe
 from nbmodule.tree.container import Container
 
@@ -37,145 +35,170 @@ if TYPE_CHECKING:
 
 
 def named_state(optimizer: Optimizer) -> OrderedDict[str, Any]:
-    """The arrays of `optimizer.state` by name, `count` first."""
-    found = {text(chain): leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
-    found.pop("count", None)
-    return OrderedDict([("count", optimizer.count), *found.items()])
+    """Return the arrays of `optimizer.state` by name, `count` first."""
+    leaves = {text(chain): leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    leaves.pop("count", None)
+    return OrderedDict([("count", optimizer.count), *leaves.items()])
 
 
 def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
-    """The boxes of learning rates that are numbers, by name: `lr`, and `group_lr/0` of the first group."""
-    names = ["lr", *(f"group_lr/{i}" for i in range(len(vars(optimizer)["_rates"]) - 1))]
-    pairs = zip(names, vars(optimizer)["_rates"])
-    return {name: rate for name, rate in pairs if is_number_box(rate)}
+    """Return the variables of learning rates that are numbers, by name: `lr`, and `group_lr/0` of
+    the first group.
+    """
+    rates = vars(optimizer)["_rates"]
+    names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
+    return {name: rate for name, rate in zip(names, rates) if is_number_variable(rate)}
+
+
+def _counters(optimizer: Optimizer) -> dict[str, Variable]:
+    return getattr(optimizer, "_counters", lambda: {"count": optimizer._counter})()
 
 
 def names_of_boxes(optimizer: Optimizer) -> dict[Variable, str]:
-    """What each variable of an optimizer is called in its `state_dict()`."""
-    attributes.settle_trial(optimizer)
-    counters = {"count": optimizer._counter, **getattr(optimizer, "_counters", dict)()}
-    named = {box: name for name, box in (counters | rates_of(optimizer)).items()}
-    state = [*getattr(optimizer, "_state_boxes", list)(), *attributes.held_boxes(optimizer)]
-    return named | {box: text(chain) for chain, box in state}
+    """Return the name of each variable of an optimizer in its `state_dict()`."""
+    numbers = _counters(optimizer) | rates_of(optimizer)
+    state = [
+        *getattr(optimizer, "_state_boxes", list)(),
+        *attributes.state_variables(optimizer),
+    ]
+    arrays = {variable: text(chain) for chain, variable in state}
+    return {variable: name for name, variable in numbers.items()} | arrays
 
 
 def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
-    """As it was at one moment, also while another thread trains."""
-    attributes.settle_trial(optimizer)
+    """Return the state between two steps, also while another thread trains."""
     return at_one_moment([plan_of(optimizer).boxes], lambda: _state_dict(optimizer))
 
 
 def _state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     named = named_state(optimizer)
-    rates = {name: box.value for name, box in rates_of(optimizer).items()}
-    found = OrderedDict([("count", named.pop("count")), *rates.items(), *named.items()])
+    rates = {name: variable.value for name, variable in rates_of(optimizer).items()}
+    arrays = {"count": named.pop("count"), **rates, **named}
     return OrderedDict(
-        (name, frozen_copy(value if hasattr(value, "dtype") else jnp.asarray(value))) for name, value in found.items()
+        (name, frozen_copy(x if hasattr(x, "dtype") else jnp.asarray(x)))
+        for name, x in arrays.items()
     )
 
 
 def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None:
+    """Load a `state_dict()` as one act; see `Optimizer.load_state_dict`."""
     title = f"cannot load the state of {type(optimizer).__name__}"
     if not isinstance(mapping, Mapping):
         raise ArgumentTypeError(
-            f"load_state_dict takes a mapping from names to arrays; found {type(mapping).__name__}. Nothing was changed."
+            f"load_state_dict takes a mapping from names to arrays; found {type(mapping).__name__}."
+            " Nothing was changed."
         )
-    given = {
-        str(name): value for name, value in mapping.items() if name != "lr" and not str(name).startswith("group_lr/")
-    }
     rates = {name: as_number(mapping[name]) for name in rates_of(optimizer) if name in mapping}
-    known = named_state(optimizer)
-    given = in_present_form(given, known)
-    if strict and _is_unbegun(optimizer, given):
-        _set(optimizer, optimizer.reset, rates)
+    present = named_state(optimizer)
+    arrays = {str(name): value for name, value in mapping.items()}
+    arrays = {
+        name: x for name, x in arrays.items() if name != "lr" and not name.startswith("group_lr/")
+    }
+    arrays = in_present_form(arrays, present)
+    if strict and _is_before_first_step(optimizer, arrays):
+        _apply(optimizer, optimizer.reset, rates)  # type: ignore[attr-defined]
         return
-    wanted = optimizer._wanted_names(list(known), list(given))
+    expected = optimizer._expected_names(list(present), list(arrays))
     if strict:
-        refuse_other_names(title, wanted, given, "Nothing")
-    named = {name: given.get(name, known.get(name)) for name in wanted if name in given or name in known}
+        refuse_other_names(title, expected, arrays, "Nothing")
+    merged = {**present, **arrays}
+    named = {name: merged[name] for name in expected if name in merged}
     for name, value in named.items():
-        _check_value(title, name, known.get(name), value)
-    _set_all(optimizer, title, named, rates)
-
-
-def _is_unbegun(optimizer: Optimizer, given: Mapping[str, Any]) -> bool:
-    """Whether a state was saved before the first step of an optimizer that makes its slots there: counts of zero, and nothing else."""
-    counts = {"count", *getattr(optimizer, "_counters", dict)()}
-    return hasattr(optimizer, "reset") and given.keys() == counts and all(map(is_zero, given.values()))
-
-
-def _check_value(title: str, name: str, known: Any, value: Any) -> None:
-    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
-    if not is_number(dtype):
-        found = f"one of dtype {dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise DtypeError(f'{title}: "{name}" must be an array of numbers, found {found}. Nothing was changed.')
-    if known is not None and tuple(np.shape(value)) != tuple(np.shape(known)):
-        raise ShapeError(
-            f'{title}: the optimizer holds {describe(known)} as "{name}", the mapping holds {describe(np.asarray(value))}. '
-            "Nothing was changed. Was it saved for a model of another size?"
-        )
-
-
-def _set_all(optimizer: Optimizer, title: str, named: Mapping[str, Any], rates: Mapping[str, float]) -> None:
+        _check_value(title, name, present.get(name), value)
     count = optimizer._counter.admitted(np.asarray(named["count"]))
     if count.shape != () or int(count) < 0:
-        raise StructureError(f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.')
-    arrays = {tuple(name.split("/")): value for name, value in named.items()}
+        raise StructureError(
+            f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.'
+        )
+    state = nest({tuple(name.split("/")): value for name, value in named.items()})
 
     def load() -> None:
-        optimizer.set_state(Container._from_dict(nest(arrays)))
+        optimizer.set_state(Container._from_dict(state))
         optimizer._counter.value = count
 
-    _set(optimizer, load, rates)
+    _apply(optimizer, load, rates)
 
 
-def _set(optimizer: Optimizer, load: Callable[[], None], rates: Mapping[str, float]) -> None:
-    """Set the state by `load`, and with it the learning rates."""
+def _is_before_first_step(optimizer: Optimizer, arrays: Mapping[str, Any]) -> bool:
+    """Return whether a state has counts of zero and no slots."""
+    is_empty = arrays.keys() == _counters(optimizer).keys()
+    return hasattr(optimizer, "reset") and is_empty and all(map(is_zero, arrays.values()))
+
+
+def _check_value(title: str, name: str, present: Any, value: Any) -> None:
+    dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
+    if not is_number(dtype):
+        actual = f"one of dtype {dtype}" if isinstance(value, np.ndarray) else type(value).__name__
+        raise DtypeError(
+            f'{title}: "{name}" must be an array of numbers, found {actual}. Nothing was changed.'
+        )
+    if present is not None and tuple(np.shape(value)) != tuple(np.shape(present)):
+        raise ShapeError(
+            f'{title}: the optimizer holds {describe(present)} as "{name}", the mapping holds '
+            f"{describe(np.asarray(value))}. Nothing was changed. Was it saved for a model of "
+            "another size?"
+        )
+
+
+def _apply(optimizer: Optimizer, load: Callable[[], None], rates: Mapping[str, float]) -> None:
+    """Set the state by `load`, and the learning rates, as one act."""
 
     def set_both() -> None:
         load()
-        known = rates_of(optimizer)
-        write_all([known[name] for name in rates], [known[name].admitted(np.asarray(rates[name])) for name in rates])
+        variables = [rates_of(optimizer)[name] for name in rates]
+        values = [x.admitted(np.asarray(rates[name])) for name, x in zip(rates, variables)]
+        write_all(variables, values)
 
     as_one_act(optimizer, set_both)
 
 
 def as_one_act(optimizer: Any, change: Callable[[], None]) -> None:
-    """Do what sets variables of an optimizer, and perhaps makes some, as one act."""
+    """Apply a change that sets variables of an optimizer, and may make some, as one act."""
     with all_or_nothing(optimizer):
         write_all(*gathered(change))
 
 
 @contextmanager
 def all_or_nothing(optimizer: Optimizer) -> Iterator[None]:
-    """An optimizer is as it was before if the block raises."""
+    """Put an optimizer back if the block raises."""
     before = attributes.attributes_of(optimizer)
-    boxes = [box for box in plan_of(optimizer).boxes if not isinstance(box, Asked)]
-    values = [box.value for box in boxes]
+    variables = [x for x in plan_of(optimizer).boxes if not isinstance(x, FunctionRate)]
+    values = [variable.value for variable in variables]
     try:
         yield
     except BaseException:
         vars(optimizer).update(before)
         attributes.note_change(optimizer)
-        write_all(boxes, values)
+        write_all(variables, values)
         raise
 
 
-def check_belongs(optimizer: Optimizer, title: str, variables: Mapping[tuple[str, ...], Any]) -> None:
-    """Refuse state of another model's variables, by chain; that of an optimizer of a part of this one has other chains.
+def check_belongs(
+    optimizer: Optimizer, title: str, variables: Mapping[tuple[str, ...], Any]
+) -> None:
+    """Refuse state of another model's variables, by chain.
+
+    The optimizer of a part of the model has other chains, and is accepted.
 
     Raises:
-        ShapeStructureError: some state has the chain of a variable, and other state has none, or another shape.
+        ShapeStructureError: some state has the chain of a variable, and other state has none, or
+            another shape.
     """
-    state = {chain[1:]: box for chain, box in getattr(optimizer, "_state_boxes", list)()}
-    strange = [chain for chain in state if chain not in variables]
-    if len(strange) == len(state):
+    state = {chain[1:]: x for chain, x in getattr(optimizer, "_state_boxes", list)()}
+    unknown = [chain for chain in state if chain not in variables]
+    if len(unknown) == len(state):
         return
-    lines = [f'"{text(chain)}" is {describe(state[chain])}, and the model has no such variable' for chain in strange]
-    for chain, box in state.items():
-        if chain in variables and tuple(box.shape) != tuple(variables[chain].shape):
-            lines.append(f'"{text(chain)}" is {describe(box)}, the variable is {describe(variables[chain])}')
+    lines = [
+        f'"{text(chain)}" is {describe(state[chain])}, and the model has no such variable'
+        for chain in unknown
+    ]
+    lines += [
+        f'"{text(chain)}" is {describe(x)}, the variable is {describe(variables[chain])}'
+        for chain, x in state.items()
+        if chain in variables and tuple(x.shape) != tuple(variables[chain].shape)
+    ]
     if lines:
         raise ShapeStructureError(
-            f"{title}: its optimizer is of another model: {'; '.join(lines[:5])}. Nothing was changed."
+            f"{title}: its optimizer is of another model: {'; '.join(lines[:5])}. "
+            "Nothing was changed."
         )

@@ -1,7 +1,7 @@
 """Learning rates that change with the step: thin over optax, for `lr=`.
 
-Any function of the step will do as a schedule, those of optax among them. The ones here say how long the run is, warm-up
-included, and check it.
+Any function of the step will do as a schedule, those of optax among them. The ones here say how
+long the run is, warm-up included, and check it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,29 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.rate import as_number
 
-Schedule = Callable[[Any], Any]
+
+class Schedule:
+    """A function from the step to a learning rate, with readable text.
+
+    Args:
+        name: The call that made it.
+        function: The function of the step.
+    """
+
+    def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
+        self._name, self._function = name, function
+
+    def __call__(self, step: Any) -> Any:
+        """Return the learning rate at a step, counted from 0."""
+        return self._function(step)
+
+    def __repr__(self) -> str:
+        return self._name
 
 
 def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Give a schedule that rises to `lr` in a straight line and then falls to `end` along half a cosine.
+    """Give a schedule that rises to `lr` in a straight line and then falls to `end` along half a
+    cosine.
 
     Args:
         lr: The highest learning rate.
@@ -39,11 +57,13 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
 
     lr, steps, warmup, end = _check(lr, steps, warmup, end)
     fall = optax.cosine_decay_schedule(lr, steps - warmup, end / lr if lr else 0.0)
-    return _after_warmup(lr, warmup, fall)
+    name = _call("cosine_schedule", lr, steps, warmup=warmup, end=end)
+    return Schedule(name, _after_warmup(lr, warmup, fall))
 
 
 def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Give a schedule that rises to `lr` in a straight line and then falls to `end` in a straight line.
+    """Give a schedule that rises to `lr` in a straight line and then falls to `end` in a straight
+    line.
 
     Args:
         lr: The highest learning rate.
@@ -62,7 +82,9 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     import optax
 
     lr, steps, warmup, end = _check(lr, steps, warmup, end)
-    return _after_warmup(lr, warmup, optax.linear_schedule(lr, end, steps - warmup))
+    name = _call("linear_schedule", lr, steps, warmup=warmup, end=end)
+    fall = optax.linear_schedule(lr, end, steps - warmup)
+    return Schedule(name, _after_warmup(lr, warmup, fall))
 
 
 def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -> Schedule:
@@ -70,7 +92,8 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
 
     Args:
         lr: The first learning rate.
-        factors: From a step, counted from 0, to what the learning rate is multiplied with from that step on.
+        factors: From a step, counted from 0, to what the learning rate is multiplied with from that
+            step on.
         warmup: Number of steps in which it rises from 0 in a straight line.
 
     Raises:
@@ -84,7 +107,9 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     import optax
 
     if not isinstance(factors, Mapping):
-        raise ArgumentTypeError(f"step_schedule takes a dict from steps to factors; found {type(factors).__name__}.")
+        raise ArgumentTypeError(
+            f"step_schedule takes a dict from steps to factors; found {type(factors).__name__}."
+        )
     lr, _, warmup, _ = _check(lr, max((*factors, 1 + warmup)), warmup, 0.0)
     for step, factor in factors.items():
         if not is_whole(step) or step <= warmup:
@@ -95,7 +120,8 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     falls = optax.piecewise_constant_schedule(
         lr, {int(step) - warmup: float(factor) for step, factor in factors.items()}
     )
-    return _after_warmup(lr, warmup, falls)
+    name = _call("step_schedule", lr, dict(factors), warmup=warmup)
+    return Schedule(name, _after_warmup(lr, warmup, falls))
 
 
 def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
@@ -107,7 +133,15 @@ def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, 
     return as_number(lr), int(steps), int(warmup), as_number(end)
 
 
-def _after_warmup(lr: float, warmup: int, schedule: Schedule) -> Schedule:
+def _call(name: str, *args: object, **options: float) -> str:
+    """Write a call, without options that are zero."""
+    chosen = [f"{option}={value:g}" for option, value in options.items() if value]
+    return f"{name}({', '.join([*(f'{x:g}' if isinstance(x, float) else str(x) for x in args), *chosen])})"
+
+
+def _after_warmup(lr: float, warmup: int, schedule: Any) -> Any:
     import optax
 
-    return optax.join_schedules([optax.linear_schedule(0.0, lr, warmup), schedule], [warmup]) if warmup else schedule
+    if not warmup:
+        return schedule
+    return optax.join_schedules([optax.linear_schedule(0.0, lr, warmup), schedule], [warmup])

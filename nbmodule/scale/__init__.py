@@ -1,8 +1,8 @@
-"""Several devices and several hosts: meshes, rules by path, batches, and how a model lies on them."""
+"""Several devices and hosts: meshes, rules by path, batches, and the placement of models."""
 
 from nbmodule.scale.batches import shard_batch
+from nbmodule.scale.device_layout import Layout, layout
 from nbmodule.scale.hosts import is_first_host, join_hosts
-from nbmodule.scale.lying import Layout, layout
 from nbmodule.scale.mesh import make_mesh
 from nbmodule.scale.rules import data_parallel, fsdp, tensor_parallel
 from nbmodule.scale.shard import shard

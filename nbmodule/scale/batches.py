@@ -13,10 +13,14 @@ from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.scale.mesh import as_mesh, check_axis, size_of
 
 
-def shard_batch(batch: object, mesh: Any, axis: str | tuple[str, ...] | None = None, *, dim: int = 0) -> Any:
-    """Split the arrays of a batch over the devices along one axis of a mesh; they are whole along the others.
+def shard_batch(
+    batch: object, mesh: Any, axis: str | tuple[str, ...] | None = None, *, dim: int = 0
+) -> Any:
+    """Split the arrays of a batch over the devices along one axis of a mesh; they are whole along
+    the others.
 
-    With several hosts each passes its own rows, and the result is the global batch: `processes` times as many rows.
+    With several hosts each passes its own rows, and the result is the global batch: `processes`
+    times as many rows.
 
     Args:
         batch: An array or any PyTree of arrays. Arrays without axes are kept whole.
@@ -35,43 +39,48 @@ def shard_batch(batch: object, mesh: Any, axis: str | tuple[str, ...] | None = N
     mesh = as_mesh(mesh)
     usual = "data" if "data" in mesh.axis_names else mesh.axis_names[0]
     axes = (usual,) if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
-    for each in axes:
-        check_axis(mesh, each, "shard_batch")
+    for name in axes:
+        check_axis(mesh, name, "shard_batch")
     parts = size_of(mesh, axes)
-    own = len({d.process_index for d in mesh.devices.flat}) > 1
-    share = parts if not own else local_parts(mesh, axes)
+    is_local = len({d.process_index for d in mesh.devices.flat}) > 1
+    share = parts if not is_local else local_parts(mesh, axes)
     split = NamedSharding(mesh, PartitionSpec(*[None] * dim, axes[0] if len(axes) == 1 else axes))
     leaves, tree = jax.tree_util.tree_flatten_with_path(batch)
     for path, leaf in leaves:
         check_rows(jax.tree_util.keystr(path), leaf, dim, share, axes)
     whole = NamedSharding(mesh, PartitionSpec())
-    placed = [place(leaf, split if np.ndim(leaf) else whole, own) for _, leaf in leaves]
+    placed = [place(leaf, split if np.ndim(leaf) else whole, is_local) for _, leaf in leaves]
     return jax.tree.unflatten(tree, placed)
 
 
-def place(leaf: object, sharding: NamedSharding, own: bool) -> Any:
-    if not own:
+def place(leaf: object, sharding: NamedSharding, is_local: bool) -> Any:
+    if not is_local:
         return jax.device_put(leaf, sharding)
     return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
 
 
 def local_parts(mesh: jax.sharding.Mesh, axes: tuple[str, ...]) -> int:
-    """Into how many parts the rows of this host go."""
-    mine = mesh.local_mesh
-    return size_of(mine, axes)
+    """Return the number of parts of the rows of this host."""
+    return size_of(mesh.local_mesh, axes)
 
 
 def check_rows(name: str, leaf: Shaped, dim: int, parts: int, axes: tuple[str, ...]) -> None:
-    what = f"batch{name}"
+    title = f"batch{name}"
     if not hasattr(leaf, "shape") and not isinstance(leaf, (int, float, complex, bool)):
-        raise ArgumentTypeError(f"shard_batch: {what} is a {type(leaf).__name__}, not an array. Nothing was moved.")
+        raise ArgumentTypeError(
+            f"shard_batch: {title} is a {type(leaf).__name__}, not an array. Nothing was moved."
+        )
     shape = np.shape(leaf)
     if not shape:
         return
     if dim >= len(shape):
-        raise ShapeError(f"shard_batch: {what} has shape {list(shape)} and no axis {dim}. Nothing was moved.")
+        raise ShapeError(
+            f"shard_batch: {title} has shape {list(shape)} and no axis {dim}. Nothing was moved."
+        )
     if shape[dim] % parts:
         raise ShapeError(
-            f"shard_batch: {what} has {shape[dim]} rows (shape {list(shape)}), which the {parts} devices along "
-            f"{' × '.join(axes)} do not divide. Nothing was moved. Leave the rest out (nb.batches(..., drop_last=True)) or pad it."
+            f"shard_batch: {title} has {shape[dim]} rows (shape {list(shape)}), which the "
+            f"{parts} devices along "
+            f"{' × '.join(axes)} do not divide. Nothing was moved. Leave the rest out "
+            "(nb.batches(..., drop_last=True)) or pad it."
         )

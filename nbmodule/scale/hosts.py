@@ -1,4 +1,4 @@
-"""Several hosts: each runs the same program on its own devices, and `jax.distributed` joins them."""
+"""Several hosts: each runs the same program on its own devices, joined by `jax.distributed`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def join_hosts(
 ) -> None:
     """Join this process to the others of a run; call it first, before any array is made.
 
-    On a cluster that JAX knows (SLURM, a cloud's accelerators) no argument is needed. When a process is lost, the others are ended
-    by JAX with a message that names it, within about `lost_after` seconds: start all again and restore the last checkpoint.
+    On a cluster that JAX knows (SLURM, a cloud's accelerators) no argument is needed. When a
+    process is lost, the others are ended by JAX with a message that names it, within about
+    `lost_after` seconds: start all again and restore the last checkpoint.
 
     Args:
         coordinator: `host:port` of process 0, the same for all.
@@ -42,33 +43,39 @@ def join_hosts(
     """
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ArgumentError(
-            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}. Nothing was joined."
+            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}. "
+            "Nothing was joined."
         )
     if processes is not None and coordinator is None:
-        raise ArgumentError("processes= is given without coordinator=: 'host:port' of process 0 is wanted too.")
+        raise ArgumentError(
+            "processes= is given without coordinator=: 'host:port' of process 0 is wanted too."
+        )
     if lost_after < 1:
         raise ArgumentError(f"lost_after={lost_after}: a number of seconds from 1 on is wanted.")
     try:
-        # The CPU alone has no way of its own to talk to other hosts.
+        # The CPU backend cannot talk to other hosts by itself.
         if "cpu" in str(getattr(jax.config, "jax_platforms", None) or ""):
             jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(coordinator, processes, process, heartbeat_timeout_seconds=lost_after, **options)
+        jax.distributed.initialize(
+            coordinator, processes, process, heartbeat_timeout_seconds=lost_after, **options
+        )
     except RuntimeError as error:
         if "before" not in str(error):
             raise
         raise DeviceError(
-            f"cannot join the other hosts: devices are in use already ({error}). Nothing was joined. Call nb.join_hosts first, "
+            f"cannot join the other hosts: devices are in use already ({error}). Nothing was "
+            "joined. Call nb.join_hosts first, "
             "before any array or model is made."
         ) from error
 
 
 def has_other_hosts() -> bool:
-    """Whether this process has joined others; no device is started to find out."""
+    """Return whether this process has joined others, without starting a device."""
     return jax.distributed.is_initialized() and jax.process_count() > 1
 
 
 def is_first_host() -> bool:
-    """Whether this process is the one that prints, draws and keeps history: process 0, or the only one.
+    """Return whether this process prints, draws and keeps history: process 0, or the only one.
 
     Example:
         >>> nb.is_first_host()

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.whole_numbers import is_whole
-from nbmodule.core.boxes.placement import find_device
+from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError
 
 
@@ -28,28 +28,32 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
         >>> nb.make_mesh(data=1).axis_names
         ('data',)
     """
-    found = [find_device(device) for device in devices] if devices is not None else jax.devices()
-    if len(set(found)) != len(found) or not found:
+    devices = [find_device(x) for x in devices] if devices is not None else jax.devices()
+    if len(set(devices)) != len(devices) or not devices:
         raise DeviceError("a mesh takes each device once, and at least one. Nothing was made.")
     if not axes:
         raise ArgumentError("a mesh has named axes: nb.make_mesh(data=8), say. Nothing was made.")
     for name, size in axes.items():
         if not is_whole(size) or (size < 1 and size != -1):
-            raise ArgumentError(f"{name}={size!r}: the size of an axis is a number from 1 on, or -1. Nothing was made.")
+            raise ArgumentError(
+                f"{name}={size!r}: the size of an axis is a number from 1 on, or -1. "
+                "Nothing was made."
+            )
     sizes = [int(size) for size in axes.values()]
     if sizes.count(-1) > 1:
         raise ArgumentError("only one axis of a mesh may be -1. Nothing was made.")
-    known = math.prod(size for size in sizes if size != -1)
-    if -1 in sizes and len(found) % known == 0:
-        sizes[sizes.index(-1)] = len(found) // known
-    if math.prod(sizes) != len(found):
-        asked = " × ".join(f"{name}={size}" for name, size in axes.items())
+    product = math.prod(size for size in sizes if size != -1)
+    if -1 in sizes and len(devices) % product == 0:
+        sizes[sizes.index(-1)] = len(devices) // product
+    if math.prod(sizes) != len(devices):
+        wanted = " × ".join(f"{name}={size}" for name, size in axes.items())
         raise DeviceError(
-            f"a mesh of {asked} needs {'a multiple of ' if -1 in axes.values() else ''}{known} devices; there "
-            f"{'is' if len(found) == 1 else 'are'} {len(found)}: {named(found)}. Nothing was made. "
+            f"a mesh of {wanted} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
+            f"devices; there {'is' if len(devices) == 1 else 'are'} {len(devices)}: "
+            f"{named(devices)}. Nothing was made. "
             "Pass devices= to use some of them, or other sizes."
         )
-    return jax.sharding.Mesh(np.array(found).reshape(sizes), tuple(axes))
+    return jax.sharding.Mesh(np.array(devices).reshape(sizes), tuple(axes))
 
 
 def named(devices: Sequence[Any]) -> str:
@@ -59,26 +63,28 @@ def named(devices: Sequence[Any]) -> str:
 
 
 def as_mesh(mesh: object) -> jax.sharding.Mesh:
-    """A mesh as given, with axes over which the compiler splits the work by itself."""
+    """Return a mesh whose axes the compiler splits by itself."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise ArgumentTypeError(
-            f"mesh must be a jax.sharding.Mesh, as nb.make_mesh(data=8) gives one; found {type(mesh).__name__}. Nothing was moved."
+            "mesh must be a jax.sharding.Mesh, as nb.make_mesh(data=8) gives one; found "
+            f"{type(mesh).__name__}. Nothing was moved."
         )
     return jax.sharding.Mesh(mesh.devices, mesh.axis_names)
 
 
 def size_of(mesh: jax.sharding.Mesh, axes: Any) -> int:
-    """How many parts there are along one axis of a mesh, or several together."""
+    """Return the number of parts along one axis of a mesh, or several together."""
     return math.prod(mesh.shape[axis] for axis in ((axes,) if isinstance(axes, str) else axes))
 
 
-def check_axis(mesh: jax.sharding.Mesh, axis: Any, what: str) -> str:
-    """The name of an axis that the mesh has."""
+def check_axis(mesh: jax.sharding.Mesh, axis: Any, title: str) -> str:
+    """Return the name of an axis, or refuse one that the mesh lacks."""
     from nbmodule.base.paths import hint
 
     if axis not in mesh.shape:
         raise ArgumentError(
-            f'{what}: the mesh has no axis "{axis}"{hint(str(axis), mesh.axis_names)} Its axes are '
-            f"{', '.join(f'{name}={size}' for name, size in mesh.shape.items())}. Nothing was moved."
+            f'{title}: the mesh has no axis "{axis}"{hint(str(axis), mesh.axis_names)} Its axes '
+            f"are {', '.join(f'{name}={size}' for name, size in mesh.shape.items())}. "
+            "Nothing was moved."
         )
     return axis

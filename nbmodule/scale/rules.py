@@ -1,7 +1,7 @@
-"""Which variable is split over which axes of a mesh: patterns of paths, and presets for the usual plans.
+"""Split variables over the axes of a mesh: patterns of paths, and presets for the usual plans.
 
-Rules are asked in their order. The first pattern that fits a variable decides; a preset speaks where nothing has been
-decided yet, and `fsdp` splits further what another preset has left whole.
+Rules apply in order. The first pattern that fits a variable decides; a preset decides where no
+pattern has, and `fsdp` splits further what another preset has left whole.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _ROWS = {"MultiHeadAttention": ("out",), "_TransformerLayer": ("linear2",)}
 
 
 class RuledVariable(NamedTuple):
-    """A variable as rules see it: its dotted name, shape, the module that owns it, and the one that holds that module."""
+    """A variable as rules see it: its dotted name, shape, the module that owns it, and the one that
+    holds that module.
+    """
 
     name: str
     box: Any
@@ -38,8 +40,8 @@ class RuledVariable(NamedTuple):
 
 
 @dataclass
-class Said:
-    """What has been decided for one variable."""
+class Decision:
+    """The spec of one variable, as far as rules have decided."""
 
     spec: PartitionSpec | None = None
     final: bool = False
@@ -51,28 +53,40 @@ class Patterns:
     def __init__(self, specs: Mapping[str, Any]) -> None:
         self.specs = {pattern: as_spec(pattern, spec) for pattern, spec in specs.items()}
 
-    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(
+        self,
+        leaves: Sequence[RuledVariable],
+        decisions: dict[str, Decision],
+        mesh: jax.sharding.Mesh,
+    ) -> None:
         for pattern, spec in self.specs.items():
+            names = [leaf.name for leaf in leaves]
             fitting = [leaf for leaf in leaves if match(pattern, leaf.name)]
             if not fitting:
                 raise PathError(
-                    f'no variable fits the rule "{pattern}"{hint(pattern, [leaf.name for leaf in leaves])} '
+                    f'no variable fits the rule "{pattern}"{hint(pattern, names)} '
+                    ""
                     "Nothing was moved. `model.named_tensors()` lists them all."
                 )
             for leaf in fitting:
-                if not said[leaf.name].final:
+                if not decisions[leaf.name].final:
                     check_spec(leaf, spec, mesh)
-                    said[leaf.name] = Said(spec, True)
+                    decisions[leaf.name] = Decision(spec, True)
 
 
 @dataclass(frozen=True)
 class DataParallel:
     """See `data_parallel`."""
 
-    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(
+        self,
+        leaves: Sequence[RuledVariable],
+        decisions: dict[str, Decision],
+        mesh: jax.sharding.Mesh,
+    ) -> None:
         for leaf in leaves:
-            if said[leaf.name].spec is None:
-                said[leaf.name].spec = PartitionSpec()
+            if decisions[leaf.name].spec is None:
+                decisions[leaf.name].spec = PartitionSpec()
 
 
 @dataclass(frozen=True)
@@ -82,17 +96,22 @@ class Fsdp:
     axis: str
     min_size: int
 
-    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(
+        self,
+        leaves: Sequence[RuledVariable],
+        decisions: dict[str, Decision],
+        mesh: jax.sharding.Mesh,
+    ) -> None:
         parts = size_of(mesh, check_axis(mesh, self.axis, "fsdp"))
         for leaf in leaves:
-            known = said[leaf.name]
-            if known.final or leaf.box.size < self.min_size:
+            decision = decisions[leaf.name]
+            if decision.final or leaf.box.size < self.min_size:
                 continue
-            spec = [*(known.spec or ()), *[None] * len(leaf.shape)][: len(leaf.shape)]
+            spec = [*(decision.spec or ()), *[None] * len(leaf.shape)][: len(leaf.shape)]
             free = [i for i, size in enumerate(leaf.shape) if spec[i] is None and size % parts == 0]
             if free and self.axis not in spec:
                 spec[max(free, key=lambda i: leaf.shape[i])] = self.axis
-                known.spec = PartitionSpec(*spec)
+                decision.spec = PartitionSpec(*spec)
 
 
 @dataclass(frozen=True)
@@ -103,34 +122,49 @@ class TensorParallel:
     columns: tuple[str, ...] = field(default=())
     rows: tuple[str, ...] = field(default=())
 
-    def apply(self, leaves: Sequence[RuledVariable], said: dict[str, Said], mesh: jax.sharding.Mesh) -> None:
+    def apply(
+        self,
+        leaves: Sequence[RuledVariable],
+        decisions: dict[str, Decision],
+        mesh: jax.sharding.Mesh,
+    ) -> None:
         check_axis(mesh, self.axis, "tensor_parallel")
         owners = list(dict.fromkeys(leaf.name.rpartition(".")[0] for leaf in leaves))
         for pattern in (*self.columns, *self.rows):
             if not any(match(pattern, owner) for owner in owners):
                 raise PathError(
-                    f'tensor_parallel: no layer with variables fits "{pattern}"{hint(pattern, owners)} Nothing was moved.'
+                    f'tensor_parallel: no layer with variables fits "{pattern}"{hint(pattern, owners)} '
+                    "Nothing was moved."
                 )
-        found = False
+        splits_any = False
         for leaf in leaves:
             part = self.part_of(leaf)
-            found = found or part is not None
-            if part is not None and not said[leaf.name].final and said[leaf.name].spec is None:
+            splits_any = splits_any or part is not None
+            if (
+                part is not None
+                and not decisions[leaf.name].final
+                and decisions[leaf.name].spec is None
+            ):
                 spec = self.spec_of(leaf, part)
                 check_spec(leaf, spec, mesh)
                 self.check_heads(leaf, mesh)
-                said[leaf.name].spec = spec
-        if not found:
+                decisions[leaf.name].spec = spec
+        if not splits_any:
             raise PathError(
-                "tensor_parallel found no attention and no transformer layer of nbmodule. Nothing was moved. Name the layers: "
-                "nb.tensor_parallel(columns=['*.up'], rows=['*.down']), or use patterns of variables."
+                "tensor_parallel found no attention and no transformer layer of nbmodule. "
+                "Nothing was moved. Name the layers: "
+                "nb.tensor_parallel(columns=['*.up'], rows=['*.down']), or use patterns of "
+                "variables."
             )
 
     def part_of(self, leaf: RuledVariable) -> str | None:
         """`columns` or `rows` for a variable that is split."""
         owner, _, _ = leaf.name.rpartition(".")
         name = owner.rpartition(".")[2]
-        for part, patterns, table in (("columns", self.columns, _COLUMNS), ("rows", self.rows, _ROWS)):
+        for part, patterns, table in (
+            ("columns", self.columns, _COLUMNS),
+            ("rows", self.rows, _ROWS),
+        ):
             if match(patterns, owner):
                 return part
             if any(name in table.get(kind.__name__, ()) for kind in type(leaf.holder).__mro__):
@@ -138,17 +172,25 @@ class TensorParallel:
         return None
 
     def spec_of(self, leaf: RuledVariable, part: str) -> PartitionSpec:
-        """Weights are `(out, in)`: columns split the first axis of weight and bias, rows the second of the weight alone."""
+        """Weights are `(out, in)`: columns split the first axis of weight and bias, rows the second
+        of the weight alone.
+        """
         if part == "columns":
             return PartitionSpec(self.axis)
         return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
 
     def check_heads(self, leaf: RuledVariable, mesh: jax.sharding.Mesh) -> None:
         heads = getattr(leaf.holder, "num_kv_heads", None)  # the fewer, which divide the others
-        if hasattr(type(leaf.holder), "_attends_by_heads") and heads is not None and heads % mesh.shape[self.axis]:
+        if (
+            hasattr(type(leaf.holder), "_attends_by_heads")
+            and heads is not None
+            and heads % mesh.shape[self.axis]
+        ):
             raise ShapeError(
-                f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the {mesh.shape[self.axis]} devices of the '
-                f'mesh axis "{self.axis}". Nothing was moved. Use a smaller axis, or another number of heads.'
+                f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the '
+                f"{mesh.shape[self.axis]} devices of the "
+                f'mesh axis "{self.axis}". Nothing was moved. Use a smaller axis, or another '
+                "number of heads."
             )
 
 
@@ -164,9 +206,11 @@ def data_parallel() -> DataParallel:
 
 
 def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
-    """Split each variable along its largest axis that divides over the devices that also share the batch.
+    """Split each variable along its largest axis that divides over the devices that also share the
+    batch.
 
-    The compiler gathers a variable where it is used and scatters its gradient, so memory falls and traffic rises.
+    The compiler gathers a variable where it is used and scatters its gradient, so memory falls and
+    traffic rises.
 
     Args:
         axis: Axis of the mesh.
@@ -182,16 +226,20 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
     return Fsdp(axis, int(min_size))
 
 
-def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()) -> TensorParallel:
+def tensor_parallel(
+    axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()
+) -> TensorParallel:
     """Split attention by heads and the two linear layers after it by hidden features.
 
-    Queries, keys, values and the first linear layer are split by what they give (columns), the output projection and the second
-    linear layer by what they take (rows), so that one sum over the devices follows each pair. This is known for
-    `MultiHeadAttention` and the transformer layers of nbmodule.
+    Queries, keys, values and the first linear layer are split by what they give (columns), the
+    output projection and the second linear layer by what they take (rows), so that one sum over the
+    devices follows each pair. This is known for `MultiHeadAttention` and the transformer layers of
+    nbmodule.
 
     Args:
         axis: Axis of the mesh.
-        columns: Globs of further layers with a `weight` of `(out, in)` that are split by what they give.
+        columns: Globs of further layers with a `weight` of `(out, in)` that are split by what they
+            give.
         rows: Globs of those that are split by what they take.
 
     Example:
@@ -207,7 +255,7 @@ def tensor_parallel(axis: str = "model", *, columns: Iterable[str] = (), rows: I
 
 
 def as_rules(rules: object) -> list[Any]:
-    """Rules as given, each as something that can be applied."""
+    """Return rules as a list of objects with `apply`."""
     if rules is None:
         return [DataParallel()]
     if isinstance(rules, Mapping):
@@ -215,38 +263,55 @@ def as_rules(rules: object) -> list[Any]:
     if hasattr(rules, "apply"):
         return [rules]
     if isinstance(rules, Sequence) and not isinstance(rules, str):
-        return [made for rule in rules for made in as_rules(rule)]
+        return [part for rule in rules for part in as_rules(rule)]
     raise ArgumentTypeError(
-        "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a list of these; found "
+        "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a "
+        "list of these; found "
         f"{type(rules).__name__}. Nothing was moved."
     )
 
 
 def as_spec(pattern: object, spec: object) -> PartitionSpec:
+    """Return a spec that may be written as a name, a tuple or None."""
     if not isinstance(pattern, str):
-        raise ArgumentTypeError(f"a rule is a glob such as '*.weight'; found {pattern!r}. Nothing was moved.")
+        raise ArgumentTypeError(
+            f"a rule is a glob such as '*.weight'; found {pattern!r}. Nothing was moved."
+        )
     if isinstance(spec, PartitionSpec):
         return spec
     if spec is None or isinstance(spec, (str, tuple, list)):
         return PartitionSpec(*((spec,) if isinstance(spec, str) else spec or ()))
     raise ArgumentTypeError(
-        f'the rule "{pattern}" must give a PartitionSpec, a tuple of axis names, or None; found {type(spec).__name__}. Nothing was moved.'
+        f'the rule "{pattern}" must give a PartitionSpec, a tuple of axis names, or None; found '
+        f"{type(spec).__name__}. Nothing was moved."
     )
 
 
 def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
-    """Whether a variable can be split like that."""
-    what = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
+    """Refuse a spec that does not fit a variable."""
+    title = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
     if len(spec) > len(leaf.shape):
-        raise ShapeError(f"{what}: it has {len(leaf.shape)} axes, the spec names {len(spec)}. Nothing was moved.")
-    used = [axis for part in spec if part is not None for axis in ((part,) if isinstance(part, str) else part)]
+        raise ShapeError(
+            f"{title}: it has {len(leaf.shape)} axes, the spec names {len(spec)}. Nothing was "
+            "moved."
+        )
+    used = [
+        axis
+        for part in spec
+        if part is not None
+        for axis in ((part,) if isinstance(part, str) else part)
+    ]
     for axis in used:
-        check_axis(mesh, axis, what)
+        check_axis(mesh, axis, title)
     if len(set(used)) != len(used):
-        raise ArgumentError(f"{what}: an axis of the mesh can split one axis only. Nothing was moved.")
+        raise ArgumentError(
+            f"{title}: an axis of the mesh can split one axis only. Nothing was moved."
+        )
     for i, part in enumerate(spec):
         if part is not None and leaf.shape[i] % size_of(mesh, part):
             raise ShapeError(
-                f"{what}: axis {i} has size {leaf.shape[i]}, which the {size_of(mesh, part)} devices of the mesh axis "
-                f'"{part}" do not divide. Nothing was moved. Use another axis or a smaller mesh, or pad the layer.'
+                f"{title}: axis {i} has size {leaf.shape[i]}, which the {size_of(mesh, part)} "
+                "devices of the mesh axis "
+                f'"{part}" do not divide. Nothing was moved. Use another axis or a smaller mesh, '
+                "or pad the layer."
             )

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from nbmodule.core.boxes.variable import Buffer, Parameter
 from nbmodule.core.numbers import random
-from nbmodule.core.shape.building import ensure_built, move_each
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.building import ensure_built, move_each
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
-from nbmodule.scale.rules import RuledVariable, Said, as_rules
+from nbmodule.scale.rules import Decision, RuledVariable, as_rules
 
 Model = TypeVar("Model")
 
@@ -21,17 +21,20 @@ Model = TypeVar("Model")
 def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = None) -> Model:
     """Lay the variables of a model out on a mesh; they keep that layout from then on.
 
-    `nb.jit` brings what it writes out in the same layout, an optimizer's state is made in that of its variables, and a value from
-    elsewhere (`load_weights`, `model.v = ...`, a checkpoint) is laid out when it is set. Work is split and gradients are
-    reduced by the compiler. All variables are checked before the first is moved.
+    `nb.jit` brings what it writes out in the same layout, an optimizer's state is made in that of
+    its variables, and a value from elsewhere (`load_weights`, `model.v = ...`, a checkpoint) is
+    laid out when it is set. Work is split and gradients are reduced by the compiler. All variables
+    are checked before the first is moved.
 
     Args:
         model: A module; it is changed in place.
         mesh: A `jax.sharding.Mesh`, as `nb.make_mesh` gives one.
-        rules: A dict from globs of variable names to `PartitionSpec`s, a preset (`nb.data_parallel()`, `nb.fsdp()`,
-            `nb.tensor_parallel()`), or a list of these, asked in order. What no rule speaks of is kept whole on each device.
-            None is `nb.data_parallel()`.
-        optimizer: One that has taken steps with this model already; its state is laid out anew. A fresh one needs nothing.
+        rules: A dict from globs of variable names to `PartitionSpec`s, a preset
+            (`nb.data_parallel()`, `nb.fsdp()`, `nb.tensor_parallel()`), or a list of these, applied
+            in order. Other variables are kept whole on each device. None is
+            `nb.data_parallel()`.
+        optimizer: One that has taken steps with this model already; its state is laid out anew. A
+            fresh one needs nothing.
 
     Returns:
         The model.
@@ -48,25 +51,29 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
         (P(None, 'data'), P())
     """
     if not is_module(model):
-        raise ArgumentTypeError(f"nb.shard lays out a module; found {type(model).__name__}. Nothing was moved.")
+        raise ArgumentTypeError(
+            f"nb.shard lays out a module; found {type(model).__name__}. Nothing was moved."
+        )
     ensure_built(model)
     mesh = as_mesh(mesh)
     leaves = list(leaves_of(model))
-    said = {leaf.name: Said() for leaf in leaves}
+    decisions = {leaf.name: Decision() for leaf in leaves}
     for rule in as_rules(rules):
-        rule.apply(leaves, said, mesh)
-    places = {leaf.box: NamedSharding(mesh, shortest(said[leaf.name].spec)) for leaf in leaves}
+        rule.apply(leaves, decisions, mesh)
+    places = {leaf.box: NamedSharding(mesh, shortest(decisions[leaf.name].spec)) for leaf in leaves}
     if optimizer is not None:
         places |= places_of_state(optimizer, model, mesh, places)
     stream = random.default.state
-    if not stream.is_pending and len(stream.sharding.device_set) > 1:  # left on another mesh by a compiled step
+    if (
+        not stream.is_pending and len(stream.sharding.device_set) > 1
+    ):  # left on another mesh by a compiled step
         places[stream] = NamedSharding(mesh, PartitionSpec())
     move_each(tuple(places), tuple(places.values()))
     return model
 
 
 def shortest(spec: PartitionSpec | None) -> PartitionSpec:
-    """The spec without axes at its end that are not split: as JAX spells it for what comes out of compiled code."""
+    """Drop unsplit axes at the end of a spec, as JAX does for outputs of compiled code."""
     parts = list(spec or ())
     while parts and parts[-1] is None:
         parts.pop()
@@ -74,27 +81,28 @@ def shortest(spec: PartitionSpec | None) -> PartitionSpec:
 
 
 def leaves_of(model: Any) -> Iterator[RuledVariable]:
-    """The variables of a model as rules see them."""
+    """Yield the variables of a model as rules see them."""
     plan = plan_of(model)
     for box, place in plan.places.items():
         holder = plan.modules[place.owner].owner if place.owner in plan.modules else None
-        yield RuledVariable(place.name, box, place.owner, holder or model)
+        yield RuledVariable(place.name, box, place.owner or model, holder or model)
 
 
-def places_of_state(optimizer: Any, model: Any, mesh: Mesh, places: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Where the state of an optimizer is to lie: like the variables it belongs to, in their places; counters are whole everywhere."""
+def places_of_state(
+    optimizer: Any, model: Any, mesh: Mesh, places: Mapping[Any, Any]
+) -> dict[Any, Any]:
+    """Return the sharding of optimizer state: that of its variables; counters are replicated."""
     known = {place.chain: box for box, place in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())
     named = dict(optimizer._state_boxes()) if hasattr(optimizer, "_state_boxes") else {}
     owners = {box: variable_of(chain, box, known) for chain, box in named.items()}
-    own = [
-        box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)
-    ]  # others are asked for at each step
-    return {box: places.get(owners.get(box), whole) for box in own}
+    # Variables of other classes call a function at each step.
+    stored = [box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)]
+    return {box: places.get(owners.get(box), whole) for box in stored}
 
 
 def variable_of(chain: tuple[str, ...], box: Any, known: dict[tuple[str, ...], Any]) -> Any:
-    """The variable that a piece of state belongs to: the one whose chain ends its own, of the same shape."""
+    """Return the variable of an array of state: its chain ends that of the array."""
     for start in range(len(chain)):
         variable = known.get(chain[start:])
         if variable is not None and variable.shape == box.shape:

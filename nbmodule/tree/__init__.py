@@ -3,7 +3,6 @@
 from nbmodule.errors import NotIdenticalError
 from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
-from nbmodule.tree.expression import settle
 from nbmodule.tree.text import container_text, leaf_text
 
 __all__ = [
@@ -11,6 +10,5 @@ __all__ = [
     "NotIdenticalError",
     "container_text",
     "leaf_text",
-    "settle",
     "structure_difference",
 ]

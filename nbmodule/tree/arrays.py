@@ -68,7 +68,9 @@ def duplicate_array_keychains(container: Nested) -> tuple[tuple[str, ...], ...]:
 
 def to_numpy(container: Kind) -> Kind:
     """Give the same with NumPy arrays; leaves that are no arrays stay."""
-    return map_leaves(container, lambda leaf, _: np.asarray(leaf) if is_array(leaf) else leaf, map_sequences=True)
+    return map_leaves(
+        container, lambda leaf, _: np.asarray(leaf) if is_array(leaf) else leaf, map_sequences=True
+    )
 
 
 # Truth
@@ -98,7 +100,11 @@ def _shape(leaf: Shaped) -> tuple[int, ...] | None:
 
 
 def _truth(leaf: Any, chain: str, assert_is_bool: bool, together: Any) -> bool:
-    boolean = leaf.dtype == bool if is_array(leaf) or isinstance(leaf, np.generic) else isinstance(leaf, bool)
+    boolean = (
+        leaf.dtype == bool
+        if is_array(leaf) or isinstance(leaf, np.generic)
+        else isinstance(leaf, bool)
+    )
     if assert_is_bool and not boolean:
         raise ArgumentTypeError(f'"{chain}" is not boolean: it is {type(leaf).__name__}.')
     if isinstance(leaf, Tracer):

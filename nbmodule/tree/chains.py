@@ -28,24 +28,35 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
         keys = split(chain) if isinstance(chain, str) else ()
         if not keys:
             raise ArgumentTypeError(
-                f'"{old}" would get {chain!r} for a key chain, which is no text. Nothing was changed.'
+                f'"{old}" would get {chain!r} for a key chain, which is no text. Nothing was '
+                f"changed."
             )
         if "" in keys:
-            raise StructureError(f'"{old}" would get the key chain "{chain}", with an empty key. Nothing was changed.')
+            raise StructureError(
+                f'"{old}" would get the key chain "{chain}", with an empty key. Nothing was '
+                f"changed."
+            )
         if not isinstance(value, Nested):
             yield keys, value, f'"{old}"'
         elif not value:
             yield keys, {}, f'"{old}"'
         else:
-            for below, leaf in to_iterator(value, include_empty=True):
-                yield (*keys, *split(below)), {} if isinstance(leaf, Nested) else leaf, f'"{old}/{below}"'
+            for inner, leaf in to_iterator(value, include_empty=True):
+                yield (
+                    (*keys, *split(inner)),
+                    {} if isinstance(leaf, Nested) else leaf,
+                    f'"{old}/{inner}"',
+                )
 
 
 # Names
 
 
 def flatten_key_chains(
-    container: Kind, include_empty: bool = False, above_height: int | None = None, below_depth: int | None = None
+    container: Kind,
+    include_empty: bool = False,
+    above_height: int | None = None,
+    below_depth: int | None = None,
 ) -> Kind:
     """Join the keys of each chain into one, as `a__b__c`."""
     return _renamed(
@@ -57,7 +68,9 @@ def flatten_key_chains(
     )
 
 
-def flatten_key_chain(key_chain: str, replacement: str, above_height: int | None, below_depth: int | None) -> str:
+def flatten_key_chain(
+    key_chain: str, replacement: str, above_height: int | None, below_depth: int | None
+) -> str:
     """Join the keys of one chain."""
     if not isinstance(key_chain, str) or not isinstance(replacement, str):
         raise ArgumentTypeError("a key chain, and what stands between its joined keys, are text.")
@@ -75,7 +88,9 @@ def flatten_key_chain(key_chain: str, replacement: str, above_height: int | None
 
 def format_key_chains(container: Kind, format_fn: Callable[[str], str]) -> Kind:
     """Rename each leaf: `format_fn` takes its key chain and gives the new one."""
-    return _renamed(container, ((chain, format_fn(chain), value) for chain, value in to_iterator(container)))
+    return _renamed(
+        container, ((chain, format_fn(chain), value) for chain, value in to_iterator(container))
+    )
 
 
 def restructure_key_chains(
@@ -84,11 +99,12 @@ def restructure_key_chains(
     """Give leaves or parts other key chains."""
     if not isinstance(keychain_mapping, Mapping):
         raise ArgumentTypeError(
-            f"a mapping from old to new key chains is wanted, not {type(keychain_mapping).__name__}."
+            f"a mapping from old to new key chains is wanted, not "
+            f"{type(keychain_mapping).__name__}."
         )
     moved = [(old, new, at_key_chain(container, old)) for old, new in keychain_mapping.items()]
-    kept = prune_key_chains(container, list(keychain_mapping)) if replace else container
-    stay = list(to_iterator(kept, include_empty=True)) if keep_orig else []
+    retained = prune_key_chains(container, list(keychain_mapping)) if replace else container
+    stay = list(to_iterator(retained, include_empty=True)) if keep_orig else []
     return _renamed(container, [*((chain, chain, value) for chain, value in stay), *moved])
 
 
@@ -98,11 +114,19 @@ def prune_keys_from_key_chains(
     """Take levels out and keep what is below them."""
     if absolute is None and containing is None:
         raise ArgumentError("give absolute= or containing=: the keys to take out.")
-    tests = [key_test(keys, part) for keys, part in ((absolute, False), (containing, True)) if keys is not None]
+    tests = [
+        key_test(keys, part)
+        for keys, part in ((absolute, False), (containing, True))
+        if keys is not None
+    ]
     return _renamed(
         container,
         (
-            (chain, "/".join(key for key in chain.split("/") if not any(test(key) for test in tests)), value)
+            (
+                chain,
+                "/".join(key for key in chain.split("/") if not any(test(key) for test in tests)),
+                value,
+            )
             for chain, value in to_iterator(container, include_empty=True)
         ),
     )
@@ -126,7 +150,10 @@ def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Ki
         if cuts(depth, level):
             return level._like({})
         return level._like(
-            {key: visit(value, depth + 1) if isinstance(value, Nested) else value for key, value in level.items()}
+            {
+                key: visit(value, depth + 1) if isinstance(value, Nested) else value
+                for key, value in level.items()
+            }
         )
 
     new = visit(container, 0)
@@ -136,7 +163,9 @@ def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Ki
 # Slices
 
 
-def slice_keys(container: Kind, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool) -> Kind:
+def slice_keys(
+    container: Kind, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool
+) -> Kind:
     """Keep a range of keys."""
     slices = dict(key_slice) if isinstance(key_slice, Mapping) else {0: key_slice}
     if all_depths and slices:
@@ -146,7 +175,10 @@ def slice_keys(container: Kind, key_slice: str | slice | Mapping[int, str | slic
     def visit(level: Any, depth: int) -> Any:
         keys = sliced(list(level.keys()), slices[depth]) if depth in slices else level.keys()
         return level._like(
-            {key: visit(level[key], depth + 1) if isinstance(level[key], Nested) else level[key] for key in keys}
+            {
+                key: visit(level[key], depth + 1) if isinstance(level[key], Nested) else level[key]
+                for key in keys
+            }
         )
 
     return visit(container, 0)
@@ -154,9 +186,9 @@ def slice_keys(container: Kind, key_slice: str | slice | Mapping[int, str | slic
 
 def slice_via_key(container: Nested, slice_key: str) -> Any:
     """Put in the place of each part that has a certain key what it has there."""
-    found = container._at((slice_key,), _ABSENT)
-    if found is not _ABSENT:
-        return found
+    result = container._at((slice_key,), _ABSENT)
+    if result is not _ABSENT:
+        return result
     return container._like(
         {
             key: slice_via_key(value, slice_key) if isinstance(value, Nested) else value
@@ -170,6 +202,10 @@ def sliced(keys: list[str], key_slice: str | slice) -> list[str]:
     if isinstance(key_slice, slice):
         return keys[key_slice]
     if not isinstance(key_slice, str) or key_slice.count(":") != 1:
-        raise ArgumentTypeError(f'keys are sliced by a text such as "b:d" or by a slice, not by {key_slice!r}.')
+        raise ArgumentTypeError(
+            f'keys are sliced by a text such as "b:d" or by a slice, not by {key_slice!r}.'
+        )
     first, last = key_slice.split(":")
-    return [key for key in keys if key >= first and (not last or key <= last or key.startswith(last))]
+    return [
+        key for key in keys if key >= first and (not last or key <= last or key.startswith(last))
+    ]

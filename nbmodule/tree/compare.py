@@ -1,4 +1,6 @@
-"""Say in words how two nested values differ: which chains are missing, unexpected, or of another shape."""
+"""Say in words how two nested values differ: which chains are missing, unexpected, or of another
+shape.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.differing import ABSENT, paired
 from nbmodule.base.format import format_array
 from nbmodule.base.paths import closest
+from nbmodule.base.trees import ABSENT, paired
 
 _LISTED = 10
 
@@ -29,7 +31,9 @@ def describe(value: object) -> str:
 
 def shape_of(value: object) -> tuple[Any, ...] | None:
     """Give the shape of an array or of a tuple that is one; None for what has no shape."""
-    if isinstance(value, tuple) and all(size is None or isinstance(size, (int, np.integer)) for size in value):
+    if isinstance(value, tuple) and all(
+        size is None or isinstance(size, (int, np.integer)) for size in value
+    ):
         return value
     shape = getattr(value, "shape", None)
     return shape if isinstance(shape, tuple) else None
@@ -39,8 +43,8 @@ def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) 
     """List the chains that are missing, unexpected, or of another shape; None if there are none.
 
     Args:
-        expected: What should be there: from chain to anything with a shape, to a shape, or to None where only the chain
-            counts.
+        expected: What should be there: from chain to anything with a shape, to a shape, or to None
+            where only the chain counts.
         found: What is there, in the same way.
 
     Example:
@@ -51,11 +55,14 @@ def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) 
     """
     pairs = list(paired(expected, found))
     missing = [name for name, _, there in pairs if there is ABSENT]
-    unexpected = [name for name, wanted, _ in pairs if wanted is ABSENT]
+    unexpected = [name for name, requested, _ in pairs if requested is ABSENT]
     reshaped = [
-        f'"{name}" is {describe(there)}, not {describe(wanted)}'
-        for name, wanted, there in pairs
-        if wanted is not ABSENT and there is not ABSENT and wanted is not None and shape_of(wanted) != shape_of(there)
+        f'"{name}" is {describe(there)}, not {describe(requested)}'
+        for name, requested, there in pairs
+        if requested is not ABSENT
+        and there is not ABSENT
+        and requested is not None
+        and shape_of(requested) != shape_of(there)
     ]
     lines = [
         _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing], len(missing)),
@@ -66,7 +73,9 @@ def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) 
 
 
 def _meant(name: str, unexpected: list[str]) -> str:
-    """Point from a missing chain to the unexpected one that may be meant; not for one-letter names, which are all alike."""
+    """Point from a missing chain to the unexpected one that may be meant; not for one-letter names,
+    which are all alike.
+    """
     last = name.rsplit("/", 1)[-1]
     near = closest(name, unexpected) if len(last) > 2 or "/" in name else None
     return "" if near is None else f' (is it "{near}"?)'

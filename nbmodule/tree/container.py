@@ -1,10 +1,12 @@
 """Container: a dict of dicts whose leaves are arrays, or anything; a PyTree.
 
-Here are its doors. The work is done by plain functions over the storage (`nested`): `cont_x` asks the function `x`, found in
-`converting`, `looking_up`, `mapping`, `chains`, `many`, `arrays`, `comparing`, `files` or `showing`.
+Here are its doors. The work is done by plain functions over the storage (`nested`): `cont_x` asks
+the function `x`, found in `converting`, `looking_up`, `mapping`, `chains`, `many`, `arrays`,
+`comparison`, `files` or `text`.
 
-Unless `inplace=True` is given, a method returns a new Container and shares the arrays. `key_chains` may be a list, a dict (its
-chains count) or one string; chains that do not exist raise `PathError` and nothing is changed.
+Unless `inplace=True` is given, a method returns a new Container and shares the arrays. `key_chains`
+may be a list, a dict (its chains count) or one string; chains that do not exist raise `PathError`
+and nothing is changed.
 """
 
 from __future__ import annotations
@@ -15,12 +17,20 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from nbmodule.tree import arrays, chains, comparing, converting, files, looking_up, many, mapping, showing
+from nbmodule.tree import (
+    arrays,
+    chains,
+    comparison,
+    converting,
+    files,
+    looking_up,
+    many,
+    mapping,
+    text,
+)
 from nbmodule.tree.arithmetic import left, operate, right, unary
-from nbmodule.tree.nested import UNSET, Nested, set_slot
-from nbmodule.tree.pytree import register
+from nbmodule.tree.nested import UNSET, Nested, register, set_slot
 from nbmodule.tree.settings import DEFAULT, Settings, settings_from
-from nbmodule.tree.text import container_text
 
 _ABSENT = object()
 
@@ -28,26 +38,31 @@ _ABSENT = object()
 class Container(Nested):
     """A dict of dicts whose leaves are arrays, or anything.
 
-    A place is reached as `c.a.b`, `c["a/b"]`, `c["a.b"]` or `c["a", "b"]`; setting one makes the levels on the way. Any other
-    index goes to all leaves: `c[0]`, `c[:, 1]`, `c[mask]`. Operators work leaf by leaf, with numbers, arrays and Containers of
-    the same structure; comparisons give a Container too (ask it `cont_all_true()`), and so a Container has no hash. As with
-    any dict, `bool(c)` tells whether there is a key.
+    A place is reached as `c.a.b`, `c["a/b"]`, `c["a.b"]` or `c["a", "b"]`; setting one makes the
+    levels on the way. Any other index goes to all leaves: `c[0]`, `c[:, 1]`, `c[mask]`. Operators
+    work leaf by leaf, with numbers, arrays and Containers of the same structure; comparisons give a
+    Container too (ask it `cont_all_true()`), and so a Container has no hash. As with any dict,
+    `bool(c)` tells whether there is a key.
 
-    Attributes are looked up among the methods, then among the keys, then as an attribute that all leaves have: `c.shape`,
-    `c.mean(axis=0)`. A key that is called like a method is reached as `c["items"]`.
+    Attributes are looked up among the methods, then among the keys, then as an attribute that all
+    leaves have: `c.shape`, `c.mean(axis=0)`. A key that is called like a method is reached as
+    `c["items"]`.
 
     Args:
-        dict_in: A mapping or pairs. Mappings in it become Containers (Containers stay the same objects). A key with `/` or `.`
-            makes levels; other keys count by their text; two entries for one place are an error.
+        dict_in: A mapping or pairs. Mappings in it become Containers (Containers stay the same
+            objects). A key with `/` or `.` makes levels; other keys count by their text; two
+            entries for one place are an error.
         print_limit: Arrays with more elements are shown as type, dtype and shape; None shows all.
         print_indent: Spaces for each level of the text.
         print_line_spacing: Empty lines after each line of the text.
         key_length_limit: Longer keys are shown with their middle cut out.
         default_key_color: The color of keys on a terminal.
         keyword_color_dict: Other colors, for keys that contain a certain text.
-        alphabetical_keys: Keep the keys sorted; otherwise they stay in the order in which they came.
+        alphabetical_keys: Keep the keys sorted; otherwise they stay in the order in which they
+            came.
         rebuild_child_containers: Copy Containers in `dict_in`, with these settings.
-        types_to_iteratively_nest: Sequences of these types become levels with the keys `it_0`, `it_1`, ...
+        types_to_iteratively_nest: Sequences of these types become levels with the keys `it_0`,
+            `it_1`, ...
         **kwargs: Further items.
 
     Raises:
@@ -101,8 +116,8 @@ class Container(Nested):
         )
         if settings is not DEFAULT:
             set_slot(self, "_settings", settings)
-        given = self._mapping_from(dict_in)
-        self._fill({**given, **kwargs} if kwargs else given)
+        supplied = self._mapping_from(dict_in)
+        self._fill({**supplied, **kwargs} if kwargs else supplied)
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -121,13 +136,14 @@ class Container(Nested):
         looking_up.delete(self, place)
 
     def __contains__(self, place: object) -> bool:
-        """Tell whether there is such a key or key chain, or such a part: the same object, or one with the same leaves."""
-        return comparing.contains(self, place)
+        """Tell whether there is such a key or key chain, or such a part: the same object, or one
+        with the same leaves.
+        """
+        return comparison.contains(self, place)
 
     def __getattr__(self, name: str) -> Any:
         if name in UNSET:
             return super().__getattr__(name)
-        self._ready()
         value = dict.get(self, name, _ABSENT)
         return value if value is not _ABSENT else mapping.attribute_of_leaves(self, name)
 
@@ -146,10 +162,11 @@ class Container(Nested):
     def _ipython_key_completions_(self) -> list[str]:
         return list(self._chains(levels=True))
 
-    # Operators, leaf by leaf. `c += x` makes a new Container, as with arrays. `|` is logic and not the union of dicts, which is
-    # `cont_combine`.
+    # Operators, leaf by leaf. `c += x` makes a new Container, as with arrays. `|` is logic and not
+    # the union of dicts, which is `cont_combine`.
     __array_ufunc__ = None  # NumPy then leaves `array * container` to the Container
-    __hash__ = None  # type: ignore[assignment]  # `==` gives a Container, so there is no equality to hash by
+    # `==` gives a Container, so there is no equality to hash by.
+    __hash__ = None  # type: ignore[assignment]
 
     __add__, __radd__ = left(operator.add), right(operator.add)
     __sub__, __rsub__ = left(operator.sub), right(operator.sub)
@@ -208,7 +225,8 @@ class Container(Nested):
         return converting.to_flat_list(self)
 
     def cont_from_flat_list(self, flat_list: Iterable[Any]) -> Self:
-        """Give a Container of this structure with other leaves, in the order of `cont_to_flat_list`.
+        """Give a Container of this structure with other leaves, in the order of
+        `cont_to_flat_list`.
 
         Raises:
             StructureError: if there are more or fewer values than leaves.
@@ -228,7 +246,9 @@ class Container(Nested):
         """
         return converting.to_nested_list(self)
 
-    def cont_to_iterator(self, leaf_keys_only: bool = False, include_empty: bool = False) -> Iterator[tuple[str, Any]]:
+    def cont_to_iterator(
+        self, leaf_keys_only: bool = False, include_empty: bool = False
+    ) -> Iterator[tuple[str, Any]]:
         """Go through the leaves with their key chains.
 
         Args:
@@ -241,7 +261,9 @@ class Container(Nested):
         """
         return converting.to_iterator(self, leaf_keys_only, include_empty)
 
-    def cont_to_iterator_keys(self, leaf_keys_only: bool = False, include_empty: bool = False) -> Iterator[str]:
+    def cont_to_iterator_keys(
+        self, leaf_keys_only: bool = False, include_empty: bool = False
+    ) -> Iterator[str]:
         """Go through the key chains of the leaves.
 
         Example:
@@ -293,7 +315,8 @@ class Container(Nested):
 
     # Looking up
     def cont_at_key_chain(self, key_chain: str, ignore_key_errors: bool = False) -> Any:
-        """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors are ignored.
+        """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors
+        are ignored.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2})
@@ -393,7 +416,9 @@ class Container(Nested):
         """
         return looking_up.set_all(self, target_dict, inplace, must_exist=False)
 
-    def cont_overwrite_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
+    def cont_overwrite_at_key_chain(
+        self, key_chain: str, val: object, inplace: bool = False
+    ) -> Self:
         """Set a leaf or a part that exists already.
 
         Raises:
@@ -405,7 +430,9 @@ class Container(Nested):
         """
         return looking_up.overwrite_at_key_chain(self, key_chain, val, inplace)
 
-    def cont_overwrite_at_key_chains(self, target_dict: Mapping[str, Any], inplace: bool = False) -> Self:
+    def cont_overwrite_at_key_chains(
+        self, target_dict: Mapping[str, Any], inplace: bool = False
+    ) -> Self:
         """Set all leaves of a dict; each must exist already.
 
         Raises:
@@ -446,7 +473,8 @@ class Container(Nested):
         return looking_up.prune_key_chains(self, key_chains, inplace)
 
     def cont_prune_keys(self, keys: str | Iterable[str], inplace: bool = False) -> Self:
-        """Drop certain keys with all below them, at every level, and the levels that are empty without them.
+        """Drop certain keys with all below them, at every level, and the levels that are empty
+        without them.
 
         Example:
             >>> nb.Container(a=1, b={"c": 2, "d": 3}, c=4).cont_prune_keys(["a", "c"]).cont_to_dict()
@@ -480,7 +508,8 @@ class Container(Nested):
             key_chains: Apply it only at these chains and below them; all by default.
             to_apply: False applies it everywhere but there.
             prune_unapplied: Drop the other leaves instead of keeping them.
-            map_sequences: Apply it to the items of lists and tuples, whose chains end in `v0`, `v1`, ...
+            map_sequences: Apply it to the items of lists and tuples, whose chains end in `v0`,
+                `v1`, ...
             inplace: Change this Container.
 
         Raises:
@@ -493,7 +522,9 @@ class Container(Nested):
             >>> c.cont_map(lambda x, kc: kc, "b", prune_unapplied=True).cont_to_dict()
             {'b': {'c': 'b/c', 'd': 'b/d'}}
         """
-        return mapping.map_leaves(self, fn, key_chains, to_apply, prune_unapplied, map_sequences, inplace)
+        return mapping.map_leaves(
+            self, fn, key_chains, to_apply, prune_unapplied, map_sequences, inplace
+        )
 
     def cont_map_sub_conts(
         self,
@@ -504,7 +535,8 @@ class Container(Nested):
         inplace: bool = False,
         include_self: bool = True,
     ) -> Any:
-        """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the part's place.
+        """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the
+        part's place.
 
         Args:
             fn: Takes a part, which it may change, and its key chain, `""` for the whole.
@@ -519,7 +551,9 @@ class Container(Nested):
             >>> c.cont_map_sub_conts(lambda part, kc: part.cont_set_at_key_chain("n", len(part))).cont_to_dict()
             {'a': 1, 'b': {'c': 2, 'n': 1}, 'n': 2}
         """
-        return mapping.map_sub_conts(self, fn, key_chains, to_apply, prune_unapplied, inplace, include_self)
+        return mapping.map_sub_conts(
+            self, fn, key_chains, to_apply, prune_unapplied, inplace, include_self
+        )
 
     @staticmethod
     def cont_multi_map(
@@ -530,7 +564,8 @@ class Container(Nested):
         prune_unapplied: bool = False,
         map_sequences: bool = False,
     ) -> Any:
-        """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the list counts for every leaf.
+        """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the
+        list counts for every leaf.
 
         Args:
             fn: Takes one leaf of each Container, and their key chain.
@@ -548,11 +583,16 @@ class Container(Nested):
             >>> nb.Container.cont_multi_map(lambda xs, kc: sum(xs), [a, b, 100]).cont_to_dict()
             {'x': 111, 'y': {'z': 122}}
         """
-        return mapping.multi_map(fn, containers, key_chains, to_apply, prune_unapplied, map_sequences)
+        return mapping.multi_map(
+            fn, containers, key_chains, to_apply, prune_unapplied, map_sequences
+        )
 
     # Names
     def cont_flatten_key_chains(
-        self, include_empty: bool = False, above_height: int | None = None, below_depth: int | None = None
+        self,
+        include_empty: bool = False,
+        above_height: int | None = None,
+        below_depth: int | None = None,
     ) -> Self:
         """Join the keys of each chain into one, as `a__b__c`.
 
@@ -574,7 +614,10 @@ class Container(Nested):
 
     @staticmethod
     def cont_flatten_key_chain(
-        key_chain: str, replacement: str = "__", above_height: int | None = None, below_depth: int | None = None
+        key_chain: str,
+        replacement: str = "__",
+        above_height: int | None = None,
+        below_depth: int | None = None,
     ) -> str:
         """Join the keys of one chain.
 
@@ -619,7 +662,9 @@ class Container(Nested):
         return chains.restructure_key_chains(self, keychain_mapping, keep_orig, replace)
 
     def cont_prune_keys_from_key_chains(
-        self, absolute: str | Iterable[str] | None = None, containing: str | Iterable[str] | None = None
+        self,
+        absolute: str | Iterable[str] | None = None,
+        containing: str | Iterable[str] | None = None,
     ) -> Self:
         """Take levels out and keep what is below them.
 
@@ -635,7 +680,8 @@ class Container(Nested):
         return chains.prune_keys_from_key_chains(self, absolute, containing)
 
     def cont_sort_by_key(self) -> Self:
-        """Give the same with the keys of all levels sorted, also where they were kept in their own order.
+        """Give the same with the keys of all levels sorted, also where they were kept in their own
+        order.
 
         Example:
             >>> list(nb.Container(b=1, a=2, alphabetical_keys=False).cont_sort_by_key())
@@ -665,12 +711,15 @@ class Container(Nested):
         return chains.cutoff_at_height(self, height_cutoff, inplace)
 
     # Slices
-    def cont_slice_keys(self, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool = False) -> Self:
+    def cont_slice_keys(
+        self, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool = False
+    ) -> Self:
         """Keep a range of keys.
 
         Args:
-            key_slice: `"b:d"` keeps the keys from b to d, d and all that begins with it included; a slice counts the keys; a
-                dict gives one of these for each depth, the first level being 0.
+            key_slice: `"b:d"` keeps the keys from b to d, d and all that begins with it included; a
+                slice counts the keys; a dict gives one of these for each depth, the first level
+                being 0.
             all_depths: Apply it at every level.
 
         Example:
@@ -707,7 +756,8 @@ class Container(Nested):
 
         Args:
             containers: Containers of one structure.
-            axis: Where the new list lies: 0 is outermost; 1 makes a list for each item of the leaves, and so on.
+            axis: Where the new list lies: 0 is outermost; 1 makes a list for each item of the
+                leaves, and so on.
 
         Example:
             >>> a, b = nb.Container(x=[1, 2]), nb.Container(x=[3, 4])
@@ -716,7 +766,9 @@ class Container(Nested):
         """
         return many.list_stack(containers, axis)
 
-    def cont_unstack_conts(self, axis: int = 0, keepdims: bool = False, dim_size: int | None = None) -> list[Any]:
+    def cont_unstack_conts(
+        self, axis: int = 0, keepdims: bool = False, dim_size: int | None = None
+    ) -> list[Any]:
         """Take the leaves apart along an axis, into as many Containers as it is long.
 
         Args:
@@ -735,7 +787,8 @@ class Container(Nested):
 
     @staticmethod
     def cont_reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
-        """Make one leaf of the leaves at each chain; `fn` takes their list, or two of them at a time.
+        """Make one leaf of the leaves at each chain; `fn` takes their list, or two of them at a
+        time.
 
         Example:
             >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], sum).a
@@ -757,7 +810,8 @@ class Container(Nested):
 
     @staticmethod
     def cont_combine(*containers: object) -> Any:
-        """Join Containers of different structure; where two have a leaf at one chain, the right-most wins.
+        """Join Containers of different structure; where two have a leaf at one chain, the
+        right-most wins.
 
         Example:
             >>> a, b = nb.Container(x=1, y={"z": 2}), nb.Container(x=3, y={"w": 4})
@@ -878,11 +932,13 @@ class Container(Nested):
         detect_value_diffs: bool = True,
         detect_shape_diffs: bool = True,
     ) -> Any:
-        """Lay Containers over each other: equal leaves stay, where they differ the values stand side by side.
+        """Lay Containers over each other: equal leaves stay, where they differ the values stand
+        side by side.
 
-        A leaf that differs becomes `{diff_0: ..., diff_1: ...}`, one entry for each Container; those that are equal among
-        three or more share one, `{"diff_0, 2": ..., diff_1: ...}`. A key that only one has becomes `{diff_1: value}`. Values
-        are equal if type, dtype, shape and elements are; NaN equals NaN.
+        A leaf that differs becomes `{diff_0: ..., diff_1: ...}`, one entry for each Container;
+        those that are equal among three or more share one, `{"diff_0, 2": ..., diff_1: ...}`. A key
+        that only one has becomes `{diff_1: value}`. Values are equal if type, dtype, shape and
+        elements are; NaN equals NaN.
 
         Args:
             *containers: What to compare.
@@ -899,7 +955,9 @@ class Container(Nested):
             >>> nb.Container.cont_diff(a, b, mode="same_only").cont_to_dict()
             {'x': 1}
         """
-        return comparing.diff(containers, mode, diff_keys, detect_key_diffs, detect_value_diffs, detect_shape_diffs)
+        return comparison.diff(
+            containers, mode, diff_keys, detect_key_diffs, detect_value_diffs, detect_shape_diffs
+        )
 
     @staticmethod
     def cont_structural_diff(
@@ -916,7 +974,9 @@ class Container(Nested):
             >>> nb.Container.cont_structural_diff(a, b, mode="diff_only")
             {}
         """
-        return comparing.diff(containers, mode, diff_keys, detect_key_diffs, False, detect_shape_diffs)
+        return comparison.diff(
+            containers, mode, diff_keys, detect_key_diffs, False, detect_shape_diffs
+        )
 
     @staticmethod
     def cont_identical(
@@ -935,11 +995,13 @@ class Container(Nested):
         Args:
             containers: What to compare.
             same_arrays: Arrays must be the very same objects.
-            arrays_equal: Leaves must be equal; for arrays this matters where they need not be the same.
+            arrays_equal: Leaves must be equal; for arrays this matters where they need not be the
+                same.
             partial: Compare the chains that all have; there must be one.
             check_types: A leaf must be of one type in all; arrays of JAX and NumPy are of one.
             check_shapes: Arrays must have one shape.
-            key_chains: Compare the leaves at these chains and below them only; the chains must agree everywhere.
+            key_chains: Compare the leaves at these chains and below them only; the chains must
+                agree everywhere.
             to_apply: False compares the leaves everywhere but there.
 
         Example:
@@ -950,8 +1012,15 @@ class Container(Nested):
             >>> nb.Container.cont_identical([a, c], same_arrays=False)
             True
         """
-        return comparing.identical(
-            containers, same_arrays, arrays_equal, partial, check_types, check_shapes, key_chains, to_apply
+        return comparison.identical(
+            containers,
+            same_arrays,
+            arrays_equal,
+            partial,
+            check_types,
+            check_shapes,
+            key_chains,
+            to_apply,
         )
 
     @staticmethod
@@ -964,14 +1033,17 @@ class Container(Nested):
         key_chains: object = None,
         to_apply: bool = True,
     ) -> bool:
-        """Tell whether Containers have the same chains, and leaves of the same types and shapes; see `cont_identical`.
+        """Tell whether Containers have the same chains, and leaves of the same types and shapes;
+        see `cont_identical`.
 
         Example:
             >>> a, b, c = nb.Container(x=jnp.ones(2)), nb.Container(x=jnp.zeros(2)), nb.Container(x=jnp.ones(3))
             >>> nb.Container.cont_identical_structure([a, b]), nb.Container.cont_identical_structure([a, c])
             (True, False)
         """
-        return comparing.identical_structure(containers, check_types, check_shapes, partial, key_chains, to_apply)
+        return comparison.identical_structure(
+            containers, check_types, check_shapes, partial, key_chains, to_apply
+        )
 
     @staticmethod
     def cont_identical_array_shapes(containers: Sequence[Any]) -> bool:
@@ -982,7 +1054,7 @@ class Container(Nested):
             >>> nb.Container.cont_identical_array_shapes([a, b])
             True
         """
-        return comparing.identical_array_shapes(containers)
+        return comparison.identical_array_shapes(containers)
 
     @staticmethod
     def cont_assert_identical(
@@ -992,7 +1064,8 @@ class Container(Nested):
         partial: bool = False,
         **options: object,
     ) -> None:
-        """Raise an error that shows the difference, unless `cont_identical` with the same arguments.
+        """Raise an error that shows the difference, unless `cont_identical` with the same
+        arguments.
 
         Raises:
             NotIdenticalError: a `StructureError` and an `AssertionError`.
@@ -1008,7 +1081,7 @@ class Container(Nested):
                 }
             }
         """
-        comparing.assert_identical(containers, same_arrays, arrays_equal, partial, **options)
+        comparison.assert_identical(containers, same_arrays, arrays_equal, partial, **options)
 
     @staticmethod
     def cont_assert_identical_structure(
@@ -1018,7 +1091,8 @@ class Container(Nested):
         partial: bool = False,
         **options: object,
     ) -> None:
-        """Raise an error that shows the difference, unless `cont_identical_structure` with the same arguments.
+        """Raise an error that shows the difference, unless `cont_identical_structure` with the same
+        arguments.
 
         Raises:
             NotIdenticalError: a `StructureError` and an `AssertionError`.
@@ -1026,11 +1100,14 @@ class Container(Nested):
         Example:
             >>> nb.Container.cont_assert_identical_structure([nb.Container(x=1), nb.Container(x=2)])
         """
-        comparing.assert_identical_structure(containers, check_types, check_shapes, partial, **options)
+        comparison.assert_identical_structure(
+            containers, check_types, check_shapes, partial, **options
+        )
 
     # One in another
     def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
-        """Give the key chain of the part that is identical to a Container (`""` for the whole), or False.
+        """Give the key chain of the part that is identical to a Container (`""` for the whole), or
+        False.
 
         Args:
             sub_cont: What to look for; arrays must be the same objects.
@@ -1041,19 +1118,20 @@ class Container(Nested):
             >>> c.cont_find_sub_container(nb.Container(c=2, d=3)), c.cont_find_sub_container(nb.Container(c=9))
             ('b', False)
         """
-        return comparing.find_sub_container(self, sub_cont, partial)
+        return comparison.find_sub_container(self, sub_cont, partial)
 
     def cont_find_sub_structure(
         self, sub_struc: object, check_shapes: bool = True, partial: bool = False
     ) -> str | bool:
-        """Give the key chain of the part that has the structure of a Container (`""` for the whole), or False.
+        """Give the key chain of the part that has the structure of a Container (`""` for the
+        whole), or False.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": jnp.ones(2)})
             >>> c.cont_find_sub_structure(nb.Container(c=jnp.zeros(2)))
             'b'
         """
-        return comparing.find_sub_structure(self, sub_struc, check_shapes, partial)
+        return comparison.find_sub_structure(self, sub_struc, check_shapes, partial)
 
     def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
         """Tell whether a part is identical to a Container; see `cont_find_sub_container`.
@@ -1062,16 +1140,18 @@ class Container(Nested):
             >>> nb.Container(a={"b": 1}).cont_contains_sub_container(nb.Container(b=1))
             True
         """
-        return comparing.find_sub_container(self, sub_cont, partial) is not False
+        return comparison.find_sub_container(self, sub_cont, partial) is not False
 
-    def cont_contains_sub_structure(self, sub_cont: object, check_shapes: bool = True, partial: bool = False) -> bool:
+    def cont_contains_sub_structure(
+        self, sub_cont: object, check_shapes: bool = True, partial: bool = False
+    ) -> bool:
         """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
 
         Example:
             >>> nb.Container(a={"b": 1}).cont_contains_sub_structure(nb.Container(b=2))
             True
         """
-        return comparing.find_sub_structure(self, sub_cont, check_shapes, partial) is not False
+        return comparison.find_sub_structure(self, sub_cont, check_shapes, partial) is not False
 
     # Files
     def cont_to_disk_as_hdf5(self, path: str | os.PathLike[str]) -> None:
@@ -1101,13 +1181,16 @@ class Container(Nested):
         """
         return files.from_disk_as_hdf5(Container, path)
 
-    def cont_to_disk_as_json(self, path: str | os.PathLike[str], *, arrays: str | None = None) -> None:
+    def cont_to_disk_as_json(
+        self, path: str | os.PathLike[str], *, arrays: str | None = None
+    ) -> None:
         """Write a JSON file of numbers, text, lists, True, False and None.
 
         Args:
             path: The file. It appears whole or not at all; missing folders are made.
-            arrays: `"text"` writes an array as text with dtype, shape and elements, which is read back as text. By default
-                arrays are refused, since JSON would not give them back (`cont_to_disk_as_hdf5` does).
+            arrays: `"text"` writes an array as text with dtype, shape and elements, which is read
+                back as text. By default arrays are refused, since JSON would not give them back
+                (`cont_to_disk_as_hdf5` does).
 
         Raises:
             ArgumentTypeError: if a leaf cannot be written; no file was written.
@@ -1126,7 +1209,8 @@ class Container(Nested):
         """Read a JSON file; its objects become levels.
 
         Raises:
-            FileFormatError: if the file is no JSON, or holds something else than an object, or one key twice.
+            FileFormatError: if the file is no JSON, or holds something else than an object, or one
+                key twice.
         """
         return files.from_disk_as_json(Container, path)
 
@@ -1149,13 +1233,15 @@ class Container(Nested):
 
     # Displays
     def __repr__(self) -> str:
-        return container_text(self)
+        return text.container_text(self)
 
     __str__ = __repr__
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        """Give the forms a notebook can choose from: text of at most 60 lines, and what the display socket adds."""
-        return showing.mime_bundle(self, include, exclude)
+        """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
+        socket adds.
+        """
+        return text.mime_bundle(self, include, exclude)
 
     def cont_show(self) -> None:
         """Show the Container: richly in a notebook, in color on a terminal, else as text.
@@ -1166,7 +1252,7 @@ class Container(Nested):
                 a: 1
             }
         """
-        showing.show(self)
+        text.show(self)
 
     def cont_show_sub_container(self, sub_cont_or_keychain: object) -> None:
         """Show the whole with one part marked, by a sign at the start of its lines.
@@ -1186,7 +1272,7 @@ class Container(Nested):
             >     }
               }
         """
-        showing.show_sub_container(self, sub_cont_or_keychain)
+        text.show_sub_container(self, sub_cont_or_keychain)
 
     def cont_with_print_limit(self, print_limit: int | None, inplace: bool = False) -> Self:
         """Show arrays of up to so many elements with their values; None shows all.
@@ -1212,7 +1298,9 @@ class Container(Nested):
         """
         return self._with_settings(inplace, print_indent=print_indent)
 
-    def cont_with_key_length_limit(self, key_length_limit: int | None, inplace: bool = False) -> Self:
+    def cont_with_key_length_limit(
+        self, key_length_limit: int | None, inplace: bool = False
+    ) -> Self:
         """Show longer keys with their middle cut out.
 
         Example:

@@ -12,7 +12,10 @@ from nbmodule.tree.nested import Kind, Nested
 
 def to_dict(container: Nested) -> dict[str, Any]:
     """Give plain nested dicts with the same leaves."""
-    return {key: to_dict(value) if isinstance(value, Nested) else value for key, value in container.items()}
+    return {
+        key: to_dict(value) if isinstance(value, Nested) else value
+        for key, value in container.items()
+    }
 
 
 def to_flat_list(container: Nested) -> list[Any]:
@@ -27,16 +30,18 @@ def to_flat_list(container: Nested) -> list[Any]:
 def from_flat_list(container: Kind, flat_list: Iterable[Any]) -> Kind:
     """Give a Container of this structure with other leaves, in the order of `cont_to_flat_list`."""
     values = list(flat_list)
-    wanted = len(to_flat_list(container))
-    if len(values) != wanted:
-        raise StructureError(f"the Container has {wanted} leaves and the list has {len(values)} values.")
-    rest = iter(values)
+    expected = len(to_flat_list(container))
+    if len(values) != expected:
+        raise StructureError(
+            f"the Container has {expected} leaves and the list has {len(values)} values."
+        )
+    remaining = iter(values)
 
     def visit(level: Nested) -> Any:
         new = {}
         for name in level._ordered():
             value = dict.__getitem__(level, name)
-            new[name] = visit(value) if isinstance(value, Nested) else next(rest)
+            new[name] = visit(value) if isinstance(value, Nested) else next(remaining)
         return level._like({name: new[name] for name in level})
 
     return visit(container)
@@ -44,7 +49,10 @@ def from_flat_list(container: Kind, flat_list: Iterable[Any]) -> Kind:
 
 def to_nested_list(container: Nested) -> list[Any]:
     """Give nested lists of the leaves, without the keys."""
-    return [to_nested_list(value) if isinstance(value, Nested) else value for value in container.values()]
+    return [
+        to_nested_list(value) if isinstance(value, Nested) else value
+        for value in container.values()
+    ]
 
 
 def to_iterator(
@@ -85,4 +93,6 @@ def deep_copy(container: Kind, memo: dict[int, Any]) -> Kind:
 
 def max_depth(container: Nested) -> int:
     """The number of keys in the longest chain."""
-    return max((chain.count("/") + 1 for chain in to_iterator_keys(container, False, True)), default=0)
+    return max(
+        (chain.count("/") + 1 for chain in to_iterator_keys(container, False, True)), default=0
+    )

@@ -1,6 +1,7 @@
 """A Container in a file, and read back; nothing is pickled and nothing is executed.
 
-JSON is written here. HDF5 belongs to a higher room, which is asked through a socket. What reads is given the class to make.
+JSON is written here. HDF5 belongs to a higher room, which is asked through a socket. What reads is
+given the class to make.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def to_disk_as_hdf5(container: Nested, path: str | os.PathLike[str]) -> None:
     for chain, leaf in to_iterator(container):
         if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
             raise ArgumentTypeError(
-                f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor a number. '
+                f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
+                f"a number. "
                 "No file was written."
             )
     socket("save_hdf5")(path, to_dict(container))
@@ -41,7 +43,9 @@ def from_disk_as_hdf5(kind: Callable[[Any], Kind], path: str | os.PathLike[str])
     return kind(socket("load_hdf5")(path))
 
 
-def to_disk_as_json(container: Nested, path: str | os.PathLike[str], *, arrays: str | None = None) -> None:
+def to_disk_as_json(
+    container: Nested, path: str | os.PathLike[str], *, arrays: str | None = None
+) -> None:
     """Write a JSON file of numbers, text, lists, True, False and None."""
     if arrays not in (None, "text"):
         raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
@@ -57,7 +61,9 @@ def from_disk_as_json(kind: Callable[[Any], Kind], path: str | os.PathLike[str])
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
         raise FileFormatError(f"{os.fspath(path)} is no JSON that can be read: {error}") from error
     if not isinstance(value, dict):
-        raise FileFormatError(f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys.")
+        raise FileFormatError(
+            f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys."
+        )
     try:
         return kind(value)
     except StructureError as error:
@@ -74,19 +80,26 @@ def save(container: Nested, path: str | os.PathLike[str], format: str | None) ->
 
 def load(kind: Callable[[Any], Kind], path: str | os.PathLike[str], format: str | None) -> Kind:
     """Read a file that is `"hdf5"` or `"json"`; by default its ending decides."""
-    return from_disk_as_json(kind, path) if _format(path, format) == "json" else from_disk_as_hdf5(kind, path)
+    return (
+        from_disk_as_json(kind, path)
+        if _format(path, format) == "json"
+        else from_disk_as_hdf5(kind, path)
+    )
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    asked = (
+    requested = (
         format
         if format is not None
         else Path(file_name(path, "save or load", "done")).suffix.removeprefix(".") or "hdf5"
     )
-    found = _FORMATS.get(str(asked).lower())
-    if found is None:
-        raise ArgumentError(f'there is no format {asked!r}; there are "hdf5" and "json". Nothing is ever pickled.')
-    return found
+    result = _FORMATS.get(str(requested).lower())
+    if result is None:
+        raise ArgumentError(
+            f'there is no format {requested!r}; there are "hdf5" and "json". Nothing is ever '
+            f"pickled."
+        )
+    return result
 
 
 def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
@@ -96,12 +109,15 @@ def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
         for key, part in value.items():
             if not isinstance(key, str):
                 raise ArgumentTypeError(
-                    f'cannot write "{chain}" to JSON: its key {key!r} is no text. No file was written.'
+                    f'cannot write "{chain}" to JSON: its key {key!r} is no text. No file was '
+                    f"written."
                 )
             level[key] = _jsonable(part, f"{chain}/{key}" if chain else key, arrays_as_text)
         return level
     if isinstance(value, (list, tuple)):
-        return [_jsonable(part, f"{chain}/v{index}", arrays_as_text) for index, part in enumerate(value)]
+        return [
+            _jsonable(part, f"{chain}/v{index}", arrays_as_text) for index, part in enumerate(value)
+        ]
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()
     if is_array(value):
@@ -109,13 +125,15 @@ def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
             array = np.asarray(value)
             return f"{describe_shape(array)} {array.tolist()}"
         raise ArgumentTypeError(
-            f'cannot write "{chain}" to JSON: it is an array. Use cont_to_disk_as_hdf5, or arrays="text" to write it as '
+            f'cannot write "{chain}" to JSON: it is an array. Use cont_to_disk_as_hdf5, or '
+            f'arrays="text" to write it as '
             "text that is read back as text. No file was written."
         )
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise ArgumentTypeError(
-        f'cannot write "{chain}" to JSON: {type(value).__name__} is unknown there. No file was written.'
+        f'cannot write "{chain}" to JSON: {type(value).__name__} is unknown there. No file was '
+        f"written."
     )
 
 
@@ -124,7 +142,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(level) != len(pairs):
         keys = [key for key, _ in pairs]
         raise FileFormatError(
-            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one object"
+            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one "
+            f"object"
         )
     return level
 

@@ -1,7 +1,8 @@
 """What a user gives to a Container: mappings of any kind, keys of any type, chains as keys.
 
-A key with `/` or `.` is a key chain and makes levels: `{"b/c": 1}` is `{"b": {"c": 1}}`. Other keys count by their text. Two
-entries that would come to lie in one place are an error, never a silent loss.
+A key with `/` or `.` is a key chain and makes levels: `{"b/c": 1}` is `{"b": {"c": 1}}`. Other keys
+count by their text. Two entries that would come to lie in one place are an error, never a silent
+loss.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ _IS_MAPPING: dict[type, bool] = {}
 
 def is_mapping(value: object) -> bool:
     """Tell whether a value is a dict or another mapping; the answer is remembered for each type."""
-    kind = type(value)
-    found = _IS_MAPPING.get(kind)
-    if found is None:
-        found = _IS_MAPPING[kind] = issubclass(kind, Mapping)
-    return found
+    cls = type(value)
+    result = _IS_MAPPING.get(cls)
+    if result is None:
+        result = _IS_MAPPING[cls] = issubclass(cls, Mapping)
+    return result
 
 
 def as_mapping(value: Any, settings: Settings) -> Mapping[Any, Any] | None:
-    """Give the mapping that a value stands for, or None; sequences of the nested types become `it_0`, `it_1`, ..."""
+    """Give the mapping that a value stands for, or None; sequences of the nested types become
+    `it_0`, `it_1`, ...
+    """
     if is_mapping(value):
         return value
     if settings.types_to_iteratively_nest and isinstance(value, settings.types_to_iteratively_nest):
@@ -45,7 +48,8 @@ def key_text(key: object) -> str:
     """Give the text of a key.
 
     Raises:
-        StructureError: if a part of the text is empty, or if a key that is not text has a separator in its own.
+        StructureError: if a part of the text is empty, or if a key that is not text has a separator
+            in its own.
     """
     text = str(key)
     if not isinstance(key, str) and ("/" in text or "." in text):
@@ -73,7 +77,8 @@ def level_of(given: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
 
 
 def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
-    """Build a nested dict of entries: the keys of a place, the value (`{}` for an empty level), and a name for messages.
+    """Build a nested dict of entries: the keys of a place, the value (`{}` for an empty level), and
+    a name for messages.
 
     Raises:
         StructureError: if two entries would lie in one place; both are named.
@@ -94,24 +99,33 @@ def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any
 
 
 def _entries(
-    given: Mapping[Any, Any], settings: Settings, above: tuple[str, ...], origin: str, within: tuple[int, ...]
+    supplied: Mapping[Any, Any],
+    settings: Settings,
+    prefix: tuple[str, ...],
+    origin: str,
+    within: tuple[int, ...],
 ) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """List the leaves and empty levels below a mapping: keys, value, and the keys as they were given."""
-    if id(given) in within:
-        raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
+    """List the leaves and empty levels below a mapping: keys, value, and the keys as they were
+    given.
+    """
+    if id(supplied) in within:
+        raise StructureError(
+            "cannot make a Container from a dict that contains itself. Nothing was changed."
+        )
     allow(len(within))
-    for key, value in given.items():
-        keys = above + split(key_text(key))
-        here = f"{origin} > {key!r}" if origin else repr(key)
-        below = as_mapping(value, settings)
-        if below:
-            yield from _entries(below, settings, keys, here, (*within, id(given)))
+    for key, value in supplied.items():
+        keys = prefix + split(key_text(key))
+        current = f"{origin} > {key!r}" if origin else repr(key)
+        inner = as_mapping(value, settings)
+        if inner:
+            yield from _entries(inner, settings, keys, current, (*within, id(supplied)))
         else:
-            yield keys, value if below is None else {}, here
+            yield keys, value if inner is None else {}, current
 
 
 def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second: str) -> None:
-    first = next(origin for place, origin in origins.items() if place[: len(keys)] == keys)
+    first = next(origin for location, origin in origins.items() if location[: len(keys)] == keys)
     raise StructureError(
-        f'{first} and {second} would both lie at "{"/".join(keys)}". Rename one of them. Nothing was changed.'
+        f'{first} and {second} would both lie at "{"/".join(keys)}". Rename one of them. '
+        f"Nothing was changed."
     )

@@ -12,7 +12,8 @@ from nbmodule.tree.compare import describe
 
 
 def is_array(value: object) -> bool:
-    """Tell whether a leaf is an array: of JAX (traced too) or NumPy, or a variable that stands for one.
+    """Tell whether a leaf is an array: of JAX (traced too) or NumPy, or a variable that stands for
+    one.
 
     Example:
         >>> is_array(jnp.ones(2)), is_array(np.ones(2)), is_array([1.0, 2.0]), is_array(1.0)
@@ -22,7 +23,8 @@ def is_array(value: object) -> bool:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Tell whether two leaves have one type, shape, dtype and value; NaN equals NaN, so that a leaf equals itself.
+    """Tell whether two leaves have one type, shape, dtype and value; NaN equals NaN, so that a leaf
+    equals itself.
 
     Example:
         >>> same_value(jnp.ones(2), np.ones(2, "float32")), same_value(1, 1.0), same_value(np.nan, np.nan)
@@ -37,7 +39,9 @@ def same_value(first: Any, second: Any) -> bool:
     if isinstance(first, (list, tuple)):
         return len(first) == len(second) and all(map(same_value, first, second))
     if isinstance(first, dict):
-        return first.keys() == second.keys() and all(same_value(value, second[key]) for key, value in first.items())
+        return first.keys() == second.keys() and all(
+            same_value(value, second[key]) for key, value in first.items()
+        )
     return bool(first == second) or bool(first != first and second != second)
 
 
@@ -52,7 +56,9 @@ def _same_array(first: Any, second: Any) -> bool:
 
 
 def has_axes(value: object) -> bool:
-    """Tell whether an index means anything to a leaf: not to numbers, text, None and arrays without axes."""
+    """Tell whether an index means anything to a leaf: not to numbers, text, None and arrays without
+    axes.
+    """
     if value is None or isinstance(value, (int, float, complex, str, bytes, np.generic)):
         return False
     return getattr(value, "ndim", 1) != 0
@@ -77,13 +83,16 @@ def _check_kind(value: Any, part: object) -> None:
     Raises:
         DtypeError: if the kind of number would be lost.
     """
-    given = jax.numpy.result_type(part)
+    supplied = jax.numpy.result_type(part)
     kinds = [
-        next((rank for rank, kind in enumerate(_KINDS) if jax.numpy.issubdtype(dtype, kind)), -1)
-        for dtype in (value.dtype, given)
+        next((rank for rank, cls in enumerate(_KINDS) if jax.numpy.issubdtype(dtype, cls)), -1)
+        for dtype in (value.dtype, supplied)
     ]
     if -1 < kinds[0] < kinds[1]:
-        raise DtypeError(f"cannot set elements of {describe(value)} to {given}: it would be lost. Nothing was changed.")
+        raise DtypeError(
+            f"cannot set elements of {describe(value)} to {supplied}: it would be lost. Nothing "
+            f"was changed."
+        )
 
 
 def set_at_index(value: Any, index: Any, part: Any) -> Any:
@@ -103,7 +112,9 @@ def set_at_index(value: Any, index: Any, part: Any) -> Any:
 
 
 def without_torch(tensor: Any) -> Any:
-    """A tensor of PyTorch as a NumPy array, whatever device it is on and whether or not it wants a gradient; all else as it is."""
+    """A tensor of PyTorch as a NumPy array, whatever device it is on and whether or not it wants a
+    gradient; all else as it is.
+    """
     if not hasattr(tensor, "detach"):
         return tensor
     array = tensor.detach().cpu()

@@ -15,10 +15,10 @@ _ABSENT = object()
 
 def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
     """Take `key_chains` in any form apart, and check that each exists."""
-    asked = keys_of_chains(container, key_chains)
-    for keys in asked:
+    requested = keys_of_chains(container, key_chains)
+    for keys in requested:
         container._at(keys)
-    return asked
+    return requested
 
 
 def _target(container: Kind, inplace: bool) -> Kind:
@@ -27,7 +27,10 @@ def _target(container: Kind, inplace: bool) -> Kind:
 
 def copy_levels(container: Kind) -> Kind:
     """Copy all levels; the leaves are shared."""
-    level = {key: copy_levels(value) if isinstance(value, Nested) else value for key, value in container.items()}
+    level = {
+        key: copy_levels(value) if isinstance(value, Nested) else value
+        for key, value in container.items()
+    }
     return container._like(level)
 
 
@@ -35,16 +38,22 @@ def copy_levels(container: Kind) -> Kind:
 
 
 def at_key_chain(container: Nested, key_chain: str, ignore_key_errors: bool = False) -> Any:
-    """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors are ignored."""
+    """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors are
+    ignored.
+    """
     keys = container._chain(key_chain)
     return container._at(keys, None) if ignore_key_errors else container._at(keys)
 
 
 def at_key_chains(container: Kind, key_chains: object, ignore_key_errors: bool = False) -> Kind:
     """Give the Container of only those key chains."""
-    asked = keys_of_chains(container, key_chains) if ignore_key_errors else asked_keys(container, key_chains)
+    requested = (
+        keys_of_chains(container, key_chains)
+        if ignore_key_errors
+        else asked_keys(container, key_chains)
+    )
     new = container._like({})
-    for keys in asked:
+    for keys in requested:
         value = container._at(keys, _ABSENT)
         if value is not _ABSENT and new._at(keys, _ABSENT) is _ABSENT:
             new._put_at(keys, copy_levels(value) if isinstance(value, Nested) else value)
@@ -60,8 +69,8 @@ def at_keys(container: Kind, keys: str | Iterable[str], containing: bool) -> Kin
         for key, value in level.items():
             if fits(key):
                 chosen[key] = copy_levels(value) if isinstance(value, Nested) else value
-            elif isinstance(value, Nested) and (below := pick(value)):
-                chosen[key] = below
+            elif isinstance(value, Nested) and (inner := pick(value)):
+                chosen[key] = inner
         return chosen
 
     return container._like(pick(container))
@@ -110,19 +119,21 @@ def overwrite_at_key_chain(container: Kind, key_chain: str, val: object, inplace
 
 
 def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
-    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with `must_exist` none may be new."""
-    wanted = [
+    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with
+    `must_exist` none may be new.
+    """
+    expected = [
         (container._chain(chain), value)
         for chain, value in to_iterator(as_container(container, given), include_empty=True)
     ]
     trial = copy_levels(container)
-    for keys, value in wanted:
+    for keys, value in expected:
         if must_exist:
             container._at(keys)
         trial._put_at(keys, value)
     if not inplace:
         return trial
-    for keys, value in wanted:
+    for keys, value in expected:
         container._put_at(keys, value)
     return container
 
@@ -130,7 +141,11 @@ def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_ex
 def create_if_absent(container: Kind, key_chain: str, val: object, inplace: bool) -> Kind:
     """Set a leaf or a part where there is none yet."""
     target = _target(container, inplace)
-    return target if has_key_chain(target, key_chain) else set_at_key_chain(target, key_chain, val, inplace=True)
+    return (
+        target
+        if has_key_chain(target, key_chain)
+        else set_at_key_chain(target, key_chain, val, inplace=True)
+    )
 
 
 # Dropping
@@ -141,23 +156,26 @@ def delete(container: Nested, place: object) -> None:
     keys = container._keys_of(place)
     if keys is None:
         raise ArgumentTypeError(
-            f"only a key or a key chain can be deleted, not an index of type {type(place).__name__}."
+            f"only a key or a key chain can be deleted, not an index of type "
+            f"{type(place).__name__}."
         )
     container._remove_at(keys)
 
 
 def delete_attribute(container: Nested, name: str) -> None:
     """`del container.name`."""
-    if not dict.__contains__(container, name) and container._pending is None:
-        raise AttributePathError(f'{type(container).__name__} has no key "{name}"{hint(name, dict.keys(container))}')
+    if not dict.__contains__(container, name):
+        raise AttributePathError(
+            f'{type(container).__name__} has no key "{name}"{hint(name, dict.keys(container))}'
+        )
     container._remove_at((name,))
 
 
 def prune_key_chains(container: Kind, key_chains: object, inplace: bool = False) -> Kind:
     """Drop several leaves or parts, and the levels that are empty without them."""
-    asked = asked_keys(container, key_chains)
+    requested = asked_keys(container, key_chains)
     target = _target(container, inplace)
-    for keys in asked:
+    for keys in requested:
         if target._at(keys, _ABSENT) is _ABSENT:  # it went with a level above it
             continue
         target._remove_at(keys)
@@ -167,16 +185,18 @@ def prune_key_chains(container: Kind, key_chains: object, inplace: bool = False)
 
 
 def prune_keys(container: Kind, keys: str | Iterable[str], inplace: bool) -> Kind:
-    """Drop certain keys with all below them, at every level, and the levels that are empty without them."""
+    """Drop certain keys with all below them, at every level, and the levels that are empty without
+    them.
+    """
     fits = key_test(keys, False)
 
-    def found(level: Nested, above: str) -> list[str]:
+    def found(level: Nested, prefix: str) -> list[str]:
         chains: list[str] = []
         for key, value in level.items():
             if fits(key):
-                chains.append(above + key)
+                chains.append(prefix + key)
             elif isinstance(value, Nested):
-                chains += found(value, f"{above}{key}/")
+                chains += found(value, f"{prefix}{key}/")
         return chains
 
     return prune_key_chains(container, found(container, ""), inplace)
@@ -187,16 +207,18 @@ def prune_empty(container: Kind, keep_nones: bool = False) -> Kind:
     level: dict[str, Any] = {}
     for key, value in container.items():
         if isinstance(value, Nested):
-            below = prune_empty(value, keep_nones)
-            if below:
-                level[key] = below
+            inner = prune_empty(value, keep_nones)
+            if inner:
+                level[key] = inner
         elif keep_nones or value is not None:
             level[key] = value
     return container._like(level)
 
 
 def as_container(like: Nested, given: object) -> Any:
-    """Make a Container of a mapping, of the type and settings of another; a Container is handed back."""
+    """Make a Container of a mapping, of the type and settings of another; a Container is handed
+    back.
+    """
     if isinstance(given, Nested):
         return given
     new = like._like({})
@@ -205,7 +227,9 @@ def as_container(like: Nested, given: object) -> Any:
 
 
 def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
-    """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one chain."""
+    """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one
+    chain.
+    """
     if isinstance(key_chains, Mapping):
         chains: Iterable[Any] = all_key_chains(as_container(like, key_chains), include_empty=True)
     elif isinstance(key_chains, str):
@@ -213,19 +237,23 @@ def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
     elif isinstance(key_chains, Iterable):
         chains = key_chains
     else:
-        raise ArgumentTypeError(f"key chains are a list, a dict or one string, not {type(key_chains).__name__}.")
-    found = []
+        raise ArgumentTypeError(
+            f"key chains are a list, a dict or one string, not {type(key_chains).__name__}."
+        )
+    results = []
     for chain in chains:
         keys = like._keys_of(chain)
         if not keys:
             raise PathError(f"{chain!r} is no key chain.")
-        found.append(keys)
-    return found
+        results.append(keys)
+    return results
 
 
 def key_test(keys: str | Iterable[str], containing: bool) -> Callable[[str], bool]:
     """Give the test whether a key is one of several, or contains one of them."""
-    wanted = {keys} if isinstance(keys, str) else set(keys)
-    if not all(isinstance(key, str) for key in wanted):
+    expected = {keys} if isinstance(keys, str) else set(keys)
+    if not all(isinstance(key, str) for key in expected):
         raise ArgumentTypeError("keys are text: one key or a list of keys.")
-    return (lambda key: any(part in key for part in wanted)) if containing else wanted.__contains__
+    return (
+        (lambda key: any(part in key for part in expected)) if containing else expected.__contains__
+    )

@@ -26,10 +26,12 @@ def list_join(containers: Sequence[Any]) -> Any:
     """Join leaves that are lists."""
 
     def join(lists: list[Any], chain: str) -> list[Any]:
-        for each in lists:
-            if not isinstance(each, (list, tuple)):
-                raise ArgumentTypeError(f'cannot join "{chain}": {type(each).__name__} is no list.')
-        return [item for each in lists for item in each]
+        for element in lists:
+            if not isinstance(element, (list, tuple)):
+                raise ArgumentTypeError(
+                    f'cannot join "{chain}": {type(element).__name__} is no list.'
+                )
+        return [item for element in lists for item in element]
 
     return multi_map(join, list(containers))
 
@@ -40,7 +42,11 @@ def list_stack(containers: Sequence[Any], axis: int) -> Any:
         raise ArgumentError(f"axis counts from 0 on; found {axis}.")
 
     def stack(items: list[Any], depth: int) -> list[Any]:
-        return items if depth == 0 else [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
+        return (
+            items
+            if depth == 0
+            else [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
+        )
 
     return multi_map(lambda leaves, _: stack(leaves, axis), list(containers))
 
@@ -52,11 +58,11 @@ def unstack_conts(container: Nested, axis: int, keepdims: bool, dim_size: int | 
     before = (slice(None),) * axis if axis >= 0 else (...,)
     after = () if axis >= 0 else (slice(None),) * (-axis - 1)
 
-    def index(place: int) -> Any:
-        at = slice(place, place + 1) if keepdims else place
+    def index(location: int) -> Any:
+        at = slice(location, location + 1) if keepdims else location
         return at if axis == 0 else (*before, at, *after)
 
-    return [indexed(container, index(place)) for place in range(dim_size)]
+    return [indexed(container, index(location)) for location in range(dim_size)]
 
 
 def _length_along(container: Nested, axis: int) -> int:
@@ -64,13 +70,18 @@ def _length_along(container: Nested, axis: int) -> int:
     for chain, leaf in to_iterator(container):
         if is_array(leaf):
             if not -leaf.ndim <= axis < leaf.ndim:
-                raise ShapeError(f'cannot unstack along axis {axis}: "{chain}" has {leaf.ndim} axes.')
+                raise ShapeError(
+                    f'cannot unstack along axis {axis}: "{chain}" has {leaf.ndim} axes.'
+                )
             lengths.setdefault(leaf.shape[axis], chain)
         elif isinstance(leaf, (list, tuple)) and axis == 0:
             lengths.setdefault(len(leaf), chain)
     if len(lengths) > 1:
         (one, first), (other, second), *_ = lengths.items()
-        raise ShapeError(f'cannot unstack along axis {axis}: "{first}" is {one} long and "{second}" is {other} long.')
+        raise ShapeError(
+            f'cannot unstack along axis {axis}: "{first}" is {one} long and "{second}" is '
+            f"{other} long."
+        )
     return next(iter(lengths), 0)
 
 
@@ -81,7 +92,9 @@ def reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
 
 
 def _takes_two(fn: Callable[..., Any]) -> bool:
-    """Whether a function needs two positional arguments, as `operator.add`, `jnp.maximum` and `lambda a, b: ...` do."""
+    """Whether a function needs two positional arguments, as `operator.add`, `jnp.maximum` and
+    `lambda a, b: ...` do.
+    """
     inputs = getattr(fn, "nin", None)  # of NumPy and JAX, whose signatures do not tell
     if inputs is not None:
         return bool(inputs == 2)
@@ -90,7 +103,13 @@ def _takes_two(fn: Callable[..., Any]) -> bool:
     except (TypeError, ValueError):
         return False
     places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(parameter.kind in places and parameter.default is parameter.empty for parameter in parameters) == 2
+    return (
+        sum(
+            parameter.kind in places and parameter.default is parameter.empty
+            for parameter in parameters
+        )
+        == 2
+    )
 
 
 def concat(containers: Sequence[Any], axis: int) -> Any:
@@ -99,33 +118,39 @@ def concat(containers: Sequence[Any], axis: int) -> Any:
     def join(leaves: list[Any], chain: str) -> Any:
         library = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jax.numpy
         if library is not np:
-            leaves = [received(leaf, f'"{chain}" of a Container', "Nothing was made.") for leaf in leaves]
+            leaves = [
+                received(leaf, f'"{chain}" of a Container', "Nothing was made.") for leaf in leaves
+            ]
         return library.concatenate(leaves, axis=axis)
 
     return multi_map(join, list(containers))
 
 
 def combine(*containers: object) -> Any:
-    """Join Containers of different structure; where two have a leaf at one chain, the right-most wins."""
-    first = next((each for each in containers if isinstance(each, Nested)), None)
+    """Join Containers of different structure; where two have a leaf at one chain, the right-most
+    wins.
+    """
+    first = next((container for container in containers if isinstance(container, Nested)), None)
     if first is None:
         raise ArgumentTypeError("cannot combine: there is no Container among the arguments.")
     new = first._like({})
-    for each in containers:
-        if not is_mapping(each):
-            raise ArgumentTypeError(f"only Containers and dicts can be combined, not {type(each).__name__}.")
-        _overlay(new, first._admit(each))
+    for container in containers:
+        if not is_mapping(container):
+            raise ArgumentTypeError(
+                f"only Containers and dicts can be combined, not {type(container).__name__}."
+            )
+        _overlay(new, first._admit(container))
     return new
 
 
 def _overlay(target: Any, source: Any) -> None:
     """Put the leaves of one Container over those of another."""
     for key, value in source.items():
-        below = dict.get(target, key)
+        inner = dict.get(target, key)
         if isinstance(value, Nested):
-            if not isinstance(below, Nested):
-                below = target._like({})
-                target._put(key, below)
-            _overlay(below, value)
+            if not isinstance(inner, Nested):
+                inner = target._like({})
+                target._put(key, inner)
+            _overlay(inner, value)
         else:
             target._put(key, value)

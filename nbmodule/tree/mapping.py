@@ -17,12 +17,18 @@ from nbmodule.tree.nested import Kind, Nested
 from nbmodule.tree.properties import is_of_class
 
 
-def choice(container: Nested, key_chains: object, to_apply: bool) -> Callable[[tuple[str, ...]], bool]:
-    """Give the test whether a function applies at some keys: at the given chains and below them, or everywhere else."""
+def choice(
+    container: Nested, key_chains: object, to_apply: bool
+) -> Callable[[tuple[str, ...]], bool]:
+    """Give the test whether a function applies at some keys: at the given chains and below them, or
+    everywhere else.
+    """
     if key_chains is None:
         return lambda _: True
-    asked = frozenset(asked_keys(container, key_chains))
-    return lambda keys: any(keys[:depth] in asked for depth in range(1, len(keys) + 1)) is to_apply
+    requested = frozenset(asked_keys(container, key_chains))
+    return lambda keys: (
+        any(keys[:depth] in requested for depth in range(1, len(keys) + 1)) is to_apply
+    )
 
 
 def map_leaves(
@@ -48,14 +54,14 @@ def map_leaves(
             error.add_note(f'This was met at "{chain}" of a Container.')
             raise
 
-    def visit(level: Nested, above: tuple[str, ...]) -> dict[str, Any]:
+    def visit(level: Nested, prefix: tuple[str, ...]) -> dict[str, Any]:
         mapped: dict[str, Any] = {}
         for key, value in level.items():
-            keys = (*above, key)
+            keys = (*prefix, key)
             if isinstance(value, Nested):
-                below = visit(value, keys)
-                if below or not prune_unapplied:
-                    mapped[key] = value._like(below)
+                inner = visit(value, keys)
+                if inner or not prune_unapplied:
+                    mapped[key] = value._like(inner)
             elif chosen(keys):
                 mapped[key] = apply(value, keys)
             elif not prune_unapplied:
@@ -88,21 +94,25 @@ def map_sub_conts(
     inplace: bool,
     include_self: bool,
 ) -> Any:
-    """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the part's place."""
+    """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the part's
+    place.
+    """
     chosen = choice(container, key_chains, to_apply)
 
-    def visit(level: Nested, above: tuple[str, ...]) -> tuple[Any, bool]:
-        applies = chosen(above) if above else include_self and (key_chains is None or not to_apply)
+    def visit(level: Nested, prefix: tuple[str, ...]) -> tuple[Any, bool]:
+        applies = (
+            chosen(prefix) if prefix else include_self and (key_chains is None or not to_apply)
+        )
         parts: dict[str, Any] = {}
         for key, value in level.items():
             if isinstance(value, Nested):
-                part, kept = visit(value, (*above, key))
-                if kept or not prune_unapplied:
+                part, retained = visit(value, (*prefix, key))
+                if retained or not prune_unapplied:
                     parts[key] = part
             elif applies or not prune_unapplied:
                 parts[key] = value
         new = level._like(parts)
-        return fn(new, "/".join(above)) if applies else new, applies or bool(parts)
+        return fn(new, "/".join(prefix)) if applies else new, applies or bool(parts)
 
     new, _ = visit(container, ())
     return take_over(container, new) if inplace and isinstance(new, Nested) else new
@@ -116,13 +126,18 @@ def multi_map(
     prune_unapplied: bool = False,
     map_sequences: bool = False,
 ) -> Any:
-    """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the list counts for every leaf."""
+    """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the list
+    counts for every leaf.
+    """
     first = check_all(containers, "cannot map over several Containers")
-    is_tree = [isinstance(each, Nested) for each in containers]
+    is_tree = [isinstance(container, Nested) for container in containers]
 
     def apply(leaf: object, chain: str) -> Any:
         keys = tuple(chain.split("/"))
-        row = [each._at(keys) if tree else each for each, tree in zip(containers, is_tree, strict=True)]
+        row = [
+            container._at(keys) if tree else container
+            for container, tree in zip(containers, is_tree, strict=True)
+        ]
         if map_sequences and isinstance(leaf, (list, tuple)):
             columns = [item for item, tree in zip(row, is_tree, strict=True) if tree]
             return jax.tree.map(lambda *items: fn(_merged(row, is_tree, items), chain), *columns)
@@ -132,8 +147,8 @@ def multi_map(
 
 
 def _merged(row: list[Any], is_tree: list[bool], items: tuple[Any, ...]) -> list[Any]:
-    rest = iter(items)
-    return [next(rest) if tree else value for value, tree in zip(row, is_tree, strict=True)]
+    remaining = iter(items)
+    return [next(remaining) if tree else value for value, tree in zip(row, is_tree, strict=True)]
 
 
 def check_all(containers: list[Any], what: str) -> Any:
@@ -143,7 +158,7 @@ def check_all(containers: list[Any], what: str) -> Any:
         StructureError: if they differ.
         ArgumentTypeError: if there is none.
     """
-    trees = [each for each in containers if isinstance(each, Nested)]
+    trees = [container for container in containers if isinstance(container, Nested)]
     if not trees:
         raise ArgumentTypeError(f"{what}: there is no Container in the list.")
     for tree in trees[1:]:
@@ -155,7 +170,8 @@ def check_all(containers: list[Any], what: str) -> Any:
 
 
 def attribute_of_leaves(container: Nested, name: str) -> Any:
-    """Give an attribute that all leaves have: their values of it, or a function that calls it on all leaves.
+    """Give an attribute that all leaves have: their values of it, or a function that calls it on
+    all leaves.
 
     Raises:
         AttributePathError: if a leaf lacks it.
@@ -167,7 +183,9 @@ def attribute_of_leaves(container: Nested, name: str) -> Any:
         if mapped is not None:
             return mapped
     names = [] if name.startswith("_") else list(dict.keys(container))
-    raise AttributePathError(f'{type(container).__name__} has no method or key "{name}"{hint(name, names)}')
+    raise AttributePathError(
+        f'{type(container).__name__} has no method or key "{name}"{hint(name, names)}'
+    )
 
 
 def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
@@ -187,7 +205,9 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
 
 
 def indexed(container: Kind, index: object) -> Kind:
-    """Give what each leaf has at an index; a Container of the same structure holds an index for each."""
+    """Give what each leaf has at an index; a Container of the same structure holds an index for
+    each.
+    """
     if isinstance(index, Nested):
         return multi_map(lambda pair, _: at_index(*pair), [container, index])
     return map_leaves(container, lambda leaf, _: at_index(leaf, index))

@@ -1,12 +1,7 @@
-"""A dict of dicts with one way to reach, to set and to delete a place: the storage below `Container`.
+"""A dict of dicts with one way to reach, to set and to delete a place; a PyTree.
 
-Two things are put off, because both would cost time on every operator and every key:
-
-- *values*: an operator leaves an unfinished `Expression` in `_pending`; the first look at a value or key finishes it;
-- *order*: a new key is stored at the end, and the order is found out when the keys are next listed (`_names`).
-
-So every method that reads the dict goes through `_ready` or `_ordered`. Every change goes through `_put` or `_remove`. A key never
-holds `/` or `.`: these separate levels.
+A new key is stored at the end; the keys are sorted when they are next listed (`_ordered`). Every
+change goes through `_put` or `_remove`. A key never holds `/` or `.`: these separate levels.
 """
 
 from __future__ import annotations
@@ -15,23 +10,30 @@ import dataclasses
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self, TypeVar
 
+import jax
+
 from nbmodule.base.depth import allow
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
-from nbmodule.tree.expression import Expression, memory
 from nbmodule.tree.given import as_mapping, key_text, level_of, split
 from nbmodule.tree.settings import DEFAULT, Settings
 
 _MISSING = object()
 _MISSING_HERE = object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
-UNSET = {"_above": 0, "_settings": DEFAULT, "_pending": None, "_names": None, "_known": None, "_link": None}
+UNSET = {
+    "_above": 0,
+    "_settings": DEFAULT,
+    "_names": None,
+    "_link": None,
+}
 
 
 class Names(tuple):
     """The keys of one level in canonical order; also the static part of its PyTree node.
 
-    Equality is that of the tuple: how a Container prints is carried along, but two that differ only in this are one structure.
+    Equality is that of the tuple: how a Container prints is carried along, but two that differ only
+    in this are one structure.
     """
 
     settings: Settings | None = None
@@ -39,34 +41,34 @@ class Names(tuple):
     stored_in_order: bool = True
 
 
-def _make_room(level: Nested, above: int) -> None:
-    """Let things be nested as deep as a level will be that is put below others, and note how deep it and those within it lie.
+def _make_room(level: Nested, prefix: int) -> None:
+    """Let things be nested as deep as a level will be that is put below others, and note how deep
+    it and those within it lie.
 
     Those that an unfinished operator will make had their room before.
     """
     row = [level]
     while row:
-        above += 1
-        for each in row:
-            set_slot(each, "_above", above)
-        row = [below for each in row for below in dict.values(each) if isinstance(below, Nested)]
-    allow(above)
+        prefix += 1
+        for item in row:
+            set_slot(item, "_above", prefix)
+        row = [inner for item in row for inner in dict.values(item) if isinstance(inner, Nested)]
+    allow(prefix)
 
 
 class Nested(dict):
     """A dict of dicts; `Container` gives it its methods.
 
-    A level is made in the thousands by one operator, so it has slots, and those that were never set are set to `UNSET` when
-    they are first read.
+    A level is made in the thousands by one operator, so it has slots, and those that were never set
+    are set to `UNSET` when they are first read.
     """
 
-    __slots__ = ("__weakref__", "_above", "_known", "_link", "_names", "_pending", "_settings")
+    __slots__ = ("__weakref__", "_above", "_link", "_names", "_settings")
 
-    _above: int  # how many levels it was put below, one after the other; known of those that were put somewhere
+    # how many levels it was put below, one after the other; known of those that were put somewhere
+    _above: int
     _settings: Settings
-    _pending: Expression | None
     _names: Names | None
-    _known: tuple[int, Expression] | None
     _link: Any
 
     def __getattr__(self, name: str) -> Any:
@@ -114,22 +116,29 @@ class Nested(dict):
         """Make a level of the same type and settings from keys that are known to be good."""
         return self._from_dict(dict(level), self._settings)
 
-    def _fill(self, given: Mapping[Any, Any], within: tuple[int, ...] = ()) -> None:
-        """Take over the items of a mapping from a user: chains become levels, mappings become Containers."""
-        level = level_of(given, self._settings)
-        self._take({name: self._admit(value, (*within, id(given))) for name, value in level.items()})
+    def _fill(self, supplied: Mapping[Any, Any], within: tuple[int, ...] = ()) -> None:
+        """Take over the items of a mapping from a user: chains become levels, mappings become
+        Containers.
+        """
+        level = level_of(supplied, self._settings)
+        self._take(
+            {name: self._admit(value, (*within, id(supplied))) for name, value in level.items()}
+        )
 
-    def _mapping_from(self, given: Any) -> Mapping[Any, Any]:
-        """Make a mapping of what a constructor is given: a mapping, pairs, or a sequence of a nested type."""
-        if given is None:
+    def _mapping_from(self, supplied: Any) -> Mapping[Any, Any]:
+        """Make a mapping of what a constructor is given: a mapping, pairs, or a sequence of a
+        nested type.
+        """
+        if supplied is None:
             return {}
-        mapping = as_mapping(given, self._settings)
+        mapping = as_mapping(supplied, self._settings)
         if mapping is None:
             try:
-                mapping = dict(given)
+                mapping = dict(supplied)
             except (TypeError, ValueError):
                 raise ArgumentTypeError(
-                    f"a {type(self).__name__} is made of a mapping or of pairs, not of {type(given).__name__}."
+                    f"a {type(self).__name__} is made of a mapping or of pairs, not of "
+                    f"{type(supplied).__name__}."
                 ) from None
         return mapping
 
@@ -143,7 +152,9 @@ class Nested(dict):
         if mapping is None:
             return value
         if id(value) in within:
-            raise StructureError("cannot make a Container from a dict that contains itself. Nothing was changed.")
+            raise StructureError(
+                "cannot make a Container from a dict that contains itself. Nothing was changed."
+            )
         allow(self._above)
         new = type(self).__new__(type(self))
         set_slot(new, "_above", self._above + 1)
@@ -166,21 +177,11 @@ class Nested(dict):
             target._take(parts)
         return target
 
-    # What is put off
-    def _ready(self) -> None:
-        """Finish the operator that this Container is the result of, if it is one."""
-        pending = self._pending
-        if pending is not None:
-            values = iter(pending.force())
-            with pending.lock:
-                if self._pending is not None:
-                    self._build(pending.structure, values)
-                    set_slot(self, "_pending", None)
-                    memory.note_known(self, memory.changes, pending)
-            memory.open.pop(id(self), None)
-
+    # Building and ordering
     def _build(self, structure: tuple, values: Iterator[Any]) -> None:
-        """Fill this level, and make those below it, from the keys and the leaves in canonical order."""
+        """Fill this level, and make those below it, from the keys and the leaves in canonical
+        order.
+        """
         names, parts = structure
         if not names.stored_in_order:
             self._build_in_order(names, parts or (None,) * len(names), values)
@@ -188,27 +189,29 @@ class Nested(dict):
         if parts is None:
             fill(self, names, values)
             return
-        kind, settings = type(self), self._settings
-        make = kind.__new__
+        cls, settings = type(self), self._settings
+        make = cls.__new__
         for name, part in zip(names, parts):  # one turn for each level: every call counts
             if part is None:
                 _store(self, name, next(values))
                 continue
-            level = make(kind)
+            level = make(cls)
             if settings is not DEFAULT:
                 set_slot(level, "_settings", settings)
-            below, deeper = part
-            if deeper is None and len(below) < _FEW and below.stored_in_order:
-                for key in below:
+            inner, deeper = part
+            if deeper is None and len(inner) < _FEW and inner.stored_in_order:
+                for key in inner:
                     _store(level, key, next(values))
-                _set_names(level, below)
+                _set_names(level, inner)
             else:
                 level._build(part, values)
             _store(self, name, level)
         _set_names(self, names)
 
     def _build_in_order(self, names: Names, parts: tuple, values: Iterator[Any]) -> None:
-        """Fill this level from leaves in canonical order where its keys have, or had, another order of their own."""
+        """Fill this level from leaves in canonical order where its keys have, or had, another order
+        of their own.
+        """
         level: dict[str, Any] = {}
         for name, part in zip(names, parts, strict=True):
             if part is None:
@@ -222,34 +225,37 @@ class Nested(dict):
         """Give the keys in canonical order."""
         names = self._names
         if names is None:
-            self._ready()
             names = self._names or self._note(sort_names(dict.keys(self)))
         return names
 
     # Places
-    def _keys_of(self, place: object) -> tuple[str, ...] | None:
+    def _keys_of(self, location: object) -> tuple[str, ...] | None:
         """Split a key, a key chain or a tuple of keys; None for an index into arrays."""
-        if isinstance(place, str):
-            if "/" not in place and "." not in place:
-                return (place,) if place else ()
-            keys = split(place)
-        elif isinstance(place, tuple) and place and all(isinstance(key, str) for key in place):
-            keys = tuple(key for part in place for key in split(part))
+        if isinstance(location, str):
+            if "/" not in location and "." not in location:
+                return (location,) if location else ()
+            keys = split(location)
+        elif (
+            isinstance(location, tuple)
+            and location
+            and all(isinstance(key, str) for key in location)
+        ):
+            keys = tuple(key for part in location for key in split(part))
         else:
             return None
         if "" in keys:
-            raise PathError(f"the key chain {place!r} has an empty key.")
+            raise PathError(f"the key chain {location!r} has an empty key.")
         return keys
 
-    def _chain(self, place: object) -> tuple[str, ...]:
+    def _chain(self, location: object) -> tuple[str, ...]:
         """Split what must be a key or a key chain.
 
         Raises:
             ArgumentTypeError: if it is something else.
         """
-        keys = self._keys_of(place)
+        keys = self._keys_of(location)
         if keys is None:
-            raise ArgumentTypeError(f"a key chain is text, not {type(place).__name__}.")
+            raise ArgumentTypeError(f"a key chain is text, not {type(location).__name__}.")
         return keys
 
     def _at(self, keys: Iterable[str], default: object = _MISSING) -> Any:
@@ -259,7 +265,6 @@ class Nested(dict):
             if not isinstance(value, Nested):
                 value = _MISSING
                 break
-            value._ready()
             value = dict.get(value, key, _MISSING)
             if value is _MISSING:
                 break
@@ -281,50 +286,52 @@ class Nested(dict):
 
     def _put(self, key: str, value: Any) -> None:
         """Store at one key of this level; the link, if any, has the last word on the value."""
-        self._ready()
         value = self._admit(value)
         if isinstance(value, Nested) and value._holds(self):
-            raise StructureError(f'cannot set "{key}": the Container would contain itself. Nothing was changed.')
+            raise StructureError(
+                f'cannot set "{key}": the Container would contain itself. Nothing was changed.'
+            )
         if self._link is not None:
             value = self._link.setting(self, key, value)
         if not dict.__contains__(self, key):
             set_slot(self, "_names", None)
         dict.__setitem__(self, key, value)
-        memory.note_change()
 
     def _holds(self, other: Nested) -> bool:
-        return self is other or any(isinstance(part, Nested) and part._holds(other) for part in self.values())
+        return self is other or any(
+            isinstance(part, Nested) and part._holds(other) for part in self.values()
+        )
 
     def _put_at(self, keys: tuple[str, ...], value: Any) -> None:
-        """Store at a chain of keys; levels that are missing are made, and attached when they are complete."""
+        """Store at a chain of keys; levels that are missing are made, and attached when they are
+        complete.
+        """
         if not keys:
             raise PathError("the empty key chain is the Container itself and cannot be set.")
         level: Nested = self
         for depth, key in enumerate(keys[:-1]):
-            level._ready()
-            below = dict.get(level, key, _MISSING)
-            if below is _MISSING:
+            inner = dict.get(level, key, _MISSING)
+            if inner is _MISSING:
                 for missing in reversed(keys[depth + 1 :]):
                     value = level._like({missing: level._admit(value)})
                 level._put(key, value)
                 return
-            if not isinstance(below, Nested):
-                place, leaf = "/".join(keys), "/".join(keys[: depth + 1])
+            if not isinstance(inner, Nested):
+                location, leaf = "/".join(keys), "/".join(keys[: depth + 1])
                 raise StructureError(
-                    f'cannot set "{place}": "{leaf}" holds a value of type {type(below).__name__}, not a Container. '
+                    f'cannot set "{location}": "{leaf}" holds a value of type '
+                    f"{type(inner).__name__}, not a Container. "
                     "Nothing was changed."
                 )
-            level = below
+            level = inner
         level._put(keys[-1], value)
 
     def _remove(self, key: str) -> Any:
         """Take one key off this level and give its value."""
-        self._ready()
         if self._link is not None:
             self._link.deleting(self, key)
         set_slot(self, "_names", None)
         value = dict.pop(self, key)
-        memory.note_change()
         return value
 
     def _remove_at(self, keys: tuple[str, ...]) -> Any:
@@ -335,7 +342,8 @@ class Nested(dict):
 
     # The dict protocol
     def _level(self) -> dict[str, Any] | None:
-        """Give a sorted copy of this level where keys were added out of order; else None: it is in order.
+        """Give a sorted copy of this level where keys were added out of order; else None: it is in
+        order.
 
         The stored dict itself is never put in order, since another thread may be reading it.
         """
@@ -344,17 +352,14 @@ class Nested(dict):
             return None
         return {name: dict.__getitem__(self, name) for name in names}
 
-    def __len__(self) -> int:
-        pending = self._pending
-        return dict.__len__(self) if pending is None else len(pending.structure[0])
-
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys())
 
     def __reversed__(self) -> Iterator[str]:
         return reversed(list(self.keys()))
 
-    # What these three return is a view of a dict at run time, whose type has no name for an annotation.
+    # What these three return is a view of a dict at run time, whose type has no name for an
+    # annotation.
     def keys(self) -> KeysView[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Give the keys of this level, in order; see `cont_all_key_chains` for all levels."""
         level = self._level()
@@ -376,9 +381,13 @@ class Nested(dict):
         return default if keys is None else self._at(keys, default)
 
     def pop(self, key: object, default: object = _MISSING) -> Any:
-        """Take out what is at a key or a key chain; a missing one gives the default, if there is one."""
+        """Take out what is at a key or a key chain; a missing one gives the default, if there is
+        one.
+        """
         keys = self._keys_of(key)
-        if default is not _MISSING and (keys is None or self._at(keys, _MISSING_HERE) is _MISSING_HERE):
+        if default is not _MISSING and (
+            keys is None or self._at(keys, _MISSING_HERE) is _MISSING_HERE
+        ):
             return default
         return self._remove_at(self._chain(key))
 
@@ -407,7 +416,9 @@ class Nested(dict):
             self._remove(key)
 
     def copy(self) -> Self:
-        """Copy this level; parts and arrays are shared, as with any dict (`cont_copy` copies all levels)."""
+        """Copy this level; parts and arrays are shared, as with any dict (`cont_copy` copies all
+        levels).
+        """
         return self._like(dict(self.items()))
 
     __copy__ = copy
@@ -429,3 +440,32 @@ def fill(level: Nested, names: Names, values: Iterator[Any]) -> None:
     else:
         dict.update(level, zip(names, values))
     _set_names(level, names)
+
+
+def _flatten(tree: Nested) -> tuple[tuple[Any, ...], Names]:
+    names = tree._names or tree._ordered()
+    if names.stored_in_order:
+        return tuple(dict.values(tree)), names
+    return tuple(dict.__getitem__(tree, name) for name in names), names
+
+
+def _flatten_with_keys(tree: Nested) -> tuple[tuple[tuple[Any, Any], ...], Names]:
+    children, names = _flatten(tree)
+    return tuple(zip(map(jax.tree_util.DictKey, names), children, strict=True)), names
+
+
+def register(cls: type[Nested]) -> None:
+    """Make a class of Containers known to JAX."""
+
+    def unflatten(names: Names, children: Iterable[Any]) -> Nested:
+        new = cls.__new__(cls)
+        if names.settings is None and names.stored_in_order:
+            fill(new, names, iter(children))
+            return new
+        if names.settings is not None:
+            set_slot(new, "_settings", names.settings)
+        level = dict(zip(names, children, strict=True))
+        new._take({name: level[name] for name in names.order or names})
+        return new
+
+    jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, unflatten, _flatten)

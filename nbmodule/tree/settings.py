@@ -35,21 +35,26 @@ class Settings:
             most = _MOST_SPACES if name in ("print_indent", "print_line_spacing") else sys.maxsize
             if not 0 <= value <= most:
                 raise ArgumentError(
-                    f"{name} is a number from 0 {'on' if most == sys.maxsize else f'to {most}'}; found {value}."
+                    f"{name} is a number from 0 "
+                    f"{'on' if most == sys.maxsize else f'to {most}'}; found {value}."
                 )
         for color in (self.default_key_color, *(self.keyword_color_dict or {}).values()):
             if color not in COLORS:
                 raise ArgumentError(f"there is no color {color!r}; there are {', '.join(COLORS)}.")
         types = self.types_to_iteratively_nest
-        if not all(isinstance(each, type) for each in types):
-            raise ArgumentTypeError(f"types_to_iteratively_nest is a list of types; found {types!r}.")
+        if not all(isinstance(item, type) for item in types):
+            raise ArgumentTypeError(
+                f"types_to_iteratively_nest is a list of types; found {types!r}."
+            )
 
 
 _MOST_SPACES = 200
 COLORS = {
     name: f"\x1b[{code}m"
     for name, code in zip(
-        ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"), range(30, 38), strict=True
+        ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"),
+        range(30, 38),
+        strict=True,
     )
 }
 DEFAULT = Settings()

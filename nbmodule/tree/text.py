@@ -1,12 +1,9 @@
-"""The text of a Container: braces and indentation, made from the structure, line by line.
-
-An array with many elements is its type, dtype and shape; nothing is copied from a device for it. Colors are for terminals and
-are put in while the lines are made, never by looking through finished text.
-"""
+"""The text of a Container, and its display in a notebook or on a terminal."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TextIO
 
@@ -15,7 +12,11 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.format import cut_middle, printable
+from nbmodule.base.sockets import socket
+from nbmodule.errors import PathError
+from nbmodule.tree.comparison import find_sub_container
 from nbmodule.tree.leaves import is_array
+from nbmodule.tree.looking_up import at_key_chain
 from nbmodule.tree.nested import Nested
 from nbmodule.tree.settings import COLORS, Settings
 
@@ -32,13 +33,18 @@ class _Line(NamedTuple):
 
 
 def container_text(
-    container: Nested, *, marked: Iterable[str] = (), color: bool = False, max_lines: int | None = None
+    container: Nested,
+    *,
+    marked: Iterable[str] = (),
+    color: bool = False,
+    max_lines: int | None = None,
 ) -> str:
     """Write a Container as text.
 
     Args:
         container: What is written.
-        marked: Key chains whose lines begin with `> `; all others are then moved in by as much. `""` is the whole.
+        marked: Key chains whose lines begin with `> `; all others are then moved in by as much.
+            `""` is the whole.
         color: Color the keys for a terminal.
         max_lines: Cut the text here; a last line counts what is left out.
 
@@ -63,7 +69,7 @@ def container_text(
             continue
         sign = ("> " if _is_marked(line.chain, marked) else "  ") if marked else ""
         text = _render(line, settings, color)
-        lines += [f"{sign}{each}".rstrip() for each in text.split("\n")]
+        lines += [f"{sign}{item}".rstrip() for item in text.split("\n")]
         lines += [""] * settings.print_line_spacing
     if max_lines is not None and (len(lines) > max_lines or total > max_lines):
         left = max(total - max_lines, 1)
@@ -74,23 +80,27 @@ def container_text(
 
 
 def _is_marked(chain: str, marked: list[str]) -> bool:
-    return any(not each or chain == each or chain.startswith(f"{each}/") for each in marked)
+    return any(not item or chain == item or chain.startswith(f"{item}/") for item in marked)
 
 
-def _lines(level: Nested, chain: str = "", depth: int = 0, key: str | None = None, comma: str = "") -> Iterator[_Line]:
-    """List the lines of a level; a level's braces belong to it, those of an empty one stand in one line."""
+def _lines(
+    level: Nested, chain: str = "", depth: int = 0, key: str | None = None, comma: str = ""
+) -> Iterator[_Line]:
+    """List the lines of a level; a level's braces belong to it, those of an empty one stand in one
+    line.
+    """
     if not level:
         yield _Line(chain, depth, key, None, "{}" + comma)
         return
     yield _Line(chain, depth, key, None, "{")
     items = list(level.items())
-    for place, (name, value) in enumerate(items):
-        below = f"{chain}/{name}" if chain else name
-        separator = "," if place < len(items) - 1 else ""
+    for location, (name, value) in enumerate(items):
+        inner = f"{chain}/{name}" if chain else name
+        separator = "," if location < len(items) - 1 else ""
         if isinstance(value, Nested):
-            yield from _lines(value, below, depth + 1, name, separator)
+            yield from _lines(value, inner, depth + 1, name, separator)
         else:
-            yield _Line(below, depth + 1, name, (value,), separator)
+            yield _Line(inner, depth + 1, name, (value,), separator)
     yield _Line(chain, depth, None, None, "}" + comma)
 
 
@@ -113,7 +123,9 @@ def _painter(settings: Settings) -> Callable[[str, str], str]:
     words = settings.keyword_color_dict or {}
 
     def paint(text: str, key: str) -> str:
-        name = next((color for word, color in words.items() if word in key), settings.default_key_color)
+        name = next(
+            (color for word, color in words.items() if word in key), settings.default_key_color
+        )
         return f"{COLORS[name]}{text}{_PLAIN}"
 
     return paint
@@ -129,29 +141,39 @@ def leaf_text(leaf: Any, limit: int | None = 10) -> str:
     """
     if is_array(leaf):
         return _array_text(leaf, limit)
-    if isinstance(leaf, (list, tuple)) and any(is_array(item) or isinstance(item, (list, tuple)) for item in leaf):
+    if isinstance(leaf, (list, tuple)) and any(
+        is_array(item) or isinstance(item, (list, tuple)) for item in leaf
+    ):
         shown = [
-            leaf_text(item, limit).replace("\n", " ") for item in leaf[: limit if limit is not None else len(leaf)]
+            leaf_text(item, limit).replace("\n", " ")
+            for item in leaf[: limit if limit is not None else len(leaf)]
         ]
         more = ", …" if len(shown) < len(leaf) else ""
         return f"{type(leaf).__name__}[{len(leaf)}] [{', '.join(shown)}{more}]"
     try:
         text = repr(leaf)
-    except Exception as error:  # noqa: BLE001 - a leaf of a user must not break the display of the others
+    except Exception as error:  # noqa: BLE001 - a user's repr may fail
         return f"<{type(leaf).__name__}, whose repr raised {type(error).__name__}>"
     text = "\n".join(printable(line) for line in text.split("\n"))
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
+    return (
+        text
+        if len(text) <= _LONGEST
+        else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
+    )
 
 
 def _array_text(leaf: Any, limit: int | None) -> str:
     deleted = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted()
-    seen = isinstance(leaf, np.ndarray) or (
+    visited = isinstance(leaf, np.ndarray) or (
         isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_fully_addressable
     )
-    if seen and not deleted and (limit is None or leaf.size <= limit):
+    if visited and not deleted and (limit is None or leaf.size <= limit):
         return repr(leaf)
     state = " deleted" if deleted else ""
-    return f"(<class {type(leaf).__name__}> dtype={leaf.dtype} shape=[{', '.join(map(str, leaf.shape))}]{state})"
+    return (
+        f"(<class {type(leaf).__name__}> dtype={leaf.dtype} "
+        f"shape=[{', '.join(map(str, leaf.shape))}]{state})"
+    )
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -163,3 +185,65 @@ def wants_color(stream: TextIO) -> bool:
         False
     """
     return not os.environ.get("NO_COLOR") and bool(getattr(stream, "isatty", lambda: False)())
+
+
+_PREVIEW_LINES = 60
+
+
+def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]:
+    """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
+    socket adds.
+    """
+    bundle = {"text/plain": container_text(container, max_lines=_PREVIEW_LINES)}
+    try:
+        rich = socket("display")(container)
+    except Exception:  # noqa: BLE001 - no display may break a cell
+        rich = None
+    if isinstance(rich, dict):
+        bundle |= rich
+    expected = {
+        category: value for category, value in bundle.items() if not include or category in include
+    }
+    return {
+        category: value
+        for category, value in expected.items()
+        if not exclude or category not in exclude
+    }
+
+
+def show(container: Nested) -> None:
+    """Show the Container: richly in a notebook, in color on a terminal, else as text."""
+    display = _show_of_front_end()
+    if display is not None:
+        display(container)
+    else:
+        print(container_text(container, color=wants_color(sys.stdout)))
+
+
+def show_sub_container(container: Nested, sub_cont_or_keychain: Any) -> None:
+    """Show the whole with one part marked, by a sign at the start of its lines."""
+    if isinstance(sub_cont_or_keychain, Nested):
+        chain = find_sub_container(container, sub_cont_or_keychain, False)
+        if not isinstance(chain, str):
+            raise PathError(
+                "the Container has no part that is identical to the one given; nothing was shown."
+            )
+    else:
+        chain = sub_cont_or_keychain
+        at_key_chain(container, chain)
+        chain = "/".join(container._keys_of(chain) or ())
+    print(container_text(container, marked=[chain], color=wants_color(sys.stdout)))
+
+
+def _show_of_front_end() -> Callable[[Any], Any] | None:
+    """Give what shows values in a notebook; None where there is none, or where the display room is
+    not installed.
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if not hasattr(shell, "kernel"):
+        return None
+    try:
+        return socket("show")
+    except ImportError:
+        return None

@@ -1,15 +1,25 @@
-"""Records in; text and HTML out. Importing this room plugs it into the sockets `display` and `show` of `nbmodule.base`."""
+"""Records in; text and HTML out.
+
+Importing this room plugs it into the sockets `display` and `show` of `nbmodule.base`.
+"""
 
 from nbmodule.base.sockets import plug
-from nbmodule.views.forms import comparison, facts  # noqa: F401 - they register their forms
-from nbmodule.views.makers import of_calls, of_comparisons, of_facts, of_models  # noqa: F401 - they register their records
-from nbmodule.views.makers.pictured import view_for
-from nbmodule.views.makers.registry import findings, record_for, register_record
+from nbmodule.views.builders import of_calls, of_comparisons, of_facts, of_models  # noqa: F401 - they register their records
+from nbmodule.views.builders.pictured import view_for
+from nbmodule.views.builders.registry import findings, record_for, register_record
+from nbmodule.views.display.show import (
+    display_all,
+    html_of,
+    mimebundle,
+    printed,
+    show,
+    show_in_place,
+)
 from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touching  # noqa: F401 - some register what they draw
 from nbmodule.views.panels.curve import LossCurve
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspect import Inspection, inspect
-from nbmodule.views.showing.show import display_all, html_of, mimebundle, printed, show, show_in_place
+from nbmodule.views.renderers import comparison, facts  # noqa: F401 - they register their forms
 
 __all__ = [
     "Inspection",

@@ -1,10 +1,11 @@
 """Save version after version to one path, until killed.
 
-    python saving_loop.py PATH FIRST STRIDE     saves versions FIRST, FIRST + STRIDE, ... without end
-    python saving_loop.py PATH --kills N        starts such a loop N times, kills it at a random moment, and looks at the file
+    python saving_loop.py PATH FIRST STRIDE     saves versions FIRST, FIRST + STRIDE, ... without
+    end python saving_loop.py PATH --kills N        starts such a loop N times, kills it at a random
+    moment, and looks at the file
 
-Version n holds arrays full of n, so a mixture of two versions would show. The first form prints a line when it begins, the second
-one line of JSON at its end.
+Version n holds arrays full of n, so a mixture of two versions would show. The first form prints a
+line when it begins, the second one line of JSON at its end.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def loop(path: Path, first: int, stride: int) -> None:
 
 
 def kill_many(path: Path, count: int) -> dict:
-    """Kill a saving process at random moments; each time the file must be one version, whole, and never an older one."""
+    """Kill a saving process at random moments; each time the file must be one version, whole, and
+    never an older one.
+    """
     rng, versions, unfinished = random.Random(count), [0], 0
     save(path, tree_of(0))  # loads what a first save loads
     began = time.perf_counter()
@@ -70,7 +73,9 @@ def kill_many(path: Path, count: int) -> dict:
         os.waitpid(process, 0)
         versions.append(version_of(path))
         unfinished += len(os.listdir(path.parent)) - 1
-        assert len(os.listdir(path.parent)) <= 2, "an unfinished file was not removed by the next process"
+        assert len(os.listdir(path.parent)) <= 2, (
+            "an unfinished file was not removed by the next process"
+        )
     assert versions == sorted(versions)
     return {"kills": count, "versions": len(set(versions)), "killed while writing": unfinished}
 

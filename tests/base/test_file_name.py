@@ -35,7 +35,9 @@ def doors(model, name):
     ]
 
 
-@pytest.mark.parametrize("name", [b"weights.h5", io.BytesIO(), None, 3], ids=["bytes", "file", "None", "number"])
+@pytest.mark.parametrize(
+    "name", [b"weights.h5", io.BytesIO(), None, 3], ids=["bytes", "file", "None", "number"]
+)
 def test_what_is_no_name_of_a_file_is_refused_by_every_door_in_the_same_words(name):
     for door in doors(nb.Linear(2, 2), name):
         with pytest.raises(ArgumentTypeError, match=rf"found {type(name).__name__}\. Nothing was"):
@@ -49,13 +51,17 @@ def test_a_name_that_no_file_can_have_is_refused_by_every_door(tmp_path):
 
 
 def test_an_empty_name_is_refused():
-    with pytest.raises(ArgumentError, match=r"cannot save: the name '' is empty\. Nothing was written"):
+    with pytest.raises(
+        ArgumentError, match=r"cannot save: the name '' is empty\. Nothing was written"
+    ):
         nb.Linear(2, 2).save_weights("")
 
 
 def test_a_name_may_be_text_or_a_path():
     assert (
-        file_name("runs/w.h5", "save", "written") == file_name(Path("runs") / "w.h5", "save", "written") == "runs/w.h5"
+        file_name("runs/w.h5", "save", "written")
+        == file_name(Path("runs") / "w.h5", "save", "written")
+        == "runs/w.h5"
     )
 
 

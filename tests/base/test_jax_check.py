@@ -1,4 +1,6 @@
-"""A JAX that behaves as the core builds on is let in whatever its number; another one is named, in one error."""
+"""A JAX that behaves as the core builds on is let in whatever its number; another one is named, in
+one error.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 
 from nbmodule.base import jax_names
 from nbmodule.base.jax_check import check_jax
-from nbmodule.core.boxes.frame import EAGER, here
+from nbmodule.core.variables.frame import EAGER, here
 
 
 def test_the_state_without_a_trace_is_found_also_in_the_middle_of_one():
@@ -43,28 +45,42 @@ def test_the_core_may_be_met_for_the_first_time_inside_a_trace(run_python):
             return nb.Linear(2, 3)(x)
 
         print(jax.eval_shape(build, jax.ShapeDtypeStruct((2,), "float32")).shape)
-        from nbmodule.core.boxes.frame import EAGER, here
+        from nbmodule.core.variables.frame import EAGER, here
         print(EAGER == here(), nb.Parameter(jnp.ones(2))._home)
     """)
     assert said.splitlines() == ["(3,)", "True None"]
 
 
 def test_the_check_touches_no_device(run_python):
-    code = "import nbmodule.core.boxes.frame; from jax._src import xla_bridge; print(xla_bridge._backends)"
+    code = "import nbmodule.core.variables.frame; from jax._src import xla_bridge; print(xla_bridge._backends)"
     assert run_python(code) == "{}"
 
 
 @pytest.mark.parametrize(
     ("name", "stub", "message"),
     [
-        ("get_opaque_trace_state", lambda convention: 0, "does not tell an open trace from another"),
-        ("get_opaque_trace_state", lambda convention: object(), "does not know the same trace again"),
-        ("make_user_context", lambda default: lambda value: nullcontext(), "no longer keeps two traces apart"),
+        (
+            "get_opaque_trace_state",
+            lambda convention: 0,
+            "does not tell an open trace from another",
+        ),
+        (
+            "get_opaque_trace_state",
+            lambda convention: object(),
+            "does not know the same trace again",
+        ),
+        (
+            "make_user_context",
+            lambda default: lambda value: nullcontext(),
+            "no longer keeps two traces apart",
+        ),
         ("is_jit_being_traced", lambda: False, "a raw `jax.jit` is no longer noticed"),
         ("is_jit_being_traced", lambda: 1 / 0, "its self-check ended in ZeroDivisionError"),
     ],
 )
-def test_a_behavior_that_is_gone_is_named_with_the_versions_and_the_cure(monkeypatch, name, stub, message):
+def test_a_behavior_that_is_gone_is_named_with_the_versions_and_the_cure(
+    monkeypatch, name, stub, message
+):
     monkeypatch.setattr(jax_names, name, stub)
     with pytest.raises(ImportError, match=message) as caught:
         check_jax()
@@ -78,11 +94,16 @@ def test_a_behavior_that_is_gone_is_named_with_the_versions_and_the_cure(monkeyp
     [
         (["jax.make_user_context"], "jax.make_user_context"),
         (["jax._src.core.trace_ctx"], "jax._src.core.trace_ctx"),
-        (["jax.extend.core.get_opaque_trace_state", "jax._src.core.get_opaque_trace_state"], "get_opaque_trace_state"),
+        (
+            ["jax.extend.core.get_opaque_trace_state", "jax._src.core.get_opaque_trace_state"],
+            "get_opaque_trace_state",
+        ),
         (["jax.enable_x64", "jax.experimental.enable_x64"], "jax.enable_x64"),
     ],
 )
-def test_a_jax_whose_names_are_taken_away_gives_one_error_whatever_is_done_first(run_python, places, named):
+def test_a_jax_whose_names_are_taken_away_gives_one_error_whatever_is_done_first(
+    run_python, places, named
+):
     said = run_python(f"""
         import importlib, sys
         import jax, jax.experimental
@@ -98,7 +119,7 @@ def test_a_jax_whose_names_are_taken_away_gives_one_error_whatever_is_done_first
         importlib.import_module = lambda name, *rest: (
             without(real(name, *rest), [lost for home, lost in gone if home == name])
         )
-        for attempt in (lambda: nb.Linear(2, 3), lambda: nb.Container(a=1), lambda: nb.jit(abs)):
+        for attempt in (lambda: nb.Linear(2, 3), lambda: nb.grad(abs), lambda: nb.jit(abs)):
             try:
                 attempt()
             except Exception as error:

@@ -13,7 +13,11 @@ import pytest
 from nbmodule.base import jax_names
 
 PACKAGE = Path(jax_names.__file__).parents[1]
-KEPT = ("jax._src", "jax.extend", "jax.experimental")  # private, half public, or on its way in or out
+KEPT = (
+    "jax._src",
+    "jax.extend",
+    "jax.experimental",
+)  # private, half public, or on its way in or out
 
 
 def reaches_below(node: ast.AST) -> bool:
@@ -24,7 +28,9 @@ def reaches_below(node: ast.AST) -> bool:
     if isinstance(node, ast.Constant):
         return isinstance(node.value, str) and node.value.startswith(KEPT)
     if isinstance(node, ast.Attribute):
-        return ast.unparse(node).startswith((*KEPT, "jax.make_user_context", "jax.enable_x64", "jax.lib"))
+        return ast.unparse(node).startswith(
+            (*KEPT, "jax.make_user_context", "jax.enable_x64", "jax.lib")
+        )
     return False
 
 
@@ -42,7 +48,9 @@ def test_no_other_file_reaches_below_the_public_names_of_jax():
 def test_jaxprs_in_params_are_those_that_jax_finds_open_and_closed():
     closed = jax.make_jaxpr(lambda x: jax.lax.cond(x > 0, jnp.sin, jax.jit(jnp.cos), x))(1.0)
     (branching,) = [equation for equation in closed.eqns if equation.primitive.name == "cond"]
-    names = [[inner.eqns[0].primitive.name] for inner in jax_names.jaxprs_in_params(branching.params)]
+    names = [
+        [inner.eqns[0].primitive.name] for inner in jax_names.jaxprs_in_params(branching.params)
+    ]
     assert len(names) == 2
     assert ["sin"] in names
 
@@ -83,7 +91,9 @@ def test_a_scan_alone_is_no_jit():
 
 def test_the_inputs_of_a_scan_are_counted():
     def fn(scale, first, xs):
-        return jax.lax.scan(lambda carry, x: ((carry[0] * scale, carry[1] + x), x), (first, first), xs)
+        return jax.lax.scan(
+            lambda carry, x: ((carry[0] * scale, carry[1] + x), x), (first, first), xs
+        )
 
     closed = jax.make_jaxpr(fn)(2.0, 1.0, jnp.arange(3.0))
     (scan,) = [equation for equation in closed.eqns if equation.primitive.name == "scan"]

@@ -11,7 +11,9 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.base import paths
 
-NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(lambda name: not keyword.iskeyword(name))
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(
+    lambda name: not keyword.iskeyword(name)
+)
 ENTRIES = st.one_of(
     st.builds(GetAttrKey, NAMES),
     st.builds(GetAttrKey, NAMES.map(lambda name: f"_{name}")),
@@ -23,10 +25,22 @@ PLACES = st.lists(ENTRIES, min_size=1, max_size=4).map(tuple)
 
 
 def test_list_items_are_sorted_by_number_and_names_as_text():
-    assert paths.sort_names(["v10", "w", "v2", "b10", "b2", "v"]) == ["b10", "b2", "v", "v2", "v10", "w"]
+    assert paths.sort_names(["v10", "w", "v2", "b10", "b2", "v"]) == [
+        "b10",
+        "b2",
+        "v",
+        "v2",
+        "v10",
+        "w",
+    ]
 
 
-@given(st.lists(st.one_of(st.from_regex(r"v[0-9]{1,3}", fullmatch=True), st.text("uvw0129_", max_size=4)), unique=True))
+@given(
+    st.lists(
+        st.one_of(st.from_regex(r"v[0-9]{1,3}", fullmatch=True), st.text("uvw0129_", max_size=4)),
+        unique=True,
+    )
+)
 def test_the_quick_sort_of_names_is_the_sort_by_the_natural_key(names):
     assert paths.sort_names(names) == sorted(names, key=paths.natural)
 

@@ -1,4 +1,6 @@
-"""Name stacks: submodule calls are read out of what JAX records, and what transforms add is left out."""
+"""Name stacks: submodule calls are read out of what JAX records, and what transforms add is left
+out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from nbmodule.base.scopes import Mark, Scope, read_scopes
-from nbmodule.flow import evaluate, trace_graph
+from nbmodule.graphs import evaluate, trace_graph
 
 X = jnp.ones((2, 4))
 
@@ -134,7 +136,11 @@ def test_scopes_inside_a_compiled_function_continue_those_around_it():
 
     graph = trace_graph(model, jnp.ones((4, 4)), X)
 
-    assert [(g.kind, g.path) for g in graph.groups] == [("scope", "head"), ("jit", "head"), ("scope", "head.linear")]
+    assert [(g.kind, g.path) for g in graph.groups] == [
+        ("scope", "head"),
+        ("jit", "head"),
+        ("scope", "head.linear"),
+    ]
 
 
 def test_scopes_inside_loops_and_branches_continue_those_around_them():
@@ -149,7 +155,9 @@ def test_scopes_inside_loops_and_branches_continue_those_around_them():
     assert {g.path for g in graph.groups if g.name == "linear"} == {"loop.linear", "choice.linear"}
 
 
-@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint, jax.jit], ids=["plain", "checkpoint", "jit"])
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, jax.checkpoint, jax.jit], ids=["plain", "checkpoint", "jit"]
+)
 def test_the_backward_pass_of_a_layer_is_a_group_of_its_own(wrap):
     def loss(w, x):
         with jax.named_scope("layers.0"):
@@ -161,7 +169,9 @@ def test_the_backward_pass_of_a_layer_is_a_group_of_its_own(wrap):
     w = jnp.linspace(-1, 1, 16).reshape(4, 4)
     graph = trace_graph(jax.grad(loss), w, X)
     scopes = [g for g in graph.groups if g.path == "layers.0" and g.kind == "scope"]
-    forward, backward = ([g for g in scopes if g.phase == phase] for phase in ("forward", "backward"))
+    forward, backward = (
+        [g for g in scopes if g.phase == phase] for phase in ("forward", "backward")
+    )
 
     assert len(forward) == len(backward) == 1
     assert graph.groups.index(forward[0]) < graph.groups.index(backward[0])

@@ -41,7 +41,8 @@ def test_the_home_of_an_empty_socket_is_imported_and_plugs_itself_in(spare, monk
 def test_a_home_that_plugs_nothing_in_is_named(spare):
     sys.modules["nbmodule_test_home"] = types.ModuleType("nbmodule_test_home")
     with pytest.raises(
-        MissingDependencyError, match='plugged into the socket "spare"; nbmodule_test_home was expected'
+        MissingDependencyError,
+        match='plugged into the socket "spare"; nbmodule_test_home was expected',
     ):
         sockets.socket(spare)
 
@@ -59,7 +60,8 @@ def test_a_socket_without_a_home_says_how_to_fill_it(monkeypatch):
 
 def test_an_unknown_socket_names_those_that_exist():
     with pytest.raises(
-        ArgumentError, match='no socket "displey"; the closest name is "display". They are display, show'
+        ArgumentError,
+        match='no socket "displey"; the closest name is "display". They are display, show',
     ):
         sockets.plug("displey", print)
 

@@ -34,7 +34,9 @@ def run_loop(*arguments: object) -> subprocess.Popen:
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "JAX_PLATFORMS": "cpu",
     }
-    return subprocess.Popen([sys.executable, str(LOOP), *map(str, arguments)], stdout=subprocess.PIPE, env=environment)
+    return subprocess.Popen(
+        [sys.executable, str(LOOP), *map(str, arguments)], stdout=subprocess.PIPE, env=environment
+    )
 
 
 def test_a_block_that_fails_leaves_the_old_file_and_nothing_else(tmp_path):
@@ -102,10 +104,14 @@ def small_disk(tmp_path):
     folder = tmp_path / "disk"
     folder.mkdir()
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(folder)],
+        capture_output=True,
+        check=False,
     )
     if done.returncode:
-        pytest.skip("only root can mount a small disk; the next test limits the size of a file instead")
+        pytest.skip(
+            "only root can mount a small disk; the next test limits the size of a file instead"
+        )
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
 
@@ -116,9 +122,14 @@ def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
     save(path, small)
     for size in (230_000, 5_000_000):
         with pytest.raises(
-            FileWriteError, match=r"no space left on device. The file that was there is whole and unchanged. Make room"
+            FileWriteError,
+            match=r"no space left on device. The file that was there is whole and unchanged. Make room",
         ) as caught:
-            save(path, {"w": np.zeros(size), "v": {f"v{i}": np.ones(3) for i in range(100)}}, **options)
+            save(
+                path,
+                {"w": np.zeros(size), "v": {f"v{i}": np.ones(3) for i in range(100)}},
+                **options,
+            )
         assert caught.value.errno == 28
         assert equal(read(path).variables, small)
         assert names(small_disk) == ["w.h5"]
@@ -131,7 +142,11 @@ def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
 
 def test_on_a_full_disk_saving_ends_cleanly_at_any_byte(small_disk):
     path, filler = small_disk / "w.h5", small_disk / "filler"
-    tree = {"a": {"w": np.arange(30_000.0)}, "b": np.ones(9), "c": {f"v{i}": np.zeros(1000) for i in range(20)}}
+    tree = {
+        "a": {"w": np.arange(30_000.0)},
+        "b": np.ones(9),
+        "c": {f"v{i}": np.zeros(1000) for i in range(20)},
+    }
     outcomes = set()
     for size in range(1_500_000, 2 << 20, 40_000):
         filler.write_bytes(b"x" * size)
@@ -153,7 +168,9 @@ def test_a_limit_on_the_size_of_files_is_met_as_a_full_disk_is(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(FileWriteError, match=r"file too large. The file that was there is whole and unchanged"):
+        with pytest.raises(
+            FileWriteError, match=r"file too large. The file that was there is whole and unchanged"
+        ):
             save(path, {"w": np.zeros(50_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -168,7 +185,10 @@ def test_in_a_folder_that_may_not_be_written_the_error_says_what_is_there(tmp_pa
     folder.mkdir()
     save(folder / "w.h5", {"w": np.ones(3)})
     if is_root := os.geteuid() == 0:
-        steps = [["mount", "--bind", str(folder), str(folder)], ["mount", "-o", "remount,ro,bind", str(folder)]]
+        steps = [
+            ["mount", "--bind", str(folder), str(folder)],
+            ["mount", "-o", "remount,ro,bind", str(folder)],
+        ]
         for step in steps:
             if subprocess.run(step, capture_output=True, check=False).returncode:
                 pytest.skip("root may write everywhere here, and cannot mount")
@@ -206,7 +226,10 @@ def test_an_error_of_any_system_call_is_explained_and_nothing_is_left(tmp_path, 
     if call == "fchmod":  # permissions are a nicety
         save(path, {"w": np.ones(3)})
     else:
-        with pytest.raises(FileWriteError, match=r"input/output error. The file that was there is whole and unchanged"):
+        with pytest.raises(
+            FileWriteError,
+            match=r"input/output error. The file that was there is whole and unchanged",
+        ):
             save(path, {"w": np.zeros(3)})
     monkeypatch.undo()
     assert equal(read(path).variables, {"w": np.ones(3)})
@@ -225,7 +248,9 @@ def test_an_error_after_the_renaming_says_that_the_new_file_is_in_place(tmp_path
         original(descriptor)
 
     monkeypatch.setattr(atomic.os, "fsync", fails_second)
-    with pytest.raises(FileWriteError, match="The new file is whole and in its place, but a power failure"):
+    with pytest.raises(
+        FileWriteError, match="The new file is whole and in its place, but a power failure"
+    ):
         save(path, {"w": np.zeros(3)})
     assert equal(read(path).variables, {"w": np.zeros(3)})
 
@@ -235,7 +260,9 @@ def test_file_and_folder_are_synced_before_and_after_the_renaming(tmp_path, monk
     for call in ("fsync", "replace"):
         original = getattr(os, call)
         monkeypatch.setattr(
-            atomic.os, call, lambda *args, call=call, original=original: (events.append(call), original(*args))[1]
+            atomic.os,
+            call,
+            lambda *args, call=call, original=original: (events.append(call), original(*args))[1],
         )
     save(tmp_path / "new" / "w.h5", {"w": np.ones(3)})
     assert events[:3] == ["fsync", "replace", "fsync"]
@@ -291,7 +318,10 @@ def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
 
 def test_threads_saving_to_one_path_leave_one_of_them(tmp_path):
     path = tmp_path / "w.h5"
-    threads = [threading.Thread(target=lambda n=n: [save(path, tree_of(n, 1000)) for _ in range(5)]) for n in range(4)]
+    threads = [
+        threading.Thread(target=lambda n=n: [save(path, tree_of(n, 1000)) for _ in range(5)])
+        for n in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

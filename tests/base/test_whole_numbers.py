@@ -1,4 +1,6 @@
-"""NumPy's numbers are taken wherever Python's are, and mean the same; True and False are no numbers."""
+"""NumPy's numbers are taken wherever Python's are, and mean the same; True and False are no
+numbers.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +21,11 @@ def tracked(depth):
     net(X, track_submod_rets=True, submod_depth=depth)
     with nb.track(net, depth=depth, last=depth) as calls:
         net(X)
-    return list(net.submod_rets), [call.path for call in calls], repr(net[1][0].mod_with_top_mod_key_chain(depth=depth))
+    return (
+        list(net.submod_rets),
+        [call.path for call in calls],
+        repr(net[1][0].mod_with_top_mod_key_chain(depth=depth)),
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ class Block(nb.Module):
 
 class Net(nb.Module):
     def __init__(self):
-        self.stem, self.blocks, self.head, self.spare = nb.Linear(3, 4), [Block(), Block()], nb.Linear(4, 2), nb.Tanh()
+        self.stem, self.blocks, self.head, self.spare = (
+            nb.Linear(3, 4),
+            [Block(), Block()],
+            nb.Linear(4, 2),
+            nb.Tanh(),
+        )
 
     def forward(self, x):
         x = self.stem(x)
@@ -26,7 +31,9 @@ class Net(nb.Module):
 
 
 def by_hand(net, x):
-    """Every return, in the order in which the calls began, from the arrays alone and with the same operations."""
+    """Every return, in the order in which the calls began, from the arrays alone and with the same
+    operations.
+    """
 
     def linear(layer, x):
         return layer.functional(x) if hasattr(layer, "functional") else layer(x)

@@ -21,7 +21,11 @@ class Attention(nb.Module):
 
 class Block(nb.Module):
     def __init__(self, width):
-        self.norm, self.attn, self.mlp = nb.LayerNorm(width), Attention(width), nb.Linear(width, width)
+        self.norm, self.attn, self.mlp = (
+            nb.LayerNorm(width),
+            Attention(width),
+            nb.Linear(width, width),
+        )
 
     def forward(self, x):
         x = x + self.attn(self.norm(x))
@@ -121,11 +125,16 @@ def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x)
     layers = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
     rows = []
     for name, layer in layers.named_modules():
-        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+        layer.register_forward_hook(
+            lambda layer, given, out, name=name: rows.append((name, given, out))
+        )
     layers(torch.tensor(np.asarray(x)))
     ours = nb.Sequential(nb.Linear(8, 5), nb.Tanh(), nb.Linear(5, 2))
     for i in (0, 2):
-        ours[i].weight.value, ours[i].bias.value = layers[i].weight.detach().numpy(), layers[i].bias.detach().numpy()
+        ours[i].weight.value, ours[i].bias.value = (
+            layers[i].weight.detach().numpy(),
+            layers[i].bias.detach().numpy(),
+        )
     assert compare(run(ours, x), rows).agrees
     renamed = [(f"module_{i}", given, out) for i, (_, given, out) in enumerate(rows)]
     assert [(p.path, p.expected.path) for p in compare(run(ours, x), renamed)] == [
@@ -153,7 +162,9 @@ def images():
 def hooked(layers, x):
     rows = []
     for name, layer in layers.named_modules():
-        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+        layer.register_forward_hook(
+            lambda layer, given, out, name=name: rows.append((name, given, out))
+        )
     layers(x)
     return rows
 
@@ -166,12 +177,18 @@ def named(layers, x):
 def test_a_pair_has_both_sides_in_the_layout_in_which_they_are_compared(images, noted):
     ours, theirs, x, given = images
     compared = compare(run(ours, x), noted(theirs, given))
-    assert (compared.first.path, compared.first.fault, compared.first.largest) == ("0", "module", pytest.approx(1))
+    assert (compared.first.path, compared.first.fault, compared.first.largest) == (
+        "0",
+        "module",
+        pytest.approx(1),
+    )
     assert compared.first.where[-1] == 4
     assert compared.first.input_gap.agrees
     pair = compared[""]
     np.testing.assert_array_equal(pair.returns[0][0], ours(x))
-    np.testing.assert_array_equal(pair.returns[1][0], theirs(given).detach().numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(
+        pair.returns[1][0], theirs(given).detach().numpy().transpose(0, 2, 3, 1)
+    )
     np.testing.assert_array_equal(pair.inputs[1][0], x)
 
 
@@ -179,7 +196,9 @@ def test_a_run_of_pytorch_is_compared_with_one_of_ours_in_our_layout(images):
     ours, theirs, x, given = images
     pair = compare(run(theirs, given), run(ours, x))["0"]
     assert pair.gap.where[-1] == 4
-    np.testing.assert_array_equal(pair.returns[0][0], theirs[0](given).detach().numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(
+        pair.returns[0][0], theirs[0](given).detach().numpy().transpose(0, 2, 3, 1)
+    )
     np.testing.assert_array_equal(pair.returns[1][0], ours[0](x))
     np.testing.assert_array_equal(pair.inputs[0][0], x)
 
@@ -200,11 +219,17 @@ def test_a_difference_of_single_numbers_names_no_place():
     net = Sum()
     reference = run(net, jnp.ones(3))
     Sum.shift = 1.0
-    assert "its return differs by 1 (expected 3, found 4)" in repr(compare(run(net, jnp.ones(3)), reference))
+    assert "its return differs by 1 (expected 3, found 4)" in repr(
+        compare(run(net, jnp.ones(3)), reference)
+    )
 
 
 def test_calls_without_a_counterpart_are_listed(model, x):
-    reference = [(call.path, call.inputs, call.returns) for call in run(model, x) if call.path != "blocks.2.mlp"]
+    reference = [
+        (call.path, call.inputs, call.returns)
+        for call in run(model, x)
+        if call.path != "blocks.2.mlp"
+    ]
     found = compare(run(model, x), [*reference, ("extra", x[:1])])
     assert [call.path for call in found.unmatched] == ["blocks.2.mlp"]
     assert [call.path for call in found.unexpected] == ["extra"]
@@ -221,7 +246,11 @@ def test_nan_is_a_difference_and_equal_to_itself(model, x):
     wrong = {call.path: np.asarray(call.returns).copy() for call in reference}
     wrong["blocks.3.mlp"][2, 1] = np.nan
     found = compare(reference, wrong)
-    assert (found.first.path, found.first.where, found.first.largest) == ("blocks.3.mlp", (2, 1), np.inf)
+    assert (found.first.path, found.first.where, found.first.largest) == (
+        "blocks.3.mlp",
+        (2, 1),
+        np.inf,
+    )
     same = {"blocks.3.mlp": wrong["blocks.3.mlp"]}
     assert compare(compare_calls(same), same).agrees
 
@@ -233,9 +262,40 @@ def compare_calls(mapping):
 
 
 def test_runs_without_returns_cannot_be_compared(model, x):
-    with pytest.raises(nb.ArgumentError, match="the run holds no returns to compare: track it with returns=True"):
+    with pytest.raises(
+        nb.ArgumentError, match="the run holds no returns to compare: track it with returns=True"
+    ):
         compare(run(model, x, returns="stats"), run(model, x))
     with pytest.raises(nb.ArgumentError, match="no call of the run fits one of the reference"):
         compare(run(model, x), {"other": np.zeros((1, 2, 3, 4))})
     with pytest.raises(nb.ArgumentTypeError, match="a reference is calls, a path"):
         compare(run(model, x), 3)
+
+
+class Cache:
+    """Holds what a decoder keeps between tokens; two caches are never equal."""
+
+
+class Cached(nb.Module):
+    def __init__(self):
+        self.layer = nb.Linear(8, 8)
+
+    def forward(self, x):
+        return self.layer(x), Cache()
+
+
+def test_an_object_that_is_no_array_is_named_and_accuses_nobody(x, tmp_path):
+    model = Cached()
+    before, after = run(model, x), run(model, x)
+    comparison = compare(after, before)
+    assert comparison.agrees and comparison.first is None
+    assert comparison.pairs[-1].gap.opaque == ("Cache",)
+    assert "not compared, since they are no arrays: Cache" in repr(comparison)
+    model.layer.weight[0] = 7.0
+    assert compare(run(model, x), before).first.path == "layer"
+    before.save(tmp_path / "calls.h5")
+    assert not compare(run(model, x), load_calls(tmp_path / "calls.h5")).agrees
+    model = Cached()
+    before = run(model, x)
+    before.save(tmp_path / "calls.h5")
+    assert compare(run(model, x), load_calls(tmp_path / "calls.h5")).agrees

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.calls import check, diff
 from nbmodule.views import record_for
-from nbmodule.views.forms.text import text_of
+from nbmodule.views.renderers.text import text_of
 
 
 def test_each_leaf_is_told_apart_or_the_same():
-    a = nb.Container(same=jnp.ones(2), w=jnp.zeros((2, 2)), old=jnp.ones(1), shape=jnp.ones(3), dtype=jnp.ones(2))
+    a = nb.Container(
+        same=jnp.ones(2), w=jnp.zeros((2, 2)), old=jnp.ones(1), shape=jnp.ones(3), dtype=jnp.ones(2)
+    )
     b = nb.Container(
         same=jnp.ones(2),
         w=jnp.zeros((2, 2)).at[1, 0].set(-0.5),
@@ -31,7 +33,11 @@ def test_each_leaf_is_told_apart_or_the_same():
         "shape": "shape",
         "dtype": "dtype",
     }
-    assert (found["w"].largest, found["w"].where, found["w"].relative) == (0.5, (1, 0), float("inf"))
+    assert (found["w"].largest, found["w"].where, found["w"].relative) == (
+        0.5,
+        (1, 0),
+        float("inf"),
+    )
     assert "5 of 6 leaves differ" in repr(found)
     assert found
 
@@ -60,7 +66,9 @@ def test_a_right_answer_is_right(values):
 
 
 def test_what_was_zero_has_moved_by_no_share_of_itself():
-    assert "  b: by 0.5 at [1], from zero" in repr(nb.diff({"b": np.zeros(2)}, {"b": np.array([0.0, 0.5])}))
+    assert "  b: by 0.5 at [1], from zero" in repr(
+        nb.diff({"b": np.zeros(2)}, {"b": np.array([0.0, 0.5])})
+    )
 
 
 WRONG = [
@@ -76,7 +84,11 @@ WRONG = [
     (np.arange(3.0) + 2, np.arange(3.0), "every element is 2 too large"),
     (np.array([3.0, 1, 7]), np.array([1.0, 3, 7]), "the right elements in another order"),
     (np.array([1.0, np.nan, 7]), np.array([1.0, 3, 7]), "1 of 3 elements are not finite"),
-    (np.array([1.0, 5, 7]), np.array([1.0, 3, 7]), "largest difference 2 at [1]: expected 3, found 5"),
+    (
+        np.array([1.0, 5, 7]),
+        np.array([1.0, 3, 7]),
+        "largest difference 2 at [1]: expected 3, found 5",
+    ),
     ({"a": 1.0}, [1.0], "the structure is another one"),
     (None, np.ones(2), "no answer yet"),
     ([None, ...], np.ones(2), "no answer yet"),
@@ -116,7 +128,9 @@ def test_integers_that_float64_does_not_tell_apart_differ():
     found = only_change(np.array([5, 2**62]), np.array([5, 2**62 + 1]))
     assert (found.status, found.largest, found.where) == ("changed", 1.0, (1,))
     assert only_change(np.array([-(2**63)]), np.array([2**63 - 1])).largest == 2.0**64
-    assert only_change(np.array([0], np.uint64), np.array([2**64 - 1], np.uint64)).largest == 2.0**64
+    assert (
+        only_change(np.array([0], np.uint64), np.array([2**64 - 1], np.uint64)).largest == 2.0**64
+    )
     assert only_change(np.array([2**62]), np.array([2**62 + 1]), atol=1).status == "same"
 
 

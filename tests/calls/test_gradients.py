@@ -22,7 +22,9 @@ def steps(model, x):
 
 
 def both(model, x):
-    return nb.vmap(lambda row: nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, row[None])[0])(x).sum()
+    return nb.vmap(
+        lambda row: nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, row[None])[0]
+    )(x).sum()
 
 
 def deep(model, x):
@@ -77,18 +79,24 @@ def test_gradients_by_returns_equal_those_by_hand(kind, compiled, net, x, hand):
         value, grads = run(x)
     for name, wanted in hand.items():
         found = [call for call in calls if call.path == name and call.gradient is not None]
-        np.testing.assert_allclose(np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
+        )
     for path, gradient in calls.gradients.items():
-        np.testing.assert_allclose(gradient, grads.cont_at_key_chain(chain_of(net, path)), rtol=1e-5)
+        np.testing.assert_allclose(
+            gradient, grads.cont_at_key_chain(chain_of(net, path)), rtol=1e-5
+        )
     untracked = nb.value_and_grad(LOSSES[kind])(net, x)
     np.testing.assert_allclose(value, untracked[0], rtol=1e-5)
     assert (abs(grads - untracked[1]) < 1e-4).cont_all_true()
 
 
 def chain_of(net, path):
-    from nbmodule.core.shape.walk import plan_of
+    from nbmodule.core.structure.walk import plan_of
 
-    return "/".join(next(place.chain for place in plan_of(net).places.values() if place.name == path))
+    return "/".join(
+        next(place.chain for place in plan_of(net).places.values() if place.name == path)
+    )
 
 
 def test_two_calls_of_one_compiled_function_have_gradients_of_their_own(net, x):
@@ -105,9 +113,14 @@ def test_statistics_of_gradients_are_reduced_inside(net, x):
     with track(net, returns="stats", gradients=True) as calls:
         step(x)
     assert calls["head"].gradient is None
-    np.testing.assert_allclose(calls["head"].gradient_statistics.max, np.max(whole["head"].gradient), rtol=1e-5)
     np.testing.assert_allclose(
-        calls.gradients["stem.weight"].mean, np.mean(whole.gradients["stem.weight"]), rtol=1e-4, atol=1e-6
+        calls["head"].gradient_statistics.max, np.max(whole["head"].gradient), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        calls.gradients["stem.weight"].mean,
+        np.mean(whole.gradients["stem.weight"]),
+        rtol=1e-4,
+        atol=1e-6,
     )
 
 
@@ -149,4 +162,6 @@ def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(ne
         nb.value_and_grad(LOSSES["cond"])(net, x)
     for name, wanted in hand.items():
         found = [call for call in calls if call.path == name and call.gradient is not None]
-        np.testing.assert_allclose(np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
+        )

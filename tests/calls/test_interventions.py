@@ -1,4 +1,6 @@
-"""`replace_submod_rets`, `nb.patch`, and hooks: what a submodule returns is replaced, compiled or not."""
+"""`replace_submod_rets`, `nb.patch`, and hooks: what a submodule returns is replaced, compiled or
+not.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import track
-from nbmodule.touch.patch import patch
+from nbmodule.interventions.patch import patch
 
 from jax_settings import FLOAT
 
@@ -24,7 +26,9 @@ def double(x):
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize(
-    "instead", [lambda h: jnp.full_like(h, 0.3), lambda h: 0.0, lambda h: double], ids=["array", "number", "function"]
+    "instead",
+    [lambda h: jnp.full_like(h, 0.3), lambda h: 0.0, lambda h: double],
+    ids=["array", "number", "function"],
 )
 def test_a_return_is_replaced(instead, compiled, net, x):
     h = net.stem(x)
@@ -72,7 +76,8 @@ def test_whole_trees_are_replaced(x):
 
 def test_another_shape_is_refused(net, x):
     with pytest.raises(
-        nb.ShapeError, match=rf"Linear returns {FLOAT}\[5, 4\], what was given instead is {FLOAT}\[2, 2\]"
+        nb.ShapeError,
+        match=rf"Linear returns {FLOAT}\[5, 4\], what was given instead is {FLOAT}\[2, 2\]",
     ):
         net(x, replace_submod_rets={"stem": jnp.ones((2, 2))})
 
@@ -146,9 +151,13 @@ def test_a_patch_puts_the_clean_return_into_the_corrupt_run(net, x):
     found = patch(net, x, x + 1, "blocks.0")
     np.testing.assert_allclose(found.clean, net(x), rtol=1e-6)
     np.testing.assert_allclose(found.corrupt, net(x + 1), rtol=1e-6)
-    np.testing.assert_allclose(found.patched, net(x), rtol=1e-5)  # everything passes through the block
+    np.testing.assert_allclose(
+        found.patched, net(x), rtol=1e-5
+    )  # everything passes through the block
     net.compile()
-    np.testing.assert_allclose(patch(net, x, x + 1, net.blocks[0]).patched, found.patched, rtol=1e-5)
+    np.testing.assert_allclose(
+        patch(net, x, x + 1, net.blocks[0]).patched, found.patched, rtol=1e-5
+    )
 
 
 def test_a_patch_of_what_runs_several_times_or_never_is_refused(net, x):

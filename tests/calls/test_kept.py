@@ -35,7 +35,9 @@ def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
             "seconds",
         ):
             assert getattr(before, fact) == getattr(after, fact)
-        assert (before.parent.path if before.parent else None) == (after.parent.path if after.parent else None)
+        assert (before.parent.path if before.parent else None) == (
+            after.parent.path if after.parent else None
+        )
         np.testing.assert_array_equal(before.returns, after.returns)
         if before.gradient is not None:
             np.testing.assert_array_equal(before.gradient, after.gradient)
@@ -52,7 +54,11 @@ def test_any_pytree_comes_back(ending, x, tmp_path):
     found = load_calls(tmp_path / f"run.{ending}")["0"]
     assert found.returns["half"].dtype == jnp.bfloat16
     np.testing.assert_array_equal(found.returns["list"][1][0], 3 * x)
-    assert (found.returns["list"][1][1], found.returns["text"], found.keywords) == (None, "hello", {"scale": 3})
+    assert (found.returns["list"][1][1], found.returns["text"], found.keywords) == (
+        None,
+        "hello",
+        {"scale": 3},
+    )
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
@@ -63,7 +69,9 @@ def test_arrays_that_jax_would_narrow_come_back_as_wide_as_they_were(ending, tmp
         "zero": np.float64(1 / 7),
         "nine": np.array(9),
     }
-    calls = as_calls({"layer": given | {"half": jnp.ones(2, jnp.bfloat16), "none": np.zeros((0, 3))}})
+    calls = as_calls(
+        {"layer": given | {"half": jnp.ones(2, jnp.bfloat16), "none": np.zeros((0, 3))}}
+    )
     calls.save(tmp_path / f"reference.{ending}")
     found = load_calls(tmp_path / f"reference.{ending}")["layer"].returns
     for name, value in given.items():

@@ -1,4 +1,6 @@
-"""Looking never builds: whoever shows an unbuilt model leaves it unbuilt, with no key drawn and no flag moved, parents too."""
+"""Looking never builds: whoever shows an unbuilt model leaves it unbuilt, with no key drawn and no
+flag moved, parents too.
+"""
 
 import jax.numpy as jnp
 import pytest
@@ -46,7 +48,9 @@ LOOK = {
     "summary of sizes": lambda m: nb.summary(m),
     "first_nonfinite": lambda m: nb.first_nonfinite(m, X),
     "first_nonfinite of a function": lambda m: nb.first_nonfinite(lambda x: m(x), X),
-    "first_nonfinite of a compiled function": lambda m: nb.first_nonfinite(nb.jit(lambda x: m(x)), X),
+    "first_nonfinite of a compiled function": lambda m: nb.first_nonfinite(
+        nb.jit(lambda x: m(x)), X
+    ),
     "graph": lambda m: nb.graph(m, X),
     "graph of a function": lambda m: nb.graph(lambda x: m(x), X),
     "inspect": lambda m: nb.inspect(m, X),
@@ -62,7 +66,9 @@ LOOK = {
     "lower": lambda m: nb.jit(m).lower(X),
     "lower, donated": lambda m: nb.jit(lambda x: m(x), donate=True).lower(X),
     "trace": lambda m: nb.jit(lambda x: m(x)).trace(X),
-    "graph of what is found late": lambda m: nb.graph(lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X),
+    "graph of what is found late": lambda m: nb.graph(
+        lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X
+    ),
     "repr": repr,
     "tree_repr": nb.tree_repr,
     "display": lambda m: m._repr_mimebundle_(),
@@ -74,7 +80,7 @@ def state(model):
     return (
         model.built_,
         [(type(m), sorted(vars(m)), m.training, m._nbm.built, m._nbm.shown) for m in modules],
-        random.default.position(),
+        random.default._position(),
         {name: value.tolist() for name, value in model.state_dict().items()},
     )
 

@@ -1,4 +1,6 @@
-"""`nb.first_nonfinite`: the operation, the submodule, the line; forward and backward, compiled or not."""
+"""`nb.first_nonfinite`: the operation, the submodule, the line; forward and backward, compiled or
+not.
+"""
 
 import inspect
 
@@ -37,7 +39,9 @@ class Net(nb.Module):
 
 def line_of(kind):
     lines, start = inspect.getsourcelines(kind)
-    return f"test_nonfinite.py:{start + next(i for i, line in enumerate(lines) if 'planted' in line)}"
+    return (
+        f"test_nonfinite.py:{start + next(i for i, line in enumerate(lines) if 'planted' in line)}"
+    )
 
 
 def squares(model, x):
@@ -55,7 +59,10 @@ FORWARD = {
     "jit of loss": lambda model, x: (nb.jit(squares), model, x),
     "vmap": lambda model, x: (nb.vmap(lambda row: model(row)), x),
     "scan": lambda model, x: (nb.jit(row_by_row), model, x),
-    "cond": lambda model, x: (lambda x: nb.cond(True, lambda x: model(x), lambda x: x[:, :2], x), x),
+    "cond": lambda model, x: (
+        lambda x: nb.cond(True, lambda x: model(x), lambda x: x[:, :2], x),
+        x,
+    ),
     "checkpoint": lambda model, x: (nb.checkpoint(lambda x: model(x)), x),
     "step": lambda model, x: (nb.jit(lambda x: nb.grad(squares)(model, x)), x),
 }
@@ -116,11 +123,14 @@ def test_a_value_that_was_there_from_the_start_is_told(x):
     assert (found.operation, found.path) == ("variable", "head.weight")
     found = first_nonfinite(Net(nb.Tanh()), x.at[0, 0].set(jnp.nan))
     assert found.operation == "argument"
-    assert "given as an argument" in repr(found)
+    assert str(found.input_fault) == "NaN in the input: x[0, 0] (row 0 of 5)"
+    assert repr(found).startswith("NaN in the input: x[0, 0] (row 0 of 5)")
 
 
 def test_nan_from_infinite_operands_is_found_when_nothing_else_is():
-    found = first_nonfinite(lambda x: x - jnp.where(x > 0, jnp.inf, x) + jnp.where(x > 0, jnp.inf, x), jnp.ones(2))
+    found = first_nonfinite(
+        lambda x: x - jnp.where(x > 0, jnp.inf, x) + jnp.where(x > 0, jnp.inf, x), jnp.ones(2)
+    )
     assert (found.operation, found.source.partition(":")[0]) == ("add", "test_nonfinite.py")
 
 
@@ -192,6 +202,50 @@ def test_a_constant_that_masks_and_does_no_harm_is_not_taken_for_the_cause():
 def test_a_missing_value_is_named_by_its_argument_and_its_place():
     table = np.ones((4, 3), np.float32)
     table[2, 1] = table[3, 0] = np.nan
-    found = str(first_nonfinite(lambda model, batch: model(batch["x"]), nb.Linear(3, 2, key=0), {"x": table}))
-    assert "argument batch['x'], float32[4, 3] from 1 to 1, 2 non-finite, the first at [2, 1]" in found
+    found = str(
+        first_nonfinite(
+            lambda model, batch: model(batch["x"]), nb.Linear(3, 2, key=0), {"x": table}
+        )
+    )
+    assert (
+        "argument batch['x'], float32[4, 3] from 1 to 1, 2 non-finite, the first at [2, 1]" in found
+    )
     assert "argument x, float32" in str(first_nonfinite(nb.Linear(3, 2, key=0), x=table))
+
+
+class Masked(nb.Module):
+    def __init__(self, planted=None):
+        self.scores, self.out = nb.Linear(3, 3, key=0), planted or nb.Linear(3, 3, key=1)
+
+    def forward(self, x):
+        mask = jnp.full((3,), -jnp.inf).at[:2].set(0.0)
+        distance = jnp.log(jnp.arange(3.0))  # -inf, thrown away below
+        bias = jnp.where(jnp.arange(3) > 0, distance, 0.0)
+        return self.out(jax.nn.softmax(self.scores(x) + bias + mask))
+
+
+def test_inf_that_reaches_no_output_is_no_finding_and_hides_none(x):
+    assert first_nonfinite(Masked(), x) is None
+    assert first_nonfinite(nb.jit(lambda model, x: model(x)), Masked(), x) is None
+    found = first_nonfinite(Masked(nb.Lambda(lambda y: jnp.exp(y * 1e5))), x)
+    assert (found.path, found.operation) == ("out", "exp")
+    found = first_nonfinite(Masked(nb.Lambda(lambda y: jnp.log(-y))), x)
+    assert (found.path, found.operation) == ("out", "log")
+
+
+@pytest.mark.not_under("eager", reason="a scan is no loop there")
+def test_inf_is_followed_through_the_stacks_of_a_loop(x):
+    def rows(x):
+        overflow = jax.lax.scan(lambda c, row: (c, jnp.exp(row * 1e5)), 0.0, x)[1]
+        return jax.lax.scan(lambda c, row: (c, row * 2), 0.0, overflow)[1]
+
+    found = first_nonfinite(rows, jnp.abs(x))
+    assert (found.operation, found.turns) == ("exp", (0,))
+
+
+def test_an_overflow_that_becomes_nan_is_named_by_the_overflow(x):
+    def normalized(x):
+        y = jnp.exp(jnp.abs(x) * 1e5)
+        return y / y.sum()
+
+    assert first_nonfinite(normalized, x).operation == "exp"

@@ -1,4 +1,6 @@
-"""Operations of a submodule that ran in `nb.scan` or `nb.vmap`: each has its values of all turns, stacked."""
+"""Operations of a submodule that ran in `nb.scan` or `nb.vmap`: each has its values of all turns,
+stacked.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +12,10 @@ import nbmodule as nb
 LOOPS = {
     "scan": (lambda m, x: nb.scan(lambda c, _: (m(c), None), x, length=3), 1),
     "vmap": (lambda m, x: nb.vmap(m)(jnp.stack([x, x + 1, x + 2])), 1),
-    "both": (lambda m, x: nb.scan(lambda c, _: (nb.vmap(m)(c), None), jnp.stack([x, x + 1]), length=3), 2),
+    "both": (
+        lambda m, x: nb.scan(lambda c, _: (nb.vmap(m)(c), None), jnp.stack([x, x + 1]), length=3),
+        2,
+    ),
 }
 
 
@@ -29,7 +34,9 @@ def test_operations_are_those_of_each_turn_alone(loop, outside):
     for one, other in zip(found, expected):
         rows = np.asarray(one.returns)
         assert rows.shape[:axes] == given.shape[:axes]
-        np.testing.assert_allclose(rows.reshape(-1, *rows.shape[axes:])[-1], other.returns, rtol=1e-5)
+        np.testing.assert_allclose(
+            rows.reshape(-1, *rows.shape[axes:])[-1], other.returns, rtol=1e-5
+        )
 
 
 @pytest.mark.parametrize("loop", LOOPS)

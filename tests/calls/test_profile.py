@@ -27,7 +27,9 @@ class Net(nb.Module):
 
 @pytest.fixture(scope="module")
 def trained():
-    """A network, the step of its training, and what the step is called with; the step gives its arrays away."""
+    """A network, the step of its training, and what the step is called with; the step gives its
+    arrays away.
+    """
     nb.seed(0)
     model, optimizer = Net(), nb.Adam(1e-3)
 
@@ -62,11 +64,17 @@ def test_rows_add_up_to_what_they_are_in(profiled):
     total = profiled.total
     first = [row for row in profiled if row.depth == 1]
     for each in PASSES:
-        np.testing.assert_allclose(sum(getattr(row, each) for row in first), getattr(total, each), rtol=1e-6)
+        np.testing.assert_allclose(
+            sum(getattr(row, each) for row in first), getattr(total, each), rtol=1e-6
+        )
     np.testing.assert_allclose(sum(row.share for row in first), 1, rtol=1e-6)
     own = [row for row in profiled if row.path == "layers.0" and row.kind == "operation"]
-    np.testing.assert_allclose(sum(row.seconds for row in own), profiled["layers.0"].seconds, rtol=1e-6)
-    np.testing.assert_allclose(profiled["layers"].seconds, profiled["layers.0"].seconds + profiled["layers.1"].seconds)
+    np.testing.assert_allclose(
+        sum(row.seconds for row in own), profiled["layers.0"].seconds, rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        profiled["layers"].seconds, profiled["layers.0"].seconds + profiled["layers.1"].seconds
+    )
 
 
 def test_all_rows_are_what_a_step_took_under_the_profiler(profiled):
@@ -76,7 +84,9 @@ def test_all_rows_are_what_a_step_took_under_the_profiler(profiled):
     step = profiled.seconds * (
         1 + profiled.overhead
     )  # the median of the runs under the profiler, however long the slowest took
-    np.testing.assert_allclose(profiled.total.seconds, step if waiting.seconds else max(step, profiled.total.seconds))
+    np.testing.assert_allclose(
+        profiled.total.seconds, step if waiting.seconds else max(step, profiled.total.seconds)
+    )
 
 
 def test_flops_of_the_products_are_those_of_their_shapes(trained):
@@ -84,7 +94,9 @@ def test_flops_of_the_products_are_those_of_their_shapes(trained):
     made = nb.profile(model.eval(), x, runs=1)
     model.train()
     products = [row for row in made if row.kind == "operation" and row.name == "dot_general"]
-    assert sum(row.flops for row in products) == pytest.approx(2 * 256 * 128 * (128 + 128 + 4), rel=0.01)
+    assert sum(row.flops for row in products) == pytest.approx(
+        2 * 256 * 128 * (128 + 128 + 4), rel=0.01
+    )
     assert 0 < made["head"].flops_per_second <= made.best or made["head"].share < 0.01
 
 
@@ -97,7 +109,9 @@ def test_looking_changes_nothing(trained):
     for name, value in model.state_dict().items():
         np.testing.assert_array_equal(value, before[name])
     for leaf, kept in zip(
-        [leaf for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")], moments, strict=True
+        [leaf for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")],
+        moments,
+        strict=True,
     ):
         np.testing.assert_array_equal(leaf, kept)
     assert np.isfinite(step(x)) and not x.is_deleted()
@@ -166,7 +180,8 @@ def test_a_step_is_compiled_to_be_measured_where_jax_is_set_to_compile_nothing(t
 def test_what_cannot_be_profiled_says_why(trained):
     model = trained[0]
     with pytest.raises(
-        nb.TraceError, match="nb.profile could not compile .*values while it is traced.*Nothing was run"
+        nb.TraceError,
+        match="nb.profile could not compile .*values while it is traced.*Nothing was run",
     ):
         nb.profile(lambda x: float(x.sum()), jnp.ones(3))
     with pytest.raises(nb.ArgumentTypeError, match="found int"):
@@ -178,7 +193,9 @@ def test_what_cannot_be_profiled_says_why(trained):
 
 
 def test_a_path_that_did_not_run_names_the_closest(profiled):
-    with pytest.raises(nb.PathError, match='no instruction of "layers.9".*closest path is "layers.'):
+    with pytest.raises(
+        nb.PathError, match='no instruction of "layers.9".*closest path is "layers.'
+    ):
         profiled["layers.9"]
 
 
@@ -197,7 +214,10 @@ def test_a_graph_is_colored_by_the_times(trained):
     times = nb.profile(model, x, runs=1).times
     assert set(times) <= {name for name, _ in model.named_modules()}
     step = nb.jit(lambda x: model(x).sum())
-    for graph, numbers in ((nb.graph(model, x), times), (nb.graph(step, x), nb.profile(step, x, runs=1).times)):
+    for graph, numbers in (
+        (nb.graph(model, x), times),
+        (nb.graph(step, x), nb.profile(step, x, runs=1).times),
+    ):
         assert len(numbers) >= 4
         assert graph.drawn(color=numbers).options.color == numbers
 
@@ -210,7 +230,7 @@ def test_the_text_says_how_it_was_measured(profiled):
     assert "forward" in text and "adam" in text
 
 
-# -- the parts ---------------------------------------------------------------------------------------
+# -- the parts --
 def test_each_moment_is_counted_once():
     events = [Event("a", 0, 4, 0), Event("b", 2, 6, 1), Event("c", 3, 5, 2), Event("a", 10, 11, 0)]
     shares = share_out(events)
@@ -221,14 +241,22 @@ def test_each_moment_is_counted_once():
 
 def test_of_nested_events_the_inner_one_is_at_work():
     shares = share_out([Event("outer", 0, 10, 0), Event("inner", 2, 5, 0)])
-    assert {name: round(1e9 * seconds) for name, seconds in shares.seconds.items()} == {"outer": 7, "inner": 3}
+    assert {name: round(1e9 * seconds) for name, seconds in shares.seconds.items()} == {
+        "outer": 7,
+        "inner": 3,
+    }
 
 
 @pytest.mark.parametrize(
     ("text", "names", "phase", "operation"),
     [
         ("jit(step)/jvp(Net)/layers.0/dot_general", ["Net", "layers.0"], "forward", "dot_general"),
-        ("jit(step)/transpose(jvp(Net))/while/body/closed_call/head/mul", ["Net", "head"], "backward", "mul"),
+        (
+            "jit(step)/transpose(jvp(Net))/while/body/closed_call/head/mul",
+            ["Net", "head"],
+            "backward",
+            "mul",
+        ),
         ("jit(f)/vmap(jvp(Net))/jit(relu)/max", ["Net"], "forward", "max"),
         ("jit(f)/Net/a%2Fb#2/add", ["Net", "a/b"], "forward", "add"),
         ("jit(step)/jvp()/reduce_sum", [], "forward", "reduce_sum"),
@@ -281,10 +309,40 @@ def test_a_module_is_named_in_the_profile_as_in_the_model():
             return self.parts['a "quoted" <b>'](self.层(self.größe(x)))
 
     rows = nb.profile(Named(), jnp.ones((64, 64)), runs=2)
-    assert {row.path for row in rows if row.kind == "module"} >= {"größe", "层", 'parts.a "quoted" <b>'}
+    assert {row.path for row in rows if row.kind == "module"} >= {
+        "größe",
+        "层",
+        'parts.a "quoted" <b>',
+    }
 
 
 def test_of_instructions_made_into_one_the_last_place_counts():
-    where = 'metadata={op_name="jit(step)/jvp()/mul;jit(step)/transpose(jvp(head))/broadcast_in_dim"}'
+    where = (
+        'metadata={op_name="jit(step)/jvp()/mul;jit(step)/transpose(jvp(head))/broadcast_in_dim"}'
+    )
     text = f"ENTRY %main (a: f32[2]) -> f32[2] {{\n  ROOT %b = f32[2]{{0}} add(%a, %a), {where}\n}}"
     assert read_instructions(text)["b"].scopes == "jit(step)/transpose(jvp(head))/broadcast_in_dim"
+
+
+def test_convolutions_of_equinox_count_for_their_layers():
+    eqx = pytest.importorskip("equinox")
+
+    class Net(eqx.Module):
+        first: eqx.nn.Conv2d
+        second: eqx.nn.Conv2d
+
+        def __init__(self):
+            keys = jax.random.split(jax.random.key(0))
+            self.first = eqx.nn.Conv2d(3, 8, 3, key=keys[0])
+            self.second = eqx.nn.Conv2d(8, 8, 3, key=keys[1], use_bias=False)
+
+        def __call__(self, x):
+            return self.second(jax.nn.relu(self.first(x)))
+
+    net, x = Net(), jnp.ones((3, 16, 16))
+    made = nb.profile(net, x, runs=1)
+    assert made["first"].flops >= 2 * 14 * 14 * 8 * 27
+    assert made["second"].flops >= 2 * 12 * 12 * 8 * 72
+    assert not any(row.kind == "outside" for row in made)
+    own = nb.profile(nb.jit(lambda x: net(x)), x, runs=1)
+    assert any("no instruction names a module" in note for note in own.notes)

@@ -47,11 +47,18 @@ def test_every_nth_step_is_kept_with_what_was_asked(where, returns, net, x, trai
     for number in recorder.steps:
         step = recorder[number]
         assert (step.number, step.paths[:2]) == (number, ("", "stem"))
-        found, parameter, gradient = step["head"], step.parameters["stem.weight"], step.gradients["stem.weight"]
+        found, parameter, gradient = (
+            step["head"],
+            step.parameters["stem.weight"],
+            step.gradients["stem.weight"],
+        )
         if returns == "stats":
             assert found.statistics.size == 10
             np.testing.assert_allclose(
-                [parameter.mean, parameter.max], [wanted[number].mean(), wanted[number].max()], rtol=1e-4, atol=1e-6
+                [parameter.mean, parameter.max],
+                [wanted[number].mean(), wanted[number].max()],
+                rtol=1e-4,
+                atol=1e-6,
             )
             assert gradient.size == 12
         else:
@@ -91,15 +98,22 @@ def test_steps_may_be_numbered_by_hand(net, x):
             net(x)
     assert recorder.steps == (100, 1200)
     assert recorder.nearest(700).number == 1200
-    with pytest.raises(nb.PathError, match="step 150 was not recorded; the nearest one is 100, recorded are 100, 1200"):
+    with pytest.raises(
+        nb.PathError,
+        match="step 150 was not recorded; the nearest one is 100, recorded are 100, 1200",
+    ):
         recorder[150]
 
 
-@pytest.mark.not_under("eager", reason="what goes in is kept as well, as by a call that is not compiled")
+@pytest.mark.not_under(
+    "eager", reason="what goes in is kept as well, as by a call that is not compiled"
+)
 @pytest.mark.parametrize("where", ["memory", "disk"])
 def test_the_budget_drops_the_oldest(where, net, tmp_path):
     net.to(dtype="float32")
-    recorder = Recorder(net, True, every=1, budget="90kB", where="memory" if where == "memory" else tmp_path / "run")
+    recorder = Recorder(
+        net, True, every=1, budget="90kB", where="memory" if where == "memory" else tmp_path / "run"
+    )
     run(recorder, nb.jit(lambda x: net(x)), jnp.ones((100, 3), "float32"), 12)
     assert 1 < len(recorder) < 12
     assert recorder.steps[-1] == 11
@@ -138,7 +152,9 @@ def test_a_full_disk_leaves_the_training_and_the_earlier_steps_alone(net, x, tmp
     recorder = Recorder(net, every=1, where=tmp_path / "run")
     run(recorder, net, x, 2)
     full_disk(monkeypatch)
-    with pytest.warns(RuntimeWarning, match=r"step 2 could not be recorded.*No space left.*Training goes on"):
+    with pytest.warns(
+        RuntimeWarning, match=r"step 2 could not be recorded.*No space left.*Training goes on"
+    ):
         run(recorder, net, x, 1)
     assert recorder.steps == (0, 1)
     assert recorder[1]["head"].statistics.size == 10
@@ -157,7 +173,9 @@ def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
     run(recorder, net, x, 3)
     file = sorted((tmp_path / "run").iterdir())[1]
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(nb.FileFormatError, match="step 1 cannot be read, the others are not touched"):
+    with pytest.raises(
+        nb.FileFormatError, match="step 1 cannot be read, the others are not touched"
+    ):
         recorder[1]
     assert recorder[2]["head"].statistics == recorder[0]["head"].statistics
 

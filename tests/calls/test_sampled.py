@@ -1,4 +1,6 @@
-"""Statistics that a compiled program gives at the price of a norm: what is not finite is found without exception."""
+"""Statistics that a compiled program gives at the price of a norm: what is not finite is found
+without exception.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,8 +10,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.calls.sampled import SAMPLE
 from nbmodule.calls.statistics import read_statistics, reduce_tree
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.makers.of_calls import call_table
+from nbmodule.views.builders.of_calls import call_table
+from nbmodule.views.renderers.text import text_of
 
 SHAPES = [
     (1,),
@@ -27,7 +29,8 @@ SHAPES = [
 FLOATS = ["float16", "bfloat16", "float32"]
 
 SUBNORMAL = pytest.param(
-    1e-38, marks=pytest.mark.not_under("eager", reason="XLA on the CPU takes subnormal numbers for 0")
+    1e-38,
+    marks=pytest.mark.not_under("eager", reason="XLA on the CPU takes subnormal numbers for 0"),
 )
 pytestmark = pytest.mark.not_under("nans", reason="makes NaN on purpose")
 
@@ -38,7 +41,13 @@ def compiled():
 
 def background(rng, kind, shape):
     drawn = rng.normal(size=shape)
-    return {"normal": drawn, "zeros": 0 * drawn, "huge": drawn * 6e4, "faint": drawn * 1e-5, "steep": drawn + 1e3}[kind]
+    return {
+        "normal": drawn,
+        "zeros": 0 * drawn,
+        "huge": drawn * 6e4,
+        "faint": drawn * 1e-5,
+        "steep": drawn + 1e3,
+    }[kind]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -53,7 +62,11 @@ def test_a_single_value_that_is_not_finite_is_counted_wherever_it_stands(shape, 
             x = plain.copy()
             x[at] = bad
             found = read_statistics(reduce(jnp.asarray(x.reshape(shape))))
-            assert (found.size, found.nan, found.inf) == (size, int(np.isnan(bad)), int(np.isinf(bad))), (kind, at, bad)
+            assert (found.size, found.nan, found.inf) == (
+                size,
+                int(np.isnan(bad)),
+                int(np.isinf(bad)),
+            ), (kind, at, bad)
         clean = read_statistics(reduce(jnp.asarray(plain.reshape(shape))))
         assert clean.nonfinite == 0
 
@@ -61,9 +74,21 @@ def test_a_single_value_that_is_not_finite_is_counted_wherever_it_stands(shape, 
 @pytest.mark.parametrize("shape", [(70_001,), (64, 2047), (3, 5, 129, 33), (20, 4000)], ids=str)
 def test_many_values_that_are_not_finite_are_counted_one_by_one(shape):
     reduce, rng = compiled(), np.random.default_rng(1)
-    for share in ((0.0, 0.0), (1e-4, 1e-3), (0.3, 0.3), (0.0, 1.0), (1.0, 0.0), (0.999, 1e-3), (1e-3, 0.999)):
+    for share in (
+        (0.0, 0.0),
+        (1e-4, 1e-3),
+        (0.3, 0.3),
+        (0.0, 1.0),
+        (1.0, 0.0),
+        (0.999, 1e-3),
+        (1e-3, 0.999),
+    ):
         drawn = rng.random(shape)
-        x = np.where(drawn < share[0], np.nan, np.where(drawn > 1 - share[1], np.inf, rng.normal(size=shape) * 1e30))
+        x = np.where(
+            drawn < share[0],
+            np.nan,
+            np.where(drawn > 1 - share[1], np.inf, rng.normal(size=shape) * 1e30),
+        )
         x = x.astype(np.float32)
         found = read_statistics(reduce(jnp.asarray(x)))
         assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), share
@@ -76,7 +101,9 @@ def test_no_magnitude_is_taken_for_one_that_is_not_finite_and_the_norm_is_right(
     assert found.nonfinite == 0
     norm = np.sqrt(np.mean(x.astype(np.float64) ** 2))
     exact = scale in (1.0, 0.0)  # else of the sample
-    np.testing.assert_allclose(np.hypot(found.mean, found.std), norm, rtol=1e-5 if exact else 0.1, atol=1e-42)
+    np.testing.assert_allclose(
+        np.hypot(found.mean, found.std), norm, rtol=1e-5 if exact else 0.1, atol=1e-42
+    )
 
 
 @pytest.mark.not_under("eager", reason="nothing is compiled, and statistics are of all elements")
@@ -86,7 +113,9 @@ def test_the_mean_square_is_of_all_elements_and_the_rest_of_a_sample():
     found = read_statistics(compiled()(jnp.asarray(x)))
     assert found.sampled == SAMPLE
     assert sum(found.histogram) == SAMPLE
-    np.testing.assert_allclose(found.mean**2 + found.std**2, np.mean(x.astype(np.float64) ** 2), rtol=1e-5)
+    np.testing.assert_allclose(
+        found.mean**2 + found.std**2, np.mean(x.astype(np.float64) ** 2), rtol=1e-5
+    )
     assert abs(found.mean - 1) < 0.4
     assert -10 < found.min < -2 and 4 < found.max < 12
 
@@ -110,7 +139,11 @@ def test_the_sample_is_of_all_columns_of_a_row(width):
 def test_any_shape_and_dtype_has_statistics(shape, dtype):
     x = jnp.ones(shape, dtype)
     found = read_statistics(compiled()(x))
-    assert (found is None) if x.size == 0 else (found.size, found.mean, found.max, found.nonfinite) == (x.size, 1, 1, 0)
+    assert (
+        (found is None)
+        if x.size == 0
+        else (found.size, found.mean, found.max, found.nonfinite) == (x.size, 1, 1, 0)
+    )
 
 
 def test_a_complex_element_that_is_not_finite_is_found():
@@ -130,9 +163,14 @@ def test_double_precision_has_its_own_range():
 
 
 def test_one_bad_value_in_a_tracked_step_is_found_in_returns_and_gradients_through_scan_and_vmap():
-    model = nb.Sequential(nb.Linear(64, 64), nb.Lambda(lambda x: jnp.where(x == x.max(), jnp.nan, x)))
+    model = nb.Sequential(
+        nb.Linear(64, 64), nb.Lambda(lambda x: jnp.where(x == x.max(), jnp.nan, x))
+    )
     x = jnp.asarray(np.random.default_rng(6).normal(size=(5, 40, 64)).astype(np.float32))
-    for step in (nb.jit(lambda x: nb.vmap(model)(x)), nb.jit(lambda x: nb.scan(lambda c, row: (c, model(row)), 0, x))):
+    for step in (
+        nb.jit(lambda x: nb.vmap(model)(x)),
+        nb.jit(lambda x: nb.scan(lambda c, row: (c, model(row)), 0, x)),
+    ):
         with nb.track(model, returns="stats") as calls:
             step(x)
         assert calls["1"].statistics.nan == 5
@@ -146,7 +184,9 @@ def test_exact_statistics_are_those_of_numpy_in_a_compiled_step():
     with nb.track(model, returns="exact stats") as calls:
         nb.jit(lambda x: model(x))(jnp.asarray(x))
     found, y = calls["0"].statistics, np.sin(x.astype(np.float64))
-    np.testing.assert_allclose(found[1:6], [y.mean(), y.std(), y.min(), y.max(), 0], rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(
+        found[1:6], [y.mean(), y.std(), y.min(), y.max(), 0], rtol=1e-3, atol=1e-6
+    )
     assert found.sampled == 0
 
 

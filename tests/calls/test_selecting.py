@@ -1,4 +1,6 @@
-"""Wherever submodules are selected, a shared one goes by each of its names, and what is no part of the model is refused."""
+"""Wherever submodules are selected, a shared one goes by each of its names, and what is no part of
+the model is refused.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -37,14 +39,20 @@ def tracked(model, x, **options):
 
 SELECTED = {
     "submods_to_track": lambda model, x, entry: tracked(model, x, submods_to_track=[entry]),
-    "replace_submod_rets": lambda model, x, entry: tracked(model, x, replace_submod_rets={entry: 0.0}),
+    "replace_submod_rets": lambda model, x, entry: tracked(
+        model, x, replace_submod_rets={entry: 0.0}
+    ),
     "expected_submod_rets": lambda model, x, entry: differing(model, x, entry),
     "only": lambda model, x, entry: [call.path for call in recorded(model, x, only=entry)],
-    "operations": lambda model, x, entry: [call.path for call in recorded(model, x, operations=entry).operations],
+    "operations": lambda model, x, entry: [
+        call.path for call in recorded(model, x, operations=entry).operations
+    ],
     "nb.patch of settings": patched,
     "nb.patch": lambda model, x, entry: nb.patch(model, x, -x, entry).patched,
     "nb.what_if": lambda model, x, entry: nb.what_if(model, x, {entry: nb.zero()}).code,
-    "nb.sweep": lambda model, x, entry: nb.sweep(model, x, "layers", only=entry, metric=lambda y: y.sum()).rows,
+    "nb.sweep": lambda model, x, entry: (
+        nb.sweep(model, x, "layers", only=entry, metric=lambda y: y.sum()).rows
+    ),
     "nb.Recorder": lambda model, x, entry: nb.Recorder(model, only=entry) and 0,
 }
 

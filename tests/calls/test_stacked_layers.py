@@ -52,7 +52,9 @@ def test_returns_of_stacked_layers_are_stacked_under_their_paths(model, how, arg
 
 def test_a_call_that_keeps_its_returns_has_those_of_stacked_layers(model):
     model(jnp.asarray(X), track_submod_rets=True)
-    np.testing.assert_allclose(model.submod_rets["heads"][0], by_hand(model, X)["heads"], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        model.submod_rets["heads"][0], by_hand(model, X)["heads"], rtol=1e-5, atol=1e-6
+    )
 
 
 def test_stacked_layers_can_be_chosen_and_replaced(model):
@@ -60,7 +62,9 @@ def test_stacked_layers_can_be_chosen_and_replaced(model):
         model(jnp.asarray(X))
     assert {call.path for call in calls} == {"blocks.0", "blocks.1"}
     out = model(jnp.asarray(X), replace_submod_rets={"blocks": lambda y: 0 * y})
-    np.testing.assert_allclose(out, np.asarray(model.heads.bias())[:, None] + np.zeros((5, 2, 2)), rtol=1e-6)
+    np.testing.assert_allclose(
+        out, np.asarray(model.heads.bias())[:, None] + np.zeros((5, 2, 2)), rtol=1e-6
+    )
 
 
 def test_gradients_by_returns_of_stacked_layers_are_stacked(model):

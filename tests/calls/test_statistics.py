@@ -43,7 +43,8 @@ def test_figures_equal_those_of_numpy(size):
     hnp.arrays(
         np.float32,
         st.integers(1, 40),
-        elements=st.floats(width=32, min_value=-1e6, max_value=1e6) | st.sampled_from([np.nan, np.inf]),
+        elements=st.floats(width=32, min_value=-1e6, max_value=1e6)
+        | st.sampled_from([np.nan, np.inf]),
     )
 )
 def test_small_arrays_are_exact(x):
@@ -52,7 +53,9 @@ def test_small_arrays_are_exact(x):
 
 def test_the_deviation_is_exact_far_from_zero():
     x = (1000 + np.random.default_rng(0).normal(0, 0.1, 4096)).astype(np.float32)
-    np.testing.assert_allclose(statistics_of(jnp.asarray(x)).std, x.astype(np.float64).std(), rtol=1e-2)
+    np.testing.assert_allclose(
+        statistics_of(jnp.asarray(x)).std, x.astype(np.float64).std(), rtol=1e-2
+    )
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -7.5, 1e38, 1e-30, np.nan, np.inf])
@@ -126,7 +129,9 @@ def test_statistics_are_no_part_of_the_derivative():
     check(calls["0"].statistics, np.sin(x))
 
 
-@pytest.mark.parametrize("values", [np.float32([0.5, -2.0]), np.float64([1e60, -3e60])], ids=["single", "double"])
+@pytest.mark.parametrize(
+    "values", [np.float32([0.5, -2.0]), np.float64([1e60, -3e60])], ids=["single", "double"]
+)
 def test_statistics_hold_where_numbers_have_64_bits(values):
     with jax.enable_x64(True):
         x = np.resize(values, (8, 144))

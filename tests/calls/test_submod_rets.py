@@ -1,4 +1,6 @@
-"""`track_submod_rets`, `track_submod_call_order` and `expected_submod_rets`: on one call, compiled or not, of any module."""
+"""`track_submod_rets`, `track_submod_call_order` and `expected_submod_rets`: on one call, compiled
+or not, of any module.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -57,8 +59,14 @@ ASKED = {
     "expected": lambda net, x: {"expected_submod_rets": {"stem": net.stem(x)}},
     "a number": lambda net, x: {"track_submod_rets": True, "replace_submod_rets": {"stem": 2.0}},
     "another": lambda net, x: {"track_submod_rets": True, "replace_submod_rets": {"stem": 3.0}},
-    "an array": lambda net, x: {"track_submod_rets": True, "replace_submod_rets": {"stem": 0.5 * net.stem(x)}},
-    "a function": lambda net, x: {"track_submod_rets": True, "replace_submod_rets": {"stem": jnp.tanh}},
+    "an array": lambda net, x: {
+        "track_submod_rets": True,
+        "replace_submod_rets": {"stem": 0.5 * net.stem(x)},
+    },
+    "a function": lambda net, x: {
+        "track_submod_rets": True,
+        "replace_submod_rets": {"stem": jnp.tanh},
+    },
 }
 TRANSFORMED = {
     "jit": nb.jit,
@@ -68,7 +76,9 @@ TRANSFORMED = {
     "vmap": nb.vmap,
     "vmap of jit": lambda net: nb.vmap(nb.jit(net)),
     "checkpoint": nb.checkpoint,
-    "static by name": lambda net: nb.jit(net, static_argnames=["track_submod_rets", "submod_depth"]),
+    "static by name": lambda net: nb.jit(
+        net, static_argnames=["track_submod_rets", "submod_depth"]
+    ),
     "compile": lambda net: net.compile(),
 }
 
@@ -87,8 +97,12 @@ def test_what_is_asked_of_a_call_goes_past_a_transform_of_the_module(transform, 
             y, rets, order = called(x, **asked(net, x)), net.submod_rets, net.submod_call_order
             np.testing.assert_allclose(y, wanted[name][0], rtol=1e-5, atol=1e-6)
             assert list(rets) == list(wanted[name][1]), name
-            for found, value in zip(jax.tree.leaves(dict(rets)), jax.tree.leaves(dict(wanted[name][1])), strict=True):
-                np.testing.assert_allclose(np.reshape(found, value.shape), value, rtol=1e-5, atol=1e-6)
+            for found, value in zip(
+                jax.tree.leaves(dict(rets)), jax.tree.leaves(dict(wanted[name][1])), strict=True
+            ):
+                np.testing.assert_allclose(
+                    np.reshape(found, value.shape), value, rtol=1e-5, atol=1e-6
+                )
             assert str(jax.tree.structure(order)) == str(jax.tree.structure(wanted[name][2]))
     with pytest.raises(nb.SubmoduleReturnError, match='the return of "stem", call 0'):
         called(x, expected_submod_rets={"stem": net.stem(x) + 1})
@@ -126,7 +140,9 @@ def test_a_look_at_a_compiled_module_is_a_look_at_the_call_as_it_is_asked_for(ne
 
 
 def test_what_only_compile_can_carry_is_refused_elsewhere(net, x):
-    with pytest.raises(nb.ArgumentError, match=r"arg_stateful_idxs names what model\.compile\(\) is to carry"):
+    with pytest.raises(
+        nb.ArgumentError, match=r"arg_stateful_idxs names what model\.compile\(\) is to carry"
+    ):
         nb.jit(net)(x, arg_stateful_idxs=[[0]])
 
 
@@ -191,13 +207,19 @@ BOUNDS = {
     "no level": ({"submod_depth": 0}, []),
     "deep ones": (
         {"submods_to_track": ["blocks.*.act"]},
-        ["blocks__0__act_0", "blocks__0__act_1", "blocks__1__act_0", "blocks__1__act_1"],
+        [
+            *("blocks__0_0", "blocks__0_0/act_0", "blocks__0_0/act_1"),
+            *("blocks__1_0", "blocks__1_0/act_0", "blocks__1_0/act_1"),
+        ],
     ),
     "a part and what is in it": (
         {"submods_to_track": ["blocks.1", "blocks.1.lin", "head"]},
         ["blocks__1_0", "blocks__1_0/lin_0", "head_0"],
     ),
-    "both": ({"submods_to_track": ["blocks.1", "blocks.1.lin"], "submod_depth": 1}, ["blocks__1_0"]),
+    "both": (
+        {"submods_to_track": ["blocks.1", "blocks.1.lin"], "submod_depth": 1},
+        ["blocks__1_0"],
+    ),
 }
 
 
@@ -208,7 +230,12 @@ def test_the_bounds_of_tracked_returns_bound_the_order_of_calls_too(bounds, way,
     WAYS[way](lambda x: net(x, track_submod_rets=True, track_submod_call_order=True, **options), x)
     assert list(call_chains(net.submod_call_order.Net_0)) == wanted
     counts = [returns for value in net.submod_rets.values() for returns in value]
-    assert len(counts) == len(wanted)
+    assert len(counts) == sum(not is_only_on_the_way(chain, options) for chain in wanted)
+
+
+def is_only_on_the_way(chain, options):
+    """Whether a call stands in the order for the calls inside it alone."""
+    return chain.count("/") == 0 and options.get("submods_to_track") == ["blocks.*.act"]
 
 
 def call_chains(order, prefix=""):
@@ -228,10 +255,14 @@ def test_variables_stand_at_the_bottom_of_a_bounded_order(net, x):
     assert net.submod_call_order.Net_0.cont_all_key_chains() == net.v.cont_all_key_chains()
 
 
-def test_the_rows_of_a_bounded_order_hang_from_what_is_shown(net, x):
+def test_the_rows_of_a_bounded_order_keep_the_levels_of_the_calls(net, x):
     net(x, track_submod_call_order=True, submods_to_track=["blocks.0.lin"])
     rows = net.submod_call_order._facts
-    assert [(row["path"], row["parent"], row["depth"]) for row in rows] == [("", None, 0), ("blocks.0.lin", 0, 1)]
+    assert [(row["path"], row["parent"], row["depth"]) for row in rows] == [
+        ("", None, 0),
+        ("blocks.0", 0, 1),
+        ("blocks.0.lin", 1, 2),
+    ]
 
 
 @pytest.mark.parametrize("way", ["eager", "jit", "grad in jit"])
@@ -242,7 +273,9 @@ def test_the_first_return_that_differs_is_named(way, net, x):
     wrong = np.asarray(expected["blocks__1__act"][1]).copy()
     wrong[2, 3] += 0.5
     given = {"blocks__1__act": [None, wrong], "head": 100.0, "unknown": 3}
-    with pytest.raises(nb.SubmoduleReturnError, match=r'"blocks__1__act", call 1,.*0\.5 at \[2, 3\]') as caught:
+    with pytest.raises(
+        nb.SubmoduleReturnError, match=r'"blocks__1__act", call 1,.*0\.5 at \[2, 3\]'
+    ) as caught:
         WAYS[way](lambda x: net(x, expected_submod_rets=given), x)
     table = str(caught.value).splitlines()[1:]
     assert [line.split()[0] for line in table] == ["at", "expected", "actual", "difference"]
@@ -308,7 +341,10 @@ def test_numbers_that_a_module_returns_are_kept_where_jit_is_disabled():
 def test_the_largest_difference_is_not_looked_for_where_nan_was_expected_and_found():
     x = jnp.array([jnp.nan, 1.0, 2.0])
     net = nb.Sequential(nb.Identity())
-    with pytest.raises(nb.SubmoduleReturnError, match=r"the largest difference is 3 at \[2\] \(expected 5, found 2;"):
+    with pytest.raises(
+        nb.SubmoduleReturnError,
+        match=r"the largest difference is 3 at \[2\] \(expected 5, found 2;",
+    ):
         net(x, expected_submod_rets={"0": np.array([np.nan, 1.0, 5.0])})
 
 
@@ -326,9 +362,14 @@ def test_returns_of_pytorch_are_expected_as_tensors_with_their_channels_first():
         nb.SubmoduleReturnError, match=r"the largest difference is 1\.?\d* at \[\d, \d, \d, 4\]"
     ) as caught:
         net(x, expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
-    np.testing.assert_array_equal(caught.value.expected, wanted.detach().numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(
+        caught.value.expected, wanted.detach().numpy().transpose(0, 2, 3, 1)
+    )
     nchw = nb.from_torch(torch.nn.Sequential(theirs))
-    nchw(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
+    nchw(
+        np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
+        expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}},
+    )
 
 
 def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x):
@@ -337,7 +378,11 @@ def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x)
     wanted = net.submod_rets.cont_to_dict()
     with jax.disable_jit():
         run()
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), net.submod_rets.cont_to_dict(), wanted)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
+        net.submod_rets.cont_to_dict(),
+        wanted,
+    )
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
@@ -345,17 +390,28 @@ def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
     call = nb.jit(net) if compiled else net
     stem = net.stem(x)
     call(x, expected_submod_rets={"stem": [stem, None], "spare": None})
-    with pytest.raises(nb.SubmoduleReturnError, match='Net: "stem" returned 1 time, expected were 2 returns'):
+    with pytest.raises(
+        nb.SubmoduleReturnError, match='Net: "stem" returned 1 time, expected were 2 returns'
+    ):
         call(x, expected_submod_rets={"stem": [stem, stem]})
-    call(x, expected_submod_rets={"stem": {"val": stem + 0.1, "atol": jnp.float32(0.2), "rtol": [None]}})
-    with pytest.raises(nb.ArgumentTypeError, match="atol is a number, or one for each call; found 'x'"):
+    call(
+        x,
+        expected_submod_rets={
+            "stem": {"val": stem + 0.1, "atol": jnp.float32(0.2), "rtol": [None]}
+        },
+    )
+    with pytest.raises(
+        nb.ArgumentTypeError, match="atol is a number, or one for each call; found 'x'"
+    ):
         call(x, expected_submod_rets={"stem": {"val": stem, "atol": "x"}})
 
 
 @pytest.mark.parametrize("transform", ["eager", "jit", "vmap"])
 def test_a_text_stands_for_no_return(transform, net, x):
     call = {"eager": lambda net: net, "jit": nb.jit, "vmap": nb.vmap}[transform](net)
-    with pytest.raises(nb.ArgumentTypeError, match="a return for Linear is an array, a number, .*found 'some text'"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="a return for Linear is an array, a number, .*found 'some text'"
+    ):
         call(x, replace_submod_rets={"stem": "some text"})
 
 
@@ -387,4 +443,6 @@ def test_a_retrace_of_a_compiled_module_is_explained_with_what_it_carries():
     model, held, x = Counting().compile(), {"n": jnp.array(0)}, jnp.ones(2)
     model(x, held, arg_stateful_idxs=[[1]])
     assert not nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]]).expected
-    assert nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]], track_submod_rets=True).expected
+    assert nb.explain_retrace(
+        model, x, held, arg_stateful_idxs=[[1]], track_submod_rets=True
+    ).expected

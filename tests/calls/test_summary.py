@@ -34,10 +34,10 @@ def test_rows_tell_sizes_shapes_calls_and_flops():
 
 def test_looking_changes_nothing():
     model = Twice()
-    before, position = model.state_dict(), nb.core.numbers.random.default.position()
+    before, position = model.state_dict(), nb.core.numbers.random.default._position()
     nb.summary(model, jax.ShapeDtypeStruct((8, 4), jnp.float32))
     assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
-    assert nb.core.numbers.random.default.position() == position
+    assert nb.core.numbers.random.default._position() == position
     assert nb.summary(model)["block"].parameters == 20
 
 
@@ -58,7 +58,15 @@ def test_rows_stand_in_the_order_of_definition_and_blocks_that_are_alike_are_one
     tops = [row.path for row in table if row.path.count(".") < 2]
     assert tops == ["", "stem", *(f"layers.{i}" for i in range(12)), "head"]
     lines = [line.split("  ")[0] for line in repr(table).splitlines()]
-    assert lines == ["module", "(the model)", "stem", "layers.0 … 11 (12 alike)", "layers.0.0", "layers.0.1", "head"]
+    assert lines == [
+        "module",
+        "(the model)",
+        "stem",
+        "layers.0 … 11 (12 alike)",
+        "layers.0.0",
+        "layers.0.1",
+        "head",
+    ]
 
 
 def test_no_value_is_computed_or_drawn():
@@ -100,7 +108,10 @@ def test_compiled_functions_do_not_trace_anew_after_a_summary():
             return x
 
     model, x = Net(), jnp.ones((2, 3))
-    step, gradient = nb.jit(lambda model, x: model(x)), nb.jit(nb.grad(lambda model: model(x).sum()))
+    step, gradient = (
+        nb.jit(lambda model, x: model(x)),
+        nb.jit(nb.grad(lambda model: model(x).sum())),
+    )
     compiled = Net()
     compiled.compile()
 
@@ -128,12 +139,17 @@ def test_a_notebook_shows_the_table_as_text_and_as_html():
     assert sorted(bundle) == ["text/html", "text/plain"]
     assert bundle["text/plain"].splitlines()[0].startswith("Odd  16 parameters  ")
     assert bundle["text/plain"].splitlines()[1:] == repr(table).splitlines()
-    assert "<b>&" not in bundle["text/html"].replace("<b>Odd", "") and "layers.&lt;b&gt;&amp;" in bundle["text/html"]
+    assert (
+        "<b>&" not in bundle["text/html"].replace("<b>Odd", "")
+        and "layers.&lt;b&gt;&amp;" in bundle["text/html"]
+    )
     assert html_of(table) == html_of(table) and len(html_of(table)) < 250_000
 
 
 def test_a_summary_of_many_modules_stays_small_in_a_saved_page():
-    model = nb.Sequential(*(layer for i in range(400) for layer in (nb.Linear(i % 7 + 1, (i + 1) % 7 + 1), nb.ReLU())))
+    model = nb.Sequential(
+        *(layer for i in range(400) for layer in (nb.Linear(i % 7 + 1, (i + 1) % 7 + 1), nb.ReLU()))
+    )
     bundle = nb.summary(model)._repr_mimebundle_()
     assert len(bundle["text/html"]) < 250_000 and len(bundle["text/plain"].splitlines()) <= 62
 
@@ -149,8 +165,88 @@ def test_flags_texts_and_numbers_of_a_call_are_fixed_as_they_are_for_the_model()
             return self.second(x) if wide else self.first(x)
 
     model, x = Net(), jnp.ones((2, 3))
-    for kwargs in ({"wide": True}, {"mode": "two"}, {"times": 3}, {"wide": True, "mode": "two", "times": 2}):
-        assert nb.summary(model, x, **kwargs)[0].outputs == f"float32[2, {model(x, **kwargs).shape[1]}]"
+    for kwargs in (
+        {"wide": True},
+        {"mode": "two"},
+        {"times": 3},
+        {"wide": True, "mode": "two", "times": 2},
+    ):
+        assert (
+            nb.summary(model, x, **kwargs)[0].outputs
+            == f"float32[2, {model(x, **kwargs).shape[1]}]"
+        )
         assert nb.profile(model, x, **kwargs, runs=1).seconds > 0
     with pytest.raises(nb.ArgumentTypeError, match="argument mode is the text 'two'"):
         nb.eval_shape(model, x, mode="two")
+
+
+def test_calls_of_another_thread_are_not_part_of_the_summary():
+    import threading
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.part = nb.Linear(4, 2)
+
+        def forward(self, x):
+            other = threading.Thread(target=lambda: self.part(jnp.ones((7, 4))))
+            other.start()
+            other.join()
+            return self.part(x)
+
+    row = nb.summary(Net(), jnp.ones((3, 4)))["part"]
+    assert (row.calls, row.inputs, row.outputs) == (1, f"{FLOAT}[3, 4]", f"{FLOAT}[3, 2]")
+    assert row.flops == 2 * 3 * 4 * 2 + 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda: nb.TransformerEncoder(2, 8, 2), (1, 3, 8)),
+        (
+            lambda: nb.Sequential(nb.Conv2d(3, 8, 3), nb.BatchNorm2d(8), nb.ReLU(), nb.Flatten()),
+            (2, 8, 8, 3),
+        ),
+        (lambda: nb.Sequential(nb.Linear(3, 4), nb.LSTM(4, 5)), (2, 7, 3)),
+    ],
+)
+def test_the_summary_and_the_graph_count_the_same_operations(make, shape):
+    model, x = make(), jnp.ones(shape, FLOAT)
+    table, graph = nb.summary(model, x), nb.graph(model, x)
+    assert table[""].flops == graph.flops
+    groups = {}
+    for group in graph.groups:
+        if group.kind == "scope":
+            groups[group.path] = groups.get(group.path, 0) + group.flops
+    assert {row.path: row.flops for row in table if row.path and row.flops} == {
+        path: flops for path, flops in groups.items() if flops
+    }
+
+
+def test_layers_in_a_loop_count_once_for_each_turn():
+    class Net(nb.Module):
+        def __init__(self):
+            self.cell = nb.Linear(64, 64, with_bias=False)
+
+        def forward(self, x):
+            return nb.scan(lambda x, _: (self.cell(x), None), x, None, length=10)[0]
+
+    table = nb.summary(Net(), jnp.ones((1, 64)))
+    assert table["cell"].flops == table[""].flops == 10 * 2 * 64 * 64
+
+
+def test_a_shared_weight_is_marked_where_it_comes_again():
+    class Tied(nb.Module):
+        def __init__(self):
+            self.embed, self.head = nb.Embedding(10, 4), nb.Linear(4, 10, with_bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, tokens):
+            return self.head(self.embed(tokens))
+
+    table = nb.summary(Tied(), jnp.zeros(3, int))
+    assert [(row.path, row.parameters, row.shared_with) for row in table] == [
+        ("", 40, ""),
+        ("embed", 40, ""),
+        ("head", 40, "embed"),
+    ]
+    assert "40 (shared with embed)" in repr(table) and "shared with" in html_of(table)

@@ -47,15 +47,21 @@ def test_values_inside_vmap_and_scan_are_stacked_and_say_so(lift, net, x, hand):
     run = {
         "vmap": lambda x: nb.vmap(net)(x),
         "scan": lambda x: nb.scan(lambda c, row: (c, net(row)), 0, x),
-        "vmap of scan": lambda x: nb.vmap(lambda row: nb.scan(lambda c, r: (c, net(r)), 0, row[None]))(x),
+        "vmap of scan": lambda x: nb.vmap(
+            lambda row: nb.scan(lambda c, r: (c, net(r)), 0, row[None])
+        )(x),
     }[lift]
     for each in (run, nb.jit(run)):
         with track(net) as calls:
             each(x)
         for call, (path, value) in zip(calls, hand(net, x)):
             assert call.path == path
-            np.testing.assert_allclose(np.reshape(call.returns, value.shape), value, rtol=1e-5, atol=1e-6)
-        wanted = {"vmap": ("vmap 5",), "scan": ("scan 5",), "vmap of scan": ("scan 1", "vmap 5")}[lift]
+            np.testing.assert_allclose(
+                np.reshape(call.returns, value.shape), value, rtol=1e-5, atol=1e-6
+            )
+        wanted = {"vmap": ("vmap 5",), "scan": ("scan 5",), "vmap of scan": ("scan 1", "vmap 5")}[
+            lift
+        ]
         assert {call.lifted for call in calls} == {wanted}
 
 
@@ -63,7 +69,12 @@ def test_calls_know_parent_index_depth_and_shapes(net, x):
     with track(net) as calls:
         net(x)
     second = calls["blocks.0.act", 1]
-    assert (second.index, second.depth, second.parent.path, second.parent.parent.path) == (1, 2, "blocks.0", "")
+    assert (second.index, second.depth, second.parent.path, second.parent.parent.path) == (
+        1,
+        2,
+        "blocks.0",
+        "",
+    )
     assert (calls[0].parent, calls[0].input_shapes, calls[0].return_shapes) == (
         None,
         f"{FLOAT}[5, 3]",
@@ -76,7 +87,13 @@ def test_calls_know_parent_index_depth_and_shapes(net, x):
 def test_returns_may_be_any_pytree(x):
     class Odd(nb.Module):
         def forward(self, x):
-            return {"a": (x, None), "text": "hello", "n": 3, "key": jax.random.key(0), "flag": x > 0}
+            return {
+                "a": (x, None),
+                "text": "hello",
+                "n": 3,
+                "key": jax.random.key(0),
+                "flag": x > 0,
+            }
 
     class Outer(nb.Module):
         def __init__(self):
@@ -111,7 +128,13 @@ def test_depth_and_only_choose_what_is_listed(net, x):
 def test_without_order_calls_are_listed_as_they_returned(net, x):
     with track(net, order=False) as calls:
         net(x)
-    assert [call.path for call in calls][:5] == ["stem", "blocks.0.lin", "blocks.0.act", "blocks.0.act", "blocks.0"]
+    assert [call.path for call in calls][:5] == [
+        "stem",
+        "blocks.0.lin",
+        "blocks.0.act",
+        "blocks.0.act",
+        "blocks.0",
+    ]
     assert calls[-1].path == ""
     assert {call.parent for call in calls} == {None}
 
@@ -174,7 +197,9 @@ def test_look_ups_by_path_number_glob_and_condition(net, x):
 def test_unknown_paths_name_the_closest_one(net, x):
     with track(net) as calls:
         net(x)
-    with pytest.raises(nb.PathError, match=r'no call of "blocks.1.akt".*closest name is "blocks.1.act"'):
+    with pytest.raises(
+        nb.PathError, match=r'no call of "blocks.1.akt".*closest name is "blocks.1.act"'
+    ):
         calls["blocks.1.akt"]
     with pytest.raises(nb.PathError, match='"spare" was not called'):
         calls["spare"]
@@ -200,7 +225,7 @@ def test_arguments_that_make_no_sense_are_refused(options, message, net):
 
 
 def test_only_modules_are_tracked():
-    with pytest.raises(nb.ArgumentTypeError, match="follows a module.*; found function"):
+    with pytest.raises(nb.ArgumentTypeError, match="follows a module.*; got function"):
         track(lambda x: x)
 
 
@@ -217,7 +242,9 @@ def test_inside_a_compiled_function_the_context_is_refused(net, x):
 @pytest.mark.parametrize("way", ["eager", "jit", "grad", "scan"])
 def test_an_exception_leaves_what_was_recorded_and_marks_the_failing_call(way, net):
     def run(x):
-        return net(x) if x.shape[-1] == 3 else net.head(net.stem(jnp.ones((2, 3))) @ jnp.ones((4, 7)))
+        return (
+            net(x) if x.shape[-1] == 3 else net.head(net.stem(jnp.ones((2, 3))) @ jnp.ones((4, 7)))
+        )
 
     runs = {
         "eager": run,
@@ -253,10 +280,15 @@ def test_an_interruption_closes_the_open_calls(x):
 
 
 def test_what_runs_under_a_raw_transform_is_listed_without_values(net, x):
-    step = nb.jit(lambda x: net.stem(x) + jax.vmap(lambda row: net.blocks[0].act(row))(jnp.ones((5, 4))))
+    step = nb.jit(
+        lambda x: net.stem(x) + jax.vmap(lambda row: net.blocks[0].act(row))(jnp.ones((5, 4)))
+    )
     with track(net) as calls:
         step(x)
-    assert [(call.path, call.captured) for call in calls] == [("stem", True), ("blocks.0.act", False)]
+    assert [(call.path, call.captured) for call in calls] == [
+        ("stem", True),
+        ("blocks.0.act", False),
+    ]
     assert calls["blocks.0.act"].returns is None
     assert "from nbmodule" in " ".join(calls.notes)
 
@@ -290,7 +322,11 @@ def test_inputs_are_kept_in_eager_code_and_on_request_in_compiled_code(net, x):
 
 
 def test_branches_list_what_ran(net, x):
-    step = nb.jit(lambda x, flag: nb.cond(flag, lambda x: net.stem(x), lambda x: net(x)[:, :1] * jnp.ones(4), x))
+    step = nb.jit(
+        lambda x, flag: nb.cond(
+            flag, lambda x: net.stem(x), lambda x: net(x)[:, :1] * jnp.ones(4), x
+        )
+    )
     with track(net) as calls:
         step(x, True)
         step(x, False)

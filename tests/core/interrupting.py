@@ -1,4 +1,6 @@
-"""Raises an interrupt at each point of a piece of code in turn, as a signal could, and by real signals."""
+"""Raises an interrupt at each point of a piece of code in turn, as a signal could, and by real
+signals.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule
-from nbmodule.core.boxes.frame import gate, now
-from nbmodule.core.boxes.handing import readers
-from nbmodule.core.boxes.pending import draw_lock
+from nbmodule.core.variables.donation import readers
+from nbmodule.core.variables.frame import gate, now
+from nbmodule.core.variables.pending import draw_lock
 
 HOME = str(Path(nbmodule.__file__).parent)
 FILES = f"{HOME}/files/"  # reads in threads, before anything is committed
 CLOSE = tuple(
-    f"{HOME}/core/{name}" for name in ("boxes/commit.py", "boxes/handing.py", "boxes/frame.py", "transforms/binding.py")
+    f"{HOME}/core/{name}"
+    for name in ("boxes/commit.py", "boxes/handing.py", "boxes/frame.py", "transforms/binding.py")
 )
 
 
@@ -31,8 +34,11 @@ def interrupt() -> None:
     raise Injected
 
 
-def points(run: Callable[[], Any], *, most: int = 150, strike: Callable[[], None] = interrupt) -> Iterator[int]:
-    """Run `run` again and again, with an interrupt at another point each time; gives each point beforehand.
+def points(
+    run: Callable[[], Any], *, most: int = 150, strike: Callable[[], None] = interrupt
+) -> Iterator[int]:
+    """Run `run` again and again, with an interrupt at another point each time; gives each point
+    beforehand.
 
     Points are the lines of this package, and the bytecodes of the files that commit.
 
@@ -58,7 +64,9 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
             passed += 1
             if passed == stop + 1:
                 strike()
-        if event == "line":  # again: since Python 3.13 the end of another call of this code turns it off
+        if (
+            event == "line"
+        ):  # again: since Python 3.13 the end of another call of this code turns it off
             frame.f_trace_opcodes = frame.f_code.co_filename in CLOSE
         return local
 
@@ -85,14 +93,21 @@ def _passed(run: Callable[[], Any], stop: int, strike: Callable[[], None]) -> in
 
 @functools.cache
 def _without_signals(code: Any) -> frozenset[int]:
-    """Where no signal is handled: in front of a `try`, which does nothing, and at the end of a `with` block before its `__exit__` is called."""
+    """Where no signal is handled: in front of a `try`, which does nothing, and at the end of a
+    `with` block before its `__exit__` is called.
+    """
     steps = list(dis.get_instructions(code))
     found = {each.offset for each in steps if each.opname == "NOP"}
     for start in range(len(steps) - 3):
-        if all(each.opname == "LOAD_CONST" and each.argval is None for each in steps[start : start + 3]):
+        if all(
+            each.opname == "LOAD_CONST" and each.argval is None for each in steps[start : start + 3]
+        ):
             i, call = (
                 start,
-                next((j for j in range(start + 3, len(steps)) if steps[j].opname.startswith("CALL")), start),
+                next(
+                    (j for j in range(start + 3, len(steps)) if steps[j].opname.startswith("CALL")),
+                    start,
+                ),
             )
             while i and steps[i - 1].opname in ("SWAP", "NOP"):  # what is returned steps aside
                 i -= 1
@@ -101,7 +116,9 @@ def _without_signals(code: Any) -> frozenset[int]:
 
 
 def _is_finalizing(frame: Any) -> bool:
-    """Whether this is called, nearly at once, by a `weakref.finalize`: Python swallows what is raised there."""
+    """Whether this is called, nearly at once, by a `weakref.finalize`: Python swallows what is
+    raised there.
+    """
     for _ in range(5):
         frame = frame.f_back
         if frame is None:
@@ -112,7 +129,9 @@ def _is_finalizing(frame: Any) -> bool:
 
 
 def _comes_from_ours(error: BaseException | None) -> bool:
-    """Whether it is our interrupt, or what somebody in between (JAX, comparing structures) has made of it."""
+    """Whether it is our interrupt, or what somebody in between (JAX, comparing structures) has made
+    of it.
+    """
     while error is not None and not isinstance(error, Injected):
         error = error.__cause__ or error.__context__
     return error is not None

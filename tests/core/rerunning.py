@@ -22,7 +22,16 @@ def loss(model):
 
 def notebook(cells, names=None):
     """Run cells in a namespace of their own, as a notebook does; gives it."""
-    names = {"nb": nb, "jnp": jnp, "jax": jax, "Net": Net, "loss": loss, "X": X, "traces": [], **(names or {})}
+    names = {
+        "nb": nb,
+        "jnp": jnp,
+        "jax": jax,
+        "Net": Net,
+        "loss": loss,
+        "X": X,
+        "traces": [],
+        **(names or {}),
+    }
     names["__name__"] = "__main__"
     for cell in cells:
         exec(compile(cell, "<cell>", "exec"), names)

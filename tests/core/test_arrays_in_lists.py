@@ -24,7 +24,10 @@ class Pair(NamedTuple):
 class Held(nb.Module):
     def __init__(self):
         self.layers = [nb.Linear(2, 2), jnp.array([1.0, 2.0])]
-        self.table = {"mean": np.array([3.0, 4.0], "f"), "deep": [{"x": jnp.ones(1)}, (jnp.zeros(2), "text", 7)]}
+        self.table = {
+            "mean": np.array([3.0, 4.0], "f"),
+            "deep": [{"x": jnp.ones(1)}, (jnp.zeros(2), "text", 7)],
+        }
         self.pair = Pair(jnp.full(2, 5.0), None)
         self.words = [np.array(["a", "b"])]
 
@@ -144,7 +147,10 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
             return self.layer(x)
 
     model = Grows()
-    with pytest.raises(nb.TracerLeakError, match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module"):
+    with pytest.raises(
+        nb.TracerLeakError,
+        match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module",
+    ):
         nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
     assert model.seen == []
     model(jnp.ones(2))
@@ -152,11 +158,18 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-@pytest.mark.not_under("leaks", reason="JAX tells of what is kept here on purpose at the end of the transform")
+@pytest.mark.not_under(
+    "leaks", reason="JAX tells of what is kept here on purpose at the end of the transform"
+)
 @pytest.mark.parametrize("is_walked_before", [False, True])
 @pytest.mark.parametrize(
     "look",
-    [lambda m: m.v, lambda m: m.state_dict(), jax.tree.leaves, lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2))],
+    [
+        lambda m: m.v,
+        lambda m: m.state_dict(),
+        jax.tree.leaves,
+        lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2)),
+    ],
     ids=["v", "state dict", "leaves", "compiled"],
 )
 def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_look_and_taken_out(
@@ -174,7 +187,9 @@ def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_l
     model = Keeps()
     if is_walked_before:
         model.state_dict()
-    jax.jit(lambda weight, x: model(x, v={"layer": {"w": weight, "b": jnp.zeros(2)}}))(jnp.eye(2), jnp.ones(2))
+    jax.jit(lambda weight, x: model(x, v={"layer": {"w": weight, "b": jnp.zeros(2)}}))(
+        jnp.eye(2), jnp.ones(2)
+    )
     with pytest.raises(
         nb.TracerLeakError,
         match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .* that is over.* taken out again",
@@ -200,17 +215,15 @@ def test_a_list_of_layers_into_which_a_traced_value_is_put_keeps_its_layers():
 
     model = Grows()
     layers, names = list(model.layers), list(model.state_dict())
-    with pytest.raises(nb.TracerLeakError, match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module"):
+    with pytest.raises(
+        nb.TracerLeakError,
+        match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module",
+    ):
         nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
-    assert all(a is b for a, b in zip(model.layers, layers, strict=True)) and list(model.state_dict()) == names
-
-
-def test_a_container_that_is_kept_stays_a_container():
-    model = nb.Linear(2, 2)
-    model.best = model.v
-    assert list(model.named_buffers()) == [] and isinstance(model.best.w, jax.Array)
-    model.v = model.v * 2
-    model.v = model.best
+    assert (
+        all(a is b for a, b in zip(model.layers, layers, strict=True))
+        and list(model.state_dict()) == names
+    )
 
 
 class Forgotten(nb.Module):
@@ -251,7 +264,14 @@ def test_a_model_with_nothing_to_train_is_told_the_cure_once(use, recwarn):
 
 def test_nothing_is_said_where_something_trains_or_nothing_could(recwarn):
     gradient_by(nb.Sequential(nb.Linear(2, 1), nb.Lambda(jnp.sum)))
-    frozen = nb.Sequential(nb.Linear(2, 1), nb.Lambda(jnp.sum)).requires_grad_(False)
-    gradient_by(frozen)
     gradient_by(nb.Sequential(nb.Dropout(0.0, key=0), nb.Lambda(jnp.sum)))
     assert not recwarn.list
+
+
+def test_the_first_gradient_of_a_model_whose_parameters_are_all_frozen_warns_once():
+    frozen = nb.Sequential(nb.Linear(2, 1), nb.Lambda(jnp.sum)).requires_grad_(False)
+    with pytest.warns(
+        UserWarning, match=r"all of them are frozen \(0\.bias, 0\.weight\)"
+    ) as warned:
+        gradient_by(frozen), gradient_by(frozen)
+    assert len(warned) == 1 and warned[0].filename == __file__

@@ -17,8 +17,13 @@ class Linear(nb.Module):
 
     def _create_variables(self, device, dtype=None):
         shape = (self._out_size, self._in_size)
-        weights = nb.GlorotUniform().create_variables(shape, device, self._out_size, self._in_size, dtype=dtype)
-        return {"w": weights, "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype)}
+        weights = nb.GlorotUniform().create_variables(
+            shape, device, self._out_size, self._in_size, dtype=dtype
+        )
+        return {
+            "w": weights,
+            "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype),
+        }
 
     def _forward(self, x):
         return nb.linear(x, self.v.w, self.v.b)
@@ -113,7 +118,7 @@ def test_a_build_under_a_trace_keeps_shapes_of_the_arguments_it_is_handed_and_no
             self.seen, self.named, self.size = args, kwargs, args[0].shape[-1]
             self.nested = [args[0], {"x": args[0]}, 4]
             self.layer = nb.Linear(self.size, 2)
-            self.layer.note = "made here"
+            self.layer._note = "made here"
 
         def forward(self, x, scale=1.0):
             return self.layer(x) * scale
@@ -135,7 +140,10 @@ class Scaled(nb.Module):
 
     def _build(self, x):
         self.scale = nb.Parameter(jnp.arange(1.0, 1.0 + x.shape[-1]))
-        self.count, self.parts = jnp.zeros(()), [np.ones(x.shape[-1]), nb.Parameter(jnp.full(x.shape[-1], 2.0))]
+        self.count, self.parts = (
+            jnp.zeros(()),
+            [np.ones(x.shape[-1]), nb.Parameter(jnp.full(x.shape[-1], 2.0))],
+        )
 
     def forward(self, x):
         self.count = self.count + 1

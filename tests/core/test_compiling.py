@@ -1,4 +1,6 @@
-"""`model.compile()`: the same results, variables as inputs, changes of named objects kept, and an honest fallback."""
+"""`model.compile()`: the same results, variables as inputs, changes of named objects kept, and an
+honest fallback.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ X = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
 
 
 class Counted(nb.Module):
-    """A layer that notes when its code runs: at each call if eager, once for each trace if compiled."""
+    """A layer that notes when its code runs: at each call if eager, once for each trace if
+    compiled.
+    """
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -74,7 +78,9 @@ def test_compiling_with_arguments_traces_at_once_and_runs_nothing():
     assert len(RUNS) == traced
 
 
-@pytest.mark.parametrize("make", [lambda: Counted(compile_on_next_step=True), lambda: Counted().compile()])
+@pytest.mark.parametrize(
+    "make", [lambda: Counted(compile_on_next_step=True), lambda: Counted().compile()]
+)
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_compiling_on_the_next_call_traces_then(make):
     model = make()
@@ -112,7 +118,8 @@ def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
     model = Branching(fallback_to_non_compiled=True).compile()
 
     with pytest.warns(
-        UserWarning, match="Branching: the compiled call failed and is done eagerly .*ConcretizationTypeError"
+        UserWarning,
+        match="Branching: the compiled call failed and is done eagerly .*ConcretizationTypeError",
     ):
         first = model(X + 2)
     with warnings.catch_warnings():
@@ -170,7 +177,10 @@ def make(kind):
 
 WAYS = {
     "arg_stateful_idxs": ({"arg_stateful_idxs": [[1]]}, lambda model, held: model(X + 1, held)),
-    "kwarg_stateful_idxs": ({"kwarg_stateful_idxs": [["other"]]}, lambda model, held: model(X + 1, other=held)),
+    "kwarg_stateful_idxs": (
+        {"kwarg_stateful_idxs": [["other"]]},
+        lambda model, held: model(X + 1, other=held),
+    ),
     "of the call": ({}, lambda model, held: model(X + 1, held, arg_stateful_idxs=[[1]])),
     "stateful": ({}, lambda model, held: model(X + 1, held, stateful=[held])),
 }
@@ -205,7 +215,10 @@ def test_objects_named_to_compile_are_named_for_all_calls():
 def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
     model = Branching()
 
-    with pytest.warns(UserWarning, match="Branching: the compiled call failed and is done eagerly .*Concretization"):
+    with pytest.warns(
+        UserWarning,
+        match="Branching: the compiled call failed and is done eagerly .*Concretization",
+    ):
         model.compile((X,), fallback_to_non_compiled=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -296,17 +309,24 @@ def test_a_call_that_raises_changes_nothing():
 
 def test_a_place_that_no_argument_has_is_refused():
     with pytest.raises(
-        nb.NbModuleError, match=r"arg_stateful_idxs=\[\[7\]\] names no argument of this call \(IndexError"
+        nb.NbModuleError,
+        match=r"arg_stateful_idxs=\[\[7\]\] names no argument of this call \(IndexError",
     ):
         Writing(arg_stateful_idxs=[[7]]).compile()(X, {})
-    with pytest.raises(nb.NbModuleError, match=r"kwarg_stateful_idxs=\[\['there'\]\] names no argument"):
+    with pytest.raises(
+        nb.NbModuleError, match=r"kwarg_stateful_idxs=\[\['there'\]\] names no argument"
+    ):
         Writing(kwarg_stateful_idxs=[["there"]]).compile()(X, {})
 
 
 def test_arguments_of_another_kind_are_refused():
-    with pytest.raises(nb.ArgumentTypeError, match=r"compile\(args=\.\.\.\) takes the positional arguments"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"compile\(args=\.\.\.\) takes the positional arguments"
+    ):
         Counted().compile(args=X)
-    with pytest.raises(nb.ArgumentTypeError, match=r"compile\(kwargs=\.\.\.\) takes the keyword arguments"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"compile\(kwargs=\.\.\.\) takes the keyword arguments"
+    ):
         Counted().compile(kwargs=[X])
 
 

@@ -1,4 +1,6 @@
-"""Copies of models and of what belongs to them, also in other processes: what a notebook defines travels as cloudpickle takes it."""
+"""Copies of models and of what belongs to them, also in other processes: what a notebook defines
+travels as cloudpickle takes it.
+"""
 
 import copy
 import functools
@@ -15,8 +17,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import gate, now
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.frame import gate, now
 
 NOTEBOOK = """
 import jax
@@ -119,7 +121,7 @@ CASES = {
     "hooks": unhooked,
     "a tracker": lambda: tracked(own),
     "calls": lambda: calls["first"].returns,
-    "a stream": lambda: stream.draw(),
+    "a stream": lambda: jax.random.key_data(stream.draw()),
     "a container": lambda v=own.v: (v * 2).first.w,
     "spectral": nb.SpectralNorm(nb.Linear(3, 4)).eval(),
 }
@@ -150,7 +152,11 @@ def notebook():
 
 
 def called(case, x):
-    return case() if getattr(case, "__name__", "") in ("<lambda>", "unhooked") and not hasattr(case, "fn") else case(x)
+    return (
+        case()
+        if getattr(case, "__name__", "") in ("<lambda>", "unhooked") and not hasattr(case, "fn")
+        else case(x)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -158,13 +164,22 @@ def elsewhere(tmp_path_factory):
     """What each case of the notebook gives here, and in a process that has never seen the notebook."""
     names = notebook()
     x, path = np.asarray(names["X"]), tmp_path_factory.mktemp("elsewhere") / "cases.pkl"
-    path.write_bytes(pickle.dumps((x, {name: cloudpickle.dumps(case) for name, case in names["CASES"].items()})))
-    made = subprocess.run([sys.executable, "-c", CHILD, path], capture_output=True, text=True, check=False, timeout=240)
+    path.write_bytes(
+        pickle.dumps((x, {name: cloudpickle.dumps(case) for name, case in names["CASES"].items()}))
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", CHILD, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
     assert made.returncode == 0, made.stderr
     found = json.loads(made.stdout.splitlines()[-1])
     # Each case was packed by itself, so here each begins from the same state too.
     here = {
-        name: np.asarray(called(cloudpickle.loads(cloudpickle.dumps(case)), x)) for name, case in names["CASES"].items()
+        name: np.asarray(called(cloudpickle.loads(cloudpickle.dumps(case)), x))
+        for name, case in names["CASES"].items()
     }
     again = notebook()["CASES"]
     direct = {name: np.asarray(called(again[name], x)) for name in UNTRAINED}
@@ -204,7 +219,9 @@ def test_what_there_is_one_of_is_itself_in_a_pickle():
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-@pytest.mark.parametrize("options", [{"device": "cpu:0"}, {"device": jax.devices()[0]}, {"devices": ["cpu:0"]}])
+@pytest.mark.parametrize(
+    "options", [{"device": "cpu:0"}, {"device": jax.devices()[0]}, {"devices": ["cpu:0"]}]
+)
 def test_a_model_on_a_device_of_its_own_can_be_copied(options, copied):
     model = nb.Module(layer=nb.Linear(2, 3), w=nb.Parameter(jnp.ones(2)), **options)
     np.testing.assert_array_equal(copied(model).layer.weight, model.layer.weight)
@@ -229,9 +246,12 @@ def test_a_hook_that_was_unpickled_is_not_replaced_by_the_next_one():
     handles = [layer.register_forward_hook(one_more) for _ in range(3)]
     data = pickle.dumps(layer)
     first = handles[0].hook.number
-    from nbmodule.core.shape import hooks
+    from nbmodule.core.structure import hooks
 
-    before, hooks._numbers = hooks._numbers, iter(range(first, first + 100))  # as in a fresh process
+    before, hooks._numbers = (
+        hooks._numbers,
+        iter(range(first, first + 100)),
+    )  # as in a fresh process
     try:
         again = pickle.loads(data)
         again.register_forward_hook(one_more)
@@ -247,7 +267,7 @@ def test_a_copy_of_a_compiled_function_compiles_for_itself():
     other = copy.copy(double)
     assert other is not double
     assert other(3.0) == 6
-    assert other.programs is not double.programs
+    assert other.entries is not double.entries
 
 
 @nb.jit

@@ -1,4 +1,6 @@
-"""Deep nesting: a thousand modules each in the next, and a Container as deep, at a cost that grows with their number."""
+"""Deep nesting: a thousand modules each in the next, and a Container as deep, at a cost that grows
+with their number.
+"""
 
 import copy
 import pickle
@@ -13,7 +15,9 @@ import pytest
 
 import nbmodule as nb
 
-pytestmark = pytest.mark.not_under("leaks", reason="JAX traces each operation anew there: a thousand take minutes")
+pytestmark = pytest.mark.not_under(
+    "leaks", reason="JAX traces each operation anew there: a thousand take minutes"
+)
 
 DEEP = 1000
 
@@ -48,15 +52,23 @@ def path_of_last(separator, suffix):
 ASK = {
     "named_parameters": lambda m: len(list(m.named_parameters())) == DEEP,
     "modules": lambda m: len(list(m.modules())) == DEEP,
-    "state_dict": lambda m: list(m.state_dict())[-1] == path_of_last(".", "weight").replace("weight", "w"),
+    "state_dict": lambda m: (
+        list(m.state_dict())[-1] == path_of_last(".", "weight").replace("weight", "w")
+    ),
     "v": lambda m: float(m.v[path_of_last("/", "w")]) == pytest.approx(1.001),
-    "training step": lambda m: setattr(m, "v", m.v * 2.0) is None and float(m.w()) == pytest.approx(2.002),
+    "training step": lambda m: (
+        setattr(m, "v", m.v * 2.0) is None and float(m.w()) == pytest.approx(2.002)
+    ),
     "repr": lambda m: repr(m).count("(below): Node(") == DEEP - 1,
     "tree_repr": lambda m: nb.tree_repr(m).count("Node") == DEEP,
     "call": lambda m: float(m(1.0)) == pytest.approx(1.001**DEEP, rel=1e-3),
     "call with v=": lambda m: float(m(1.0, v=m.v * 0.0)) == 0.0,
-    "compiled call": lambda m: float(nb.jit(lambda x: m(x))(1.0)) == pytest.approx(1.001**DEEP, rel=1e-3),
-    "tracked call": lambda m: m(1.0, track_submod_rets=True) is not None and len(m.submod_rets) == DEEP - 1,
+    "compiled call": lambda m: (
+        float(nb.jit(lambda x: m(x))(1.0)) == pytest.approx(1.001**DEEP, rel=1e-3)
+    ),
+    "tracked call": lambda m: (
+        m(1.0, track_submod_rets=True) is not None and len(m.submod_rets) == DEEP - 1
+    ),
     "deepcopy": lambda m: len(list(copy.deepcopy(m).modules())) == DEEP,
     "pickle": lambda m: len(list(pickle.loads(pickle.dumps(m)).modules())) == DEEP,
     "tree_map": lambda m: len(jax.tree.leaves(jax.tree.map(lambda x: x + 1, m))) == DEEP,
@@ -82,7 +94,9 @@ def test_a_thousand_modules_work_in_a_program_that_has_met_nothing_deep_before()
         "import sys, tests.core.test_deep as deep; before = sys.getrecursionlimit()\n"
         "model = deep.chain_of(deep.DEEP)\nassert sys.getrecursionlimit() == before\nprint(float(model(1.0)))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
     assert float(done.stdout) == pytest.approx(1.001**DEEP, rel=1e-3), done.stderr[-2000:]
 
 

@@ -1,4 +1,6 @@
-"""What a donated step writes takes the memory of what it replaces: XLA copies no more than in the step of raw JAX."""
+"""What a donated step writes takes the memory of what it replaces: XLA copies no more than in the
+step of raw JAX.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ X = jnp.ones((8, WIDTH))
 def copies(compiled) -> int:
     """How many arrays of the shape of a weight are copied as a whole."""
     text = compiled.as_text()
-    return Counter(re.findall(r"= f32\[(\S+?)\]\S* copy\(", text[text.index("ENTRY") :]))[f"{WIDTH},{WIDTH}"]
+    return Counter(re.findall(r"= f32\[(\S+?)\]\S* copy\(", text[text.index("ENTRY") :]))[
+        f"{WIDTH},{WIDTH}"
+    ]
 
 
 def of_raw_jax(transformation):
@@ -52,8 +56,12 @@ def of_raw_jax(transformation):
 )
 @pytest.mark.parametrize("is_first", [True, False], ids=["first step", "later step"])
 @pytest.mark.parametrize("form", ["closure", "arguments"])
-def test_a_donated_step_copies_no_more_weights_than_that_of_raw_jax(optimizer, transformation, is_first, form):
-    model = nb.Sequential(*[layer for _ in range(4) for layer in (nb.Linear(WIDTH, WIDTH, bias=False), nb.ReLU())])
+def test_a_donated_step_copies_no_more_weights_than_that_of_raw_jax(
+    optimizer, transformation, is_first, form
+):
+    model = nb.Sequential(
+        *[layer for _ in range(4) for layer in (nb.Linear(WIDTH, WIDTH, bias=False), nb.ReLU())]
+    )
     optimizer = optimizer()
 
     def step(model, optimizer):
@@ -61,7 +69,11 @@ def test_a_donated_step_copies_no_more_weights_than_that_of_raw_jax(optimizer, t
         optimizer.update(model, grads)
         return value
 
-    run = nb.jit(step, donate=True) if form == "arguments" else nb.jit(lambda: step(model, optimizer), donate=True)
+    run = (
+        nb.jit(step, donate=True)
+        if form == "arguments"
+        else nb.jit(lambda: step(model, optimizer), donate=True)
+    )
     given = (model, optimizer) if form == "arguments" else ()
     if not is_first:
         run(*given)

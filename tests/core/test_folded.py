@@ -1,4 +1,6 @@
-"""What JAX unflattens is made when it is looked at: until then it is its leaves and its structure, and behaves no other way."""
+"""What JAX unflattens is made when it is looked at: until then it is its leaves and its structure,
+and behaves no other way.
+"""
 
 import copy
 import pickle
@@ -10,8 +12,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.shape.attributes import missing
-from nbmodule.core.shape.structure import Folded, unfolded
+from nbmodule.core.structure.attributes import missing
+from nbmodule.core.structure.structure import Folded, unfolded
 
 
 class Net(nb.Module):

@@ -1,4 +1,6 @@
-"""Boxes in functions of others that know arrays and leaves alone: what they are told, in words that help."""
+"""Boxes in functions of others that know arrays and leaves alone: what they are told, in words that
+help.
+"""
 
 import equinox as eqx
 import jax
@@ -27,7 +29,9 @@ LAX = {
 def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled):
     box = nb.Parameter(jnp.eye(2))
     run = nb.jit(lambda: LAX[name](box)) if compiled else lambda: LAX[name](box)
-    with pytest.raises(ValueError, match=rf"were given the parameter {FLOAT}\[2, 2\].*`\.value`") as caught:
+    with pytest.raises(
+        ValueError, match=rf"were given the parameter {FLOAT}\[2, 2\].*`\.value`"
+    ) as caught:
         run()
     assert "__jax_array__" not in str(caught.value)
     value = np.asarray(LAX["dot"](box.value))
@@ -36,7 +40,9 @@ def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled
 
 def test_functions_of_jax_numpy_take_a_box_as_ever():
     box = nb.Parameter(jnp.arange(4.0).reshape(2, 2))
-    np.testing.assert_array_equal(jnp.dot(box, box), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2))
+    np.testing.assert_array_equal(
+        jnp.dot(box, box), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2)
+    )
     np.testing.assert_array_equal(jnp.asarray(box), np.arange(4.0).reshape(2, 2))
 
 
@@ -47,7 +53,9 @@ def test_tree_at_replaces_a_leaf_of_a_model():
 
 
 def test_tree_at_of_a_box_names_the_leaf_that_it_wants():
-    with pytest.raises(AttributeError, match=r"holds a _LeafWrapper where its array was.*m\.weight\.value"):
+    with pytest.raises(
+        AttributeError, match=r"holds a _LeafWrapper where its array was.*m\.weight\.value"
+    ):
         eqx.tree_at(lambda m: m.weight, nb.Linear(2, 3), jnp.zeros((3, 2)))
 
 

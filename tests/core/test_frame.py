@@ -34,7 +34,10 @@ def test_each_shape_of_one_compiled_function_has_effects_of_its_own():
 def test_a_variable_of_a_nested_jit_is_an_input_of_the_outer_one_too():
     box = nb.Parameter(1.0)
     inner = nb.jit(lambda x: x * box.value)
-    outer, other = nb.jit(lambda x: inner(x) + box.value), nb.jit(lambda x: inner(x) * 2 + box.value)
+    outer, other = (
+        nb.jit(lambda x: inner(x) + box.value),
+        nb.jit(lambda x: inner(x) * 2 + box.value),
+    )
     before = float(outer(jnp.float32(3)))
     box.value = jnp.float32(5)
     assert (before, float(outer(jnp.float32(3))), float(other(jnp.float32(3)))) == (4.0, 20.0, 35.0)
@@ -64,7 +67,9 @@ RAW = {
 
 
 @pytest.mark.parametrize("kind", RAW)
-@pytest.mark.not_under("leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over")
+@pytest.mark.not_under(
+    "leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over"
+)
 def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value(kind):
     box = nb.Buffer(7.0)
     raw = RAW[kind](box)
@@ -90,7 +95,9 @@ class Hidden:
 
 def in_shard_map(f):
     mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
-    spread = jax.shard_map(lambda rows: f(rows[0])[None], mesh=mesh, in_specs=jax.P("rows"), out_specs=jax.P("rows"))
+    spread = jax.shard_map(
+        lambda rows: f(rows[0])[None], mesh=mesh, in_specs=jax.P("rows"), out_specs=jax.P("rows")
+    )
     return lambda x: spread(x[None])[0]
 
 
@@ -108,13 +115,17 @@ ENTERED_AGAIN = {
     "jit": lambda f: nb.jit(f),
     "grad": lambda f: nb.grad(f),
     "grad in jit": lambda f: nb.jit(nb.grad(f)),
-    "make_jaxpr": lambda f: lambda x: jax.core.eval_jaxpr((made := nb.make_jaxpr(f)(x)).jaxpr, made.consts, 5.0, x)[0],
+    "make_jaxpr": lambda f: (
+        lambda x: jax.core.eval_jaxpr((made := nb.make_jaxpr(f)(x)).jaxpr, made.consts, 5.0, x)[0]
+    ),
 }
 
 
 @pytest.mark.parametrize("surroundings", [in_shard_map, under_another_name])
 @pytest.mark.parametrize("how", ENTERED_AGAIN)
-def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its_own(how, surroundings):
+def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its_own(
+    how, surroundings
+):
     Hidden.places = {"a": [nb.Parameter(5.0)]}
     reads = jax.grad(lambda x: x * x * vars(Hidden)["places"]["a"][0].value)
     with jax.checking_leaks():
@@ -123,7 +134,9 @@ def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its
 
 
 def read_by_a_function_of_jax(box, x):
-    """As `jnp.arctan2` is compiled by JAX, it is given another box there, which holds what is traced."""
+    """As `jnp.arctan2` is compiled by JAX, it is given another box there, which holds what is
+    traced.
+    """
     return jnp.arctan2(x, box).sum()
 
 
@@ -167,7 +180,8 @@ def test_a_model_that_is_given_to_a_raw_transform_inside_leaves_nothing_traced(a
         with nb.track(model, returns=True, inputs=True) as calls:
             tracked = AROUND[around](lambda x: GIVEN[given](model, x), x)
     assert not any(
-        isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves([[c.returns, c.inputs] for c in calls])
+        isinstance(leaf, jax.core.Tracer)
+        for leaf in jax.tree.leaves([[c.returns, c.inputs] for c in calls])
     )
     if around != "eval_shape":
         np.testing.assert_allclose([plain, tracked], [expected, expected], rtol=1e-5)
@@ -186,8 +200,12 @@ def test_a_gradient_by_a_variable_given_to_a_compiled_function_of_jax_compiles_o
 
 @pytest.mark.parametrize("how", [nb.jit, nb.checkpoint], ids=lambda how: how.__name__)
 @pytest.mark.parametrize("kind", RAW)
-@pytest.mark.not_under("leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over")
-def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value_of_a_local_variable(how, kind):
+@pytest.mark.not_under(
+    "leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over"
+)
+def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value_of_a_local_variable(
+    how, kind
+):
     @how
     def inside(x):
         local = nb.Buffer(jnp.array(1.0))
@@ -267,11 +285,17 @@ def test_an_exception_half_way_changes_nothing():
     assert (float(model.count), float(model.scale)) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"])
+@pytest.mark.parametrize(
+    "value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"]
+)
 @pytest.mark.parametrize(
     "transform",
     [
-        pytest.param(jax.jit, id="jit", marks=pytest.mark.not_under("eager", reason="jax.jit is plain Python there")),
+        pytest.param(
+            jax.jit,
+            id="jit",
+            marks=pytest.mark.not_under("eager", reason="jax.jit is plain Python there"),
+        ),
         pytest.param(jax.grad, id="grad"),
         pytest.param(lambda f: lambda x: jax.vmap(f)(x[None])[0], id="vmap"),
     ],
@@ -283,7 +307,9 @@ def test_a_write_inside_a_raw_transform_is_refused_before_it_happens(transform, 
         box.value = value(x)
         return x
 
-    with pytest.raises(nb.TracerLeakError, match=rf"cannot write buffer {FLOAT}\[\].*left unchanged.*nb\.jit"):
+    with pytest.raises(
+        nb.TracerLeakError, match=rf"cannot write buffer {FLOAT}\[\].*left unchanged.*nb\.jit"
+    ):
         transform(writing)(jnp.float32(3))
     assert float(box) == 1.0
 
@@ -296,12 +322,16 @@ def test_a_refused_write_names_a_variable_of_a_model_that_was_never_walked():
         model.net.weight[0] = x
         return x
 
-    with pytest.raises(nb.TracerLeakError, match=rf'cannot write parameter "[a-z.]*weight" \({FLOAT}\[2, 2\]\)'):
+    with pytest.raises(
+        nb.TracerLeakError, match=rf'cannot write parameter "[a-z.]*weight" \({FLOAT}\[2, 2\]\)'
+    ):
         jax.jit(writing)(1.0)
 
 
 @pytest.mark.parametrize("value", [lambda x: x, lambda x: 2.0], ids=["traced", "concrete"])
-@pytest.mark.not_under("eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's")
+@pytest.mark.not_under(
+    "eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's"
+)
 def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):
     box = nb.Buffer(1.0)
 
@@ -337,7 +367,7 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_kernel_is_traced_once_for_all_frames():
-    from nbmodule.core.boxes.frame import quiet
+    from nbmodule.core.variables.frame import quiet
 
     traces = []
 
@@ -442,9 +472,13 @@ def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it
         lambda m, x: copy.deepcopy(m)(x),
         lambda m, x: nb.scan(lambda c, _: (m(c), None), x, None, length=3)[0],
         lambda m, x: nb.vmap(lambda row: nb.Linear(2, 2, key=jax.random.key(1))(row))(x),
-        lambda m, x: nb.grad(lambda m: jax.tree.map(lambda a: a + 1, m)(x).sum())(m)["submodules/v0/w"],
+        lambda m, x: nb.grad(lambda m: jax.tree.map(lambda a: a + 1, m)(x).sum())(m)[
+            "submodules/v0/w"
+        ],
         lambda m, x: jax.tree.map(lambda a: a * 3, m[0].weight).value,
-        lambda m, x: nb.scan(lambda c, i: (nb.cond(i == 1, m, lambda x: x, c), None), x, jnp.arange(3))[0],
+        lambda m, x: nb.scan(
+            lambda c, i: (nb.cond(i == 1, m, lambda x: x, c), None), x, jnp.arange(3)
+        )[0],
     ],
     ids=[
         "a copy by tree.map",
@@ -470,7 +504,9 @@ def test_a_compiled_function_gives_the_same_where_nothing_is_compiled(of_a_model
 @contextlib.contextmanager
 def counted_compiles():
     compiled = []
-    listener = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None
+    listener = lambda event, *_, **__: (
+        compiled.append(event) if "backend_compile" in event else None
+    )
     jax.monitoring.register_event_duration_secs_listener(listener)
     try:
         yield compiled
@@ -478,7 +514,9 @@ def counted_compiles():
         stop_listening(listener)
 
 
-@pytest.mark.not_under("leaks", reason="counts compiles, and JAX compiles each operation anew there")
+@pytest.mark.not_under(
+    "leaks", reason="counts compiles, and JAX compiles each operation anew there"
+)
 def test_where_nothing_is_compiled_each_operation_of_a_step_is_compiled_once():
     model, optimizer = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), nb.Adam(0.1)
     x = jnp.ones((5, 3))

@@ -24,7 +24,7 @@ class Net(nb.Module):
 X = jnp.arange(6.0).reshape(2, 3) / 6
 
 
-# -- PyTree ------------------------------------------------------------------------------------------
+# -- PyTree --
 def test_leaves_are_arrays_of_distinct_boxes_and_nothing_else():
     model = Net()
     model.again = model.layers[0]
@@ -34,7 +34,9 @@ def test_leaves_are_arrays_of_distinct_boxes_and_nothing_else():
 
 
 def test_key_paths_read_like_python():
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(Net())[0]]
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(Net())[0]
+    ]
     assert paths == [".layers[0].bias", ".layers[0].weight", ".layers[1].bias", ".layers[1].weight"]
 
 
@@ -42,7 +44,9 @@ def test_raw_transforms_take_a_model_as_an_argument():
     model = Net()
     expected = model(X)
     np.testing.assert_allclose(jax.jit(lambda m, x: m(x))(model, X), expected, rtol=1e-6)
-    np.testing.assert_allclose(jax.vmap(lambda m, x: m(x), in_axes=(None, 0))(model, X), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.vmap(lambda m, x: m(x), in_axes=(None, 0))(model, X), expected, rtol=1e-5
+    )
     grads = jax.grad(lambda m: m(X).sum())(model)
     ours = nb.grad(lambda m: m(X).sum())(model)
     np.testing.assert_allclose(grads.layers[0].weight, ours.layers.v0.w, rtol=1e-5)
@@ -63,7 +67,9 @@ def test_layers_stacked_are_scanned():
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("a", "b"), [(1, 1.0), (1, True), ("x", "y"), (jnp.tanh, jnp.sin), ((1, 2), (1, 3))])
+@pytest.mark.parametrize(
+    ("a", "b"), [(1, 1.0), (1, True), ("x", "y"), (jnp.tanh, jnp.sin), ((1, 2), (1, 3))]
+)
 def test_static_values_compare_by_type_and_value(a, b):
     same = [jax.tree.structure(nb.Module(value=a, w=nb.Parameter(1.0))) for _ in range(2)]
     assert same[0] == same[1]
@@ -110,9 +116,9 @@ def test_a_write_to_an_argument_that_jax_grad_hands_over_is_refused():
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
-    monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
+    monkeypatch.setattr("nbmodule.core.variables.frame._has_warned", False)
     model = nb.Linear(3, 2)
-    with pytest.warns(UserWarning, match="constants"):
+    with pytest.warns(UserWarning, match="becomes a constant"):
         jax.jit(lambda x: model(x))(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -121,28 +127,92 @@ def test_a_raw_jit_closure_bakes_in_and_warns_once(monkeypatch):
         jax.jit(lambda v, x: model(x, v=v))(model.v, X)
 
 
-@pytest.mark.parametrize("look", [jax.eval_shape, lambda f, x: jax.make_jaxpr(f)(x)], ids=["eval_shape", "make_jaxpr"])
+def with_v_of(model, x):
+    return model(x, v=model.v)
+
+
+READS = {
+    "a call": lambda m, x: m(x),
+    "its v": lambda m, x: x @ m.v.w.T,
+    "v=": with_v_of,
+    "a weight": lambda m, x: m.weight() * 2,
+    "its value": lambda m, x: m.weight.value * 2,
+    "an index": lambda m, x: m.weight[0] * 2,
+    "an operator": lambda m, x: m.weight * 2,
+    "jax.numpy": lambda m, x: jnp.dot(x, m.weight.value.T),
+    "parameters()": lambda m, x: [p() for p in m.parameters()],
+    "a state": lambda m, x: m.state_dict(),
+    "leaves": lambda m, x: jax.tree.leaves(m),
+    "partition": lambda m, x: m.partition(nb.Parameter)[1],
+    "jax.grad": lambda m, x: jax.tree.leaves(jax.grad(lambda m: m(x).sum())(m)),
+    "nb.grad": lambda m, x: nb.grad(lambda m: m(x).sum())(m),
+    "nb.grad by x": lambda m, x: nb.grad(lambda x: m(x).sum())(x),
+    "nb.value_and_grad": lambda m, x: nb.value_and_grad(lambda m: m(x).sum())(m)[0],
+    "gradients by v": lambda m, x: nb.execute_with_gradients(lambda v: m(x, v=v).sum(), m.v)[0],
+    "nb.vmap": lambda m, x: nb.vmap(lambda row: m(row))(x),
+    "nb.scan": lambda m, x: nb.scan(lambda c, row: (c, m(row)), 0.0, x)[1],
+    "nb.checkpoint": lambda m, x: nb.checkpoint(lambda x: m(x))(x),
+    "nb.cond": lambda m, x: nb.cond(True, lambda x: m(x), lambda x: x @ m.weight.value.T, x),
+    "jax.vmap": lambda m, x: jax.vmap(lambda row: m(row))(x),
+}
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_every_read_of_a_variable_in_a_raw_jit_closure_warns(monkeypatch, read):
+    monkeypatch.setattr("nbmodule.core.variables.frame._has_warned", False)
+    model = nb.Linear(3, 2)
+    before = read(model, X)  # also where everything is cached
+    with pytest.warns(UserWarning, match="Linear|weight|bias") as warned:
+        (baked := jax.jit(lambda x: read(model, x)))(X)
+    assert [str(w.message) for w in warned if "becomes a constant" in str(w.message)]
+    assert warned[0].filename == __file__
+    for parameter in model.parameters():
+        parameter.value = parameter.value + 1
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(baked(X))):
+        np.testing.assert_allclose(old, new, rtol=1e-5)  # the warning is true
+
+
 @pytest.mark.not_under("eager", reason="a jax.jit bakes nothing in there")
-def test_a_raw_look_at_a_model_says_nothing_of_constants_and_does_not_use_the_warning_up(monkeypatch, look):
-    monkeypatch.setattr("nbmodule.core.running.variables._warned", False)
+def test_a_raw_jit_inside_our_transforms_warns_of_nothing(monkeypatch):
+    monkeypatch.setattr("nbmodule.core.variables.frame._has_warned", False)
+    model, other = nb.Linear(3, 2), nb.Linear(3, 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        nb.grad(lambda m: jax.jit(lambda x: m(x) * other(x))(X).sum())(model)
+        nb.jit(lambda x: jax.jit(lambda x: model(x))(x))(X)
+        jax.grad(lambda m: m(X).sum())(model)
+        jax.vmap(lambda row: model(row))(X)
+
+
+@pytest.mark.parametrize(
+    "look", [jax.eval_shape, lambda f, x: jax.make_jaxpr(f)(x)], ids=["eval_shape", "make_jaxpr"]
+)
+@pytest.mark.not_under("eager", reason="a jax.jit bakes nothing in there")
+def test_a_raw_look_at_a_model_says_nothing_of_constants_and_does_not_use_the_warning_up(
+    monkeypatch, look
+):
+    monkeypatch.setattr("nbmodule.core.variables.frame._has_warned", False)
     model = nb.Linear(3, 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         look(model, X)
         look(lambda x: model(x), X)
         look(jax.jit(lambda x: model(x)), X)
-    with pytest.warns(UserWarning, match="constants"):
+    with pytest.warns(UserWarning, match="becomes a constant"):
         jax.jit(lambda x: model(x))(X)
 
 
-# -- partition ---------------------------------------------------------------------------------------
+# -- partition --
 def test_partition_and_definition_are_inverse():
     model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))
     definition, parameters, rest = model.partition(nb.Parameter)
     assert sorted(rest) == ["[1].running_mean", "[1].running_var"]
     again = definition(parameters, rest)
     np.testing.assert_allclose(again.eval()(X), model.eval()(X), rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(lambda p: definition(p, rest).eval()(X))(parameters), model(X), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(lambda p: definition(p, rest).eval()(X))(parameters), model(X), rtol=1e-5
+    )
 
 
 def test_the_outermost_match_decides_and_the_first_filter_on_a_tie():
@@ -161,7 +231,7 @@ def test_missing_and_surplus_leaves_are_key_errors():
         definition(leaves, {".other": 1})
 
 
-# -- state -------------------------------------------------------------------------------------------
+# -- state --
 class Stats(nb.Module):
     def __init__(self):
         self.first = nb.StateEntry(jnp.zeros(()))
@@ -182,7 +252,10 @@ def test_entries_become_keys_and_the_state_is_a_plain_dict():
     assert tree == {"a": 1, "b": nb.StateKey("['b']")} and state == {nb.StateKey("['b']"): 2}
     model = Counter()
     exported, state = nb.export_state(model)
-    assert sorted(state) == [nb.StateKey(".in_stats.first"), nb.StateKey(".in_stats.second")] and type(state) is dict
+    assert (
+        sorted(state) == [nb.StateKey(".in_stats.first"), nb.StateKey(".in_stats.second")]
+        and type(state) is dict
+    )
     assert isinstance(model.in_stats.first, nb.StateEntry)
     assert nb.export_state(exported)[1] == {}
 
@@ -240,6 +313,7 @@ def test_jax_says_how_two_models_differ():
     with pytest.raises(ValueError, match=r"- .*training=True\)\n(.*\n)*.*\+ .*training=False\)"):
         jax.tree.map(jnp.add, one[0], nb.Linear(3, 2).eval())
     with pytest.raises(
-        TypeError, match=r"Linear\(in_features=3, out_features=2, .*Linear\(in_features=3, out_features=4, "
+        TypeError,
+        match=r"Linear\(in_features=3, out_features=2, .*Linear\(in_features=3, out_features=4, ",
     ):
         jax.lax.cond(True, lambda: nb.Linear(3, 2, key=0), lambda: nb.Linear(3, 4, key=0))

@@ -32,14 +32,21 @@ def close(ours, theirs, dtype, *, size=0.0):
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.0, 3.0), (-0.1, 0.3)])
 def test_uniform_agrees_with_jax(dtype, low, high):
     theirs = jax.random.uniform(KEY, SHAPE, dtype, low, high)
-    close(host.uniform(KEY, SHAPE, low, high, jnp.dtype(dtype)), theirs, dtype, size=max(-low, high))
+    close(
+        host.uniform(KEY, SHAPE, low, high, jnp.dtype(dtype)), theirs, dtype, size=max(-low, high)
+    )
 
 
 @dtypes
 def test_normal_agrees_with_jax(dtype):
     # float64: the logarithm near one loses the same digits in XLA, but not the same bits of them
     size = 16.0 if dtype == "float64" else 0.0
-    close(host.normal(KEY, SHAPE, jnp.dtype(dtype)), jax.random.normal(KEY, SHAPE, dtype), dtype, size=size)
+    close(
+        host.normal(KEY, SHAPE, jnp.dtype(dtype)),
+        jax.random.normal(KEY, SHAPE, dtype),
+        dtype,
+        size=size,
+    )
 
 
 @dtypes
@@ -61,7 +68,10 @@ def test_small_shapes_agree_with_jax(shape):
 def test_numbers_follow_their_distribution():
     assert stats.kstest(host.uniform(0, (20000,), 2, 5), stats.uniform(2, 3).cdf).pvalue > 0.01
     assert stats.kstest(host.normal(1, (20000,)), stats.norm.cdf).pvalue > 0.01
-    assert stats.kstest(host.truncated_normal(2, -1, 2, (20000,)), stats.truncnorm(-1, 2).cdf).pvalue > 0.01
+    assert (
+        stats.kstest(host.truncated_normal(2, -1, 2, (20000,)), stats.truncnorm(-1, 2).cdf).pvalue
+        > 0.01
+    )
 
 
 def test_uniform_stays_below_its_upper_bound_and_reaches_the_lower():
@@ -82,7 +92,10 @@ def test_truncated_normal_wants_its_bounds_in_order():
 
 @pytest.mark.parametrize("dtype", [np.int32, np.complex64, jnp.float8_e4m3fn])
 def test_the_host_refuses_other_dtypes(dtype):
-    with pytest.raises(DtypeError, match="expected float32, float64, float16 or bfloat16 to draw on the host, found"):
+    with pytest.raises(
+        DtypeError,
+        match="expected float32, float64, float16 or bfloat16 to draw on the host, found",
+    ):
         host.uniform(0, (3,), dtype=dtype)
 
 
@@ -115,7 +128,9 @@ def test_a_traced_key_draws_with_jax(ours, theirs, impl):
 @draws
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_traced_key_data_draw_with_jax(ours, theirs):
-    np.testing.assert_array_equal(jax.jit(lambda k: ours(k, (5, 3)))(jax.random.key_data(KEY)), theirs(KEY, (5, 3)))
+    np.testing.assert_array_equal(
+        jax.jit(lambda k: ours(k, (5, 3)))(jax.random.key_data(KEY)), theirs(KEY, (5, 3))
+    )
 
 
 @draws
@@ -174,4 +189,6 @@ def test_erfinv_agrees_with_scipy(dtype, ulp):
 
 
 def test_erfinv_reaches_infinity_at_the_ends_and_nan_beyond():
-    np.testing.assert_array_equal(erfinv(np.array([-1.0, 0.0, 1.0, 1.5])), [-np.inf, 0.0, np.inf, np.nan])
+    np.testing.assert_array_equal(
+        erfinv(np.array([-1.0, 0.0, 1.0, 1.5])), [-np.inf, 0.0, np.inf, np.nan]
+    )

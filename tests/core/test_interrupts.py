@@ -1,4 +1,6 @@
-"""A commit is one act: an interrupt at any moment leaves all variables old or all new, and nothing open."""
+"""A commit is one act: an interrupt at any moment leaves all variables old or all new, and nothing
+open.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,22 @@ import optax
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.boxes.frame import now
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import now
 from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
 
 def hunt(act, *things, most=150):
-    """Interrupt `act` everywhere: all variables of `things` are as before, or all are others. Gives how many points there were."""
+    """Interrupt `act` everywhere: all variables of `things` are as before, or all are others.
+
+    Gives how many points there were.
+    """
     act()
-    boxes = [box for thing in things for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)]
+    boxes = [
+        box
+        for thing in things
+        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)
+    ]
     before, count = [np.array(box._value) for box in boxes], -1
     for _ in points(act, most=most):
         after = [np.array(box._value) for box in boxes]
@@ -31,7 +40,9 @@ def hunt(act, *things, most=150):
         assert len(set(changed)) == 1, f"an interrupt has cut a commit in two: {changed}"
         before, count = after, count + 1
     act()
-    assert not any(np.array_equal(x, np.array(box._value)) for x, box in zip(before, boxes, strict=True))
+    assert not any(
+        np.array_equal(x, np.array(box._value)) for x, box in zip(before, boxes, strict=True)
+    )
     return count
 
 
@@ -92,7 +103,12 @@ def test_setting_a_part_of_v_is_one_act():
 
 def test_load_state_dict_is_one_act():
     model = Walk()
-    hunt(lambda: model.load_state_dict({k: np.asarray(x) + 1 for k, x in model.state_dict().items()}), model)
+    hunt(
+        lambda: model.load_state_dict(
+            {k: np.asarray(x) + 1 for k, x in model.state_dict().items()}
+        ),
+        model,
+    )
 
 
 def test_load_weights_is_one_act(tmp_path):
@@ -110,7 +126,11 @@ def test_load_weights_is_one_act(tmp_path):
 
 def hunt_between(act, *things, most=150):
     """As `hunt`, for acts that go to and fro between two states."""
-    boxes = [box for thing in things for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)]
+    boxes = [
+        box
+        for thing in things
+        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)
+    ]
     states = []
     for _ in range(2):
         act()
@@ -212,7 +232,11 @@ def test_an_optimizer_step_is_one_act(make):
         optimizer.update(model, grads)
 
     act()
-    boxes = [box for box in plan_of(optimizer).boxes if np.array(box._value).shape == (1,) or box is optimizer._counter]
+    boxes = [
+        box
+        for box in plan_of(optimizer).boxes
+        if np.array(box._value).shape == (1,) or box is optimizer._counter
+    ]
     hunt(act, model, *boxes)
 
 
@@ -234,11 +258,16 @@ KEPT = {
 }
 
 
-MAKES = {"adam": nb.Adam, "own": Own, "traced": lambda *_, **options: nb.Adam(0.1, trace_on_next_step=True, **options)}
+MAKES = {
+    "adam": nb.Adam,
+    "own": Own,
+    "traced": lambda *_, **options: nb.Adam(0.1, trace_on_next_step=True, **options),
+}
 
 
 @pytest.mark.parametrize(
-    ("kept", "make"), [*((kept, "adam") for kept in KEPT), ("v", "own"), ("v", "traced"), ("container", "own")]
+    ("kept", "make"),
+    [*((kept, "adam") for kept in KEPT), ("v", "own"), ("v", "traced"), ("container", "own")],
 )
 def test_a_step_in_place_is_one_act(kept, make):
     model = nb.Module(a=nb.Parameter([1.0]), b=nb.Module(c=nb.Parameter([1.0])))
@@ -275,7 +304,11 @@ def test_older_variables_keep_their_values_when_a_step_is_made_in_place():
 
 
 def test_restoring_a_checkpoint_is_one_act(tmp_path):
-    model, optimizer, turn = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1), [0]
+    model, optimizer, turn = (
+        nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])),
+        nb.Adam(0.1),
+        [0],
+    )
     for step in range(2):
         optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
         nb.save_checkpoint(tmp_path, step=step, model=model, optimizer=optimizer)
@@ -288,7 +321,12 @@ def test_restoring_a_checkpoint_is_one_act(tmp_path):
 
 
 def test_loading_the_state_of_an_optimizer_is_one_act():
-    model, optimizer, states, turn = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1), [], [0]
+    model, optimizer, states, turn = (
+        nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])),
+        nb.Adam(0.1),
+        [],
+        [0],
+    )
     for _ in range(2):
         optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
         states.append(optimizer.state_dict())
@@ -301,7 +339,9 @@ def test_loading_the_state_of_an_optimizer_is_one_act():
 
 
 class TimeIsUp(Exception):
-    """What a handler of a signal raises at the end of a limit of time: no KeyboardInterrupt, and of no kind that is known."""
+    """What a handler of a signal raises at the end of a limit of time: no KeyboardInterrupt, and of
+    no kind that is known.
+    """
 
 
 @pytest.fixture
@@ -346,7 +386,7 @@ def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_for
     assert not recwarn.list
 
 
-# -- flags, layouts, an optimizer of a user's own ------------------------------------------------------
+# -- flags, layouts, an optimizer of a user's own --
 class Momentum(nb.Optimizer):
     """Makes its state in its first step, and keeps a number beside."""
 
@@ -366,7 +406,15 @@ def test_a_step_of_ones_own_optimizer_is_one_act():
         optimizer.update(model, grads)
 
     act()
-    hunt(act, model, *(box for box in plan_of(optimizer).boxes if box is optimizer._counter or box.shape == (1,)))
+    hunt(
+        act,
+        model,
+        *(
+            box
+            for box in plan_of(optimizer).boxes
+            if box is optimizer._counter or box.shape == (1,)
+        ),
+    )
     assert optimizer.turns == int(optimizer.count)
 
 
@@ -393,14 +441,25 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
 @pytest.mark.parametrize(
     ("act", "read"),
     [
-        (lambda model, on: model.requires_grad_(on), lambda model: [box.requires_grad for box in model.parameters()]),
-        (lambda model, on: model.train(on), lambda model: [module.training for module in model.modules()]),
+        (
+            lambda model, on: model.requires_grad_(on),
+            lambda model: [box.requires_grad for box in model.parameters()],
+        ),
+        (
+            lambda model, on: model.train(on),
+            lambda model: [module.training for module in model.modules()],
+        ),
     ],
     ids=["requires_grad_", "train"],
 )
 def test_a_flag_of_a_whole_model_is_set_as_one_act(act, read):
     model, turn = Walk(), [0]
-    step = nb.jit(lambda: [box.requires_grad for box in model.parameters()] + [m.training for m in model.modules()])
+    step = nb.jit(
+        lambda: (
+            [box.requires_grad for box in model.parameters()]
+            + [m.training for m in model.modules()]
+        )
+    )
 
     def flip():
         turn[0] += 1

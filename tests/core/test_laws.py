@@ -1,4 +1,6 @@
-"""Laws that hold for any model: random trees of attributes, lists, dicts and plain objects, with sharing and cycles."""
+"""Laws that hold for any model: random trees of attributes, lists, dicts and plain objects, with
+sharing and cycles.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.core.shape.walk import aliases, plan_of
+from nbmodule.core.structure.walk import aliases, plan_of
 
 
 class Plain:
@@ -16,7 +18,9 @@ class Plain:
 
 @st.composite
 def models(draw):
-    """A module whose parts are nested at random; some boxes and modules are shared, and one part may point back."""
+    """A module whose parts are nested at random; some boxes and modules are shared, and one part
+    may point back.
+    """
     boxes = [nb.Parameter(jnp.full(2, float(i + 1))) for i in range(draw(st.integers(1, 4)))]
     boxes += [nb.Buffer(jnp.full(2, 10.0 * (i + 1))) for i in range(draw(st.integers(0, 2)))]
     made: list = []
@@ -35,7 +39,10 @@ def models(draw):
             return inside
         names = draw(
             st.lists(
-                st.sampled_from(["a", "b", "c1", "c10", "c2"]), min_size=len(inside), max_size=len(inside), unique=True
+                st.sampled_from(["a", "b", "c1", "c10", "c2"]),
+                min_size=len(inside),
+                max_size=len(inside),
+                unique=True,
             )
         )
         if kind == "dict":
@@ -70,7 +77,9 @@ def test_every_view_gives_the_same_variables_under_the_same_names(model):
         "/".join(place.chain) for box, place in places.items() if isinstance(box, nb.Parameter)
     )
     assert set(named) <= set(model.state_dict())
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
+    ]
     assert len(paths) == len(set(paths)) == len(named)
 
 
@@ -110,7 +119,10 @@ def test_setting_v_to_itself_changes_nothing_and_a_copy_equals_it(model):
     model.v = current.cont_to_dict()
     assert model.v is current
     flat = current.cont_to_flat_list()
-    assert all(a is b for a, b in zip(current.cont_from_flat_list(flat).cont_to_flat_list(), flat, strict=True))
+    assert all(
+        a is b
+        for a, b in zip(current.cont_from_flat_list(flat).cont_to_flat_list(), flat, strict=True)
+    )
 
 
 @settings(max_examples=25, deadline=None)
@@ -128,4 +140,6 @@ def test_jit_and_eager_agree_and_tied_gradients_add_up(model):
         expected[box] = expected.get(box, 0) + i + 1
     for box, place in plan_of(model).places.items():
         if isinstance(box, nb.Parameter):
-            np.testing.assert_allclose(grads["/".join(place.chain)], np.full(2, float(expected[box])))
+            np.testing.assert_allclose(
+                grads["/".join(place.chain)], np.full(2, float(expected[box]))
+            )

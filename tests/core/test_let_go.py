@@ -1,4 +1,6 @@
-"""Arrays of large models that were looked at are let go when the model has others: only whoever holds them keeps them."""
+"""Arrays of large models that were looked at are let go when the model has others: only whoever
+holds them keeps them.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A model that lives long: any sequence of the acts of a session, beside a plain record of what must then be true.
+"""A model that lives long: any sequence of the acts of a session, beside a plain record of what
+must then be true.
 
-After each act the functions that were compiled at the beginning answer for the model as it is now, every value is what NumPy, raw JAX
-or optax make of the same acts, and models that were set aside have not moved.
+After each act the functions that were compiled at the beginning answer for the model as it is now,
+every value is what NumPy, raw JAX or optax make of the same acts, and models that were set aside
+have not moved.
 """
 
 from __future__ import annotations
@@ -82,15 +84,25 @@ class Record:
     """What the model must be, without anything of ours."""
 
     def __init__(self, net):
-        self.first, self.head, self.layers = Affine(net.first), Affine(net.head), [Affine(net.layers[0])]
+        self.first, self.head, self.layers = (
+            Affine(net.first),
+            Affine(net.head),
+            [Affine(net.layers[0])],
+        )
         self.scale = Cell(net.scale.value)
         self.gain, self.training, self.is_raised, self.count = 1.0, True, False, 0
 
     def names(self):
-        layers = {"first": self.first, "head": self.head, **{f"layers.{i}": x for i, x in enumerate(self.layers)}}
-        return {f"{at}.{kind}": vars(layer)[kind] for at, layer in layers.items() for kind in vars(layer)} | {
-            "scale": self.scale
+        layers = {
+            "first": self.first,
+            "head": self.head,
+            **{f"layers.{i}": x for i, x in enumerate(self.layers)},
         }
+        return {
+            f"{at}.{kind}": vars(layer)[kind]
+            for at, layer in layers.items()
+            for kind in vars(layer)
+        } | {"scale": self.scale}
 
     def cells(self):
         return list(dict.fromkeys(self.names().values()))
@@ -103,13 +115,15 @@ class Record:
         x = jnp.tanh(self.first(values, BATCH))
         for layer in self.layers:
             x = jnp.tanh(layer(values, x))
-        return self.head(values, x * values[self.scale]) * self.gain + (10.0 if self.is_raised else 0.0)
+        return self.head(values, x * values[self.scale]) * self.gain + (
+            10.0 if self.is_raised else 0.0
+        )
 
     def loss_and_gradients(self, arrays=None):
         cells = self.cells()
-        loss, gradients = jax.value_and_grad(lambda a: jnp.mean(self.outputs(dict(zip(cells, a))) ** 2))(
-            arrays or [cell.value for cell in cells]
-        )
+        loss, gradients = jax.value_and_grad(
+            lambda a: jnp.mean(self.outputs(dict(zip(cells, a))) ** 2)
+        )(arrays or [cell.value for cell in cells])
         return loss, [g * cell.trainable for g, cell in zip(gradients, cells)]
 
 
@@ -149,7 +163,7 @@ class Session(RuleBasedStateMachine):
         name = sorted(names)[pick % len(names)]
         return self.found(name), names[name]
 
-    # -- values change ------------------------------------------------------------------------------
+    # -- values change --
     @rule(way=st.sampled_from(["closed", "donated", "eager"]))
     def train(self, way):
         loss, gradients = self.record.loss_and_gradients()
@@ -185,7 +199,9 @@ class Session(RuleBasedStateMachine):
     @rule(pick=PICKS)
     def set_one(self, pick):
         box, cell = self.picked(pick)
-        cell.value = np.cos(np.arange(cell.value.size, dtype=np.float32) + pick).reshape(cell.value.shape)
+        cell.value = np.cos(np.arange(cell.value.size, dtype=np.float32) + pick).reshape(
+            cell.value.shape
+        )
         box.value = jnp.asarray(cell.value)
 
     @rule(pick=PICKS)
@@ -198,7 +214,9 @@ class Session(RuleBasedStateMachine):
         values = {name: cell.value for name, cell in self.record.names().items()}
         self.remembered.append((self.model.v, self.model.state_dict(), values, self.record.count))
 
-    @precondition(lambda self: self.remembered and len(self.record.cells()) == len(self.record.names()))
+    @precondition(
+        lambda self: self.remembered and len(self.record.cells()) == len(self.record.names())
+    )
     @rule(pick=PICKS, how=st.sampled_from(["v", "state_dict"]))
     def go_back(self, pick, how):
         v, state, values, count = self.remembered[pick % len(self.remembered)]
@@ -217,7 +235,7 @@ class Session(RuleBasedStateMachine):
         for name, value in values.items():
             names[name].value = value
 
-    # -- structure changes --------------------------------------------------------------------------
+    # -- structure changes --
     @precondition(lambda self: len(self.record.layers) < 4)
     @rule(pick=PICKS)
     def insert(self, pick):
@@ -270,7 +288,7 @@ class Session(RuleBasedStateMachine):
             self.hook = self.model.register_forward_hook(raised)
         self.record.is_raised = not self.record.is_raised
 
-    # -- another model in its place, or beside it ---------------------------------------------------
+    # -- another model in its place, or beside it --
     @precondition(lambda self: not self.record.is_raised)
     @rule(how=st.sampled_from(["deepcopy", "pickle", "tree", "partition"]))
     def go_on_with_a_copy(self, how):
@@ -308,7 +326,7 @@ class Session(RuleBasedStateMachine):
             else:
                 self.model.load_weights(path) if how == "h5" else nb.load(path, self.model)
 
-    # -- looks and failures change nothing ----------------------------------------------------------
+    # -- looks and failures change nothing --
     @rule(how=st.sampled_from(["shape", "error"]))
     def fail(self, how):
         def broken(x):
@@ -337,7 +355,9 @@ class Session(RuleBasedStateMachine):
             self.called()
         elif how == "v":
             found = model(BATCH, v=model.v * 2)
-            wanted = self.record.outputs({cell: value * 2 for cell, value in self.record.values().items()})
+            wanted = self.record.outputs(
+                {cell: value * 2 for cell, value in self.record.values().items()}
+            )
             self.called()
         elif how == "raw jit":
             found = jax.jit(lambda m, x: m(x))(model, BATCH)
@@ -346,11 +366,13 @@ class Session(RuleBasedStateMachine):
             found = nb.vmap(lambda x: model.eval()(x[None])[0])(BATCH)
             model.train(mode)
         else:
-            found = nb.jit(lambda: nb.scan(lambda c, _: (c, model(BATCH)), 0.0, None, length=2))()[1][1]
+            found = nb.jit(lambda: nb.scan(lambda c, _: (c, model(BATCH)), 0.0, None, length=2))()[
+                1
+            ][1]
             self.called(2)
         np.testing.assert_allclose(found, wanted, **CLOSE, err_msg=how)
 
-    # -- what holds after each ----------------------------------------------------------------------
+    # -- what holds after each --
     @invariant()
     def every_value_is_that_of_the_record(self):
         names = self.record.names()
@@ -380,11 +402,16 @@ class Session(RuleBasedStateMachine):
                 np.testing.assert_array_equal(array, state[name], err_msg=name)
 
 
-@pytest.mark.parametrize("examples", [3, *(pytest.param(9, marks=pytest.mark.long, id=f"9-{i}") for i in range(8))])
+@pytest.mark.parametrize(
+    "examples", [3, *(pytest.param(9, marks=pytest.mark.long, id=f"9-{i}") for i in range(8))]
+)
 def test_a_model_is_what_its_acts_made_of_it(examples):
     run_state_machine_as_test(
         Session,
         settings=settings(
-            max_examples=examples, stateful_step_count=14, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=examples,
+            stateful_step_count=14,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
         ),
     )

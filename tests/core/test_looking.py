@@ -1,4 +1,6 @@
-"""Looking at a model leaves what its lists and dicts hold as it was, whatever its forward puts into them."""
+"""Looking at a model leaves what its lists and dicts hold as it was, whatever its forward puts into
+them.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,11 @@ def test_what_lists_hold_is_as_it_was(look: str, kept: str) -> None:
     try:
         LOOKS[look](model)
     except nb.TracerLeakError:
-        assert look not in ("graph", "inspect", "first_nonfinite")  # compiled, the forward is refused
+        assert look not in (
+            "graph",
+            "inspect",
+            "first_nonfinite",
+        )  # compiled, the forward is refused
     after = list(model.kept.items()) if isinstance(model.kept, dict) else list(model.kept)
     assert len(after) == len(before)
     assert all(new is old for new, old in zip(after, before))

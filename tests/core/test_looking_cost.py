@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.shape import walk
+from nbmodule.core.structure import walk
 
 
 @pytest.fixture
@@ -34,7 +34,9 @@ def test_looking_again_walks_nothing_again(walks: list[object], stage: str) -> N
     assert walks == []
 
 
-def test_a_look_before_the_first_call_leaves_the_compiled_form_as_it_is(walks: list[object]) -> None:
+def test_a_look_before_the_first_call_leaves_the_compiled_form_as_it_is(
+    walks: list[object],
+) -> None:
     model = nb.Sequential(nb.Linear(2, 2), nb.Tanh())
     run, x = nb.jit(lambda m, x: m(x)), jnp.ones((3, 2))
     run(model, x)

@@ -1,4 +1,6 @@
-"""Wrong types in every argument: a clear error of ours or of Python's, and the model is left as it was."""
+"""Wrong types in every argument: a clear error of ours or of Python's, and the model is left as it
+was.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,15 @@ BAD = {
     "list": [1, "a"], "dict": {"a": object()}, "set": {1}, "function": len, "class": int, "array": np.ones((7, 3)),
     "text array": np.array(["a"]), "key": jax.random.key(0), "complex": 1j, "ellipsis": ..., "module": nb.Module(), "box": nb.Buffer(1.0),
 }  # fmt: skip
-ALLOWED = (nb.NbModuleError, TypeError, ValueError, KeyError, IndexError, NotImplementedError, OverflowError)
+ALLOWED = (
+    nb.NbModuleError,
+    TypeError,
+    ValueError,
+    KeyError,
+    IndexError,
+    NotImplementedError,
+    OverflowError,
+)
 
 
 def model():
@@ -49,7 +59,9 @@ CALLS = {
     "jit": lambda m, x: nb.jit(x),
     "jit argument": lambda m, x: nb.jit(lambda y: m(y))(x),
     "grad": lambda m, x: nb.grad(lambda y: m(y).sum())(x),
-    "execute_with_gradients": lambda m, x: nb.execute_with_gradients(lambda v: m(jnp.ones((2, 3)), v=v).sum(), x),
+    "execute_with_gradients": lambda m, x: nb.execute_with_gradients(
+        lambda v: m(jnp.ones((2, 3)), v=v).sum(), x
+    ),
     "vmap in_axes": lambda m, x: nb.vmap(lambda y: m[0](y), in_axes=x)(jnp.ones((2, 3))),
     "scan": lambda m, x: nb.scan(lambda c, y: (c, m[0](y)), 0.0, x),
     "cond": lambda m, x: nb.cond(x, lambda: 1.0, lambda: 2.0),
@@ -58,7 +70,9 @@ CALLS = {
     "batches": lambda m, x: list(nb.batches(x, 2)),
     "batches size": lambda m, x: list(nb.batches(jnp.ones(4), x)),
     "submod_depth": lambda m, x: m(jnp.ones((2, 3)), track_submod_rets=True, submod_depth=x),
-    "submods_to_track": lambda m, x: m(jnp.ones((2, 3)), track_submod_rets=True, submods_to_track=x),
+    "submods_to_track": lambda m, x: m(
+        jnp.ones((2, 3)), track_submod_rets=True, submods_to_track=x
+    ),
     "expected_submod_rets": lambda m, x: m(jnp.ones((2, 3)), expected_submod_rets=x),
     "replace_submod_rets": lambda m, x: m(jnp.ones((2, 3)), replace_submod_rets=x),
     "partition": lambda m, x: m.partition(x),
@@ -80,9 +94,9 @@ def test_a_wrong_argument_is_met_by_an_error_and_changes_nothing(call):
         try:
             CALLS[call](m, bad)
         except ALLOWED:
-            assert all(np.array_equal(array, before[key]) for key, array in m.state_dict().items()), (
-                f"{call} with {name} changed the model"
-            )
+            assert all(
+                np.array_equal(array, before[key]) for key, array in m.state_dict().items()
+            ), f"{call} with {name} changed the model"
         except AttributeError as error:
             if not isinstance(error, nb.NbModuleError):
                 pytest.fail(f"{call} with {name}: {error!r}")

@@ -1,4 +1,6 @@
-"""Options of `nb.jit` and `model.compile` hold or are refused at once; what cannot be traced is refused in words that help."""
+"""Options of `nb.jit` and `model.compile` hold or are refused at once; what cannot be traced is
+refused in words that help.
+"""
 
 import functools
 import gc
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.compiled.cells import cells
 
 X = jnp.arange(6.0).reshape(2, 3)
 
@@ -25,13 +28,16 @@ class Switching(nb.Module):
         return self.linear(x) if mode == "plain" else -self.linear(x)
 
 
-# -- names and kinds of options ----------------------------------------------------------------------
+# -- names and kinds of options --
 @pytest.mark.parametrize(
-    "options", [{"optimizer": "adam", "loss": "mse"}, {"metrics": ["accuracy"]}, {"jit_compile": True}]
+    "options",
+    [{"optimizer": "adam", "loss": "mse"}, {"metrics": ["accuracy"]}, {"jit_compile": True}],
 )
 def test_the_words_of_keras_are_answered_by_name(options):
     model = nb.Linear(3, 2)
-    with pytest.raises(TypeError, match=f"Linear.compile takes no option {', '.join(options)}.*nb.Adam.*nb.jit"):
+    with pytest.raises(
+        TypeError, match=f"Linear.compile takes no option {', '.join(options)}.*nb.Adam.*nb.jit"
+    ):
         model.compile(**options)
     assert not model.compiled_
     assert model(X).shape == (2, 2)
@@ -42,20 +48,29 @@ def test_the_words_of_torch_are_answered_by_name():
         nb.Linear(3, 2).compile(fullgraph=True)
 
 
-@pytest.mark.parametrize("wrap", [lambda **o: nb.Linear(3, 2).compile(**o), lambda **o: nb.jit(jnp.sin, **o)])
+@pytest.mark.parametrize(
+    "wrap", [lambda **o: nb.Linear(3, 2).compile(**o), lambda **o: nb.jit(jnp.sin, **o)]
+)
 def test_a_backend_that_jax_does_not_have_is_refused_before_the_first_call(wrap):
     with pytest.raises(
-        nb.ArgumentError, match="backend='inductor' names where JAX runs, and here that is cpu.*Nothing was compiled"
+        nb.ArgumentError,
+        match="backend='inductor' names where JAX runs, and here that is cpu.*Nothing was compiled",
     ):
         wrap(backend="inductor")
 
 
 @pytest.mark.parametrize(
     "wrap",
-    [lambda **o: nb.jit(jnp.sin, **o), lambda **o: nb.Linear(3, 2).compile(**o), lambda **o: nb.jit(**o)(jnp.sin)],
+    [
+        lambda **o: nb.jit(jnp.sin, **o),
+        lambda **o: nb.Linear(3, 2).compile(**o),
+        lambda **o: nb.jit(**o)(jnp.sin),
+    ],
 )
 def test_an_unknown_option_is_refused_before_the_first_call(wrap):
-    with pytest.raises(TypeError, match='takes no option static_argname.*Did you mean "static_argnames"'):
+    with pytest.raises(
+        TypeError, match='takes no option static_argname.*Did you mean "static_argnames"'
+    ):
         wrap(static_argname="mode")
 
 
@@ -71,7 +86,10 @@ def step(x, mode):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"static_argnames": "mood"}, 'static_argnames: step has no argument "mood"; did you mean "mode"'),
+        (
+            {"static_argnames": "mood"},
+            'static_argnames: step has no argument "mood"; did you mean "mode"',
+        ),
         ({"static_argnames": 3}, "static_argnames names arguments"),
         ({"static_argnums": "mode"}, "static_argnums counts arguments"),
         ({"static_argnums": 7}, "takes 2 arguments by position, there is none of number 7"),
@@ -86,7 +104,12 @@ def test_a_named_argument_must_exist(options, match):
 
 @pytest.mark.parametrize(
     "options",
-    [{"static_argnames": "mode"}, {"static_argnums": 1}, {"static_argnums": -1}, {"static_argnames": ["mode"]}],
+    [
+        {"static_argnames": "mode"},
+        {"static_argnums": 1},
+        {"static_argnums": -1},
+        {"static_argnames": ["mode"]},
+    ],
 )
 @pytest.mark.parametrize("donate", [False, True])
 def test_a_static_argument_may_be_given_by_position_and_by_name_as_in_jax(options, donate):
@@ -125,12 +148,13 @@ def test_a_compiled_module_with_static_arguments_compiles_at_once_too():
 def test_a_text_for_a_compiled_module_names_the_option_of_compile():
     model = Switching().compile()
     with pytest.raises(
-        TypeError, match=r"argument mode is the text 'other'.*Switching\.compile\(static_argnames=\"mode\"\)"
+        TypeError,
+        match=r"argument mode is the text 'other'.*Switching\.compile\(static_argnames=\"mode\"\)",
     ):
         model(X, mode="other")
 
 
-# -- arguments and outputs ---------------------------------------------------------------------------
+# -- arguments and outputs --
 class Plain:
     """An object without arrays or an equality."""
 
@@ -178,7 +202,8 @@ def test_an_error_of_the_users_own_is_left_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("output", "match"), [("text", "returned the text 'text'"), ([1.0, Plain()], r"class Plain at \[1\]")]
+    ("output", "match"),
+    [("text", "returned the text 'text'"), ([1.0, Plain()], r"class Plain at \[1\]")],
 )
 def test_what_cannot_come_out_is_named(output, match):
     count = nb.Buffer(0)
@@ -188,12 +213,14 @@ def test_what_cannot_come_out_is_named(output, match):
         count.value = count + 1
         return output
 
-    with pytest.raises(TypeError, match=f"the compiled step {'returned' if 'at' in match else ''}.*{match}"):
+    with pytest.raises(
+        TypeError, match=f"the compiled step {'returned' if 'at' in match else ''}.*{match}"
+    ):
         step(X)
     assert int(count) == 0
 
 
-# -- methods -----------------------------------------------------------------------------------------
+# -- methods --
 class Trainer:
     """A plain class, as people write them."""
 
@@ -231,7 +258,9 @@ def test_a_method_of_a_plain_class_is_compiled_and_its_model_trains():
     trainer = Trainer()
     weight, bias = np.asarray(trainer.model.weight()), np.asarray(trainer.model.bias())
     for n in (1, 2, 3):
-        np.testing.assert_allclose(trainer.step(X), np.asarray(X) @ (weight + n).T + bias, rtol=1e-5)
+        np.testing.assert_allclose(
+            trainer.step(X), np.asarray(X) @ (weight + n).T + bias, rtol=1e-5
+        )
     assert trainer.calls == 1
     assert trainer.step.__doc__ == "Counts its traces."
 
@@ -255,13 +284,16 @@ def test_a_compiled_method_keeps_its_object_as_a_bound_method_does():
     assert kept() is None
 
 
-def test_a_number_of_the_object_that_changes_is_seen():
+def test_a_number_of_the_object_that_changes_is_read_in_the_next_cell():
     trainer = Trainer()
     weight = np.asarray(trainer.model.weight())
     bias = np.asarray(trainer.model.bias())
     for n, scale in enumerate((1.0, 0.5, 0.25, 1.0)):
         trainer.scale = scale
-        np.testing.assert_allclose(trainer.step(X), (np.asarray(X) @ (weight + n + 1).T + bias) * scale, rtol=1e-5)
+        cells.advance()
+        np.testing.assert_allclose(
+            trainer.step(X), (np.asarray(X) @ (weight + n + 1).T + bias) * scale, rtol=1e-5
+        )
 
 
 def test_a_model_of_the_object_that_is_replaced_is_seen():
@@ -293,7 +325,7 @@ def test_a_compiled_class_method_may_be_handed_its_class_as_python_3_13_does():
     step = Trainer.__dict__["of_class"].__func__
     for owner in (Trainer, Below):
         np.testing.assert_array_equal(types.MethodType(step, owner)(X), X + 2)
-    assert not step.programs  # each class has its own compiled form
+    assert not step.entries  # each class has its own compiled form
     with pytest.raises(nb.ArgumentTypeError, match="argument x is the function int"):
         Trainer.still(int)
 

@@ -1,7 +1,8 @@
-"""Arrays of NumPy that are not JAX's: of bytes in another order, masked, of text, of wider numbers; at each door, also once it is warm.
+"""Arrays of NumPy that are not JAX's: of bytes in another order, masked, of text, of wider numbers;
+at each door, also once it is warm.
 
-A compiled function of JAX that has met the shape before reads the bytes of either order as if they were its own, and the values
-behind a mask as if there were none.
+A compiled function of JAX that has met the shape before reads the bytes of either order as if they
+were its own, and the values behind a mask as if there were none.
 """
 
 import re
@@ -56,7 +57,11 @@ def of_replaced(x):
     return nb.Sequential(layer(), nb.Linear(2, 3, key=1))(ONES, replace_submod_rets={"1": x})
 
 
-STEP, DOUBLE, ADD = nb.jit(lambda x: x * 2), nb.jit(lambda batch: batch["x"] * 2), nb.jit(lambda model, x: model(x))
+STEP, DOUBLE, ADD = (
+    nb.jit(lambda x: x * 2),
+    nb.jit(lambda batch: batch["x"] * 2),
+    nb.jit(lambda model, x: model(x)),
+)
 DOORS = {
     "a layer": lambda x: layer()(x),
     "a loss": lambda x: nb.mse_loss(x, ROWS),
@@ -129,10 +134,13 @@ def test_an_array_of_no_numbers_is_refused_by_its_dtype(door, dtype):
         DOORS[door](given)
 
 
-@pytest.mark.parametrize("save", [nb.save, nb.save_safetensors, lambda *given: nb.in_background(nb.save, *given)])
+@pytest.mark.parametrize(
+    "save", [nb.save, nb.save_safetensors, lambda *given: nb.in_background(nb.save, *given)]
+)
 def test_a_file_holds_no_mask(save, tmp_path):
     with pytest.raises(
-        nb.NbModuleError, match=r'"/w": some of its values are masked.*Nothing was written.*filled\(0\)'
+        nb.NbModuleError,
+        match=r'"/w": some of its values are masked.*Nothing was written.*filled\(0\)',
     ):
         save(tmp_path / "w", {"w": np.ma.array(ROWS, mask=ROWS == 2)})
     assert not list(tmp_path.iterdir())
@@ -150,14 +158,19 @@ def add(x, y):
 
 def test_an_argument_is_named_by_its_place():
     with pytest.raises(
-        TypeError, match=r"nb.vmap: argument batch\['x'\] is an array of dtype float32 with masked values"
+        TypeError,
+        match=r"nb.vmap: argument batch\['x'\] is an array of dtype float32 with masked values",
     ):
         nb.vmap(lambda batch: batch["x"])({"x": np.ma.array(ROWS, mask=ROWS == 2)})
-    with pytest.raises(TypeError, match="cannot call the compiled add: argument y is an array of dtype <U3"):
+    with pytest.raises(
+        TypeError, match="cannot call the compiled add: argument y is an array of dtype <U3"
+    ):
         nb.jit(add)(ROWS, ROWS.astype("U3"))
 
 
-@pytest.mark.not_under("strict", reason="JAX refuses to multiply the gradients by another dtype there")
+@pytest.mark.not_under(
+    "strict", reason="JAX refuses to multiply the gradients by another dtype there"
+)
 def test_variables_take_no_imaginary_part_where_a_container_is_set():
     model = layer()
     before = np.asarray(model.weight)
@@ -174,7 +187,9 @@ def test_other_arguments_of_a_gradient_are_handed_on_as_they_are():
 
 
 def test_an_index_of_switch_is_a_whole_number():
-    with pytest.raises(TypeError, match=r"nb.switch: the index must be one whole number, found float32\[\]"):
+    with pytest.raises(
+        TypeError, match=r"nb.switch: the index must be one whole number, found float32\[\]"
+    ):
         nb.switch(jnp.float32(1), [lambda: 1, lambda: 2])
     assert jax.tree.leaves(nb.switch(np.array(1, ">i4"), [lambda: 1, lambda: 2])) == [2]
 
@@ -185,7 +200,9 @@ class Waves(nb.Module):
 
 
 @pytest.mark.parametrize(
-    "make", [Waves, lambda: nb.from_equinox(pytest.importorskip("equinox").nn.Lambda(jnp.sin))], ids=["own", "wrapped"]
+    "make",
+    [Waves, lambda: nb.from_equinox(pytest.importorskip("equinox").nn.Lambda(jnp.sin))],
+    ids=["own", "wrapped"],
 )
 def test_a_forward_sees_numbers_in_the_order_of_this_machine(make):
     model, swapped = make(), ROWS.astype(">f4")
@@ -195,4 +212,6 @@ def test_a_forward_sees_numbers_in_the_order_of_this_machine(make):
 
 def test_a_forward_that_reads_a_mask_is_given_it():
     model = nb.Lambda(lambda x: x.filled(0))
-    np.testing.assert_array_equal(model(np.ma.array(ROWS, mask=ROWS == 2)), np.where(ROWS == 2, 0, ROWS))
+    np.testing.assert_array_equal(
+        model(np.ma.array(ROWS, mask=ROWS == 2)), np.where(ROWS == 2, 0, ROWS)
+    )

@@ -1,4 +1,6 @@
-"""No program serves models that differ from those it was traced for: in what they share, in their hooks, flags and building."""
+"""No program serves models that differ from those it was traced for: in what they share, in their
+hooks, flags and building.
+"""
 
 import numpy as np
 import pytest
@@ -86,11 +88,17 @@ def test_a_hook_of_one_model_does_not_run_for_another():
 
 def test_a_frozen_parameter_of_a_new_model_has_no_gradient():
     def make(frozen):
-        model = Net(64)  # so wide that some unit is positive, whatever is drawn: else no weight has a gradient
+        model = Net(
+            64
+        )  # so wide that some unit is positive, whatever is drawn: else no weight has a gradient
         model.a.weight.requires_grad_(not frozen)
         return nb.jit(lambda: nb.grad(loss)(model))()
 
-    assert [bool((np.asarray(make(frozen).a.w) == 0).all()) for frozen in (False, True, False)] == [False, True, False]
+    assert [bool((np.asarray(make(frozen).a.w) == 0).all()) for frozen in (False, True, False)] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_what_a_trace_leaves_on_an_object_is_left_on_each_object():

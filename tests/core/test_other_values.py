@@ -1,4 +1,6 @@
-"""No program serves a function that reads another value: a rate in a cell, a default, a list, behind a property, in an array ..."""
+"""No program serves a function that reads another value: a rate in a cell, a default, a list,
+behind a property, in an array ...
+"""
 
 import itertools
 import types
@@ -161,7 +163,10 @@ def rate_by_eval(value):
 
 def rate_in_the_rule_of_a_derivative(value):
     model, names = nb.Linear(3, 2, key=0), {"jax": jax, "rate": value}
-    exec("same = jax.custom_jvp(lambda y: y)\n@same.defjvp\ndef rule(y, t):\n    return y[0], t[0] * rate", names)
+    exec(
+        "same = jax.custom_jvp(lambda y: y)\n@same.defjvp\ndef rule(y, t):\n    return y[0], t[0] * rate",
+        names,
+    )
     same = names["same"]
     return (
         nb.jit(lambda x: jax.jvp(lambda y: same(model(y)), (x,), (x,))[1]),
@@ -210,7 +215,9 @@ def test_a_value_that_differs_is_never_taken_from_another_program(make):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(("a", "b"), [(jax.nn.relu, jnp.tanh), (lambda y: y + 1, lambda y: y + 2), (jnp.sin, jnp.cos)])
+@pytest.mark.parametrize(
+    ("a", "b"), [(jax.nn.relu, jnp.tanh), (lambda y: y + 1, lambda y: y + 2), (jnp.sin, jnp.cos)]
+)
 def test_another_activation_function_traces_again(a, b):
     for act in (a, b, a):
         model = nb.Linear(3, 2)

@@ -12,18 +12,24 @@ import nbmodule as nb
 from jax_settings import FLOAT
 
 
-@pytest.mark.parametrize("wrong", ["false", "False", 0, None, [True]])
+@pytest.mark.parametrize("wrong", ["false", "False", 2, None, [True]])
 def test_a_mode_that_is_no_bool_is_refused_and_nothing_is_changed(wrong):
     model = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5))
-    with pytest.raises(nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, found"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, found"
+    ):
         model.train(wrong)
     with pytest.raises(nb.ArgumentTypeError, match="training must be True or False"):
         model.training = wrong
     assert all(module.training for module in model.modules())
-    assert model.train(np.bool_(False)).training is False
+    for flag in (np.bool_(False), 0):
+        assert model.train(flag).training is False
+        assert model.train(1).training is True
 
 
-@pytest.mark.parametrize("name", ["store_vars", "with_partial_v", "compile_on_next_step", "fallback_to_non_compiled"])
+@pytest.mark.parametrize(
+    "name", ["store_vars", "with_partial_v", "compile_on_next_step", "fallback_to_non_compiled"]
+)
 def test_a_choice_of_the_constructor_that_is_no_bool_is_refused(name):
     with pytest.raises(nb.ArgumentTypeError, match=f"{name} must be True or False, found 'false'"):
         nb.Module(**{name: "false"})
@@ -31,7 +37,10 @@ def test_a_choice_of_the_constructor_that_is_no_bool_is_refused(name):
 
 def test_loading_is_strict_or_not_by_a_bool():
     model = nb.Linear(2, 2)
-    with pytest.raises(nb.ArgumentTypeError, match=r"strict of load_state_dict\(\) must be True or False, found 'no'"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=r"strict of load_state_dict\(\) must be True or False, found 'no'",
+    ):
         model.load_state_dict(model.state_dict(), strict="no")
 
 
@@ -48,10 +57,13 @@ def test_requires_grad_of_a_buffer_cannot_be_set_to_true():
     layer = nb.BatchNorm1d(2)
     layer.running_mean.requires_grad = False
     with pytest.raises(
-        nb.ArgumentError, match=rf"cannot take gradients for buffer {FLOAT}\[2\].*Assign an nb.Parameter"
+        nb.ArgumentError,
+        match=rf"cannot take gradients for buffer {FLOAT}\[2\].*Assign an nb.Parameter",
     ):
         layer.running_mean.requires_grad = True
-    with pytest.raises(nb.ArgumentTypeError, match="requires_grad must be True or False, found 'false'"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="requires_grad must be True or False, found 'false'"
+    ):
         layer.weight.requires_grad = "false"
 
 
@@ -59,7 +71,8 @@ def test_requires_grad_of_a_buffer_cannot_be_set_to_true():
 def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps():
     model, x = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5)), jnp.ones((3, 2))
     with pytest.raises(
-        nb.TracerLeakError, match=r"nb\.Dropout\(0\.5, key=0\), pass the model in as an argument and return it"
+        nb.TracerLeakError,
+        match=r"nb\.Dropout\(0\.5, key=0\), pass the model in as an argument and return it",
     ):
         jax.jit(lambda m, x: m(x))(model, x)
     cured = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5, key=0))
@@ -70,5 +83,61 @@ def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps
 
 def test_another_buffer_under_a_raw_transform_keeps_its_own_remedy():
     layer = nb.BatchNorm1d(2)
-    with pytest.raises(nb.TracerLeakError, match="or pass the model in as an argument and return it"):
+    with pytest.raises(
+        nb.TracerLeakError, match="or pass the model in as an argument and return it"
+    ):
         jax.vmap(layer)(jnp.ones((2, 3, 2)))
+
+
+# -- attributes that nothing reads --
+FREEZING = ["trainable", "requires_grad", "frozen", "freeze"]
+
+
+@pytest.mark.parametrize("name", FREEZING)
+@pytest.mark.parametrize(
+    "make", [lambda: nb.Linear(2, 2), lambda: nb.Module(layer=nb.Linear(2, 2))]
+)
+def test_a_flag_that_would_freeze_nothing_is_refused_and_names_what_does(name, make):
+    model = make()
+    with pytest.raises(nb.PathError, match=r"requires_grad_\(False\)"):
+        setattr(model, name, False)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_a_module_may_have_such_an_attribute_of_its_own():
+    class Net(nb.Module):
+        def __init__(self):
+            self.frozen = False
+
+        def forward(self, x):
+            return x
+
+    model = Net()
+    model.frozen = True
+    assert model.frozen is True
+
+
+@pytest.mark.parametrize(("name", "flag"), [("freeze", "False"), ("unfreeze", "True")])
+def test_freezing_by_a_method_of_another_framework_names_ours(name, flag):
+    with pytest.raises(AttributeError, match=rf"requires_grad_\({flag}\)"):
+        getattr(nb.Sequential(nb.Linear(2, 2))[0], name)()
+
+
+def test_a_misspelled_attribute_of_a_library_layer_is_refused_with_the_closest():
+    layer = nb.Dropout(0.5)
+    with pytest.raises(nb.PathError, match='nothing would read it.*"rate"'):
+        layer.rat = 0.1
+    layer.rate = 0.1
+
+    class Own(nb.Dropout):
+        pass
+
+    own = Own(0.5)
+    own.note = "of the user"  # a class of one's own may read it
+
+
+@pytest.mark.parametrize("name", ["foward", "forwrad", "froward"])
+def test_a_misspelled_forward_is_named(name):
+    cls = type("Net", (nb.Module,), {name: lambda self, x: x})
+    with pytest.raises(NotImplementedError, match=f"rename its {name} to forward"):
+        cls()(1.0)

@@ -1,8 +1,10 @@
-"""Transforms of ours inside every raw transform of JAX, and the reverse: a right number or a clear error, and a whole model.
+"""Transforms of ours inside every raw transform of JAX, and the reverse: a right number or a clear
+error, and a whole model.
 
-What a function reads comes out right everywhere. What it writes would have to leave the raw transform, which cannot carry it:
-that is refused before anything has changed. The same shapes of functions are made once with the transforms of this package and
-once with JAX's own; the numbers of the second are those that the first must give.
+What a function reads comes out right everywhere. What it writes would have to leave the raw
+transform, which cannot carry it: that is refused before anything has changed. The same shapes of
+functions are made once with the transforms of this package and once with JAX's own; the numbers of
+the second are those that the first must give.
 """
 
 import warnings
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.boxes.frame import gate, now
+from nbmodule.core.variables.frame import gate, now
 
 from jax_settings import FLOAT
 
@@ -38,7 +40,8 @@ def repeated(loop, f, x):
     return loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, s[1] + f(x)), (0, x * 0))[1]
 
 
-# Each makes of a function of one number another one, with the transforms `t`: this package's, or JAX's.
+# Each makes of a function of one number another one, with the transforms `t`: this package's, or
+# JAX's.
 SHAPES = {
     "jit": lambda t, f, x: t.jit(f)(x),
     "grad": lambda t, f, x: t.grad(f)(x),
@@ -86,7 +89,9 @@ def by_jaxpr(f, x):
 
 def by_shard_map(f, x):
     mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
-    spread = jax.shard_map(lambda rows: f(rows[0])[None], mesh=mesh, in_specs=jax.P("rows"), out_specs=jax.P("rows"))
+    spread = jax.shard_map(
+        lambda rows: f(rows[0])[None], mesh=mesh, in_specs=jax.P("rows"), out_specs=jax.P("rows")
+    )
     return spread(x[None])[0]
 
 
@@ -126,7 +131,7 @@ def write_buffer(model, x):
 
 
 def draw_random(model, x):
-    return model(x) + 0 * jax.random.uniform(jax.random.wrap_key_data(model.stream.draw(), impl="threefry2x32"))
+    return model(x) + 0 * jax.random.uniform(model.stream.draw())
 
 
 def assign_v(model, x):
@@ -154,19 +159,34 @@ def outcome(run):
 
 
 def assert_whole(model, before):
-    """Every variable holds what it held, nothing is left open, and the model can be used and compiled."""
-    assert now.frame is None and now.tracker is None and not now.programs and not now.stack and not gate.open
+    """Every variable holds what it held, nothing is left open, and the model can be used and
+    compiled.
+    """
+    assert (
+        now.frame is None
+        and now.tracker is None
+        and not now.programs
+        and not now.stack
+        and not gate.open
+    )
     after = model.state_dict()
     assert all(
-        isinstance(box._value, jax.Array) and not isinstance(box._value, jax.core.Tracer) for box in model.tensors()
+        isinstance(box._value, jax.Array) and not isinstance(box._value, jax.core.Tracer)
+        for box in model.tensors()
     )
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     scale = float(before["w"])
-    assert float(model(jnp.array(3.0))) == 9 * scale == float(nb.jit(lambda x: model(x))(jnp.array(3.0)))
+    assert (
+        float(model(jnp.array(3.0)))
+        == 9 * scale
+        == float(nb.jit(lambda x: model(x))(jnp.array(3.0)))
+    )
 
 
 def check(outer, inner, plain_outer, plain_inner, act, *, refused):
-    """Run `outer` around `inner` around the act on a model, and the same of plain JAX around a plain function."""
+    """Run `outer` around `inner` around the act on a model, and the same of plain JAX around a
+    plain function.
+    """
     model, x = Net(), jnp.array(1.5)
     before = model.state_dict()
     found, error = outcome(lambda: outer(lambda x: inner(lambda x: act(model, x), x), x))
@@ -175,7 +195,9 @@ def check(outer, inner, plain_outer, plain_inner, act, *, refused):
         assert "eft unchanged" in str(error) or "othing was changed" in str(error)
     else:
         expected, plain_error = outcome(lambda: plain_outer(lambda x: plain_inner(pure, x), x))
-        assert type(error) is type(plain_error), error  # a reverse gradient of a while_loop, for one
+        assert type(error) is type(plain_error), (
+            error
+        )  # a reverse gradient of a while_loop, for one
         np.testing.assert_allclose(
             found if found is not None else 0, expected if expected is not None else 0, rtol=1e-6
         )
@@ -186,14 +208,21 @@ EAGER = ("custom_jvp", "custom_vjp")  # without a gradient these call the functi
 UNROLLED = ("jit", "scan", "cond", "switch", "while_loop", "fori_loop", "map")
 PLAIN_PYTHON = pytest.mark.not_under("eager", reason="that raw transform is plain Python there")
 # As raw JAX does by itself: `jax.jit(lambda x: jax.pmap(lambda y: y * x)(x[None])[0])(1.0)`.
-KEPT = pytest.mark.not_under("leaks", reason="JAX's cache of a pmap keeps the traced value that it closes over")
-# Of `jax.grad` of a raw shard_map: the traceback of what is raised holds a traced value, and JAX reports that instead.
-REPORTED = pytest.mark.not_under("leaks", reason="JAX's report of a leak takes the place of any exception there")
+KEPT = pytest.mark.not_under(
+    "leaks", reason="JAX's cache of a pmap keeps the traced value that it closes over"
+)
+# Of `jax.grad` of a raw shard_map: the traceback of what is raised holds a traced value, and JAX
+# reports that instead.
+REPORTED = pytest.mark.not_under(
+    "leaks", reason="JAX's report of a leak takes the place of any exception there"
+)
 SHORT = ("jit", "grad", "scan")  # of ours; the whole matrix is run by `make test-long`
 
 
 def cells(acts, *, without=(), jax_fails=None):
-    """Each of ours with each raw one and each act; `jax_fails` marks those of which raw JAX reports a leak by itself."""
+    """Each of ours with each raw one and each act; `jax_fails` marks those of which raw JAX reports
+    a leak by itself.
+    """
     for ours in OURS:
         for raw in RAW:
             for act in acts:
@@ -206,7 +235,9 @@ def cells(acts, *, without=(), jax_fails=None):
 
 
 def refusing(raws):
-    """Those of the raw transforms, with what is said of the ones that trace nothing under `jax.disable_jit`."""
+    """Those of the raw transforms, with what is said of the ones that trace nothing under
+    `jax.disable_jit`.
+    """
     return [pytest.param(raw, marks=PLAIN_PYTHON if raw in UNROLLED else ()) for raw in raws]
 
 
@@ -215,7 +246,9 @@ def test_what_is_read_in_a_transform_of_ours_inside_a_raw_one_is_right(ours, raw
     check(RAW[raw], OURS[ours], RAW[raw], PLAIN[ours], act, refused=False)
 
 
-@pytest.mark.parametrize(("ours", "raw", "act"), list(cells(["read"], jax_fails={("jit", "pmap"): [KEPT]})))
+@pytest.mark.parametrize(
+    ("ours", "raw", "act"), list(cells(["read"], jax_fails={("jit", "pmap"): [KEPT]}))
+)
 def test_what_is_read_in_a_raw_transform_inside_one_of_ours_is_right(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=False)
 
@@ -226,7 +259,8 @@ def test_a_write_in_a_transform_of_ours_inside_a_raw_one_is_refused(ours, raw, a
 
 
 @pytest.mark.parametrize(
-    ("ours", "raw", "act"), list(cells(WRITES, without=EAGER, jax_fails={("grad", "shard_map"): [REPORTED]}))
+    ("ours", "raw", "act"),
+    list(cells(WRITES, without=EAGER, jax_fails={("grad", "shard_map"): [REPORTED]})),
 )
 def test_a_write_in_a_raw_transform_inside_one_of_ours_is_refused(ours, raw, act):
     check(OURS[ours], RAW[raw], PLAIN[ours], RAW[raw], act, refused=True)
@@ -274,7 +308,9 @@ def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
     optimizer.update(model, model.v * 0)
 
 
-NO_LOWER = pytest.mark.not_under("eager", reason="raw JAX itself does not run a lowered function there")
+NO_LOWER = pytest.mark.not_under(
+    "eager", reason="raw JAX itself does not run a lowered function there"
+)
 
 
 @pytest.mark.parametrize(
@@ -288,12 +324,14 @@ def test_tracking_a_raw_transform_around_one_of_ours_keeps_no_traced_value(raw):
     np.testing.assert_allclose(found, outcome(lambda: RAW[raw](jax.jit(pure), x))[0])
     assert calls and (raw in EAGER or not any(call.captured for call in calls))
     assert not any(
-        isinstance(leaf, jax.core.Tracer) for call in calls for leaf in jax.tree.leaves((call.returns, call.inputs))
+        isinstance(leaf, jax.core.Tracer)
+        for call in calls
+        for leaf in jax.tree.leaves((call.returns, call.inputs))
     )
     assert_whole(model, Net().state_dict())
 
 
-# -- what works instead ------------------------------------------------------------------------------
+# -- what works instead --
 def test_a_step_is_looked_at_without_being_run():
     model, optimizer, x = Net(), nb.SGD(0.1), jnp.array(1.5)
 
@@ -314,6 +352,7 @@ def test_a_step_is_looked_at_without_being_run():
     assert FLOAT.replace("loat", "") in nb.jit(step).lower(x).as_text()
     assert_whole(model, before)
     with pytest.raises(
-        nb.TracerLeakError, match=r"nb\.eval_shape\(fn, x\), nb\.make_jaxpr\(fn\)\(x\), nb\.jit\(fn\)\.lower"
+        nb.TracerLeakError,
+        match=r"nb\.eval_shape\(fn, x\), nb\.make_jaxpr\(fn\)\(x\), nb\.jit\(fn\)\.lower",
     ):
         jax.eval_shape(nb.jit(step), x)

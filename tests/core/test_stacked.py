@@ -19,10 +19,17 @@ def stack_of(members):
 
 def differentiated(fn):
     """`fn`, run for the gradient of its sum by its first argument."""
-    return lambda *args: nb.grad(lambda *args: sum(leaf.sum() for leaf in jax.tree.leaves(fn(*args))))(*args)
+    return lambda *args: nb.grad(
+        lambda *args: sum(leaf.sum() for leaf in jax.tree.leaves(fn(*args)))
+    )(*args)
 
 
-OUTSIDE = {"eager": lambda fn: fn, "jit": nb.jit, "grad": differentiated, "both": lambda fn: nb.jit(differentiated(fn))}
+OUTSIDE = {
+    "eager": lambda fn: fn,
+    "jit": nb.jit,
+    "grad": differentiated,
+    "both": lambda fn: nb.jit(differentiated(fn)),
+}
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -34,8 +41,12 @@ def test_statistics_of_mapped_norms_are_those_of_each_norm_alone(outside):
         run(stack, X)
         for member, x in zip(members, X):
             member(x)
-    np.testing.assert_allclose(stack.running_mean.value, np.stack([m.running_mean for m in members]), rtol=1e-5)
-    np.testing.assert_allclose(stack.running_var.value, np.stack([m.running_var for m in members]), rtol=1e-5)
+    np.testing.assert_allclose(
+        stack.running_mean.value, np.stack([m.running_mean for m in members]), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        stack.running_var.value, np.stack([m.running_var for m in members]), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
@@ -43,7 +54,9 @@ def test_statistics_of_mapped_norms_are_those_of_each_norm_alone(outside):
 def test_statistics_of_scanned_norms_are_those_of_each_norm_in_its_turn(outside, reverse):
     members = [nb.BatchNorm1d(3) for _ in range(3)]
     stack = stack_of(members)
-    run = OUTSIDE[outside](lambda stack, x: nb.scan(lambda c, norm: (norm(c) + 1, None), x, stack, reverse=reverse)[0])
+    run = OUTSIDE[outside](
+        lambda stack, x: nb.scan(lambda c, norm: (norm(c) + 1, None), x, stack, reverse=reverse)[0]
+    )
     run(stack, X[0])
     carry = X[0]
     for member in reversed(members) if reverse else members:
@@ -100,7 +113,7 @@ def test_a_stack_inside_a_raw_transform_is_left_unchanged():
     np.testing.assert_array_equal(stack.running_mean.value, np.zeros((2, 3)))
 
 
-# -- models made inside ------------------------------------------------------------------------------
+# -- models made inside --
 class Late(nb.Module):
     """Builds at its first call."""
 
@@ -118,7 +131,9 @@ MAKES = {
     "Linear": lambda: nb.Linear(3, 2).weight(),
     "late": lambda: Late()(jnp.ones(3)),
     "Embedding": lambda: nb.Embedding(4, 3, padding_idx=0).weight()[1:],
-    "Sequential": lambda: nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Linear(3, 2))[2].weight(),
+    "Sequential": lambda: nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Linear(3, 2))[
+        2
+    ].weight(),
     "SpectralNorm": lambda: nb.SpectralNorm(nb.Linear(3, 2)).left(),
 }
 
@@ -186,10 +201,10 @@ def test_a_layer_that_a_model_makes_in_its_first_compiled_call_is_its_own():
 def test_the_position_of_a_stream_follows_what_compiled_code_has_made():
     nb.seed(0)
     nb.jit(MAKES["Linear"])()
-    assert default.position()[0] == 2  # weight and bias
+    assert default._position()[0] == 2  # weight and bias
 
 
-# -- stack -------------------------------------------------------------------------------------------
+# -- stack --
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
@@ -200,7 +215,9 @@ def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
         nb.seed(1)
         stack = (nb.jit if compiled else lambda fn: fn)(lambda: nb.stack(make, 3))()
         for name, array in stack.state_dict().items():
-            np.testing.assert_allclose(array, [m.state_dict()[name] for m in members], rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                array, [m.state_dict()[name] for m in members], rtol=1e-5, atol=1e-6
+            )
             assert array.dtype == members[0].state_dict()[name].dtype
         x = jnp.array(np.asarray(X[0]))
         out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(stack.eval(), x)
@@ -229,7 +246,9 @@ def test_a_stack_is_trained_like_any_module():
 
 def test_what_cannot_be_stacked_is_refused():
     sizes = iter([2, 3])
-    with pytest.raises(nb.StructureError, match=rf"the first has \.bias {FLOAT}\[2\], another \.bias {FLOAT}\[3\]"):
+    with pytest.raises(
+        nb.StructureError, match=rf"the first has \.bias {FLOAT}\[2\], another \.bias {FLOAT}\[3\]"
+    ):
         nb.stack(lambda: nb.Linear(3, next(sizes)), 2)
     with pytest.raises(nb.NotBuiltError, match="Late has no variables yet.*Let make"):
         nb.stack(Late, 2)
@@ -239,11 +258,13 @@ def test_what_cannot_be_stacked_is_refused():
         nb.stack(lambda: 1, 2)
 
 
-# -- while_loop --------------------------------------------------------------------------------------
+# -- while_loop --
 @pytest.mark.parametrize("outside", [lambda fn: fn, nb.jit], ids=["eager", "jit"])
 def test_calls_in_a_while_loop_are_listed_without_their_returns(outside):
     model = nb.Sequential(nb.Linear(2, 2, key=0), nb.ReLU())
-    run = outside(lambda x: nb.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, model(s[1])), (0, x))[1])
+    run = outside(
+        lambda x: nb.while_loop(lambda s: s[0] < 3, lambda s: (s[0] + 1, model(s[1])), (0, x))[1]
+    )
     with nb.track(model, returns=True) as calls:
         run(jnp.ones(2))
     assert [(call.path, call.captured, call.lifted) for call in calls] == [

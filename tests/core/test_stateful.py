@@ -1,4 +1,6 @@
-"""The stateful way of writing a model: `_create_variables`, `v`, build modes, discovery, duplicates."""
+"""The stateful way of writing a model: `_create_variables`, `v`, build modes, discovery,
+duplicates.
+"""
 
 import argparse
 import copy
@@ -25,7 +27,10 @@ class Linear(nb.Module):
         weights = nb.GlorotUniform().create_variables(
             (self._out_size, self._in_size), device, self._out_size, self._in_size, dtype=dtype
         )
-        return {"w": weights, "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype)}
+        return {
+            "w": weights,
+            "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype),
+        }
 
     def _forward(self, x):
         return nb.linear(x, self.v.w, self.v.b)
@@ -123,7 +128,11 @@ def test_a_layer_that_is_reachable_twice_is_listed_once_under_the_first_path():
             self.linear = [self.linear0, self.linear1, Linear(2, 2)]
             super().__init__()
 
-    expected = [f"{name}/{leaf}" for name in ("linear/v0", "linear/v1", "linear/v2", "linear3") for leaf in "bw"]
+    expected = [
+        f"{name}/{leaf}"
+        for name in ("linear/v0", "linear/v1", "linear/v2", "linear3")
+        for leaf in "bw"
+    ]
     assert Net().v.cont_all_key_chains() == expected
 
 
@@ -206,7 +215,8 @@ def test_setting_v_checks_everything_before_anything_changes():
     wrong["l1"]["w"] = jnp.ones((5, 5))
     wrong["l0"]["b"] = jnp.ones(3)
     with pytest.raises(
-        nb.StructureError, match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\].*Nothing was changed'
+        nb.StructureError,
+        match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\].*Nothing was changed',
     ):
         model.v = wrong
     assert model.v is kept
@@ -215,7 +225,9 @@ def test_setting_v_checks_everything_before_anything_changes():
 def test_given_variables_are_used_and_nothing_is_drawn_for_them(monkeypatch):
     given = Linear(3, 2).v
     drawn = []
-    monkeypatch.setattr("nbmodule.nn.initializers.GlorotUniform.draw", lambda *args: drawn.append(args))
+    monkeypatch.setattr(
+        "nbmodule.nn.initializers.GlorotUniform.draw", lambda *args: drawn.append(args)
+    )
     model = Linear(3, 2, v=given)
     np.testing.assert_array_equal(model.v.w, given.w)
     assert drawn == []
@@ -262,7 +274,7 @@ def test_an_array_of_another_modules_v_is_that_modules_box_under_a_new_name():
     np.testing.assert_array_equal(model._l0.v.w, np.ones((3, 3)))
 
 
-# -- discovery ---------------------------------------------------------------------------------------
+# -- discovery --
 def test_the_constructor_may_run_first_last_or_not_at_all():
     class First(nb.Module):
         def __init__(self):
@@ -307,7 +319,9 @@ def test_layers_in_plain_objects_and_under_integer_keys_are_part_of_the_model():
             self.holder, self.table = Holder(), {2: nb.Linear(2, 2), 10: [nb.Linear(2, 2)]}
 
     model = Net()
-    expected = [f"{name}/{leaf}" for name in ("holder/inside", "table/2", "table/10/v0") for leaf in "bw"]
+    expected = [
+        f"{name}/{leaf}" for name in ("holder/inside", "table/2", "table/10/v0") for leaf in "bw"
+    ]
     assert sorted(model.v.cont_all_key_chains()) == sorted(expected)
     model.holder.late = nb.Linear(2, 2)
     assert "holder/late/w" in model.v.cont_all_key_chains()
@@ -459,7 +473,10 @@ def test_what_is_no_array_is_refused_as_a_variable(given, shape):
 
     model = Scaled()
     model.scale = nb.Parameter(jnp.ones(shape))
-    for act in (lambda: model(1.0, v={"scale": given}), lambda: setattr(model, "v", {"scale": given})):
+    for act in (
+        lambda: model(1.0, v={"scale": given}),
+        lambda: setattr(model, "v", {"scale": given}),
+    ):
         with pytest.raises(nb.NbModuleError, match=f'"scale" is (None|object|str), not {FLOAT}'):
             act()
     np.testing.assert_array_equal(model.scale, np.ones(shape))

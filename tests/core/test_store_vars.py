@@ -15,7 +15,9 @@ import nbmodule as nb
 
 
 class Target(nb.Module):
-    """A small network whose weights come from elsewhere; its batch norm keeps statistics of its own."""
+    """A small network whose weights come from elsewhere; its batch norm keeps statistics of its
+    own.
+    """
 
     def __init__(self):
         self.first, self.norm, self.second = nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Linear(4, 2)
@@ -83,7 +85,9 @@ def test_the_part_has_no_variables_of_its_own_in_its_parent(hyper):
 
 def test_a_network_that_makes_the_weights_of_another_trains_through_it(hyper):
     value, gradients = nb.value_and_grad(loss)(hyper)
-    wanted, by_weight = jax.value_and_grad(by_hand)(hyper.maker.weight.value, hyper.maker.bias.value, hyper.shapes)
+    wanted, by_weight = jax.value_and_grad(by_hand)(
+        hyper.maker.weight.value, hyper.maker.bias.value, hyper.shapes
+    )
     np.testing.assert_allclose(value, wanted, rtol=1e-5)
     np.testing.assert_allclose(gradients.maker.w, by_weight, rtol=1e-3, atol=1e-6)
 
@@ -105,7 +109,9 @@ def test_compiled_and_eager_agree_and_buffers_of_the_part_come_out(hyper, donate
     twin = copy.deepcopy(hyper)
     compiled = nb.jit(lambda model: model(CODE, X), donate=donate)(twin)
     np.testing.assert_allclose(compiled, hyper(CODE, X), rtol=1e-5)
-    np.testing.assert_allclose(twin.target.norm.running_mean.value, hyper.target.norm.running_mean.value, rtol=1e-5)
+    np.testing.assert_allclose(
+        twin.target.norm.running_mean.value, hyper.target.norm.running_mean.value, rtol=1e-5
+    )
 
 
 def test_called_from_a_closure_under_jit_and_vmap(hyper):
@@ -117,7 +123,9 @@ def test_called_from_a_closure_under_jit_and_vmap(hyper):
 
 def test_a_raw_transform_takes_the_parent_as_a_pytree(hyper):
     hyper.eval()
-    np.testing.assert_allclose(jax.jit(lambda model: model(CODE, X))(hyper), hyper(CODE, X), rtol=1e-5)
+    np.testing.assert_allclose(
+        jax.jit(lambda model: model(CODE, X))(hyper), hyper(CODE, X), rtol=1e-5
+    )
     definition, weights, rest = hyper.partition(nb.Parameter)
     assert len(weights) == 2 and len(rest) == 2
     np.testing.assert_allclose(definition(weights, rest)(CODE, X), hyper(CODE, X), rtol=1e-6)
@@ -133,7 +141,10 @@ def test_the_part_called_without_variables_says_what_is_missing(hyper):
 
     model = Forgets()
     for call in (model, nb.jit(model), functools.partial(nb.jit(lambda m, x: m(x)), model)):
-        with pytest.raises(nb.NotBuiltError, match=r"Target was made with store_vars=False.*model\(x, v=variables\)"):
+        with pytest.raises(
+            nb.NotBuiltError,
+            match=r"Target was made with store_vars=False.*model\(x, v=variables\)",
+        ):
             call(X)
     with pytest.raises(nb.NotBuiltError, match="store_vars=False"):
         model.target.first(X)
@@ -200,4 +211,6 @@ def test_a_part_that_is_built_later_is_absent_before_and_after():
     assert model.v.cont_all_key_chains() == ["own/b", "own/w"]
     variables = model.part.build()
     assert model.v.cont_all_key_chains() == ["own/b", "own/w"]
-    np.testing.assert_allclose(nb.jit(model)(jnp.ones(2), variables), model.own(jnp.ones(2)) @ variables.w, rtol=1e-6)
+    np.testing.assert_allclose(
+        nb.jit(model)(jnp.ones(2), variables), model.own(jnp.ones(2)) @ variables.w, rtol=1e-6
+    )

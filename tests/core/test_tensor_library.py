@@ -1,6 +1,7 @@
 """The tensor-library way: boxes, lazy walks, hooks, state dicts, modes, copies."""
 
 import copy
+import io
 import pickle
 from collections import OrderedDict
 
@@ -35,7 +36,7 @@ class Net(nb.Module):
         return self.head(x * self.weight)
 
 
-# -- boxes -------------------------------------------------------------------------------------------
+# -- boxes --
 def test_repr_is_that_of_the_contract():
     assert repr(nb.Parameter([1, 2, 3, 4])) == f"Parameter([1 2 3 4], dtype={INT}, device=cpu:0)"
     assert repr(nb.Buffer(jnp.ones(2, "float32"))) == "Buffer([1. 1.], device=cpu:0)"
@@ -117,7 +118,7 @@ def test_numpy_arrays_are_copied():
     np.testing.assert_array_equal(p, [7, 1])
 
 
-# -- attributes --------------------------------------------------------------------------------------
+# -- attributes --
 def test_assigning_an_array_makes_a_buffer_and_then_changes_its_value():
     model = nb.Module(mean=jnp.zeros(2))
     box = model.mean
@@ -148,16 +149,23 @@ def test_attributes_can_be_deleted_and_compiled_functions_notice():
     assert [name for name, _ in model.named_children()] == ["head"]
 
 
-# -- walks -------------------------------------------------------------------------------------------
+# -- walks --
 def test_named_parameters_are_in_canonical_order_each_once():
     names = [name for name, _ in Net().named_parameters()]
     block = ["linear.bias", "linear.weight", "norm.bias", "norm.weight"]
-    assert names == [*(f"blocks.{i}.{name}" for i in range(2) for name in block), "head.bias", "head.weight", "weight"]
+    assert names == [
+        *(f"blocks.{i}.{name}" for i in range(2) for name in block),
+        "head.bias",
+        "head.weight",
+        "weight",
+    ]
 
 
 def test_walks_take_prefix_and_recursive_and_are_lazy():
     model = Net()
-    assert [name for name, _ in model.named_parameters(prefix="net", recursive=False)] == ["net.weight"]
+    assert [name for name, _ in model.named_parameters(prefix="net", recursive=False)] == [
+        "net.weight"
+    ]
     assert [name for name, _ in model.named_buffers(recursive=False)] == ["count"]
     assert len(list(model.tensors())) == len(list(model.parameters())) + len(list(model.buffers()))
     assert iter(model.named_tensors()) is not None and not isinstance(model.named_tensors(), list)
@@ -194,7 +202,10 @@ def test_a_frozen_parameter_gets_no_gradient():
     model.head.requires_grad_(False)
     x = jnp.arange(12.0).reshape(4, 3)
     grads = nb.grad(lambda m: (m(x) ** 2).sum())(model)
-    assert float(jnp.abs(grads.head.w).max()) == 0 and float(jnp.abs(grads.blocks.v0.linear.w).max()) >= 0
+    assert (
+        float(jnp.abs(grads.head.w).max()) == 0
+        and float(jnp.abs(grads.blocks.v0.linear.w).max()) >= 0
+    )
     assert grads.head.w.shape == (2, 3) and not model.head.weight.requires_grad
     _, grads = nb.execute_with_gradients(lambda v: (model(x, v=v) ** 2).sum(), model.v)
     assert float(jnp.abs(grads.head.w).max()) == 0
@@ -221,7 +232,10 @@ def test_to_takes_a_dtype_of_pytorch():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (("float16", jnp.bfloat16), "^to.. was given two dtypes, 'float16' and .*bfloat16.*. Nothing was changed"),
+        (
+            ("float16", jnp.bfloat16),
+            "^to.. was given two dtypes, 'float16' and .*bfloat16.*. Nothing was changed",
+        ),
         (("abacus",), "there is no device 'abacus'"),
         ((nb.Linear,), "a device is given as text"),
     ],
@@ -249,7 +263,7 @@ def test_a_name_is_kept_free_for_a_buffer():
     assert isinstance(model.mask, nb.Buffer) and list(model.state_dict()) == ["mask"]
 
 
-# -- state dicts -------------------------------------------------------------------------------------
+# -- state dicts --
 def test_batch_norm_has_exactly_the_four_names():
     state = nb.BatchNorm2d(3).state_dict()
     assert isinstance(state, OrderedDict)
@@ -286,8 +300,16 @@ def test_loading_a_state_dict_is_the_identity():
 @pytest.mark.parametrize(
     ("change", "kind", "match"),
     [
-        (lambda s: s.update(other=1.0), nb.UnexpectedKeysError, "(?s)unexpected keys: other.*No variable was changed"),
-        (lambda s: s.pop("head.bias"), nb.MissingKeysError, "(?s)missing keys: head.bias.*No variable was changed"),
+        (
+            lambda s: s.update(other=1.0),
+            nb.UnexpectedKeysError,
+            "(?s)unexpected keys: other.*No variable was changed",
+        ),
+        (
+            lambda s: s.pop("head.bias"),
+            nb.MissingKeysError,
+            "(?s)missing keys: head.bias.*No variable was changed",
+        ),
         (
             lambda s: s.update({"head.bias": np.ones(9)}),
             nb.ShapeError,
@@ -358,12 +380,16 @@ def test_a_shared_variable_of_another_dtype_is_loaded_without_a_warning(dtype):
     assert target.b.weight is target.a.weight
 
 
-# -- hooks -------------------------------------------------------------------------------------------
+# -- hooks --
 def test_hooks_run_in_order_and_replace_inputs_and_outputs():
     model, log = nb.Identity(), []
     model.register_forward_pre_hook(lambda module, inputs: log.append("pre") or (inputs[0] + 1,))
-    model.register_forward_hook(lambda module, inputs, outputs: log.append(("post", inputs, outputs)) or outputs * 10)
-    first = model.register_forward_pre_hook(lambda module, inputs: log.append("first"), prepend=True)
+    model.register_forward_hook(
+        lambda module, inputs, outputs: log.append(("post", inputs, outputs)) or outputs * 10
+    )
+    first = model.register_forward_pre_hook(
+        lambda module, inputs: log.append("first"), prepend=True
+    )
     assert model(1) == 20 and log == ["first", "pre", ("post", (2,), 2)]
     first.remove(), first.remove()
     log.clear()
@@ -376,7 +402,9 @@ def test_hooks_with_kwargs_see_and_replace_them():
             return x * factor
 
     model = Scale()
-    model.register_forward_pre_hook(lambda m, args, kwargs: (args, {"factor": kwargs["factor"] + 1}), with_kwargs=True)
+    model.register_forward_pre_hook(
+        lambda m, args, kwargs: (args, {"factor": kwargs["factor"] + 1}), with_kwargs=True
+    )
     seen = []
     model.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), with_kwargs=True)
     assert model(2, factor=2) == 6 and seen == [{"factor": 3}]
@@ -412,7 +440,7 @@ def test_adding_a_hook_traces_again_and_removing_it_finds_the_old_program():
     assert len(traces) == 2
 
 
-# -- text and copies ---------------------------------------------------------------------------------
+# -- text and copies --
 def test_repr_is_the_tree_of_children_in_the_order_of_definition():
     class Small(nb.Module):
         def __init__(self):
@@ -424,7 +452,9 @@ def test_repr_is_the_tree_of_children_in_the_order_of_definition():
     )
 
 
-@pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
+)
 def test_copies_keep_sharing_inside_and_share_nothing_outside(clone):
     model = Net()
     model.blocks[1].linear = model.blocks[0].linear
@@ -453,7 +483,8 @@ def test_a_copy_survives_the_donation_of_the_original():
 def test_a_module_is_no_state_and_the_error_names_the_one_it_has():
     model, other = nb.Linear(3, 2, key=0), nb.Linear(3, 2, key=1)
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"found the module Linear\. No variable was changed\. Give its state: model\.load"
+        nb.ArgumentTypeError,
+        match=r"found the module Linear\. No variable was changed\. Give its state: model\.load",
     ):
         model.load_state_dict(other)
     model.load_state_dict(other.state_dict())
@@ -470,7 +501,10 @@ def test_a_tensor_of_pytorch_becomes_a_variable_wherever_an_array_does():
     model.means = [torch.tensor([6.0, 7.0])]
     model.weight = torch.tensor([8.0, 9.0])
     model.weight[0] = torch.tensor(7.0)
-    assert [name for name, box in model.named_parameters() if box.requires_grad] == ["trained", "weight"]
+    assert [name for name, box in model.named_parameters() if box.requires_grad] == [
+        "trained",
+        "weight",
+    ]
     assert [name for name, _ in model.named_buffers()] == ["constant", "half", "means.0"]
     assert str(model.half.dtype) == "bfloat16"
     for name, wanted in {
@@ -523,7 +557,9 @@ def test_a_hook_that_cannot_be_is_refused_with_a_cure(options, words):
 
 def test_a_key_that_a_variable_holds_is_taken_or_its_value_is_asked_for():
     held = nb.Buffer(jax.random.key(3))
-    np.testing.assert_array_equal(nb.Linear(2, 2, key=held).weight, nb.Linear(2, 2, key=held.value).weight)
+    np.testing.assert_array_equal(
+        nb.Linear(2, 2, key=held).weight, nb.Linear(2, 2, key=held.value).weight
+    )
     with pytest.raises(TypeError) as caught:
         nb.Lambda(lambda x: x + jax.random.normal(held))(1.0)
     assert any("jax.random.split(self.key.value)" in note for note in caught.value.__notes__)
@@ -532,6 +568,64 @@ def test_a_key_that_a_variable_holds_is_taken_or_its_value_is_asked_for():
 @pytest.mark.parametrize("part", [lambda: nb.Linear(2, 2), lambda: nb.Parameter(jnp.ones(2))])
 def test_an_attribute_that_would_be_called_v_is_told_of_another_name(part):
     model = nb.Module(query=nb.Linear(2, 2))
-    with pytest.raises(ValueError, match="`v` is the name of all variables of a model: call the attribute otherwise"):
+    with pytest.raises(
+        ValueError,
+        match="`v` is the name of all variables of a model: call the attribute otherwise",
+    ):
         model.v = part()
     assert list(model.state_dict()) == ["query.bias", "query.weight"]
+
+
+# -- whose numbers they are --
+def averaged(state):
+    return {name: (array + array) / 2 for name, array in state.items()}
+
+
+def through_npz(state):
+    file = io.BytesIO()
+    np.savez(file, **state)
+    file.seek(0)
+    return dict(np.load(file))
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.copy,
+        copy.deepcopy,
+        lambda state: pickle.loads(pickle.dumps(state)),
+        through_npz,
+        lambda state: {name: jnp.asarray(array) for name, array in state.items()},
+        averaged,
+        lambda state: lambda name, variable: np.array(state[name]),
+    ],
+    ids=["copy", "deepcopy", "pickle", "npz", "jax", "average", "function"],
+)
+def test_copies_of_a_state_dict_are_loaded_also_where_the_order_of_axes_could_be_pytorchs(copied):
+    model = nb.Sequential(nb.Conv2d(3, 8, 3), nb.ReLU(), nb.Flatten(), nb.Linear(8, 2))
+    state = model.state_dict()
+    other = nb.Sequential(nb.Conv2d(3, 8, 3), nb.ReLU(), nb.Flatten(), nb.Linear(8, 2))
+    other.load_state_dict(copied(state))
+    for name, array in other.state_dict().items():
+        np.testing.assert_array_equal(array, state[name])
+
+
+def test_a_state_that_matches_nothing_warns_and_shows_names_of_both_sides():
+    backbone, whole = (
+        nb.Sequential(nb.Linear(2, 2)),
+        nb.Module(backbone=nb.Sequential(nb.Linear(2, 2))),
+    )
+    with pytest.warns(
+        UserWarning, match=r'"backbone\.0\.bias".*the model "0\.bias".*prefix'
+    ) as warned:
+        backbone.load_state_dict(whole.state_dict(), strict=False)
+    assert warned[0].filename == __file__
+
+
+def test_variables_under_the_chains_of_the_root_are_the_connected_ones():
+    net = nb.Module(a=nb.Sequential(nb.Linear(2, 2)), b=nb.Linear(2, 2))
+    layer = net.a[0]
+    assert layer.v_with_top_v_key_chains().a.submodules.v0 is layer.v
+    assert net.b.v_with_top_v_key_chains().b is net.b.v
+    net.b.v_with_top_v_key_chains().b.b = jnp.full(2, 7.0)
+    np.testing.assert_array_equal(net.b.bias, 7)

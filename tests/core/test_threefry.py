@@ -55,9 +55,21 @@ def test_keys_are_taken_in_every_form(make):
     ("key", "error", "message"),
     [
         (2**63, ArgumentError, "a seed is an integer of 64 bits, found 9223372036854775808"),
-        (jax.random.key(0, impl="rbg"), ArgumentError, "expected a key of threefry2x32, found one of rbg"),
-        (jax.random.split(KEY, 3), ArgumentError, r"expected one key, found an array of keys of shape \(3,\)"),
-        (np.zeros(4, np.uint32), ArgumentError, r"expected key data uint32\[2\], found uint32\[4\]"),
+        (
+            jax.random.key(0, impl="rbg"),
+            ArgumentError,
+            "expected a key of threefry2x32, found one of rbg",
+        ),
+        (
+            jax.random.split(KEY, 3),
+            ArgumentError,
+            r"expected one key, found an array of keys of shape \(3,\)",
+        ),
+        (
+            np.zeros(4, np.uint32),
+            ArgumentError,
+            r"expected key data uint32\[2\], found uint32\[4\]",
+        ),
         (np.zeros(2), ArgumentError, r"expected key data uint32\[2\], found float64\[2\]"),
         ("seed", ArgumentTypeError, "expected a random key .* or an integer seed, found str"),
         (1.5, ArgumentTypeError, "expected a random key .* or an integer seed, found float"),
@@ -70,11 +82,15 @@ def test_what_is_no_threefry_key_is_refused(key, error, message):
 
 
 def test_a_traced_key_has_no_words_on_the_host():
-    with pytest.raises(ArgumentTypeError, match=r"cannot read the words of a key on the host: .* is traced"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"cannot read the words of a key on the host: .* is traced"
+    ):
         jax.eval_shape(lambda key: jnp.asarray(tf.key_data(key)), KEY)
 
 
-@pytest.mark.parametrize("key", [3, np.int64(3), KEY, jax.random.key_data(KEY), np.zeros(2, np.uint32), jnp.int32(3)])
+@pytest.mark.parametrize(
+    "key", [3, np.int64(3), KEY, jax.random.key_data(KEY), np.zeros(2, np.uint32), jnp.int32(3)]
+)
 def test_threefry_keys_and_seeds_are_known(key):
     assert tf.is_threefry(key)
 
@@ -88,7 +104,9 @@ def test_a_traced_key_is_not_known_on_the_host():
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.sampled_from([0, 1, 8, 9, 20]))
 def test_split_agrees_with_jax_for_few_and_many(seed, n):
-    np.testing.assert_array_equal(tf.split(seed, n), words(jax.random.split(jax.random.key(seed), n)))
+    np.testing.assert_array_equal(
+        tf.split(seed, n), words(jax.random.split(jax.random.key(seed), n))
+    )
 
 
 def test_split_crosses_a_block():
@@ -109,7 +127,9 @@ def test_split_refuses_a_negative_number():
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 2**32 - 1))
 def test_fold_in_agrees_with_jax(seed, n):
-    np.testing.assert_array_equal(tf.fold_in(seed, n), words(jax.random.fold_in(jax.random.key(seed), n)))
+    np.testing.assert_array_equal(
+        tf.fold_in(seed, n), words(jax.random.fold_in(jax.random.key(seed), n))
+    )
 
 
 @pytest.mark.parametrize("n", [-1, 2**32])
@@ -121,7 +141,9 @@ def test_fold_in_takes_32_bits(n):
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 20011)])
 def test_bits_agree_with_jax(width, shape, x64):
-    np.testing.assert_array_equal(tf.bits(KEY, shape, width=width), jax.random.bits(KEY, shape, f"uint{width}"))
+    np.testing.assert_array_equal(
+        tf.bits(KEY, shape, width=width), jax.random.bits(KEY, shape, f"uint{width}")
+    )
 
 
 def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
@@ -136,7 +158,9 @@ def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
 def test_a_width_or_shape_without_meaning_is_refused():
     with pytest.raises(ArgumentError, match="expected a width of 8, 16, 32 or 64 bits, found 12"):
         tf.bits(0, (3,), width=12)
-    with pytest.raises(ArgumentError, match=r"expected sizes of zero or more, found shape \(2, -1\)"):
+    with pytest.raises(
+        ArgumentError, match=r"expected sizes of zero or more, found shape \(2, -1\)"
+    ):
         tf.bits(0, (2, -1))
     with pytest.raises(ArgumentTypeError, match=r"expected a shape such as \(3, 4\), found 3"):
         tf.bits(0, 3)

@@ -1,4 +1,6 @@
-"""An error shows the reader's lines and the note: from a compiled step, a transform or a plain call; in a program and in IPython."""
+"""An error shows the reader's lines and the note: from a compiled step, a transform or a plain
+call; in a program and in IPython.
+"""
 
 import json
 import os
@@ -48,7 +50,10 @@ CALLS = {
     "make_jaxpr": "nb.make_jaxpr(model)(x)",
     "lower": "nb.jit(model).lower(x)",
 }
-OURS = {"a layer of ours": "narrow(x)", "one in a compiled function": "nb.jit(lambda x: narrow(x))(x)"}
+OURS = {
+    "a layer of ours": "narrow(x)",
+    "one in a compiled function": "nb.jit(lambda x: narrow(x))(x)",
+}
 IN_IPYTHON = """
 import contextlib, io, json, re, sys
 from IPython.core.interactiveshell import InteractiveShell
@@ -98,7 +103,8 @@ def test_the_traceback_of_a_wrong_shape_is_the_readers_lines_and_the_note(traceb
     shown = tracebacks[call]
     assert len(shown.splitlines()) < 25, shown
     assert (
-        "self.layers(x) @ jnp.ones((5, 2))" in shown and f"in the called module (Net), called with {FLOAT}[" in shown
+        "self.layers(x) @ jnp.ones((5, 2))" in shown
+        and f"in the called module (Net), called with {FLOAT}[" in shown
     ), shown
     assert "nbmodule/" not in shown and "jax/_src" not in shown, shown
 
@@ -107,7 +113,10 @@ def test_the_traceback_of_a_wrong_shape_is_the_readers_lines_and_the_note(traceb
 def test_the_traceback_of_an_error_of_ours_is_the_readers_lines_and_the_note(tracebacks, call):
     shown = tracebacks[call]
     assert len(shown.splitlines()) < 15, shown
-    assert "linear: x must have 5 features" in shown and f"in 1 (Linear), called with {FLOAT}[2, 4]" in shown, shown
+    assert (
+        "linear: x must have 5 features" in shown
+        and f"in 1 (Linear), called with {FLOAT}[2, 4]" in shown
+    ), shown
     assert "nbmodule/" not in shown, shown
 
 
@@ -121,4 +130,4 @@ def test_the_setting_of_jax_keeps_all_frames():
         check=False,
         env={**os.environ, "JAX_TRACEBACK_FILTERING": "off"},
     )
-    assert "core/running/entry.py" in done.stderr and "jax/_src" in done.stderr
+    assert "core/call/entry.py" in done.stderr and "jax/_src" in done.stderr

@@ -1,7 +1,9 @@
-"""Nothing is copied from the host to the device in the steady state: `jax.transfer_guard("disallow")` holds around it.
+"""Nothing is copied from the host to the device in the steady state:
+`jax.transfer_guard("disallow")` holds around it.
 
-What a user gives to be kept is copied because he says so, and goes through. What JAX itself copies is not ours: the first cotangent of
-`jax.grad`, the bounds in `jax.lax.switch`, a number beside an array outside of a compiled function.
+What a user gives to be kept is copied because he says so, and goes through. What JAX itself copies
+is not ours: the first cotangent of `jax.grad`, the bounds in `jax.lax.switch`, a number beside an
+array outside of a compiled function.
 """
 
 import pickle
@@ -121,9 +123,13 @@ GIVEN = {
     "a learning rate": lambda layer: nb.Adam(1e-3).update(layer, layer.v),
     "a largest norm": lambda layer: nb.clip_by_global_norm(layer.v, 1.0),
     "a seed": lambda layer: nb.seed(3),
-    "a model": lambda layer: nb.Sequential(nb.Conv2d(3, 4, 3), nb.BatchNorm2d(4), nb.LSTM(4, 2)).state_dict(),
+    "a model": lambda layer: nb.Sequential(
+        nb.Conv2d(3, 4, 3), nb.BatchNorm2d(4), nb.LSTM(4, 2)
+    ).state_dict(),
     "a model in another dtype": lambda layer: nb.Linear(3, 2).to(dtype="bfloat16").v,
-    "an initializer of JAX": lambda layer: nb.Linear(3, 2, weight_initializer=jax.nn.initializers.normal()).v,
+    "an initializer of JAX": lambda layer: (
+        nb.Linear(3, 2, weight_initializer=jax.nn.initializers.normal()).v
+    ),
     "a pickle": lambda layer: pickle.loads(pickle.dumps(layer)).v,
     "batches": lambda layer: list(nb.batches(X, 2)),
 }

@@ -1,11 +1,12 @@
-"""Load damaged and hostile files and watch what happens; `test_damage.py` runs this in a process of its own.
+"""Load damaged and hostile files and watch what happens; `test_damage.py` runs this in a process of
+its own.
 
     python tests/files/damage_files.py FOLDER --count 20000 --seed 0
 
-prints one line of JSON: how many files loaded equal, loaded otherwise, were refused; the longest time and the most memory; how
-often HDF5 crashed or ran for ever in the process that guards against this.
-A file that was written by nbmodule must load equal or be refused. One without a seal has no checksums, so its numbers may have
-changed; it must do no harm.
+prints one line of JSON: how many files loaded equal, loaded otherwise, were refused; the longest
+time and the most memory; how often HDF5 crashed or ran for ever in the process that guards against
+this. A file that was written by nbmodule must load equal or be refused. One without a seal has no
+checksums, so its numbers may have changed; it must do no harm.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ def make_tree() -> dict:
     """A small tree with a leaf of every sort."""
     numbers = np.random.default_rng(0)
     return {
-        "linear0": {"w": numbers.standard_normal((16, 8)).astype(np.float32), "b": np.zeros(8, np.float32)},
+        "linear0": {
+            "w": numbers.standard_normal((16, 8)).astype(np.float32),
+            "b": np.zeros(8, np.float32),
+        },
         "half": numbers.standard_normal(33).astype(ml_dtypes.bfloat16),
         "nibbles": np.arange(-8, 8).astype(ml_dtypes.int4),
         "flags": np.array([True, False, True]),
@@ -52,7 +56,11 @@ def make_files(folder: Path) -> dict[str, bytes]:
     """Files to damage, by kind; those that begin with `sealed` have checksums."""
     tree, buffers, files = make_tree(), {"bn": {"mean": np.ones(4, np.float32)}}, {}
     path = folder / "made.h5"
-    for name, options in {"plain": {}, "packed": {"packed": True}, "gzip": {"compression": 1}}.items():
+    for name, options in {
+        "plain": {},
+        "packed": {"packed": True},
+        "gzip": {"compression": 1},
+    }.items():
         big = {"table": np.arange(4000, dtype=np.int32)} if name == "gzip" else {}
         save(path, tree | big, buffers=buffers, metadata={"epoch": 1}, **options)
         files[f"sealed {name}"] = path.read_bytes()
@@ -62,7 +70,9 @@ def make_files(folder: Path) -> dict[str, bytes]:
     for version in ("earliest", "latest"):
         with h5py.File(path, "w", libver=version) as file:
             file["linear0/w"], file["linear0/b"] = np.ones((16, 8), np.float32), np.zeros(8)
-            file.create_dataset("packed", data=np.arange(4000), compression="gzip", shuffle=True, fletcher32=True)
+            file.create_dataset(
+                "packed", data=np.arange(4000), compression="gzip", shuffle=True, fletcher32=True
+            )
             file["text"], file["z"], file["same"] = "text", np.ones(3, complex), file["linear0/w"]
             file["soft"] = h5py.SoftLink("/linear0/b")
         files[f"foreign {version}"] = path.read_bytes()
@@ -98,7 +108,9 @@ def damage(data: bytes, rng: random.Random) -> bytes:
                 changed[at:at] = rng.randbytes(length)
             case _:
                 source = rng.randrange(len(changed))
-                changed[at : at + length] = changed[source : source + length][: len(changed[at : at + length])]
+                changed[at : at + length] = changed[source : source + length][
+                    : len(changed[at : at + length])
+                ]
         if not changed:
             changed = bytearray(b"\0")
     return bytes(changed)
@@ -131,7 +143,9 @@ def damage_json(value, rng: random.Random):
         key = rng.choice(list(value))
         new = {k: v for k, v in value.items() if k != key or rng.random() < 0.9}
         if rng.random() < 0.1:
-            new[rng.choice(list(value)) + rng.choice(("", "/x", "%2F", "/../..", "\0"))] = value[key]
+            new[rng.choice(list(value)) + rng.choice(("", "/x", "%2F", "/../..", "\0"))] = value[
+                key
+            ]
         elif key in new:
             new[key] = damage_json(value[key], rng)
         return new
@@ -139,19 +153,41 @@ def damage_json(value, rng: random.Random):
         at = rng.randrange(len(value))
         return [*value[:at], damage_json(value[at], rng), *value[at + rng.choice((0, 1, 1, 1)) :]]
     if isinstance(value, str) and rng.random() < 0.5:
-        return rng.choice(("float64", "int4", "text", "none", "group", "", "a/" * 200, "__packed__/index", value[1:]))
+        return rng.choice(
+            (
+                "float64",
+                "int4",
+                "text",
+                "none",
+                "group",
+                "",
+                "a/" * 200,
+                "__packed__/index",
+                value[1:],
+            )
+        )
     return rng.choice(NUMBERS)
 
 
 def forge(data: bytes, rng: random.Random) -> bytes:
-    """Change the index of a sealed file, and make all of its checksums right again, as an attacker would."""
+    """Change the index of a sealed file, and make all of its checksums right again, as an attacker
+    would.
+    """
     begin, length = struct.unpack("<QQ", data[-40:-24])
     index = json.loads(data[begin : begin + length])
     for _ in range(rng.choice((1, 1, 2, 3))):
         index["rows"] = damage_json(index["rows"], rng)
     text = json.dumps(index).encode()
     if rng.random() < 0.05:
-        text = rng.choice((b"[" * 100_000, b'{"rows":[' + b"[]," * 100_000 + b"0]}", b"\xff" * 100, b"", b"1" * 5000))
+        text = rng.choice(
+            (
+                b"[" * 100_000,
+                b'{"rows":[' + b"[]," * 100_000 + b"0]}",
+                b"\xff" * 100,
+                b"",
+                b"1" * 5000,
+            )
+        )
     head = struct.pack("<QQI", begin, len(text), zlib.crc32(text))
     return data[:begin] + text + head + struct.pack("<I", zlib.crc32(head)) + MAGIC
 
@@ -161,21 +197,31 @@ def equal(a, b) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
     if isinstance(a, jax.Array) and isinstance(b, jax.Array):
-        return a.dtype == b.dtype and equal(np.asarray(jax.random.key_data(a)), np.asarray(jax.random.key_data(b)))
+        return a.dtype == b.dtype and equal(
+            np.asarray(jax.random.key_data(a)), np.asarray(jax.random.key_data(b))
+        )
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
     return type(a) is type(b) and a == b
 
 
 def seconds_of_work() -> float:
-    """Processor time of this process and those that it started; unlike a clock, it does not depend on what else is running."""
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    """Processor time of this process and those that it started; unlike a clock, it does not depend
+    on what else is running.
+    """
+    return sum(
+        sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
 
 
 def load_all(path: Path):
     """Everything that a file holds."""
     contents = read(path)
-    return {"variables": contents.variables, "buffers": contents.buffers, "metadata": contents.metadata}
+    return {
+        "variables": contents.variables,
+        "buffers": contents.buffers,
+        "metadata": contents.metadata,
+    }
 
 
 def main() -> None:
@@ -186,8 +232,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", default="")
     options = parser.parse_args()
-    files = {name: data for name, data in make_files(options.folder).items() if options.kind in name}
-    path, rng, outcomes = options.folder / "damaged.h5", random.Random(options.seed), collections.Counter()
+    files = {
+        name: data for name, data in make_files(options.folder).items() if options.kind in name
+    }
+    path, rng, outcomes = (
+        options.folder / "damaged.h5",
+        random.Random(options.seed),
+        collections.Counter(),
+    )
     guarded = {"crashes": 0, "endless loops": 0}
     originals, bad, slowest = {}, [], (0.0, "")
     for name, data in files.items():
@@ -215,7 +267,9 @@ def main() -> None:
         slowest = max(slowest, (seconds, f"{name} {number}"))
         kind = "forged" if forged else name
         outcomes[f"{kind}: {outcome}"] += 1
-        harmless = outcome in ("equal", "refused") or (outcome == "other" and (forged or name not in sealed))
+        harmless = outcome in ("equal", "refused") or (
+            outcome == "other" and (forged or name not in sealed)
+        )
         if not harmless:
             bad.append(f"{kind} {number}: {outcome}")
             (options.folder / f"bad-{number}").write_bytes(changed)
@@ -229,10 +283,23 @@ def main() -> None:
             except Exception as error:  # noqa: BLE001
                 bad.append(f"{kind} {number} mapped: {type(error).__name__}: {error}"[:200])
                 (options.folder / f"bad-{number}").write_bytes(changed)
-    # `ru_maxrss` of a process begins with that of the one it was forked from; the kernel's own mark begins anew.
-    own = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-    usage = [int(own.split()[1]) // 1024, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024]
-    result = {"outcomes": dict(sorted(outcomes.items())), "bad": bad, "slowest": slowest, "megabytes": usage}
+    # `ru_maxrss` of a process begins with that of the one it was forked from; the kernel's own mark
+    # begins anew.
+    own = next(
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
+    usage = [
+        int(own.split()[1]) // 1024,
+        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024,
+    ]
+    result = {
+        "outcomes": dict(sorted(outcomes.items())),
+        "bad": bad,
+        "slowest": slowest,
+        "megabytes": usage,
+    }
     print(json.dumps(result | {"of HDF5, in its own process": guarded}))
 
 

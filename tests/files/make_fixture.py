@@ -1,4 +1,7 @@
-"""Make the files of `fixtures/`: `python tests/files/make_fixture.py`. Files of a format that has been released never change."""
+"""Make the files of `fixtures/`: `python tests/files/make_fixture.py`.
+
+Files of a format that has been released never change.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ def tree_of_format_1() -> dict:
         for name in ("bool", "int8", "uint64", "float16", "float64", "complex64")
     }
     return {
-        "linear0": {"w": np.arange(12, dtype=np.float32).reshape(4, 3) / 7, "b": np.zeros(4, np.float32)},
+        "linear0": {
+            "w": np.arange(12, dtype=np.float32).reshape(4, 3) / 7,
+            "b": np.zeros(4, np.float32),
+        },
         "dtypes": small | plain | {"int4": np.arange(-8, 8).astype(ml_dtypes.int4)},
         "others": {
             "key": jax.random.key(7),
@@ -42,7 +48,11 @@ def tree_of_format_1() -> dict:
 
 def main() -> None:
     """Write one file of each kind."""
-    for name, options in {"plain": {}, "packed": {"packed": True}, "gzip": {"compression": "gzip"}}.items():
+    for name, options in {
+        "plain": {},
+        "packed": {"packed": True},
+        "gzip": {"compression": "gzip"},
+    }.items():
         save(
             FOLDER / f"format_1_{name}.h5",
             tree_of_format_1(),

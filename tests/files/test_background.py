@@ -39,7 +39,13 @@ def test_values_are_those_of_the_request(tmp_path):
     event, w = threading.Event(), np.zeros(3)
     donating = jax.jit(lambda x: x + 1, donate_argnums=0)
     tree = {"w": w, "x": jnp.arange(1000.0), "key": jax.random.key(0), "n": 3, "level": {}}
-    expected = {"w": np.zeros(3), "x": np.arange(1000, dtype=np.float32), "key": jax.random.key(0), "n": 3, "level": {}}
+    expected = {
+        "w": np.zeros(3),
+        "x": np.arange(1000, dtype=np.float32),
+        "key": jax.random.key(0),
+        "n": 3,
+        "level": {},
+    }
     saving = in_background(slow_save(event), tmp_path / "w.h5", tree, buffers={"m": w})
     w += 1
     donating(tree["x"])
@@ -63,7 +69,9 @@ def test_requests_are_written_in_their_order_and_the_barrier_waits_for_all(tmp_p
 
 
 def test_checkpoints_can_be_written_so_too(tmp_path):
-    saving = in_background(save_checkpoint, tmp_path, step=3, trees={"model": {"w": np.ones(2)}}, extra={"a": 1})
+    saving = in_background(
+        save_checkpoint, tmp_path, step=3, trees={"model": {"w": np.ones(2)}}, extra={"a": 1}
+    )
     assert saving.wait() == tmp_path / "checkpoint-3.h5"
     assert equal(restore_checkpoint(tmp_path)[1], {"model": {"w": np.ones(2)}})
 
@@ -125,7 +133,9 @@ def test_what_cannot_be_held_is_refused_at_once(tmp_path):
         jax.jit(lambda x: in_background(save, tmp_path / "w.h5", {"w": x}) and x)(1.0)
 
 
-def test_as_many_levels_are_held_as_a_file_has_room_for_with_no_more_calls_than_python_allows(tmp_path, run_python):
+def test_as_many_levels_are_held_as_a_file_has_room_for_with_no_more_calls_than_python_allows(
+    tmp_path, run_python
+):
     code = f"""
         import sys
         import numpy as np

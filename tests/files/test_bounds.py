@@ -29,7 +29,11 @@ print(said, used() - before, time.process_time() - start)
 def measured(path, how):
     """What is said, MiB that were taken at most, seconds of the processor."""
     made = subprocess.run(
-        [sys.executable, "-c", MEASURED, path, how], capture_output=True, text=True, check=True, timeout=240
+        [sys.executable, "-c", MEASURED, path, how],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=240,
     )
     said, memory, seconds = made.stdout.split()
     return said, float(memory), float(seconds)

@@ -59,9 +59,13 @@ def test_a_level_that_is_left_and_entered_again_is_one_level():
     assert nest([("a/b", 1), ("c", 2), ("a/d", 3)], where="file") == {"a": {"b": 1, "d": 3}, "c": 2}
 
 
-@pytest.mark.parametrize("paths", [["a", "a"], ["a", "a/b"], ["a/b", "a"], ["a/b/c", "a/b"], ["%61", "a"]])
+@pytest.mark.parametrize(
+    "paths", [["a", "a"], ["a", "a/b"], ["a/b", "a"], ["a/b/c", "a/b"], ["%61", "a"]]
+)
 def test_two_rows_for_one_place_are_refused(paths):
-    with pytest.raises(FileFormatError, match=r"cannot load w\.h5: .*(listed twice|both an array and a group)"):
+    with pytest.raises(
+        FileFormatError, match=r"cannot load w\.h5: .*(listed twice|both an array and a group)"
+    ):
         nest([(path, 1) for path in paths], where="w.h5")
 
 
@@ -84,5 +88,7 @@ def test_too_many_levels_are_refused_in_both_directions():
 
 
 def test_a_key_that_is_no_text_is_named_with_its_place():
-    with pytest.raises(ArgumentTypeError, match=r'cannot save variables: the key 3 in "/a/b" is a int'):
+    with pytest.raises(
+        ArgumentTypeError, match=r'cannot save variables: the key 3 in "/a/b" is a int'
+    ):
         list(flatten({"a": {"b": {3: 1}}}, what="variables"))

@@ -30,7 +30,9 @@ def damage(path) -> None:
 
 def test_the_latest_checkpoint_comes_back_as_it_was(tmp_path):
     for step in (1, 2, 10):
-        save_checkpoint(tmp_path, step=step, trees=trees(step), extra={"history": [0.5, 0.25], "epoch": None})
+        save_checkpoint(
+            tmp_path, step=step, trees=trees(step), extra={"history": [0.5, 0.25], "epoch": None}
+        )
     step, found, extra = restore_checkpoint(tmp_path)
     assert step == 10
     assert equal(found, trees(10))
@@ -38,7 +40,9 @@ def test_the_latest_checkpoint_comes_back_as_it_was(tmp_path):
 
 
 def test_extra_is_none_if_none_was_saved_and_trees_may_be_empty(tmp_path):
-    save_checkpoint(tmp_path / "new" / "run", step=np.int64(3), trees={"model": {}, "": {"w": np.ones(1)}})
+    save_checkpoint(
+        tmp_path / "new" / "run", step=np.int64(3), trees={"model": {}, "": {"w": np.ones(1)}}
+    )
     step, found, extra = restore_checkpoint(tmp_path / "new" / "run")
     assert (step, extra) == (3, None)
     assert equal(found, {"model": {}, "": {"w": np.ones(1)}})
@@ -67,7 +71,13 @@ def test_other_files_are_left_alone(tmp_path):
     for step in range(5):
         save_checkpoint(tmp_path, step=step, trees=trees(step), keep=1)
     assert sorted(os.listdir(tmp_path)) == sorted(
-        ["checkpoint-x.h5", "checkpoint-01.h5", "notes.txt", "checkpoint-3.h5.bak", "checkpoint-4.h5"]
+        [
+            "checkpoint-x.h5",
+            "checkpoint-01.h5",
+            "notes.txt",
+            "checkpoint-3.h5.bak",
+            "checkpoint-4.h5",
+        ]
     )
 
 
@@ -75,7 +85,8 @@ def test_going_back_to_an_earlier_step_keeps_the_new_one_and_warns(tmp_path):
     for step in (10, 20, 30):
         save_checkpoint(tmp_path, step=step, trees=trees(step))
     with pytest.warns(
-        UserWarning, match="holds checkpoints of later steps than 5, up to 30; restoring takes the latest"
+        UserWarning,
+        match="holds checkpoints of later steps than 5, up to 30; restoring takes the latest",
     ):
         save_checkpoint(tmp_path, step=5, trees=trees(5))
     assert checkpoint_steps(tmp_path) == [5, 10, 20, 30]
@@ -92,7 +103,8 @@ def test_a_damaged_latest_one_is_passed_over_with_a_warning(tmp_path):
         path = save_checkpoint(tmp_path, step=step, trees=trees(step))
     damage(path)
     with pytest.warns(
-        UserWarning, match=r"a damaged checkpoint was passed over, step 1 is restored: .*checkpoint-2\.h5.*checksum"
+        UserWarning,
+        match=r"a damaged checkpoint was passed over, step 1 is restored: .*checkpoint-2\.h5.*checksum",
     ):
         assert restore_checkpoint(tmp_path)[0] == 1
     with pytest.raises(FileFormatError, match="checksum"):
@@ -104,7 +116,9 @@ def test_a_damaged_latest_one_is_passed_over_with_a_warning(tmp_path):
 
 def test_if_every_one_is_damaged_that_is_the_error(tmp_path):
     damage(save_checkpoint(tmp_path, step=0, trees=trees(0)))
-    with pytest.raises(FileFormatError, match=r"every checkpoint in .* is damaged; the latest: .*checksum"):
+    with pytest.raises(
+        FileFormatError, match=r"every checkpoint in .* is damaged; the latest: .*checksum"
+    ):
         restore_checkpoint(tmp_path)
 
 

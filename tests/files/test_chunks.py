@@ -37,7 +37,9 @@ def test_chunks_have_at_most_a_megabyte_and_cover_all_elements_once(shape, width
     assert ends[-1] == prod(shape)
 
 
-@pytest.mark.parametrize(("shape", "chunk"), [((4, 4), (2, 2)), ((4, 4), (8, 4)), ((3, 3), (1, 9)), ((0, 3), (1, 3))])
+@pytest.mark.parametrize(
+    ("shape", "chunk"), [((4, 4), (2, 2)), ((4, 4), (8, 4)), ((3, 3), (1, 9)), ((0, 3), (1, 3))]
+)
 def test_chunks_that_are_no_run_of_bytes_are_told_apart(shape, chunk):
     assert not is_run(shape, chunk)
 

@@ -21,7 +21,14 @@ def test_each_place_has_its_kind():
         "n": None,
         "e": {},
     }
-    second = {"a": {"w": np.ones(3), "b": np.ones(2)}, "new": 2, "v": np.zeros((2, 1)), "t": "y", "n": None, "e": {}}
+    second = {
+        "a": {"w": np.ones(3), "b": np.ones(2)},
+        "new": 2,
+        "v": np.zeros((2, 1)),
+        "t": "y",
+        "n": None,
+        "e": {},
+    }
     assert kinds(first, second) == {
         "a/w": "equal", "a/b": "dtype", "old": "only in first", "v": "shape", "t": "values", "n": "equal", "e": "equal",
         "new": "only in second",
@@ -30,9 +37,13 @@ def test_each_place_has_its_kind():
 
 def test_the_text_names_what_differs_and_by_how_much():
     comparison = compare_trees(
-        {"w": np.array([1.0, 2, 3]), "x": np.ones(2)}, {"w": np.array([1.0, 2.5, -3]), "x": np.ones(2)}
+        {"w": np.array([1.0, 2, 3]), "x": np.ones(2)},
+        {"w": np.array([1.0, 2.5, -3]), "x": np.ones(2)},
     )
-    assert str(comparison) == "~ w  float64[3]  2 of 3 elements differ, by up to 6\n1 of 2 places are equal"
+    assert (
+        str(comparison)
+        == "~ w  float64[3]  2 of 3 elements differ, by up to 6\n1 of 2 places are equal"
+    )
     assert not comparison.is_equal
     assert compare_trees({"w": np.ones(2)}, {"w": np.ones(2)}).is_equal
 
@@ -47,7 +58,8 @@ def test_numbers_are_compared_within_tolerances(x, y, options, expected):
 
 
 @pytest.mark.parametrize(
-    "dtype", [ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.float8_e4m3fn, bool, np.uint64, np.complex64]
+    "dtype",
+    [ml_dtypes.bfloat16, ml_dtypes.int4, ml_dtypes.float8_e4m3fn, bool, np.uint64, np.complex64],
 )
 def test_every_dtype_is_compared_by_value(dtype):
     a, b = np.array([1, 0, 1]).astype(dtype), np.array([1, 1, 1]).astype(dtype)
@@ -58,8 +70,14 @@ def test_every_dtype_is_compared_by_value(dtype):
 
 def test_keys_and_jax_arrays_are_compared_by_value():
     first = {"k": jax.random.key(0), "w": jax.numpy.ones(2)}
-    assert kinds(first, {"k": jax.random.key(0), "w": np.ones(2, np.float32)}) == {"k": "equal", "w": "equal"}
-    assert kinds(first, {"k": jax.random.key(1), "w": jax.numpy.zeros(2)}) == {"k": "values", "w": "values"}
+    assert kinds(first, {"k": jax.random.key(0), "w": np.ones(2, np.float32)}) == {
+        "k": "equal",
+        "w": "equal",
+    }
+    assert kinds(first, {"k": jax.random.key(1), "w": jax.numpy.zeros(2)}) == {
+        "k": "values",
+        "w": "values",
+    }
 
 
 def test_values_can_be_left_out():
@@ -70,7 +88,10 @@ def test_arrays_larger_than_a_slab_are_compared_to_the_end():
     a = np.zeros((3, 1 << 20), np.float32)
     b = a.copy()
     b[-1, -1] = 2
-    assert compare_trees({"w": a}, {"w": b}).rows[0].detail == f"1 of {a.size} elements differ, by up to 2"
+    assert (
+        compare_trees({"w": a}, {"w": b}).rows[0].detail
+        == f"1 of {a.size} elements differ, by up to 2"
+    )
 
 
 def test_empty_arrays_are_equal():

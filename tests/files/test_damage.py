@@ -1,4 +1,6 @@
-"""Damaged and hostile files in bulk; the same for single cases is in `test_seal`, `test_hdf5_read` and the other formats."""
+"""Damaged and hostile files in bulk; the same for single cases is in `test_seal`, `test_hdf5_read`
+and the other formats.
+"""
 
 from __future__ import annotations
 

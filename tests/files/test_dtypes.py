@@ -23,7 +23,9 @@ def test_bytes_become_the_same_array_again(dtype, shape, seed):
 
 def test_every_number_type_of_numpy_and_ml_dtypes_has_a_kind():
     names = [
-        name for name in dir(ml_dtypes) if name not in ("finfo", "iinfo", "real", "imag") and not name.startswith("_")
+        name
+        for name in dir(ml_dtypes)
+        if name not in ("finfo", "iinfo", "real", "imag") and not name.startswith("_")
     ]
     assert len(names) > 15
     for name in names:
@@ -55,8 +57,13 @@ def test_bytes_are_little_endian_whatever_the_array_is():
 def test_small_integers_lie_in_their_bits_the_first_lowest(name, values):
     kind = kinds()[name]
     array = np.array([*values, *values], np.int8).astype(kind.dtype)
-    number = sum((int(value) % (1 << kind.bits)) << (kind.bits * i) for i, value in enumerate(array.astype(int)))
-    assert to_bytes(array, kind).tobytes() == number.to_bytes(-(-len(array) * kind.bits // 8), "little")
+    number = sum(
+        (int(value) % (1 << kind.bits)) << (kind.bits * i)
+        for i, value in enumerate(array.astype(int))
+    )
+    assert to_bytes(array, kind).tobytes() == number.to_bytes(
+        -(-len(array) * kind.bits // 8), "little"
+    )
 
 
 def test_bits_beyond_the_last_small_integer_mean_nothing():
@@ -66,7 +73,9 @@ def test_bits_beyond_the_last_small_integer_mean_nothing():
 
 
 def test_bytes_that_are_no_bool_are_refused():
-    with pytest.raises(FileFormatError, match=r'cannot load "/x": bytes of a bool array are neither 0 nor 1'):
+    with pytest.raises(
+        FileFormatError, match=r'cannot load "/x": bytes of a bool array are neither 0 nor 1'
+    ):
         from_bytes(np.array([0, 1, 2], np.uint8), kinds()["bool"], (3,), '"/x"')
 
 

@@ -14,7 +14,9 @@ from tests.files.trees import equal
 
 
 def refused(path: Path, message: str) -> None:
-    """The file is refused with this message, in less than two seconds of this process and its children."""
+    """The file is refused with this message, in less than two seconds of this process and its
+    children.
+    """
     begin = _seconds()
     with pytest.raises(FileFormatError, match=message):
         read(path)
@@ -22,7 +24,9 @@ def refused(path: Path, message: str) -> None:
 
 
 def _seconds() -> float:
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(
+        sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
 
 
 @pytest.fixture
@@ -35,7 +39,11 @@ def test_files_of_plain_h5py_are_loaded(path, version):
     with h5py.File(path, "w", libver=version) as file:
         file["a/w"] = np.arange(6, dtype=np.float32).reshape(2, 3)
         file["a/b"] = np.arange(3, dtype=">i4")
-        file["flags"], file["z"], file["s"] = np.array([True, False]), np.array([1 + 2j]), np.float16(2)
+        file["flags"], file["z"], file["s"] = (
+            np.array([True, False]),
+            np.array([1 + 2j]),
+            np.float16(2),
+        )
         file.create_dataset(
             "chunked",
             data=np.arange(1000).reshape(10, 100),
@@ -86,7 +94,8 @@ def test_hard_and_soft_links_within_a_file_are_one_array(path):
         )
     found = read(path).variables
     assert all(
-        array is found["a"]["w"] for array in (found["hard"], found["soft"], found["a"]["relative"], found["twice"])
+        array is found["a"]["w"]
+        for array in (found["hard"], found["soft"], found["a"]["relative"], found["twice"])
     )
 
 
@@ -169,7 +178,9 @@ def test_filters_that_h5py_does_not_bring_are_refused(path):
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_chunk((10,))
         properties.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (3,))
-        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((10,)), properties)
+        h5py.h5d.create(
+            file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((10,)), properties
+        )
     refused(path, '"/x" is compressed by filter 32015')
 
 
@@ -258,13 +269,17 @@ def test_a_crash_of_hdf5_is_an_error_and_nothing_more(path, monkeypatch):
         file["w"] = np.ones(3)
     crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
     monkeypatch.setattr(hdf5_read, "_code", lambda: crash)
-    refused(path, r"HDF5 crashed while it read the structures \(signal 11\), in a process of its own")
+    refused(
+        path, r"HDF5 crashed while it read the structures \(signal 11\), in a process of its own"
+    )
 
 
 def test_an_endless_loop_in_hdf5_ends_after_a_second_of_work(path, monkeypatch):
     with h5py.File(path, "w") as file:
         file["w"] = np.ones(3)
-    code = hdf5_read._code().replace("        while self.stack:", "        while True: pass\n        while self.stack:")
+    code = hdf5_read._code().replace(
+        "        while self.stack:", "        while True: pass\n        while self.stack:"
+    )
     monkeypatch.setattr(hdf5_read, "_code", lambda: code)
     with pytest.raises(FileFormatError, match="reading its structures does not come to an end"):
         read(path)
@@ -276,7 +291,7 @@ def test_a_disk_that_does_not_answer_ends_after_a_while(path, monkeypatch):
     monkeypatch.setattr(hdf5_read, "_code", lambda: "import time; time.sleep(60)")
     monkeypatch.setattr(hdf5_read, "_PATIENCE", 0.3)
     begin = time.monotonic()
-    with pytest.raises(FileFormatError, match="did not get on for"):
+    with pytest.raises(FileFormatError, match="took more than 0 seconds"):
         read(path)
     assert time.monotonic() - begin < 10
 

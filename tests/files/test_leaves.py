@@ -21,13 +21,17 @@ def elsewhere(monkeypatch):
         copies.append(device_put(array, device))
         return copies[-1]
 
-    monkeypatch.setattr(leaves, "_platform", lambda array: "cpu" if any(array is copy for copy in copies) else "gpu")
+    monkeypatch.setattr(
+        leaves, "_platform", lambda array: "cpu" if any(array is copy for copy in copies) else "gpu"
+    )
     monkeypatch.setattr(leaves.jax, "device_put", counting)
     return originals
 
 
 def test_arrays_of_a_device_are_copied_once_each_and_not_kept(tmp_path, elsewhere):
-    tree = {f"w{i}": jnp.full(20_000, i, jnp.float32) for i in range(5)} | {"key": jax.random.key(0)}
+    tree = {f"w{i}": jnp.full(20_000, i, jnp.float32) for i in range(5)} | {
+        "key": jax.random.key(0)
+    }
     save(tmp_path / "w.h5", tree)
     assert len(elsewhere) == 6
     assert len({id(array) for array in elsewhere}) == 6

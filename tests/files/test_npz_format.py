@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files import read, save
+from nbmodule.files import read, read_flat, save
 from tests.files.trees import equal
 
 
@@ -58,11 +58,18 @@ def test_pickled_objects_are_never_loaded(path, tmp_path):
             return (open, (str(tmp_path / "harm"), "w"))
 
     np.savez(path, a=np.array([Harm()], object))
-    with pytest.raises(FileFormatError, match=r'"a" of .*: it holds pickled objects, which are never loaded'):
+    with pytest.raises(
+        FileFormatError, match=r'"a" of .*: it holds pickled objects, which are never loaded'
+    ):
         read(path)
     write(
         path,
-        {"a.npy": npy("{'descr': 'i4', 'fortran_order': False, 'shape': (1,)}", b"cposix\nsystem\n."), "b": b"not npy"},
+        {
+            "a.npy": npy(
+                "{'descr': 'i4', 'fortran_order': False, 'shape': (1,)}", b"cposix\nsystem\n."
+            ),
+            "b": b"not npy",
+        },
     )
     with pytest.raises(FileFormatError):
         read(path)
@@ -105,7 +112,8 @@ def test_an_archive_that_unpacks_to_more_than_it_can_hold_is_refused(path):
             archive.NameToInfo[again.filename] = again
         archive._didModify = True
     with pytest.raises(
-        FileFormatError, match=r"claims to unpack from .* bytes to .*, and at most 100 times its size and 256 MiB"
+        FileFormatError,
+        match=r"claims to unpack from .* bytes to .*, and at most 100 times its size and 256 MiB",
     ):
         read(path)
 
@@ -125,7 +133,9 @@ def test_an_archive_of_another_program_is_not_called_damaged(tmp_path):
     path = tmp_path / "model.keras"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("metadata.json", "{}")
-    with pytest.raises(FileFormatError, match=r"an archive that holds 'metadata.json'.*nb.from_keras") as raised:
+    with pytest.raises(
+        FileFormatError, match=r"an archive that holds 'metadata.json'.*nb.from_keras"
+    ) as raised:
         read(path)
     assert "damaged" not in str(raised.value)
 
@@ -136,6 +146,18 @@ def test_arrays_that_are_asked_for_as_mapped_cannot_be_written(tmp_path):
     save(tmp_path / "w.h5", tree)
     for name in ("w.npz", "w.h5"):
         found = read(tmp_path / name, mmap=True).variables
-        assert all(not np.asarray(leaf).flags.writeable for leaf in found.values() if isinstance(leaf, np.ndarray)), (
-            name
-        )
+        assert all(
+            not np.asarray(leaf).flags.writeable
+            for leaf in found.values()
+            if isinstance(leaf, np.ndarray)
+        ), name
+
+
+def test_a_single_text_and_flat_names_are_read(path):
+    np.savez(path, **{"step": 3, "model/a.b/w": np.ones(2), "dtypes": np.str_('{"x": 1}')})
+    flat = read_flat(path)
+    assert flat["dtypes"] == '{"x": 1}' and int(flat["step"]) == 3
+    assert flat["model/a.b/w"].tolist() == [1, 1]
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(FileFormatError, match="cannot load"):
+        read_flat(path)

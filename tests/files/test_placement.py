@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, DeviceError
-from nbmodule.files import placement
 from nbmodule.files.placement import place_on
 
 
@@ -28,20 +27,6 @@ def test_arrays_are_committed_only_to_a_device_that_was_asked_for(count, device)
     found = place_on([np.full(2, i, np.float32) for i in range(count)], device)
     assert {array.committed for array in found} == {device is not None}
     assert jax.numpy.add(found[0], found[-1]).shape == (2,)
-
-
-def test_the_short_way_gives_what_device_put_gives(monkeypatch):
-    arrays = [
-        np.arange(i % 5).astype(dtype)
-        for i in range(200)
-        for dtype in (np.float32, ml_dtypes.bfloat16, np.int8, bool, ml_dtypes.int4)
-    ]
-    short = place_on(arrays)
-    monkeypatch.setattr(placement, "batched_device_put", None)
-    long = place_on(arrays)
-    for a, b in zip(short, long, strict=True):
-        assert (a.dtype, a.shape, a.sharding, a.weak_type) == (b.dtype, b.shape, b.sharding, b.weak_type)
-        np.testing.assert_array_equal(a, b)
 
 
 def test_one_array_in_two_places_is_one_array_again():
@@ -72,18 +57,14 @@ def test_a_sharding_is_followed():
 
 @pytest.mark.parametrize("device", ["tpu", "cpu:7", "cpu:x", "nonsense:0"])
 def test_a_device_that_is_not_there_is_named_with_those_that_are(device):
-    with pytest.raises(DeviceError, match=f"there is no device '{device}'; those that exist are cpu:0"):
+    with pytest.raises(
+        DeviceError, match=f"there is no device '{device}'; those that exist are cpu:0"
+    ):
         place_on([], device)
 
 
 def test_what_is_no_device_is_refused():
-    with pytest.raises(ArgumentTypeError, match="expected a device, its name, or a sharding, found int"):
+    with pytest.raises(
+        ArgumentTypeError, match="expected a device, its name, or a sharding, found int"
+    ):
         place_on([], 3)
-
-
-def test_loading_does_without_a_private_way_that_takes_other_arguments(monkeypatch):
-    monkeypatch.setattr(placement, "batched_device_put", lambda aval, sharding, values: values)
-    arrays = [np.full(3, i, np.float32) for i in range(200)]
-    moved = place_on(arrays)
-    assert all(isinstance(array, jax.Array) for array in moved)
-    np.testing.assert_array_equal(np.stack(moved), np.stack(arrays))

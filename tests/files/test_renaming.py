@@ -14,10 +14,19 @@ ROWS = [("enc/l0/w", 1), ("enc/l0/b", 2), ("enc/l1/w", 3), ("encoder/w", 4), ("h
     ("rename", "expected"),
     [
         ({"enc": "body"}, ["body/l0/w", "body/l0/b", "body/l1/w", "encoder/w", "head"]),
-        ({"enc": "body", "enc/l0": "first", "enc/l0/b": "bias"}, ["first/w", "bias", "body/l1/w", "encoder/w", "head"]),
+        (
+            {"enc": "body", "enc/l0": "first", "enc/l0/b": "bias"},
+            ["first/w", "bias", "body/l1/w", "encoder/w", "head"],
+        ),
         ({"enc": None, "head": "a/b/c"}, ["encoder/w", "a/b/c"]),
-        (lambda chain: None if chain.endswith("/b") else chain.upper(), ["ENC/L0/W", "ENC/L1/W", "ENCODER/W", "HEAD"]),
-        ({"enc/l0": "enc/l1", "enc/l1": "enc/l0"}, ["enc/l1/w", "enc/l1/b", "enc/l0/w", "encoder/w", "head"]),
+        (
+            lambda chain: None if chain.endswith("/b") else chain.upper(),
+            ["ENC/L0/W", "ENC/L1/W", "ENCODER/W", "HEAD"],
+        ),
+        (
+            {"enc/l0": "enc/l1", "enc/l1": "enc/l0"},
+            ["enc/l1/w", "enc/l1/b", "enc/l0/w", "encoder/w", "head"],
+        ),
     ],
 )
 def test_chains_are_renamed_by_whole_levels_the_longest_entry_first(rename, expected):
@@ -26,7 +35,9 @@ def test_chains_are_renamed_by_whole_levels_the_longest_entry_first(rename, expe
 
 def test_buffers_follow_the_same_rules(tmp_path):
     save(tmp_path / "w.h5", {"bn": {"scale": np.ones(2)}}, buffers={"bn": {"mean": np.zeros(2)}})
-    variables, buffers = load(tmp_path / "w.h5", buffers=True, rename={"bn": "norm", "bn/mean": "norm/running_mean"})
+    variables, buffers = load(
+        tmp_path / "w.h5", buffers=True, rename={"bn": "norm", "bn/mean": "norm/running_mean"}
+    )
     assert list(variables["norm"]) == ["scale"]
     assert list(buffers["norm"]) == ["running_mean"]
 
@@ -34,7 +45,8 @@ def test_buffers_follow_the_same_rules(tmp_path):
 def test_an_entry_that_fits_nothing_is_an_error_with_the_closest_chain(tmp_path):
     save(tmp_path / "w.h5", {"encoder": {"w": np.ones(2)}})
     with pytest.raises(
-        PathError, match=r"has no 'encodr/w'; the closest chain is \"encoder/w\". Nothing was loaded. Pass strict=False"
+        PathError,
+        match=r"has no 'encodr/w'; the closest chain is \"encoder/w\". Nothing was loaded. Pass strict=False",
     ):
         load(tmp_path / "w.h5", rename={"encodr/w": "w"})
 

@@ -4,9 +4,10 @@ import jax
 import numpy as np
 import pytest
 
+import nbmodule as nb
+from nbmodule.__main__ import main
 from nbmodule.errors import FileFormatError
 from nbmodule.files import diff_files, save, show_text, summarize
-from nbmodule.files.report import main
 
 
 @pytest.fixture
@@ -61,7 +62,11 @@ def test_all_checksums_are_tested_when_asked_for(path):
 
 def test_two_files_are_compared_with_their_buffers(path, tmp_path):
     other = tmp_path / "other.h5"
-    save(other, {"linear": {"w": np.ones((64, 3), np.float32)}}, buffers={"bn": {"mean": np.zeros(2)}})
+    save(
+        other,
+        {"linear": {"w": np.ones((64, 3), np.float32)}},
+        buffers={"bn": {"mean": np.zeros(2)}},
+    )
     rows = {row.path: row.kind for row in diff_files(path, other).rows}
     assert rows["linear/w"] == "equal"
     assert rows["linear/b"] == "only in first"
@@ -81,9 +86,14 @@ def test_the_commands_print_and_say_by_their_exit_code_whether_files_differ(path
 
 
 @pytest.mark.parametrize("words", [[], ["show"], ["diff", "a"], ["shw", "a"], ["show", "a", "b"]])
-def test_a_command_that_is_none_shows_how_to_use_it(words, capsys):
+def test_a_command_with_wrong_arguments_prints_its_usage(words, capsys):
     assert main(words) == 2
-    assert "python -m nbmodule show FILE" in capsys.readouterr().err
+    assert "usage: python -m nbmodule" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"nbmodule {nb.__version__}\n"
 
 
 def test_a_file_that_cannot_be_loaded_is_an_error_of_the_command(tmp_path, capsys):

@@ -7,13 +7,19 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files import load, read, save_safetensors
 from tests.files.trees import array_of, equal
 
 TREE = {
-    "encoder": {"0": {"weight": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.ones(3, ml_dtypes.bfloat16)}},
+    "encoder": {
+        "0": {
+            "weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+            "bias": np.ones(3, ml_dtypes.bfloat16),
+        }
+    },
     "flags": np.array([True, False, True]),
     "count": np.array(3),
     "empty": np.zeros((0, 2), np.int8),
@@ -35,10 +41,16 @@ def test_saving_then_loading_is_the_identity(path, mmap):
 
 
 def test_the_package_safetensors_reads_what_was_saved(path):
-    package = pytest.importorskip("safetensors")
     save_safetensors(path, TREE, metadata={"epoch": "3"})
-    with package.safe_open(path, "numpy") as file:
-        assert sorted(file.keys()) == ["count", "empty", "encoder.0.bias", "encoder.0.weight", "flags", "half"]
+    with safe_open(path, "numpy") as file:
+        assert sorted(file.keys()) == [
+            "count",
+            "empty",
+            "encoder.0.bias",
+            "encoder.0.weight",
+            "flags",
+            "half",
+        ]
         assert file.metadata() == {"epoch": "3"}
         assert equal(file.get_tensor("encoder.0.weight"), TREE["encoder"]["0"]["weight"])
 
@@ -48,16 +60,22 @@ def test_what_the_package_safetensors_saved_is_loaded(path):
     torch = pytest.importorskip("torch")
     tensors = {
         f"layer.{i}.w": torch.arange(6).to(dtype)
-        for i, dtype in enumerate([torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn])
+        for i, dtype in enumerate(
+            [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.float8_e4m3fn]
+        )
     }
     package.save_file(tensors, path)
     found = read(path).variables["layer"]
     for i, tensor in enumerate(tensors.values()):
-        np.testing.assert_array_equal(found[str(i)]["w"].astype(np.float64), tensor.to(torch.float64).numpy())
+        np.testing.assert_array_equal(
+            found[str(i)]["w"].astype(np.float64), tensor.to(torch.float64).numpy()
+        )
         assert str(found[str(i)]["w"].dtype) == str(tensor.dtype).removeprefix("torch.")
 
 
-@pytest.mark.parametrize("name", ["float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "complex64", "uint64", "uint16"])
+@pytest.mark.parametrize(
+    "name", ["float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "complex64", "uint64", "uint16"]
+)
 def test_rarer_dtypes_survive(path, name):
     from nbmodule.files.dtypes import kinds
 
@@ -67,7 +85,9 @@ def test_rarer_dtypes_survive(path, name):
 
 
 def test_arrays_lie_where_they_can_be_mapped(path):
-    save_safetensors(path, {"a": np.ones(3, np.uint8), "b": np.ones(3), "c": np.ones(5, np.float16)})
+    save_safetensors(
+        path, {"a": np.ones(3, np.uint8), "b": np.ones(3), "c": np.ones(5, np.float16)}
+    )
     found = read(path, mmap=True).variables
     assert all(array.flags.aligned and not array.flags.owndata for array in found.values())
 
@@ -80,7 +100,11 @@ def test_load_gives_a_container_of_jax_arrays(path):
 @pytest.mark.parametrize(
     ("tree", "error", "message"),
     [
-        ({"a": {"k": jax.random.key(0)}}, DtypeError, '"/a/k" as safetensors: the format has no threefry2x32'),
+        (
+            {"a": {"k": jax.random.key(0)}},
+            DtypeError,
+            '"/a/k" as safetensors: the format has no threefry2x32',
+        ),
         ({"t": "text"}, DtypeError, "the format has no text"),
         ({"t": None}, DtypeError, "the format has no none"),
         ({"q": np.zeros(2, ml_dtypes.int4)}, DtypeError, "the format has no int4"),
@@ -106,24 +130,24 @@ def write(path, header, data=bytes(64)):
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ({"w": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}, "claims|outside of the file"),
-        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}, r'"/w" of .*: float32\[4\] takes 16 bytes, not 12'),
-        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [60, 76]}}, "outside of the file"),
+        ({"w": {"dtype": "F32", "shape": [10**15], "data_offsets": [0, 4 * 10**15]}}, "not fully covered"),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [0, 12]}}, "invalid shape, data type, or offset"),
+        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [60, 76]}}, "invalid offset for tensor `[wx]`"),
         ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [-16, 0]}}, "is damaged|outside"),
         ({"w": {"dtype": "F32", "shape": [4], "data_offsets": ["a", 0]}}, "is damaged"),
-        ({"w": {"dtype": "PICKLE", "shape": [4], "data_offsets": [0, 16]}}, "unknown dtype 'PICKLE'"),
-        ({"w": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}}, "is no shape"),
-        ({"w": 5}, "its entry in the header is damaged"),
-        ({"w": {"dtype": "F32"}}, "its entry in the header is damaged"),
+        ({"w": {"dtype": "PICKLE", "shape": [4], "data_offsets": [0, 16]}}, "unknown variant `PICKLE`"),
+        ({"w": {"dtype": "F32", "shape": [-4], "data_offsets": [0, 16]}}, "invalid value: integer `-4`"),
+        ({"w": 5}, "invalid type: integer `5`"),
+        ({"w": {"dtype": "F32"}}, "missing field `shape`"),
         ({name: {"dtype": "U8", "shape": [32], "data_offsets": [at, at + 32]} for name, at in (("w", 0), ("w.x", 32))}, "both an array and a group"),
-        ({name: {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]} for name in ("w", "x")}, '"/x" of .*overlaps the array before it'),
-        ({name: {"dtype": "U8", "shape": [16], "data_offsets": [at, at + 16]} for name, at in (("w", 0), ("x", 48))}, "leaves a hole of 32 bytes"),
-        ({"w": {"dtype": "U8", "shape": [32], "data_offsets": [32, 64]}}, "leaves a hole of 32 bytes"),
-        ({"w": {"dtype": "U8", "shape": [60], "data_offsets": [0, 60]}}, "4 bytes at its end belong to no array"),
+        ({name: {"dtype": "U8", "shape": [64], "data_offsets": [0, 64]} for name in ("w", "x")}, "invalid offset for tensor `[wx]`"),
+        ({name: {"dtype": "U8", "shape": [16], "data_offsets": [at, at + 16]} for name, at in (("w", 0), ("x", 48))}, "invalid offset for tensor `[wx]`"),
+        ({"w": {"dtype": "U8", "shape": [32], "data_offsets": [32, 64]}}, "invalid offset for tensor `[wx]`"),
+        ({"w": {"dtype": "U8", "shape": [60], "data_offsets": [0, 60]}}, "not fully covered"),
         (b'{"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]},"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]}}', "the key 'w' stands twice"),
         (b'{"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64],"dtype":"I8"}}', "the key 'dtype' stands twice"),
         ({f"w{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(100_001)}, "lists 100,001 arrays, and at most 100,000 are read"),
-        ({f"w{i}": {"dtype": "U8", "shape": [4000 - i], "data_offsets": [i, 4000]} for i in range(50)}, "overlap"),
+        ({f"w{i}": {"dtype": "U8", "shape": [4000 - i], "data_offsets": [i, 4000]} for i in range(50)}, "invalid offset for tensor"),
         (b'{"a":', "it is no JSON"),
         (b"{" + b"[" * 100_000, "it is no JSON"),
     ],
@@ -137,7 +161,10 @@ def test_a_header_made_to_harm_is_refused(path, header, message):
 def test_every_dtype_that_the_package_writes_with_whole_bytes_is_read(path):
     torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
     codes = torch.arange(12, dtype=torch.uint8).reshape(3, 4)
-    wanted = {"float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz, "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz}
+    wanted = {
+        "float8_e4m3fnuz": ml_dtypes.float8_e4m3fnuz,
+        "float8_e5m2fnuz": ml_dtypes.float8_e5m2fnuz,
+    }
     package.save_file({name: codes.clone().view(getattr(torch, name)) for name in wanted}, path)
     for name, dtype in wanted.items():
         assert np.array_equal(read(path).variables[name].view(np.uint8), np.asarray(codes)), name
@@ -151,13 +178,19 @@ def test_floats_of_four_bits_go_to_the_package_and_come_back(path):
     values = np.array([[0.5, 1.0, -1.5, 6.0]], np.float32).astype(ml_dtypes.float4_e2m1fn)
     save_safetensors(path, {"w": values})
     packed = package.load_file(path)["w"].view(torch.uint8)
-    assert [number for byte in packed.flatten().tolist() for number in (byte & 15, byte >> 4)] == [1, 2, 11, 7]
+    assert [number for byte in packed.flatten().tolist() for number in (byte & 15, byte >> 4)] == [
+        1,
+        2,
+        11,
+        7,
+    ]
     assert np.array_equal(read(path).variables["w"], values)
 
 
 def test_floats_of_four_bits_that_fill_no_whole_byte_are_refused(path):
     with pytest.raises(
-        DtypeError, match="the format wants whole bytes, and 3 numbers of 4 bits are none. Nothing was written"
+        DtypeError,
+        match="the format wants whole bytes, and 3 numbers of 4 bits are none. Nothing was written",
     ):
         save_safetensors(path, {"w": np.zeros(3, ml_dtypes.float4_e2m1fn)})
     assert not path.exists()
@@ -166,16 +199,24 @@ def test_floats_of_four_bits_that_fill_no_whole_byte_are_refused(path):
 @pytest.mark.parametrize("what", ["name", "metadata"])
 def test_half_a_character_is_refused_as_other_programs_do(path, what):
     name, metadata = ("\ud800", None) if what == "name" else ("w", {"note": "\ud800"})
-    with pytest.raises(ArgumentError, match=r"half of a character \(a lone surrogate\), which other programs refuse"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"half of a character \(a lone surrogate\), which other programs refuse",
+    ):
         save_safetensors(path, {name: np.ones(2)}, metadata=metadata)
     assert not path.exists()
 
 
-def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and_can_be_renamed(path):
+def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and_can_be_renamed(
+    path,
+):
     package = pytest.importorskip("safetensors.numpy")
-    package.save_file({"l.weight": np.ones(2, np.float32), "l.weight.absmax": np.zeros(3, np.float32)}, path)
+    package.save_file(
+        {"l.weight": np.ones(2, np.float32), "l.weight.absmax": np.zeros(3, np.float32)}, path
+    )
     with pytest.raises(
-        FileFormatError, match=r"both an array and a group.*no place for both.*rename={'l/weight/x': 'l/weight_x'}"
+        FileFormatError,
+        match=r"both an array and a group.*no place for both.*rename={'l/weight/x': 'l/weight_x'}",
     ) as raised:
         load(path)
     assert "damaged" not in str(raised.value)

@@ -75,7 +75,9 @@ def test_a_damaged_array_is_named(path):
     _, index = index_of(bytes(data))
     data[index["rows"][1]["offset"]] ^= 1
     path.write_bytes(data)
-    with pytest.raises(FileFormatError, match=r'cannot load "/b" of .*w\.h5: its bytes have changed'):
+    with pytest.raises(
+        FileFormatError, match=r'cannot load "/b" of .*w\.h5: its bytes have changed'
+    ):
         read(path)
 
 
@@ -97,7 +99,10 @@ def set_in_row(**entries: Any):
     ("change", "message"),
     [
         (set_in_row(shape=[10**15]), r'"/a/w".*8000000000000000 bytes'),
-        (set_in_row(shape=[10**15], size=8 * 10**15), "it claims 8000000000000000 bytes in a file of"),
+        (
+            set_in_row(shape=[10**15], size=8 * 10**15),
+            "it claims 8000000000000000 bytes in a file of",
+        ),
         (set_in_row(shape=[2**62, 2**62], size=2**127), "is no shape|it claims"),
         (set_in_row(shape=[-2, -3]), "is no shape"),
         (set_in_row(shape=[2, 3.0]), "is no shape"),
@@ -128,7 +133,9 @@ def set_in_row(**entries: Any):
         (lambda index: index.update(version=True), "its format version is 'True'"),
         (lambda index: index["rows"].extend(index["rows"]), "listed twice"),
         (
-            lambda index: index["rows"].extend({**index["rows"][0], "path": f"x{i}", "offset": i} for i in range(5000)),
+            lambda index: index["rows"].extend(
+                {**index["rows"][0], "path": f"x{i}", "offset": i} for i in range(5000)
+            ),
             "overlap",
         ),
         (lambda _: b"[" * 1_000_000, "it is no JSON"),
@@ -195,7 +202,9 @@ def test_an_index_of_packed_arrays_made_to_harm_is_refused(tmp_path, entry):
     path.write_bytes(data.replace(old, new))
 
     def right_checksum(index):
-        next(row for row in index["rows"] if row["path"] == "__packed__/index")["crc"] = zlib.crc32(new)
+        next(row for row in index["rows"] if row["path"] == "__packed__/index")["crc"] = zlib.crc32(
+            new
+        )
 
     forge(path, right_checksum)
     refused(path, '"/w" of .*: its entry in the index of packed arrays is damaged')

@@ -15,7 +15,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError, StructureError
+from nbmodule.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DtypeError,
+    FileFormatError,
+    StructureError,
+)
 from nbmodule.files import hdf5_write, load, read, save
 from nbmodule.tree.container import Container
 from tests.files.trees import DTYPES, array_of, equal, trees
@@ -32,9 +38,22 @@ def drop_seal(path: Path) -> None:
         pass
 
 
-@given(trees, st.none() | trees, st.sampled_from([None, True, False]), st.sampled_from([None, "gzip"]), st.booleans())
+@given(
+    trees,
+    st.none() | trees,
+    st.sampled_from([None, True, False]),
+    st.sampled_from([None, "gzip"]),
+    st.booleans(),
+)
 def test_saving_then_loading_is_the_identity(path, variables, buffers, packed, compression, mmap):
-    save(path, variables, buffers=buffers, packed=packed, compression=compression, metadata={"n": [1, None, "é"]})
+    save(
+        path,
+        variables,
+        buffers=buffers,
+        packed=packed,
+        compression=compression,
+        metadata={"n": [1, None, "é"]},
+    )
     found = read(path, mmap=mmap)
     assert equal(found.variables, variables)
     assert found.buffers is None if buffers is None else equal(found.buffers, buffers)
@@ -42,7 +61,9 @@ def test_saving_then_loading_is_the_identity(path, variables, buffers, packed, c
     assert found.is_sealed
 
 
-@pytest.mark.parametrize("options", [{}, {"packed": True}, {"compression": 9}], ids=["plain", "packed", "gzip"])
+@pytest.mark.parametrize(
+    "options", [{}, {"packed": True}, {"compression": 9}], ids=["plain", "packed", "gzip"]
+)
 def test_every_dtype_survives_also_without_the_index_of_checksums(tmp_path, options):
     path = tmp_path / "w.h5"
     tree = {dtype.name: array_of(dtype, (40, 40), 3) for dtype in DTYPES}
@@ -83,8 +104,13 @@ def test_plain_h5py_reads_small_floats_as_numbers(path, name):
     dtype = np.dtype(getattr(ml_dtypes, name))
     every_value = np.arange(256**dtype.itemsize).astype(f"u{dtype.itemsize}").view(dtype)
     save(path, {"x": every_value})
-    with h5py.File(path) as file, np.errstate(invalid="ignore"):  # some of the values are signaling NaN
-        np.testing.assert_array_equal(file["x"][()].astype(np.float64), every_value.astype(np.float64))
+    with (
+        h5py.File(path) as file,
+        np.errstate(invalid="ignore"),
+    ):  # some of the values are signaling NaN
+        np.testing.assert_array_equal(
+            file["x"][()].astype(np.float64), every_value.astype(np.float64)
+        )
 
 
 def test_packed_nibbles_lie_two_in_a_byte_and_say_what_they_are(path):
@@ -107,7 +133,9 @@ def test_plain_h5py_reads_compressed_arrays(path, shape):
 
 
 def test_more_than_a_thousand_small_arrays_are_packed_and_plain_h5py_finds_them(path):
-    tree = {f"layer{i}": {"w": np.full((2, 2), i, np.float32), "n": np.int64(i)} for i in range(501)}
+    tree = {
+        f"layer{i}": {"w": np.full((2, 2), i, np.float32), "n": np.int64(i)} for i in range(501)
+    }
     save(path, tree | {"large": np.ones(40_000, np.float32)})
     with h5py.File(path) as file:
         assert sorted(file) == ["__packed__", "large"]
@@ -127,18 +155,25 @@ def test_a_thousand_small_arrays_are_not_packed(path):
 
 
 def test_what_h5py_changes_in_a_file_is_loaded(path):
-    save(path, {"a": {"w": np.zeros(3)}, "key": jax.random.key(0), "n": 4}, buffers={"m": np.ones(1)})
+    save(
+        path, {"a": {"w": np.zeros(3)}, "key": jax.random.key(0), "n": 4}, buffers={"m": np.ones(1)}
+    )
     with h5py.File(path, "r+") as file:
         file["a/w"][1] = 5
         file["a/new"] = np.arange(2)
         del file["n"]
     found = read(path)
     assert not found.is_sealed
-    assert equal(found.variables, {"a": {"w": np.array([0.0, 5, 0]), "new": np.arange(2)}, "key": jax.random.key(0)})
+    assert equal(
+        found.variables,
+        {"a": {"w": np.array([0.0, 5, 0]), "new": np.arange(2)}, "key": jax.random.key(0)},
+    )
     assert equal(found.buffers, {"m": np.ones(1)})
 
 
-@pytest.mark.parametrize("options", [{}, {"packed": True}, {"compression": 4}, {"seal": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"packed": True}, {"compression": 4}, {"seal": False}], ids=str
+)
 def test_an_array_in_two_places_is_written_once_and_is_one_array_again(tmp_path, options):
     path, w = tmp_path / "w.h5", np.random.default_rng(0).standard_normal((64, 64))
     seal = options.pop("seal", True)
@@ -154,7 +189,10 @@ def test_an_array_in_two_places_is_written_once_and_is_one_array_again(tmp_path,
 
 def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_path):
     path = tmp_path / "w.h5"
-    tree = {f"w{i}": np.random.default_rng(i).standard_normal((100, 1000)).astype(np.float32) for i in range(3)}
+    tree = {
+        f"w{i}": np.random.default_rng(i).standard_normal((100, 1000)).astype(np.float32)
+        for i in range(3)
+    }
     save(path, tree | {"odd": np.arange(3, dtype=np.uint8), "after": np.arange(5.0)})
     found = read(path, mmap=True).variables
     assert all(found[name].ctypes.data % 4096 == 0 for name in tree)
@@ -166,7 +204,9 @@ def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_p
     path.unlink()
     path.write_bytes(data)
     assert not equal(read(path, mmap=True).variables["w1"], tree["w1"])
-    with pytest.raises(FileFormatError, match=r'"/w1" of .*w\.h5: its bytes have changed since they were written'):
+    with pytest.raises(
+        FileFormatError, match=r'"/w1" of .*w\.h5: its bytes have changed since they were written'
+    ):
         read(path)
 
 
@@ -200,7 +240,9 @@ def test_dtypes_that_jax_does_not_hold_at_present_stay_numpy_arrays(path):
 
 def test_a_name_that_a_container_cannot_hold_says_what_to_do(path):
     save(path, {"a": {".": np.ones(2, np.float32)}})
-    with pytest.raises(StructureError, match=r"cannot load .* as a Container: .* `read` gives plain dicts"):
+    with pytest.raises(
+        StructureError, match=r"cannot load .* as a Container: .* `read` gives plain dicts"
+    ):
         load(path)
     assert load(path, rename={"a/%2E": "a/dot"})["a"]["dot"].shape == (2,)
 
@@ -252,7 +294,9 @@ def test_dtype_casts_floating_arrays_only(path):
 
 
 @pytest.mark.parametrize(
-    "make", [lambda x: x.T, lambda x: x[::-2], lambda x: x.astype(">f4"), lambda x: np.asfortranarray(x)], ids="abcd"
+    "make",
+    [lambda x: x.T, lambda x: x[::-2], lambda x: x.astype(">f4"), lambda x: np.asfortranarray(x)],
+    ids="abcd",
 )
 def test_arrays_of_any_layout_and_byte_order_are_saved_by_value(path, make):
     x = make(np.arange(24, dtype=np.float32).reshape(4, 6))
@@ -289,7 +333,11 @@ def _umask() -> int:
 @pytest.mark.parametrize(
     ("tree", "error", "message"),
     [
-        ({"a": {"b": object()}}, ArgumentTypeError, r'"/a/b": expected an array, a number, text or None, found object'),
+        (
+            {"a": {"b": object()}},
+            ArgumentTypeError,
+            r'"/a/b": expected an array, a number, text or None, found object',
+        ),
         ({"a": [1, 2]}, ArgumentTypeError, r'"/a": expected an array.*found list'),
         ({"a": np.array(["x"])}, DtypeError, r'"/a": files hold numbers.*its dtype is <U1'),
         ({"a": np.array([object()])}, DtypeError, r'"/a": .*its dtype is object'),
@@ -357,7 +405,8 @@ def test_a_missing_file_a_folder_and_another_format_are_told_apart(tmp_path):
         load(tmp_path)
     (tmp_path / "text.h5").write_text("these are no weights")
     with pytest.raises(
-        FileFormatError, match=r"no HDF5, safetensors or npz file \(it has 20 bytes and begins with b'these ar'\)"
+        FileFormatError,
+        match=r"no HDF5, safetensors or npz file \(it has 20 bytes and begins with b'these ar'\)",
     ):
         load(tmp_path / "text.h5")
     (tmp_path / "empty.h5").touch()
@@ -410,7 +459,11 @@ def test_containers_are_saved_loaded_and_use_this_room_for_their_own_files(path)
 def test_sums_of_small_arrays_are_taken_where_they_fall(tmp_path, monkeypatch):
     handed = []
     submit = hdf5_write.submit
-    monkeypatch.setattr(hdf5_write, "submit", lambda pool, fn, data: handed.append(len(data)) or submit(pool, fn, data))
+    monkeypatch.setattr(
+        hdf5_write,
+        "submit",
+        lambda pool, fn, data: handed.append(len(data)) or submit(pool, fn, data),
+    )
     small = {f"a{i}": np.full(64, i, np.float32) for i in range(50)}
     save(tmp_path / "w.h5", small | {"large": np.ones(8192, np.float32)})
     assert handed == [32768]

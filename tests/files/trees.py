@@ -33,14 +33,18 @@ BITS = {
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two trees are the same to the last bit, kinds of leaves included; a JAX array equals a NumPy array."""
+    """Whether two trees are the same to the last bit, kinds of leaves included; a JAX array equals
+    a NumPy array.
+    """
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(equal(a[key], b[key]) for key in a)
     if isinstance(a, (jax.Array, np.ndarray)) and isinstance(b, (jax.Array, np.ndarray)):
         if isinstance(a.dtype, np.dtype):
             x, y = np.asarray(a), np.asarray(b)
             return x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
-        return a.dtype == b.dtype and equal(np.asarray(jax.random.key_data(a)), np.asarray(jax.random.key_data(b)))
+        return a.dtype == b.dtype and equal(
+            np.asarray(jax.random.key_data(a)), np.asarray(jax.random.key_data(b))
+        )
     return type(a) is type(b) and (a == b or (a != a and b != b))
 
 
@@ -48,7 +52,11 @@ def array_of(dtype: np.dtype, shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Any bits that are a value of the dtype, NaN and infinities among them."""
     rng, bits = np.random.default_rng(seed), BITS.get(dtype.name)
     if bits is None:
-        return rng.integers(0, 256, (prod(shape) * dtype.itemsize,), np.uint8).view(dtype).reshape(shape)
+        return (
+            rng.integers(0, 256, (prod(shape) * dtype.itemsize,), np.uint8)
+            .view(dtype)
+            .reshape(shape)
+        )
     values = np.asarray(rng.integers(0, 1 << bits, shape, np.uint8))
     if dtype.name.startswith("int"):
         return np.asarray(values.astype(np.int8) - np.int8(1 << (bits - 1))).astype(dtype)
@@ -63,7 +71,9 @@ shapes = st.one_of(
 arrays = st.builds(array_of, st.sampled_from(DTYPES), shapes, st.integers(0, 999))
 keys = st.builds(
     lambda seed, impl, count: (
-        jax.random.split(jax.random.key(seed, impl=impl), count) if count else jax.random.key(seed, impl=impl)
+        jax.random.split(jax.random.key(seed, impl=impl), count)
+        if count
+        else jax.random.key(seed, impl=impl)
     ),
     st.integers(0, 99),
     st.sampled_from(["threefry2x32", "rbg"]),

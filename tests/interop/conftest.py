@@ -1,4 +1,6 @@
-"""Ten steps of plain gradient descent on a wrapped model, to be compared with the same steps in its own framework."""
+"""Ten steps of plain gradient descent on a wrapped model, to be compared with the same steps in its
+own framework.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,23 @@ def loss_of(y, target):
 
 def batches_of(draws, inputs, outputs, *, integers=None):
     """One batch for each step: inputs and targets."""
-    x = [draws.integers(0, integers, inputs) if integers else draws.normal(size=inputs) for _ in range(STEPS)]
+    x = [
+        draws.integers(0, integers, inputs) if integers else draws.normal(size=inputs)
+        for _ in range(STEPS)
+    ]
     return [
-        (jnp.asarray(a, int if integers else "float32"), jnp.asarray(draws.normal(size=outputs), "float32")) for a in x
+        (
+            jnp.asarray(a, int if integers else "float32"),
+            jnp.asarray(draws.normal(size=outputs), "float32"),
+        )
+        for a in x
     ]
 
 
 def trained(model, batches, **kwargs):
-    """Losses of the steps on a wrapped model, outputs of the first step, and its gradients by chain."""
+    """Losses of the steps on a wrapped model, outputs of the first step, and its gradients by
+    chain.
+    """
     optimizer = nb.SGD(RATE)
 
     @nb.jit
@@ -52,7 +63,9 @@ def trained(model, batches, **kwargs):
 
 
 def plainly_trained(apply, params, state, batches):
-    """The same on `apply(params, state, x)`, which gives outputs and the next state; also the last parameters and state."""
+    """The same on `apply(params, state, x)`, which gives outputs and the next state; also the last
+    parameters and state.
+    """
 
     @jax.jit
     def step(params, state, x, target):

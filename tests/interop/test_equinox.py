@@ -48,7 +48,11 @@ class Block(eqx.Module):
     def __init__(self):
         first, second = jax.random.split(KEY)
         self.attention, self.norm = eqx.nn.MultiheadAttention(2, 4, key=first), eqx.nn.LayerNorm(4)
-        self.layers = [eqx.nn.Linear(4, 8, key=second), jax.nn.gelu, eqx.nn.Linear(8, 4, key=second)]
+        self.layers = [
+            eqx.nn.Linear(4, 8, key=second),
+            jax.nn.gelu,
+            eqx.nn.Linear(8, 4, key=second),
+        ]
 
     def __call__(self, x):
         y = jax.vmap(self.norm)(x)
@@ -89,7 +93,9 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
 
 def test_state_is_kept_in_buffers_and_handed_back(draws):
     model, state = eqx.nn.make_with_state(Convolutional)()
-    call = lambda model, x, state: jax.vmap(model, axis_name="batch", in_axes=(0, None), out_axes=(0, None))(x, state)
+    call = lambda model, x, state: jax.vmap(
+        model, axis_name="batch", in_axes=(0, None), out_axes=(0, None)
+    )(x, state)
     batches = batches_of(draws, (4, 2, 4, 4), (4, 2))
     wrapped = nb.from_equinox(model, state, call=call)
     params, static = eqx.partition(model, eqx.is_inexact_array)
@@ -98,7 +104,9 @@ def test_state_is_kept_in_buffers_and_handed_back(draws):
     found, *_ = trained(wrapped, batches)
     assert_close(found, losses)
     _, kept = wrapped.to_equinox()
-    assert_close(kept.get(model.norm.batch_state_index), last.get(model.norm.batch_state_index), rtol=1e-4)
+    assert_close(
+        kept.get(model.norm.batch_state_index), last.get(model.norm.batch_state_index), rtol=1e-4
+    )
     assert [name for name, _ in wrapped.named_buffers()] == [
         "norm.batch_counter",
         "norm.batch_state_index.0",
@@ -127,7 +135,9 @@ def test_submodules_are_tracked_shown_drawn_and_saved(tmp_path):
     assert calls.paths[:2] == ("", "norm")
     assert "attention.query_proj" in calls.paths
     assert calls["attention"].return_shapes == "float32[5, 4]"
-    assert {"attention", "layers.2", "norm"} <= {group.path for group in nb.graph(wrapped, x).groups}
+    assert {"attention", "layers.2", "norm"} <= {
+        group.path for group in nb.graph(wrapped, x).groups
+    }
     assert "MultiheadAttention" in repr(wrapped)
     wrapped.save_weights(tmp_path / "w.h5")
     other = nb.from_equinox(eqx.tree_at(lambda m: m.norm.weight, Block(), jnp.zeros(4)))
@@ -141,7 +151,9 @@ def test_hooks_and_interventions_act_on_foreign_submodules():
     replaced = wrapped(x, replace_submod_rets={"layers.1": jnp.array([1.0, 2.0])})
     np.testing.assert_array_equal(replaced, [1, 2])
     seen = []
-    with wrapped.layers[0].register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.shape)):
+    with wrapped.layers[0].register_forward_hook(
+        lambda module, inputs, outputs: seen.append(outputs.shape)
+    ):
         wrapped(x)
     assert seen == [(8,)]
 

@@ -83,7 +83,9 @@ def test_parts_without_variables_are_met_in_the_first_call_or_by_an_example():
     assert [name for name, _ in wrapped.named_children()] == ["Dense_0"]
     wrapped(x)
     known = nb.from_flax(module, variables, x, rngs=("dropout",), train=False)
-    assert [name for name, _ in wrapped.named_children()] == [name for name, _ in known.named_children()]
+    assert [name for name, _ in wrapped.named_children()] == [
+        name for name, _ in known.named_children()
+    ]
     with nb.track(known) as calls:
         nb.jit(lambda x: known(x))(x)
     assert calls.paths == ("", "Dense_0", "Dropout_0")
@@ -92,7 +94,9 @@ def test_parts_without_variables_are_met_in_the_first_call_or_by_an_example():
 
 def test_a_model_that_draws_gets_another_key_in_each_call():
     module, x = Dropped(), jnp.ones((2, 3))
-    wrapped = nb.from_flax(module, module.init(jax.random.key(0), x, train=False), rngs=("dropout",))
+    wrapped = nb.from_flax(
+        module, module.init(jax.random.key(0), x, train=False), rngs=("dropout",)
+    )
     step = nb.jit(lambda x: wrapped(x))
     assert not np.array_equal(step(x) == 0, step(x) == 0)
     assert not (wrapped(x, train=False) == 0).any()
@@ -102,7 +106,9 @@ class Nnx(nnx.Module):
     def __init__(self, rngs, **init):
         self.conv = nnx.Conv(2, 3, (3, 3), **init, rngs=rngs)
         self.norm = nnx.BatchNorm(3, rngs=rngs)
-        self.blocks = nnx.List([nnx.Linear(48, 8, **init, rngs=rngs), nnx.Linear(8, 2, **init, rngs=rngs)])
+        self.blocks = nnx.List(
+            [nnx.Linear(48, 8, **init, rngs=rngs), nnx.Linear(8, 2, **init, rngs=rngs)]
+        )
 
     def __call__(self, x):
         x = nnx.relu(self.norm(self.conv(x))).reshape(x.shape[0], -1)
@@ -164,7 +170,10 @@ def test_nnx_outputs_and_ten_steps_agree(case, draws):
 
 class Normed(nnx.Module):
     def __init__(self):
-        self.norm, self.drop = nnx.BatchNorm(3, rngs=nnx.Rngs(0)), nnx.Dropout(0.5, rngs=nnx.Rngs(1))
+        self.norm, self.drop = (
+            nnx.BatchNorm(3, rngs=nnx.Rngs(0)),
+            nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
+        )
 
     def __call__(self, x):
         return self.drop(self.norm(x))
@@ -217,7 +226,8 @@ def test_what_cannot_be_wrapped_is_said(make, message):
 
 
 def test_copies_and_pickles_have_variables_of_their_own():
-    # Layers of Flax 0.12.0 keep their initializer, and what JAX makes as one is a local function, which no pickle takes.
+    # Layers of Flax 0.12.0 keep their initializer, and what JAX makes as one is a local function,
+    # which no pickle takes.
     model, x = Nnx(nnx.Rngs(0), kernel_init=jax.nn.initializers.ones), jnp.ones((1, 4, 4, 2))
     wrapped = nb.from_flax(model)
     for other in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
@@ -231,4 +241,6 @@ def test_a_linen_model_that_draws_from_a_stream_without_a_name_is_told_how_to_na
     with pytest.raises(Exception, match="needs PRNG") as caught:
         nb.from_flax(drop, {"params": {}})(np.ones(3, np.float32))
     assert any("rngs=('dropout',)" in note for note in caught.value.__notes__)
-    assert set(np.unique(nb.from_flax(drop, {"params": {}}, rngs=("dropout",))(np.ones(64, np.float32)))) == {0.0, 2.0}
+    assert set(
+        np.unique(nb.from_flax(drop, {"params": {}}, rngs=("dropout",))(np.ones(64, np.float32)))
+    ) == {0.0, 2.0}

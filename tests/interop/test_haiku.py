@@ -21,7 +21,9 @@ def recurrent(x):
 
 def transformer(x):
     y = hk.LayerNorm(-1, True, True)(x)
-    x = x + hk.MultiHeadAttention(2, 2, model_size=4, w_init=hk.initializers.VarianceScaling())(y, y, y)
+    x = x + hk.MultiHeadAttention(2, 2, model_size=4, w_init=hk.initializers.VarianceScaling())(
+        y, y, y
+    )
     return x + hk.nets.MLP([8, 4])(x)
 
 
@@ -76,7 +78,8 @@ def test_what_cannot_be_wrapped_is_said():
 
 
 @pytest.mark.parametrize(
-    "fn", [lambda x: hk.Linear(2)(x), lambda *xs: hk.Linear(2)(xs[0]), lambda rng: hk.Linear(2)(rng)]
+    "fn",
+    [lambda x: hk.Linear(2)(x), lambda *xs: hk.Linear(2)(xs[0]), lambda rng: hk.Linear(2)(rng)],
 )
 @pytest.mark.parametrize("transform", [hk.transform, hk.transform_with_state])
 def test_a_function_that_takes_no_key_is_called_without_one(transform, fn):
@@ -92,7 +95,10 @@ def test_a_function_that_takes_no_key_is_called_without_one(transform, fn):
 
 
 def test_a_function_written_around_apply_still_gets_its_key():
-    net, x = hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, hk.Linear(2)(x))), jnp.ones((2, 3))
+    net, x = (
+        hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, hk.Linear(2)(x))),
+        jnp.ones((2, 3)),
+    )
     around = hk.Transformed(net.init, lambda params, *args: net.apply(params, *args))
     params = net.init(jax.random.key(0), x)
     assert nb.from_haiku(around, params, with_rng=True)(x).shape == (2, 2)
@@ -100,5 +106,7 @@ def test_a_function_written_around_apply_still_gets_its_key():
 
 def test_a_key_for_a_function_that_takes_none_is_refused():
     net, x = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(2)(x))), jnp.ones((2, 3))
-    with pytest.raises(nb.ArgumentError, match=r"hk.without_apply_rng has taken the random key from apply"):
+    with pytest.raises(
+        nb.ArgumentError, match=r"hk.without_apply_rng has taken the random key from apply"
+    ):
         nb.from_haiku(net, net.init(jax.random.key(0), x), with_rng=True)

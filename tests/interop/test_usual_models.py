@@ -1,4 +1,5 @@
-"""A CNN with batch norm, an LSTM and a transformer of each framework as it stands: numbers are the framework's own.
+"""A CNN with batch norm, an LSTM and a transformer of each framework as it stands: numbers are the
+framework's own.
 
 The MLP is that of test_any_framework.py.
 """
@@ -34,7 +35,8 @@ class Model(NamedTuple):
         model: As its framework has it.
         args: What looks at it is called with.
         part: Path of a part.
-        wanted: What the part returns in its first call, worked out by calling that part alone in its framework.
+        wanted: What the part returns in its first call, worked out by calling that part alone in
+            its framework.
     """
 
     model: Any
@@ -43,7 +45,7 @@ class Model(NamedTuple):
     wanted: Callable[[], Any]
 
 
-# -- Flax NNX ----------------------------------------------------------------------------------------
+# -- Flax NNX --
 class NnxCnn(nnx.Module):
     def __init__(self, rngs):
         self.conv = nnx.Conv(1, 2, (3, 3), rngs=rngs)
@@ -57,7 +59,9 @@ class NnxBlock(nnx.Module):
     def __init__(self, rngs):
         self.norm = nnx.LayerNorm(4, rngs=rngs)
         self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
-        self.mlp = nnx.Sequential(nnx.Linear(4, 8, rngs=rngs), nnx.gelu, nnx.Linear(8, 4, rngs=rngs))
+        self.mlp = nnx.Sequential(
+            nnx.Linear(4, 8, rngs=rngs), nnx.gelu, nnx.Linear(8, 4, rngs=rngs)
+        )
 
     def __call__(self, x):
         return x + self.mlp(x + self.attention(self.norm(x)))
@@ -70,12 +74,16 @@ def of_nnx(kind: str) -> Model:
         return Model(model, (jnp.asarray(IMAGE),), "norm", lambda: model.norm(model.conv(IMAGE)))
     if kind == "lstm":
         model = nnx.RNN(nnx.LSTMCell(4, 3, rngs=rngs))
-        return Model(model, (jnp.asarray(SERIES),), "", lambda: model(SERIES))  # a scan makes copies of the cell
+        return Model(
+            model, (jnp.asarray(SERIES),), "", lambda: model(SERIES)
+        )  # a scan makes copies of the cell
     model = NnxBlock(rngs)
-    return Model(model, (jnp.asarray(SERIES),), "attention", lambda: model.attention(model.norm(SERIES)))
+    return Model(
+        model, (jnp.asarray(SERIES),), "attention", lambda: model.attention(model.norm(SERIES))
+    )
 
 
-# -- Flax linen --------------------------------------------------------------------------------------
+# -- Flax linen --
 class LinenCnn(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -103,12 +111,14 @@ def of_linen(kind: str) -> Model:
         "transformer": (LinenBlock(), SERIES, "norm"),
     }[kind]
     variables = model.init(KEY, x)
-    alone: Any = {"cnn": nn.Conv(2, (3, 3)), "lstm": LinenLstm(), "transformer": nn.LayerNorm()}[kind]
+    alone: Any = {"cnn": nn.Conv(2, (3, 3)), "lstm": LinenLstm(), "transformer": nn.LayerNorm()}[
+        kind
+    ]
     own = variables["params"][part] if part else variables["params"]
     return Model(model, (variables, jnp.asarray(x)), part, lambda: alone.apply({"params": own}, x))
 
 
-# -- Equinox -----------------------------------------------------------------------------------------
+# -- Equinox --
 class EqxCnn(eqx.Module):
     conv: eqx.nn.Conv2d
     norm: eqx.nn.GroupNorm
@@ -146,13 +156,15 @@ def of_equinox(kind: str) -> Model:
         model = EqxLstm(eqx.nn.LSTMCell(4, 3, key=keys[0]), eqx.nn.Linear(3, 2, key=keys[1]))
         return Model(model, (jnp.asarray(SERIES[0]),), "head", lambda: model(SERIES[0]))
     model = EqxBlock(
-        eqx.nn.LayerNorm(4), eqx.nn.MultiheadAttention(2, 4, key=keys[0]), eqx.nn.MLP(4, 4, 8, 1, key=keys[1])
+        eqx.nn.LayerNorm(4),
+        eqx.nn.MultiheadAttention(2, 4, key=keys[0]),
+        eqx.nn.MLP(4, 4, 8, 1, key=keys[1]),
     )
     h = jax.vmap(model.norm)(jnp.asarray(SERIES[0]))
     return Model(model, (jnp.asarray(SERIES[0]),), "attention", lambda: model.attention(h, h, h))
 
 
-# -- Haiku -------------------------------------------------------------------------------------------
+# -- Haiku --
 def haiku_cnn(x):
     x = hk.Conv2D(2, 3, name="conv")(x)
     return jax.nn.relu(hk.BatchNorm(True, True, 0.9, name="norm")(x, is_training=True)).mean((1, 2))
@@ -160,14 +172,16 @@ def haiku_cnn(x):
 
 def haiku_lstm(x):
     core = hk.LSTM(3, name="lstm")
-    return hk.Linear(2, name="head")(hk.dynamic_unroll(core, x, core.initial_state(2), time_major=False)[0])
+    return hk.Linear(2, name="head")(
+        hk.dynamic_unroll(core, x, core.initial_state(2), time_major=False)[0]
+    )
 
 
 def haiku_block(x):
     h = hk.LayerNorm(-1, True, True, name="norm")(x)
-    x = x + hk.MultiHeadAttention(2, 2, model_size=4, w_init=hk.initializers.VarianceScaling(), name="attention")(
-        h, h, h
-    )
+    x = x + hk.MultiHeadAttention(
+        2, 2, model_size=4, w_init=hk.initializers.VarianceScaling(), name="attention"
+    )(h, h, h)
     return x + hk.nets.MLP([8, 4], name="mlp")(x)
 
 
@@ -190,18 +204,24 @@ def of_haiku(kind: str) -> Model:
     return Model(model, (params, state, jnp.asarray(x)), part, wanted)
 
 
-# -- Keras -------------------------------------------------------------------------------------------
+# -- Keras --
 def of_keras(kind: str) -> Model:
     layers = keras.layers
     if kind == "transformer":
         inputs = keras.Input((3, 4))
         h = layers.LayerNormalization(name="norm")(inputs)
         x = layers.Add()([inputs, layers.MultiHeadAttention(2, 2, name="attention")(h, h)])
-        model: Any = keras.Model(inputs, layers.Dense(4, name="down")(layers.Dense(8, "gelu", name="up")(x)))
+        model: Any = keras.Model(
+            inputs, layers.Dense(4, name="down")(layers.Dense(8, "gelu", name="up")(x))
+        )
         return Model(model, (jnp.asarray(SERIES),), "norm", lambda: model.get_layer("norm")(SERIES))
     made, x, part = {
         "cnn": (
-            [layers.Conv2D(2, 3, name="conv"), layers.BatchNormalization(name="norm"), layers.ReLU()],
+            [
+                layers.Conv2D(2, 3, name="conv"),
+                layers.BatchNormalization(name="norm"),
+                layers.ReLU(),
+            ],
             IMAGE,
             "conv",
         ),
@@ -211,7 +231,7 @@ def of_keras(kind: str) -> Model:
     return Model(model, (jnp.asarray(x),), part, lambda: model.get_layer(part)(x))
 
 
-# -- PyTorch -----------------------------------------------------------------------------------------
+# -- PyTorch --
 class TorchLstm(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -225,7 +245,9 @@ def of_torch(kind: str) -> Model:
     torch.manual_seed(0)
     t = torch.nn
     if kind == "cnn":
-        model: Any = t.Sequential(t.Conv2d(1, 2, 3), t.BatchNorm2d(2), t.ReLU(), t.AdaptiveAvgPool2d(1)).eval()
+        model: Any = t.Sequential(
+            t.Conv2d(1, 2, 3), t.BatchNorm2d(2), t.ReLU(), t.AdaptiveAvgPool2d(1)
+        ).eval()
         x = torch.tensor(IMAGE.transpose(0, 3, 1, 2).copy())
         return Model(model, (x,), "1", lambda: model[1](model[0](x)))
     x = torch.tensor(SERIES)
@@ -249,7 +271,9 @@ KINDS = ("cnn", "lstm", "transformer")
 
 def arrays(tree: Any) -> list[np.ndarray]:
     leaves = jax.tree.leaves(tree)
-    return [leaf.detach().numpy() if hasattr(leaf, "detach") else np.asarray(leaf) for leaf in leaves]
+    return [
+        leaf.detach().numpy() if hasattr(leaf, "detach") else np.asarray(leaf) for leaf in leaves
+    ]
 
 
 def agree(found: Any, wanted: Any) -> None:

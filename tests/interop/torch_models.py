@@ -27,7 +27,9 @@ class CausalSelfAttention(nn.Module):
         v = v.view(B, T, self.n_head, C // self.n_head).transpose(1, 2)
         if self.flash:
             rate = self.dropout if self.training else 0
-            y = F.scaled_dot_product_attention(q, k, v, attn_mask=None, dropout_p=rate, is_causal=True)
+            y = F.scaled_dot_product_attention(
+                q, k, v, attn_mask=None, dropout_p=rate, is_causal=True
+            )
         else:
             att = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(k.size(-1)))
             att = att.masked_fill(self.bias[:, :, :T, :T] == 0, float("-inf"))
@@ -52,7 +54,9 @@ class GPTBlock(nn.Module):
         super().__init__()
         self.ln_1, self.ln_2 = FusedLayerNorm(n_embd, bias=False), FusedLayerNorm(n_embd, bias=True)
         self.attn = CausalSelfAttention(n_embd, n_head, block_size, flash)
-        self.mlp = nn.ModuleDict({"c_fc": nn.Linear(n_embd, 4 * n_embd), "c_proj": nn.Linear(4 * n_embd, n_embd)})
+        self.mlp = nn.ModuleDict(
+            {"c_fc": nn.Linear(n_embd, 4 * n_embd), "c_proj": nn.Linear(4 * n_embd, n_embd)}
+        )
         self.gelu = nn.GELU()
 
     def forward(self, x):
@@ -61,7 +65,9 @@ class GPTBlock(nn.Module):
 
 
 class NanoGPT(nn.Module):
-    """As nanoGPT: tied weights, positions made in the forward, a loss where targets are given, an assertion."""
+    """As nanoGPT: tied weights, positions made in the forward, a loss where targets are given, an
+    assertion.
+    """
 
     def __init__(self, vocab_size=13, block_size=8, n_embd=16, n_head=2):
         super().__init__()
@@ -70,7 +76,9 @@ class NanoGPT(nn.Module):
             {
                 "wte": nn.Embedding(vocab_size, n_embd),
                 "wpe": nn.Embedding(block_size, n_embd),
-                "h": nn.ModuleList([GPTBlock(n_embd, n_head, block_size, flash) for flash in (False, True)]),
+                "h": nn.ModuleList(
+                    [GPTBlock(n_embd, n_head, block_size, flash) for flash in (False, True)]
+                ),
                 "ln_f": FusedLayerNorm(n_embd, bias=True),
             }
         )
@@ -88,7 +96,9 @@ class NanoGPT(nn.Module):
         x = self.transformer.ln_f(x)
         if targets is not None:
             logits = self.lm_head(x)
-            loss = F.cross_entropy(logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1)
+            loss = F.cross_entropy(
+                logits.view(-1, logits.size(-1)), targets.view(-1), ignore_index=-1
+            )
         else:
             logits, loss = self.lm_head(x[:, [-1], :]), None
         return logits, loss
@@ -98,7 +108,10 @@ class BertEmbeddings(nn.Module):
     def __init__(self, vocab, hidden, length):
         super().__init__()
         self.word_embeddings = nn.Embedding(vocab, hidden, padding_idx=0)
-        self.position_embeddings, self.token_type_embeddings = nn.Embedding(length, hidden), nn.Embedding(2, hidden)
+        self.position_embeddings, self.token_type_embeddings = (
+            nn.Embedding(length, hidden),
+            nn.Embedding(2, hidden),
+        )
         self.LayerNorm, self.dropout = nn.LayerNorm(hidden, eps=1e-12), nn.Dropout(0.0)
         self.register_buffer("position_ids", torch.arange(length).expand((1, -1)), persistent=False)
 
@@ -106,7 +119,9 @@ class BertEmbeddings(nn.Module):
         input_shape = input_ids.size()
         position_ids = self.position_ids[:, : input_shape[1]]
         if token_type_ids is None:
-            token_type_ids = torch.zeros(input_shape, dtype=torch.long, device=self.position_ids.device)
+            token_type_ids = torch.zeros(
+                input_shape, dtype=torch.long, device=self.position_ids.device
+            )
         embeddings = self.word_embeddings(input_ids) + self.token_type_embeddings(token_type_ids)
         embeddings += self.position_embeddings(position_ids)
         return self.dropout(self.LayerNorm(embeddings))
@@ -131,7 +146,9 @@ class BertSelfAttention(nn.Module):
         query_layer = self.transpose_for_scores(self.query(hidden_states))
         key_layer = self.transpose_for_scores(self.key(hidden_states))
         value_layer = self.transpose_for_scores(self.value(hidden_states))
-        attention_scores = torch.matmul(query_layer, key_layer.transpose(-1, -2)) / math.sqrt(self.attention_head_size)
+        attention_scores = torch.matmul(query_layer, key_layer.transpose(-1, -2)) / math.sqrt(
+            self.attention_head_size
+        )
         if attention_mask is not None:
             attention_scores = attention_scores + attention_mask
         attention_probs = nn.functional.softmax(attention_scores, dim=-1)
@@ -146,7 +163,10 @@ class BertLayer(nn.Module):
         super().__init__()
         self.attention, self.out = BertSelfAttention(hidden, heads), nn.Linear(hidden, hidden)
         self.norm1, self.norm2 = nn.LayerNorm(hidden, eps=1e-12), nn.LayerNorm(hidden, eps=1e-12)
-        self.intermediate, self.output = nn.Linear(hidden, 2 * hidden), nn.Linear(2 * hidden, hidden)
+        self.intermediate, self.output = (
+            nn.Linear(hidden, 2 * hidden),
+            nn.Linear(2 * hidden, hidden),
+        )
 
     def forward(self, hidden_states, attention_mask=None):
         attended = self.attention(hidden_states, attention_mask)[0]
@@ -193,7 +213,9 @@ def rotate_half(x):
 class LlamaRotaryEmbedding(nn.Module):
     def __init__(self, dim, base=10000.0):
         super().__init__()
-        self.register_buffer("inv_freq", 1.0 / (base ** (torch.arange(0, dim, 2).float() / dim)), persistent=False)
+        self.register_buffer(
+            "inv_freq", 1.0 / (base ** (torch.arange(0, dim, 2).float() / dim)), persistent=False
+        )
 
     @torch.no_grad()
     def forward(self, x, position_ids):
@@ -216,7 +238,9 @@ class LlamaAttention(nn.Module):
         batch, kv_heads, slen, head_dim = hidden_states.shape
         if n_rep == 1:
             return hidden_states
-        hidden_states = hidden_states[:, :, None, :, :].expand(batch, kv_heads, n_rep, slen, head_dim)
+        hidden_states = hidden_states[:, :, None, :, :].expand(
+            batch, kv_heads, n_rep, slen, head_dim
+        )
         return hidden_states.reshape(batch, kv_heads * n_rep, slen, head_dim)
 
     def forward(self, hidden_states, position_embeddings, attention_mask=None):
@@ -253,9 +277,15 @@ class LlamaMLP(nn.Module):
 class Llama(nn.Module):
     def __init__(self, hidden=16, heads=4, kv_heads=2):
         super().__init__()
-        self.embed_tokens, self.rotary_emb = nn.Embedding(20, hidden), LlamaRotaryEmbedding(hidden // heads)
+        self.embed_tokens, self.rotary_emb = (
+            nn.Embedding(20, hidden),
+            LlamaRotaryEmbedding(hidden // heads),
+        )
         self.self_attn, self.mlp = LlamaAttention(hidden, heads, kv_heads), LlamaMLP(hidden)
-        self.input_layernorm, self.post_attention_layernorm = LlamaRMSNorm(hidden), LlamaRMSNorm(hidden)
+        self.input_layernorm, self.post_attention_layernorm = (
+            LlamaRMSNorm(hidden),
+            LlamaRMSNorm(hidden),
+        )
         self.norm, self.lm_head = LlamaRMSNorm(hidden), nn.Linear(hidden, 20, bias=False)
 
     def forward(self, input_ids):
@@ -265,7 +295,9 @@ class Llama(nn.Module):
         causal = torch.full((T, T), float("-inf"), device=input_ids.device)
         causal = torch.triu(causal, diagonal=1)[None, None]
         positions = self.rotary_emb(hidden_states, position_ids)
-        hidden_states = hidden_states + self.self_attn(self.input_layernorm(hidden_states), positions, causal)
+        hidden_states = hidden_states + self.self_attn(
+            self.input_layernorm(hidden_states), positions, causal
+        )
         hidden_states = hidden_states + self.mlp(self.post_attention_layernorm(hidden_states))
         return self.lm_head(self.norm(hidden_states))
 
@@ -277,7 +309,10 @@ class BasicBlock(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, padding=1, bias=False)
         self.bn1, self.relu = nn.BatchNorm2d(planes), nn.ReLU(inplace=True)
-        self.conv2, self.bn2 = nn.Conv2d(planes, planes, 3, padding=1, bias=False), nn.BatchNorm2d(planes)
+        self.conv2, self.bn2 = (
+            nn.Conv2d(planes, planes, 3, padding=1, bias=False),
+            nn.BatchNorm2d(planes),
+        )
         self.downsample, self.stride = downsample, stride
 
     def forward(self, x):
@@ -293,11 +328,18 @@ class BasicBlock(nn.Module):
 class ResNet(nn.Module):
     def __init__(self, num_classes=5, width=4):
         super().__init__()
-        self.conv1, self.bn1 = nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False), nn.BatchNorm2d(width)
+        self.conv1, self.bn1 = (
+            nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(width),
+        )
         self.relu, self.maxpool = nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)
         self.layer1 = nn.Sequential(BasicBlock(width, width), BasicBlock(width, width))
-        down = nn.Sequential(nn.Conv2d(width, 2 * width, 1, 2, bias=False), nn.BatchNorm2d(2 * width))
-        self.layer2 = nn.Sequential(BasicBlock(width, 2 * width, 2, down), BasicBlock(2 * width, 2 * width))
+        down = nn.Sequential(
+            nn.Conv2d(width, 2 * width, 1, 2, bias=False), nn.BatchNorm2d(2 * width)
+        )
+        self.layer2 = nn.Sequential(
+            BasicBlock(width, 2 * width, 2, down), BasicBlock(2 * width, 2 * width)
+        )
         self.avgpool, self.fc = nn.AdaptiveAvgPool2d((1, 1)), nn.Linear(2 * width, num_classes)
 
     def _forward_impl(self, x):
@@ -312,7 +354,10 @@ class ResNet(nn.Module):
 class ConvNormActivation(nn.Sequential):
     def __init__(self, inp, out, kernel_size=3, stride=1, groups=1, activation=nn.ReLU6):
         padding = (kernel_size - 1) // 2
-        layers = [nn.Conv2d(inp, out, kernel_size, stride, padding, groups=groups, bias=False), nn.BatchNorm2d(out)]
+        layers = [
+            nn.Conv2d(inp, out, kernel_size, stride, padding, groups=groups, bias=False),
+            nn.BatchNorm2d(out),
+        ]
         super().__init__(*layers, *([] if activation is None else [activation(inplace=True)]))
 
 
@@ -373,7 +418,9 @@ class EncoderBlock(nn.Module):
         self.mlp = MLPBlock(dim, 2 * dim)
 
     def forward(self, input):
-        torch._assert(input.dim() == 3, f"Expected (batch_size, seq_length, hidden_dim) got {input.shape}")
+        torch._assert(
+            input.dim() == 3, f"Expected (batch_size, seq_length, hidden_dim) got {input.shape}"
+        )
         x = self.ln_1(input)
         x, _ = self.self_attention(x, x, x, need_weights=False)
         x = x + input
@@ -388,7 +435,9 @@ class TimmAttention(nn.Module):
 
     def forward(self, x):
         B, N, C = x.shape
-        qkv = self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        qkv = (
+            self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
+        )
         q, k, v = qkv.unbind(0)
         attn = ((q * self.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
         return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
@@ -401,7 +450,11 @@ class ViT(nn.Module):
         self.conv_proj = nn.Conv2d(3, dim, patch, patch)
         self.class_token = nn.Parameter(torch.rand(1, 1, dim))
         self.pos_embedding = nn.Parameter(torch.rand(1, (image // patch) ** 2 + 1, dim))
-        self.block, self.attn, self.ln = EncoderBlock(dim, 2), TimmAttention(dim, 4), nn.LayerNorm(dim)
+        self.block, self.attn, self.ln = (
+            EncoderBlock(dim, 2),
+            TimmAttention(dim, 4),
+            nn.LayerNorm(dim),
+        )
         self.head = nn.Linear(dim, classes)
 
     def _process_input(self, x):
@@ -457,9 +510,15 @@ class Up(nn.Module):
 class UNet(nn.Module):
     def __init__(self, width=4):
         super().__init__()
-        self.inc, self.down1 = DoubleConv(1, width), nn.Sequential(nn.MaxPool2d(2), DoubleConv(width, 2 * width))
+        self.inc, self.down1 = (
+            DoubleConv(1, width),
+            nn.Sequential(nn.MaxPool2d(2), DoubleConv(width, 2 * width)),
+        )
         self.down2 = nn.Sequential(nn.MaxPool2d(2), DoubleConv(2 * width, 4 * width))
-        self.up1, self.up2 = Up(4 * width, 2 * width, bilinear=False), Up(2 * width, width, bilinear=True)
+        self.up1, self.up2 = (
+            Up(4 * width, 2 * width, bilinear=False),
+            Up(2 * width, width, bilinear=True),
+        )
         self.outc = nn.Conv2d(width, 2, 1)
 
     def forward(self, x):

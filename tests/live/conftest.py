@@ -1,7 +1,9 @@
-"""A kernel driven by `jupyter_client` alone: cells that run while widget messages are sent, with no browser.
+"""A kernel driven by `jupyter_client` alone: cells that run while widget messages are sent, with no
+browser.
 
-The installed ipykernel is always tested, the others of `VERSIONS` by the long tests: each gets a small environment of its
-own, which needs a package index and half a minute. `make kernels KERNELS="6.29.5 newest"` runs those that are named.
+The installed ipykernel is always tested, the others of `VERSIONS` by the long tests: each gets a
+small environment of its own, which needs a package index and half a minute. `make kernels
+KERNELS="6.29.5 newest"` runs those that are named.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ VERSIONS = (os.environ.get("NBMODULE_KERNELS") or "6.17.1 6.29.5 6.31.0 7.0.1 7.
 
 
 class Kernel:
-    """One kernel and its client. `python` is the interpreter, and so the ipykernel, that it runs with."""
+    """One kernel and its client.
+
+    `python` is the interpreter, and so the ipykernel, that it runs with.
+    """
 
     def __init__(self, folder: Path, python: str = sys.executable) -> None:
         from jupyter_client import KernelManager
@@ -37,7 +42,9 @@ class Kernel:
         spec = folder / "tested"
         spec.mkdir(parents=True, exist_ok=True)
         argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "tested", "language": "python"}))
+        (spec / "kernel.json").write_text(
+            json.dumps({"argv": argv, "display_name": "tested", "language": "python"})
+        )
         env = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
             "JAX_PLATFORMS": "cpu",
@@ -66,7 +73,10 @@ class Kernel:
         return self.client.execute(code)
 
     def run(self, code: str) -> str:
-        """Run a cell to its end; give what it printed. After a cell that failed a kernel refuses others for a moment."""
+        """Run a cell to its end; give what it printed.
+
+        After a cell that failed a kernel refuses others for a moment.
+        """
         while True:
             message = self.start(code)
             self.wait(lambda m=message: m in self.replies and self.is_idle(m))
@@ -77,7 +87,9 @@ class Kernel:
 
     def send_comm(self, comm: str, content: dict[str, Any]) -> str:
         """Send a custom message to a widget, as a page does."""
-        return self._send("comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}})
+        return self._send(
+            "comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}}
+        )
 
     def ask(self, kind: str, content: dict[str, Any] | None = None) -> str:
         return self._send(kind, content or {})
@@ -97,7 +109,9 @@ class Kernel:
         self.reply_order.clear()
 
     def create_subshell(self) -> bool:
-        """Send widget messages through a subshell from now on, as JupyterLab does; False where there is none."""
+        """Send widget messages through a subshell from now on, as JupyterLab does; False where
+        there is none.
+        """
         message = self.client.session.msg("create_subshell_request", {})
         self.client.control_channel.send(message)
         try:
@@ -143,7 +157,9 @@ class Kernel:
 
     def of(self, message: str, kind: str) -> list[dict[str, Any]]:
         return [
-            m["content"] for m in self.seen if m["parent_header"].get("msg_id") == message and m["msg_type"] == kind
+            m["content"]
+            for m in self.seen
+            if m["parent_header"].get("msg_id") == message and m["msg_type"] == kind
         ]
 
     def is_idle(self, message: str) -> bool:
@@ -160,18 +176,30 @@ class Kernel:
     def comm(self) -> str:
         """The line of the run that was begun last."""
         opened = self.wait(
-            lambda: [m for m in self.seen if m["msg_type"] == "comm_open" and "run" in m["content"]["data"]["state"]]
+            lambda: [
+                m
+                for m in self.seen
+                if m["msg_type"] == "comm_open" and "run" in m["content"]["data"]["state"]
+            ]
         )
         return opened[-1]["content"]["comm_id"]
 
     def customs(self, comm: str) -> list[dict[str, Any]]:
         """The custom messages that a widget sent, oldest first."""
-        found = [m for m in self.seen if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm]
-        return [m["content"]["data"]["content"] for m in found if m["content"]["data"].get("method") == "custom"]
+        found = [
+            m for m in self.seen if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm
+        ]
+        return [
+            m["content"]["data"]["content"]
+            for m in found
+            if m["content"]["data"].get("method") == "custom"
+        ]
 
 
 class Page:
-    """One page that watches a run, as the front end would: it greets, acknowledges, and remembers the progress."""
+    """One page that watches a run, as the front end would: it greets, acknowledges, and remembers
+    the progress.
+    """
 
     def __init__(self, kernel: Kernel, comm: str, name: str = "page") -> None:
         self.kernel, self.comm, self.name = kernel, comm, name
@@ -187,13 +215,17 @@ class Page:
         self.kernel.send_comm(self.comm, {"kind": kind, "page": self.name, **content})
 
     def greet_again(self) -> None:
-        """As the front end does when it hears nothing: a kernel drops messages when a client is far behind."""
+        """As the front end does when it hears nothing: a kernel drops messages when a client is far
+        behind.
+        """
         if time.monotonic() - max(self.heard, self.greeted) > 8:
             self.greeted = time.monotonic()
             self.send("hello")
 
     def is_greeted(self) -> bool:
-        """Greet every two seconds until there is an answer: the first may come before the kernel listens."""
+        """Greet every two seconds until there is an answer: the first may come before the kernel
+        listens.
+        """
         if not self.snapshots and time.monotonic() - self.greeted > 2:
             self.greeted = time.monotonic()
             self.send("hello")
@@ -212,7 +244,11 @@ class Page:
                 self.snapshots.append(message)
             elif kind == "detail" and message["page"] == self.name:
                 self.details.append(message)
-            self.progress = message.get("progress") or message.get("record", {}).get("progress") or self.progress
+            self.progress = (
+                message.get("progress")
+                or message.get("record", {}).get("progress")
+                or self.progress
+            )
         self.answered = len(messages)
 
     def until(self, condition: Callable[[], Any], timeout: float = DEADLINE) -> Any:
@@ -253,7 +289,11 @@ def _has_subshells(version: str) -> bool:
 
 def _settings() -> list[Any]:
     return [
-        pytest.param((version, way), id=f"{version}-{way}", marks=() if version == "installed" else pytest.mark.long)
+        pytest.param(
+            (version, way),
+            id=f"{version}-{way}",
+            marks=() if version == "installed" else pytest.mark.long,
+        )
         for version in ("installed", *VERSIONS)
         for way in ("plain", "subshell")
         if way == "plain" or _has_subshells(version)
@@ -261,7 +301,9 @@ def _settings() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=_settings())
-def shared_kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kernel]:
+def shared_kernel(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Kernel]:
     version, way = request.param
     python = sys.executable
     if version != "installed":
@@ -269,12 +311,16 @@ def shared_kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     started = Kernel(tmp_path_factory.mktemp("kernel"), python)
     try:
         if version != "installed":
-            found = started.run("import ipykernel; print(ipykernel.__version__, ipykernel.__file__)").split()
+            found = started.run(
+                "import ipykernel; print(ipykernel.__version__, ipykernel.__file__)"
+            ).split()
             assert found[0] == version or version == "newest"
             assert Path(found[1]).is_relative_to(Path(python).parents[1])
         if way == "subshell":
             assert started.create_subshell()
-        started.run("import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.steering.loop import steps")
+        started.run(
+            "import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.controls.loop import steps"
+        )
         yield started
     finally:
         started.close()

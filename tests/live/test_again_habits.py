@@ -1,4 +1,6 @@
-"""What loops do beside their compiled step is a part of it: each step comes again, the run goes back, and what would follow is what follows."""
+"""What loops do beside their compiled step is a part of it: each step comes again, the run goes
+back, and what would follow is what follows.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,9 @@ def _freeze(model, optimizer):
 
 
 def _load(model, optimizer):
-    model.load_state_dict({name: np.asarray(value) * 0.5 for name, value in model.state_dict().items()})
+    model.load_state_dict(
+        {name: np.asarray(value) * 0.5 for name, value in model.state_dict().items()}
+    )
 
 
 HABITS = {
@@ -177,7 +181,14 @@ HABITS = {
 }
 HABITS |= {
     make.__name__: make
-    for make in (update_outside, scaled_outside, written_by_hand, returned_and_written, one_buffer, an_evaluation)
+    for make in (
+        update_outside,
+        scaled_outside,
+        written_by_hand,
+        returned_and_written,
+        one_buffer,
+        an_evaluation,
+    )
 }
 
 
@@ -186,7 +197,10 @@ def run(make, each=lambda live, number: None, *, given=True, **options):
     model, optimizer, turn = make()
     losses: list[float] = []
     with Live(
-        *((model, optimizer) if given else ()), display=False, returns=None, **{"keep_every": 8} | options
+        *((model, optimizer) if given else ()),
+        display=False,
+        returns=None,
+        **{"keep_every": 8} | options,
     ) as live:
         for x, y in live.steps(nb.batches((X, Y), 16), epochs=STEPS // 4):
             loss = turn(x, y, len(losses) + 1)
@@ -197,7 +211,8 @@ def run(make, each=lambda live, number: None, *, given=True, **options):
 
 
 @pytest.mark.parametrize(
-    ("habit", "given"), [*((habit, True) for habit in HABITS), ("update_outside", False), ("reset", False)]
+    ("habit", "given"),
+    [*((habit, True) for habit in HABITS), ("update_outside", False), ("reset", False)],
 )
 def test_each_step_comes_again_bit_for_bit_with_the_model_of_then(habit, given):
     live, losses, model = run(HABITS[habit], given=given)
@@ -226,9 +241,14 @@ def test_a_run_that_goes_back_makes_the_same_steps_again(habit):
     assert again[: len(first)] == first
 
 
-@pytest.mark.parametrize("habit", ["replace", "append", "reset", "less_dropout", "hook", "update_outside"])
+@pytest.mark.parametrize(
+    "habit", ["replace", "append", "reset", "less_dropout", "hook", "update_outside"]
+)
 def test_a_run_that_goes_back_to_before_a_change_has_the_model_of_then(habit):
-    """The loop counts on, so the change is not made again. Batches come as they came: those of an epoch that began after it are others."""
+    """The loop counts on, so the change is not made again.
+
+    Batches come as they came: those of an epoch that began after it are others.
+    """
     went = []
 
     def back(live, number):
@@ -257,7 +277,9 @@ def test_what_would_follow_is_what_follows_or_is_refused(habit):
         assert "the loop itself does a part of each step" in found[0]
         assert "Nothing was changed" in found[0]
     else:
-        assert found[0][0].curves["loss"].values.tolist() == pytest.approx(losses[STEPS - 3 : STEPS - 1], rel=1e-6)
+        assert found[0][0].curves["loss"].values.tolist() == pytest.approx(
+            losses[STEPS - 3 : STEPS - 1], rel=1e-6
+        )
 
 
 def test_what_would_follow_from_batches_that_the_loop_changes_is_made_of_the_last_ones():
@@ -266,7 +288,11 @@ def test_what_would_follow_from_batches_that_the_loop_changes_is_made_of_the_las
     found = []
 
     def make():
-        return model, optimizer, lambda x, y, number: step(x + noise.normal(size=x.shape).astype(np.float32), y)
+        return (
+            model,
+            optimizer,
+            lambda x, y, number: step(x + noise.normal(size=x.shape).astype(np.float32), y),
+        )
 
     def ahead(live, number):
         if number == 12:

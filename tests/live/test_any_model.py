@@ -1,4 +1,6 @@
-"""`nb.Live` on what people train: models of any framework, training states, functions, lists and dicts of models and optimizers."""
+"""`nb.Live` on what people train: models of any framework, training states, functions, lists and
+dicts of models and optimizers.
+"""
 
 import itertools
 import time
@@ -38,7 +40,9 @@ def moves(live):
 
 
 def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
-    model = torch.nn.ModuleList([torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)])
+    model = torch.nn.ModuleList(
+        [torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)]
+    )
     optimizer = torch.optim.SGD(
         [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.2}]
     )
@@ -46,13 +50,19 @@ def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
 
     def step():
         optimizer.zero_grad()
-        loss = model[0](x).sum() + model[2](x).sum()  # its slope stays, so that no update is ever zero
+        loss = (
+            model[0](x).sum() + model[2](x).sum()
+        )  # its slope stays, so that no update is ever zero
         loss.backward()
         optimizer.step()
         live.log(loss=loss)
 
     with nb.Live(model, optimizer, display=False) as live:
-        assert {control.name for control in live.controls} >= {"learning rate", "dropout rate", "watch"}
+        assert {control.name for control in live.controls} >= {
+            "learning rate",
+            "dropout rate",
+            "watch",
+        }
         live.controls.set("learning rate", 0.01)
         run(live, step, until=lambda: moves(live))
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 0.02])
@@ -62,7 +72,9 @@ def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
 
 def nnx_run():
     model = nnx.Linear(3, 1, rngs=nnx.Rngs(0))
-    optimizer = nnx.Optimizer(model, optax.inject_hyperparams(optax.sgd)(learning_rate=0.01), wrt=nnx.Param)
+    optimizer = nnx.Optimizer(
+        model, optax.inject_hyperparams(optax.sgd)(learning_rate=0.01), wrt=nnx.Param
+    )
 
     @nnx.jit
     def step(model, optimizer):
@@ -74,11 +86,17 @@ def nnx_run():
 def state_run():
     module = nn.Dense(1)
     variables = module.init(jax.random.key(0), X)
-    held = {"state": TrainState.create(apply_fn=module.apply, params=variables["params"], tx=optax.sgd(0.01))}
+    held = {
+        "state": TrainState.create(
+            apply_fn=module.apply, params=variables["params"], tx=optax.sgd(0.01)
+        )
+    }
 
     @jax.jit
     def update(state):
-        return state.apply_gradients(grads=jax.grad(lambda p: state.apply_fn({"params": p}, X).sum())(state.params))
+        return state.apply_gradients(
+            grads=jax.grad(lambda p: state.apply_fn({"params": p}, X).sum())(state.params)
+        )
 
     def step():
         held["state"] = update(held["state"])
@@ -177,6 +195,11 @@ def test_a_run_of_several_models_is_called_by_their_names_or_their_classes():
     generator, critic = nb.Linear(2, 2), torch.nn.Bilinear(2, 2, 1)
     assert title({"generator": generator, "critic": critic}) == "generator, critic"
     assert title([generator, critic]) == "Linear, Bilinear"
-    assert title({"w": jnp.ones(3), "b": [jnp.zeros(3)]}) == title(lambda: 3) == title([]) == "training"
+    assert (
+        title({"w": jnp.ones(3), "b": [jnp.zeros(3)]})
+        == title(lambda: 3)
+        == title([])
+        == "training"
+    )
     assert title(critic) == "Bilinear"
     assert len(title({f"model{n}": generator for n in range(1000)})) <= 200

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.live.controls.knobs import add_knobs
 from nbmodule.live.run.control import CommandQueue, Controls
-from nbmodule.live.steering.knobs import add_knobs
 
 
 def test_commands_come_out_in_the_order_in_which_they_went_in_with_their_thread():
     commands = CommandQueue()
-    threads = [threading.Thread(target=commands.put, args=("stop",), name=f"page {i}") for i in range(3)]
+    threads = [
+        threading.Thread(target=commands.put, args=("stop",), name=f"page {i}") for i in range(3)
+    ]
     for thread in threads:
         thread.start()
         thread.join()
@@ -51,7 +53,11 @@ def test_controls_describe_themselves_as_json():
         "high": 0.1,
         "log": True,
     }
-    assert [(c["kind"], c["value"]) for c in described[1:]] == [("field", "a"), ("field", 3), ("toggle", False)]
+    assert [(c["kind"], c["value"]) for c in described[1:]] == [
+        ("field", "a"),
+        ("field", 3),
+        ("toggle", False),
+    ]
     assert described[1]["choices"] == ["a", "b"]
     assert described[2]["type"] == "int"
 
@@ -93,7 +99,8 @@ def test_a_slider_takes_numbers_between_its_limits(value, message):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"low": 1, "high": 1}, {"low": 0, "high": float("inf")}, {"low": 0, "high": 1, "log": True}]
+    "limits",
+    [{"low": 1, "high": 1}, {"low": 0, "high": float("inf")}, {"low": 0, "high": 1, "log": True}],
 )
 def test_a_slider_needs_limits_that_make_sense(limits):
     with pytest.raises(ArgumentError, match="slider 'lr'"):
@@ -236,7 +243,17 @@ def test_a_run_moves_the_factor_of_a_schedule_and_compiles_once_for_it():
             step()
         assert set(traces) == {0, 3}
     step()
-    rates = np.array([float(schedule(i)) for i in range(9)]) * [1, 1, 1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
+    rates = np.array([float(schedule(i)) for i in range(9)]) * [
+        1,
+        1,
+        1,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+        0.25,
+        0.25,
+    ]
     np.testing.assert_allclose(model.w.value, -rates.sum(), rtol=1e-5)
     assert float(optimizer.current_lr) == pytest.approx(0.25 * float(schedule(9)))
 
@@ -305,7 +322,9 @@ def test_the_dropout_rate_of_real_layers_moves_with_one_compile_and_none_after_i
 
     nb.seed(0)
     model = nb.Sequential(
-        nb.Linear(50, 400), nb.Dropout(0.5), nb.LSTM(400, 8, num_layers=2, dropout_rate=0.5, return_state=False)
+        nb.Linear(50, 400),
+        nb.Dropout(0.5),
+        nb.LSTM(400, 8, num_layers=2, dropout_rate=0.5, return_state=False),
     )
     traces, counts, shares = [], [], []
 

@@ -31,7 +31,9 @@ def test_a_series_is_reached_by_name_and_by_attribute(history):
 
 
 def test_an_unknown_name_is_answered_with_the_closest(history):
-    with pytest.raises(PathError, match="nothing was logged as 'val_los'; the closest name is 'val_loss'"):
+    with pytest.raises(
+        PathError, match="nothing was logged as 'val_los'; the closest name is 'val_loss'"
+    ):
         history["val_los"]
     assert not hasattr(history, "accuracy_")
 
@@ -97,8 +99,15 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(history, tmp_path, mon
 def test_json_lines_are_json_also_for_what_is_not_finite():
     history = History()
     history.extend("loss", [1, 2, 3], [0.5, math.nan, -math.inf])
-    lines = [json.loads(line, parse_constant=pytest.fail) for line in history.to_json_lines().splitlines()]
-    assert lines == [{"step": 1, "loss": 0.5}, {"step": 2, "loss": "NaN"}, {"step": 3, "loss": "-Infinity"}]
+    lines = [
+        json.loads(line, parse_constant=pytest.fail)
+        for line in history.to_json_lines().splitlines()
+    ]
+    assert lines == [
+        {"step": 1, "loss": 0.5},
+        {"step": 2, "loss": "NaN"},
+        {"step": 3, "loss": "-Infinity"},
+    ]
 
 
 def test_pandas_gives_a_frame_by_step(history):
@@ -112,7 +121,9 @@ def test_pandas_gives_a_frame_by_step(history):
 
 def test_without_pandas_the_error_says_what_works(history, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
-    with pytest.raises(MissingDependencyError, match=r"to_numpy\(\) and history.to_csv\(\) work without"):
+    with pytest.raises(
+        MissingDependencyError, match=r"to_numpy\(\) and history.to_csv\(\) work without"
+    ):
         history.to_pandas()
 
 
@@ -131,7 +142,9 @@ def test_tensorboard_reads_the_event_files(history, tmp_path):
         data = data[16 + size :]
     losses = [(step, value) for tag, step, value in found if tag == "loss"]
     assert [step for step, _ in losses] == history["loss"].steps.tolist()
-    np.testing.assert_array_equal(np.float32([v for _, v in losses]), history["loss"].values.astype(np.float32))
+    np.testing.assert_array_equal(
+        np.float32([v for _, v in losses]), history["loss"].values.astype(np.float32)
+    )
 
 
 def test_without_tensorboardx_the_error_says_what_to_install(history, monkeypatch, tmp_path):
@@ -196,5 +209,7 @@ def test_pictures_are_told_from_arrays():
 
 
 def test_what_is_no_value_is_refused():
-    with pytest.raises(ArgumentTypeError, match="cannot log 'x': expected a number, an array, a text or a picture"):
+    with pytest.raises(
+        ArgumentTypeError, match="cannot log 'x': expected a number, an array, a text or a picture"
+    ):
         Shelf().put("x", 1, object())

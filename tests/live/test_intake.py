@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nbmodule.live.controls.intake import Intake
 from nbmodule.live.run.history import History
-from nbmodule.live.steering.intake import Intake
 
 
 @pytest.fixture
@@ -51,7 +51,15 @@ def test_numbers_of_all_kinds_are_read(intake):
         },
     )
     intake.drain()
-    assert {s.name: s.last for s in intake.history} == {"a": 1, "b": 2.5, "c": 3, "d": 4, "e": 5, "f": 1, "g": 1.5}
+    assert {s.name: s.last for s in intake.history} == {
+        "a": 1,
+        "b": 2.5,
+        "c": 3,
+        "d": 4,
+        "e": 5,
+        "f": 1,
+        "g": 1.5,
+    }
 
 
 def test_values_of_float32_stay_float32_and_others_float64(intake):
@@ -91,7 +99,9 @@ def test_a_tracer_is_told_with_the_remedy_and_the_step_goes_on(told):
     intake.drain()
     assert intake.history["kept"].last == 2
     (line,) = said
-    assert re.match(r"cannot log 'loss' from inside .*\(float32\[\]\).*Return the value from the step", line)
+    assert re.match(
+        r"cannot log 'loss' from inside .*\(float32\[\]\).*Return the value from the step", line
+    )
 
 
 def test_an_array_that_is_changed_later_keeps_the_value_it_was_logged_with(intake):
@@ -116,10 +126,16 @@ def test_a_donated_value_is_reported_and_takes_no_other_with_it():
 
 
 def test_texts_arrays_and_pictures_go_to_the_shelf(intake):
-    intake.put(4, {"text": "hello", "map": jnp.zeros((2, 3)), "picture": np.zeros((2, 2, 3), np.uint8)})
+    intake.put(
+        4, {"text": "hello", "map": jnp.zeros((2, 3)), "picture": np.zeros((2, 2, 3), np.uint8)}
+    )
     intake.drain()
     shelf = intake.history.shelf
-    assert [(shelf[n][0].step, shelf[n][0].kind) for n in shelf] == [(4, "text"), (4, "array"), (4, "picture")]
+    assert [(shelf[n][0].step, shelf[n][0].kind) for n in shelf] == [
+        (4, "text"),
+        (4, "array"),
+        (4, "picture"),
+    ]
 
 
 def test_a_box_is_read_as_it_is_when_logged(intake):
@@ -258,7 +274,11 @@ def test_a_vector_of_a_scanned_step_is_as_many_steps(told):
     np.testing.assert_array_equal(intake.history["loss"].steps, range(1, 48))
     np.testing.assert_array_equal(intake.history["loss"].values, losses)
     assert intake.history["loss"].values.dtype == np.float32
-    assert intake.history["rate"].steps.tolist() == intake.history["val_loss"].steps.tolist() == [20, 40, 47]
+    assert (
+        intake.history["rate"].steps.tolist()
+        == intake.history["val_loss"].steps.tolist()
+        == [20, 40, 47]
+    )
 
 
 def test_a_vector_beside_numbers_of_earlier_steps_is_no_scanned_step(told):
@@ -270,6 +290,15 @@ def test_a_vector_beside_numbers_of_earlier_steps_is_no_scanned_step(told):
     intake.drain()
     assert intake.history["loss"].steps.tolist() == list(range(1, 12))
     assert list(intake.history.shelf) == ["by_class", "tokens"]
+
+
+def test_a_vector_beside_the_loss_of_a_step_is_an_array_of_that_step(told):
+    intake, _ = told
+    for step in range(1, 5):
+        intake.put(step, {"loss": 1 / step, "per_class": np.linspace(0, 1, 10)})
+    intake.drain()
+    assert intake.history["loss"].steps.tolist() == [1, 2, 3, 4]
+    assert list(intake.history.shelf) == ["per_class"]
 
 
 def test_a_vector_at_a_given_step_begins_there(told):

@@ -1,4 +1,6 @@
-"""The interrupt key: softly at the next boundary, hard at the second press, and everything as before afterwards."""
+"""The interrupt key: softly at the next boundary, hard at the second press, and everything as
+before afterwards.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ import time
 
 import pytest
 
-from nbmodule.live.steering.interrupt import SoftInterrupt, shield
-from nbmodule.live.steering.loop import Loop, steps
+from nbmodule.live.controls.interrupt import SoftInterrupt, shield
+from nbmodule.live.controls.loop import Loop, steps
 
 
 @pytest.fixture(autouse=True)
@@ -222,7 +224,9 @@ def press_soon(chance, times, begun):
 
 @pytest.mark.parametrize("presses", [30, pytest.param(200, marks=pytest.mark.long)])
 def test_presses_at_random_moments_leave_the_state_at_a_boundary(presses):
-    """The state is two numbers that a step changes one after the other; a boundary is where they agree."""
+    """The state is two numbers that a step changes one after the other; a boundary is where they
+    agree.
+    """
     chance, state = random.Random(7), {"first": 0, "second": 0}
     interrupted = 0
     while interrupted < presses:
@@ -249,7 +253,9 @@ class Training:
         import nbmodule as nb
 
         nb.seed(3)
-        self.model = nb.Sequential(nb.Linear(6, 8), nb.ReLU(), nb.Dropout(0.2, key=5), nb.Linear(8, 2))
+        self.model = nb.Sequential(
+            nb.Linear(6, 8), nb.ReLU(), nb.Dropout(0.2, key=5), nb.Linear(8, 2)
+        )
         self.optimizer = nb.Adam(1e-2)
         self.data = jax.random.normal(jax.random.key(1), (50, 4, 6))
 
@@ -274,7 +280,9 @@ class Training:
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("presses", [15, pytest.param(200, marks=pytest.mark.long)])
 def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):
-    """Pressed once the loop ends at a boundary; pressed twice it ends at once, and the compiled step is whole or not done."""
+    """Pressed once the loop ends at a boundary; pressed twice it ends at once, and the compiled
+    step is whole or not done.
+    """
     from nbmodule.live.live import Live
 
     chance, armed = random.Random(11), [False]
@@ -283,7 +291,9 @@ def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):
         if armed[0]:
             raise KeyboardInterrupt
 
-    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, heard)))
+    request.addfinalizer(
+        functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, heard))
+    )
     undisturbed, training = Training(), Training()
     undisturbed.step(0)
     training.step(0)

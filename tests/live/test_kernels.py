@@ -37,7 +37,9 @@ def test_pause_step_resume_and_stop_work_while_the_cell_is_busy(kernel, watch_ru
     assert page.progress["done"] == done
     for k in (1, 2, 3):
         page.send("step")
-        page.until(lambda k=k: (page.progress["state"], page.progress["done"]) == ("paused", done + k))
+        page.until(
+            lambda k=k: (page.progress["state"], page.progress["done"]) == ("paused", done + k)
+        )
     page.send("resume")
     page.until(lambda: page.progress["done"] > done + 20)
     page.send("stop")
@@ -70,7 +72,9 @@ def test_sixty_moves_of_a_slider_arrive_in_order_and_act_at_the_next_step(kernel
     for k in range(60):
         page.send("set", name="lr", value=k / 100)
         time.sleep(0.01)
-    page.until(lambda: any(t.get("controls") and t["controls"][-1]["value"] == 0.59 for t in page.ticks))
+    page.until(
+        lambda: any(t.get("controls") and t["controls"][-1]["value"] == 0.59 for t in page.ticks)
+    )
     page.send("stop")
     ended(kernel, message)
     kernel.forget()
@@ -98,7 +102,8 @@ def test_queued_cells_run_afterwards_in_their_order(kernel, watch_run):
 
 def test_a_cell_that_fails_still_aborts_the_cells_behind_it(kernel, watch_run):
     message, page = watch_run(
-        kernel, "with Live() as live:\n    for i in live.steps(range(10**6)):\n        time.sleep(0.002)\n1 / 0"
+        kernel,
+        "with Live() as live:\n    for i in live.steps(range(10**6)):\n        time.sleep(0.002)\n1 / 0",
     )
     queued = [kernel.start("print('never')") for _ in range(3)]
     page.until(lambda: page.progress["done"] > 20)
@@ -114,7 +119,10 @@ def test_a_cell_that_fails_still_aborts_the_cells_behind_it(kernel, watch_run):
 def test_a_page_that_is_reloaded_in_the_middle_gets_the_whole_run(kernel, watch_run):
     message, page = watch_run(kernel, TRAIN)
     page.until(lambda: page.progress["done"] > 50)
-    info, comms = kernel.ask("kernel_info_request"), kernel.ask("comm_info_request", {"target_name": "jupyter.widget"})
+    info, comms = (
+        kernel.ask("kernel_info_request"),
+        kernel.ask("comm_info_request", {"target_name": "jupyter.widget"}),
+    )
     kernel.wait(lambda: info in kernel.replies and comms in kernel.replies, timeout=10)
     assert kernel.replies[info]["type"] == "kernel_info_reply"
     assert page.comm in kernel.replies[comms]["comms"]
@@ -151,7 +159,9 @@ def test_the_output_is_text_and_html_only_and_ends_in_its_final_form(kernel, wat
     assert "<nbm-view" in shown[-1]["data"]["text/html"]
 
 
-def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in_silence(kernel, watch_run):
+def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in_silence(
+    kernel, watch_run
+):
     message, page = watch_run(kernel, TRAIN)
     page.send("stop")
     ended(kernel, message)
@@ -186,12 +196,18 @@ print('over')
 """
 
 
-def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(kernel, watch_run, tmp_path):
+def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(
+    kernel, watch_run, tmp_path
+):
     message, page = watch_run(kernel, KEPT.replace("runs", str(tmp_path)))
 
     def moment(step):
         page.send("at", step=step)
-        return page.until(lambda: [m for m in kernel.customs(page.comm) if m["kind"] == "moment" and m["step"] == step])
+        return page.until(
+            lambda: [
+                m for m in kernel.customs(page.comm) if m["kind"] == "moment" and m["step"] == step
+            ]
+        )
 
     page.until(lambda: page.progress.get("done", 0) > 8)
     page.send("pause")
@@ -200,11 +216,18 @@ def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(kernel, 
     page.send("stop")
     ended(kernel, message)
     assert "repeated bit for bit" in moment(6)[0]["html"]
-    code = f"print(live.at(7).is_exact, len(nb.last_run({str(tmp_path)!r}).history.loss) == live.step)"
+    code = (
+        f"print(live.at(7).is_exact, len(nb.last_run({str(tmp_path)!r}).history.loss) == live.step)"
+    )
     assert kernel.run(code) == "True True\n"
     kernel.run("del live")
     kernel.run("import gc; gc.collect()")
-    kernel.wait(lambda: page.comm in [m["content"]["comm_id"] for m in kernel.seen if m["msg_type"] == "comm_close"])
+    kernel.wait(
+        lambda: (
+            page.comm
+            in [m["content"]["comm_id"] for m in kernel.seen if m["msg_type"] == "comm_close"]
+        )
+    )
 
 
 def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel, watch_run):
@@ -218,7 +241,10 @@ def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel
         assert kernel.replies[message]["ename"] == "KeyboardInterrupt"
         kernel.wait(lambda m=message: kernel.is_idle(m))
         time.sleep(0.2)
-        assert kernel.run("print(state[0] == state[1] == live.step, live.progress.state)") == "True interrupted\n"
+        assert (
+            kernel.run("print(state[0] == state[1] == live.step, live.progress.state)")
+            == "True interrupted\n"
+        )
 
 
 def test_the_interrupt_works_as_ever_after_a_loop(kernel):
@@ -238,13 +264,16 @@ def test_steps_alone_handle_the_messages_of_other_widgets(kernel):
     comm = [
         m["content"]["comm_id"]
         for m in kernel.seen
-        if m["msg_type"] == "comm_open" and m["content"]["data"]["state"].get("_model_name") == "IntSliderModel"
+        if m["msg_type"] == "comm_open"
+        and m["content"]["data"]["state"].get("_model_name") == "IntSliderModel"
     ][-1]
     message = kernel.start(
         "for i in steps(range(10**6)):\n    time.sleep(0.002)\n    if heard and heard[-1] == 59: break\nprint(heard == sorted(heard), heard[-1])"
     )
     for k in range(60):
-        kernel.ask("comm_msg", {"comm_id": comm, "data": {"method": "update", "state": {"value": k}}})
+        kernel.ask(
+            "comm_msg", {"comm_id": comm, "data": {"method": "update", "state": {"value": k}}}
+        )
         time.sleep(0.005)
     kernel.wait(lambda: message in kernel.replies and kernel.printed(message), timeout=20)
     assert kernel.printed(message) == "True 59\n"

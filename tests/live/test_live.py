@@ -1,4 +1,6 @@
-"""`Live` as a whole, outside of a notebook: log, stop, alarms, guarded callbacks, history at boundaries, text."""
+"""`Live` as a whole, outside of a notebook: log, stop, alarms, guarded callbacks, history at
+boundaries, text.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
+from nbmodule.live.controls import intake
+from nbmodule.live.controls.compiles import CompileClock
+from nbmodule.live.controls.intake import Intake
 from nbmodule.live.live import Live
+from nbmodule.live.reporting.record import record_of
+from nbmodule.live.reporting.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 from nbmodule.live.run import earlier
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
-from nbmodule.live.steering import intake
-from nbmodule.live.steering.compiles import CompileClock
-from nbmodule.live.steering.intake import Intake
-from nbmodule.live.telling.record import record_of
-from nbmodule.live.telling.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
 
 
 def quiet(*args, **options) -> Live:
@@ -107,7 +109,11 @@ def test_without_steps_a_name_that_is_logged_again_begins_the_next_step():
             if i % 2:
                 live.log(val_loss=1.0)
         assert live.step == 4
-    for name, steps in {"loss": [0, 1, 2, 3, 4], "accuracy": [0, 1, 2, 3, 4], "val_loss": [1, 3]}.items():
+    for name, steps in {
+        "loss": [0, 1, 2, 3, 4],
+        "accuracy": [0, 1, 2, 3, 4],
+        "val_loss": [1, 3],
+    }.items():
         assert live.history[name].steps.tolist() == steps
     assert live.history.loss.values.tolist() == [0, 1, 2, 3, 4]
 
@@ -180,7 +186,10 @@ def test_a_control_that_raises_is_shown_with_its_line_and_keeps_its_value():
                 live.hear({"kind": "set", "name": "none", "value": 0.1})
     assert lr.value == 0.5
     texts = [m.text for m in live.messages]
-    assert any("setting 'lr' raised RuntimeError: not now" in t and 'raise RuntimeError("not now")' in t for t in texts)
+    assert any(
+        "setting 'lr' raised RuntimeError: not now" in t and 'raise RuntimeError("not now")' in t
+        for t in texts
+    )
     assert any("no control is called 'none'" in t for t in texts)
 
 
@@ -230,7 +239,9 @@ def test_a_loss_that_was_not_finite_for_one_step_is_told_with_that_step():
         for i in live.steps(range(300)):
             live.log(loss=math.nan if i == 5 else 1.0)
             time.sleep(0.001)
-    assert [message.text.partition(" (seen")[0] for message in live.messages] == ["loss is nan at step 6"]
+    assert [message.text.partition(" (seen")[0] for message in live.messages] == [
+        "loss is nan at step 6"
+    ]
 
 
 @pytest.mark.parametrize(("choice", "messages"), [("warn", 1), ("ignore", 0)])
@@ -299,7 +310,9 @@ def test_the_run_lets_go_of_model_and_optimizer():
 
 def test_compiling_is_told_and_compiling_anew_too():
     def compile_for(seconds):
-        jax.monitoring.record_event_duration_secs("/jax/core/compile/backend_compile_duration", seconds)
+        jax.monitoring.record_event_duration_secs(
+            "/jax/core/compile/backend_compile_duration", seconds
+        )
 
     with quiet() as live:
         for i in live.steps(range(4)):
@@ -427,7 +440,7 @@ def test_a_terminal_gets_one_line_that_is_written_over():
 
 def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
     stream, clock = io.StringIO(), [0.0]
-    monkeypatch.setattr("nbmodule.live.telling.terminal.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("nbmodule.live.reporting.terminal.time.monotonic", lambda: clock[0])
     lines = LogLines(stream)
     for done in range(101):
         lines.show(Progress("running", done, 100), {})
@@ -468,11 +481,16 @@ def test_outside_of_a_notebook_a_run_writes_progress_to_standard_error(capsys):
 
 
 def test_one_line_names_what_matters():
-    assert one_line(Progress("paused", 5, None, 2, 3), {"a": 1.0}) == "paused · epoch 2/3 · step 5 · a 1"
+    assert (
+        one_line(Progress("paused", 5, None, 2, 3), {"a": 1.0})
+        == "paused · epoch 2/3 · step 5 · a 1"
+    )
 
 
 def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatch):
-    monkeypatch.setattr(intake, "_TIME_AHEAD", 0.0)  # whatever this machine takes for a step, it is a long one
+    monkeypatch.setattr(
+        intake, "_TIME_AHEAD", 0.0
+    )  # whatever this machine takes for a step, it is a long one
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     x, losses, late = jnp.eye(64), [], []
     slow(x)
@@ -486,7 +504,9 @@ def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatc
 
 
 class Pending:
-    """Stands for a value that a device computes: it is there once it, or a later one, was waited for."""
+    """Stands for a value that a device computes: it is there once it, or a later one, was waited
+    for.
+    """
 
     def __init__(self, number: int, waits: list[int]) -> None:
         self.number, self.waits = number, waits
@@ -519,14 +539,18 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
         step = nb.jit(lambda x: model(x).sum())
         with quiet(model, keep=keep, returns=None) as live:
             live.loop.on_look = None
-            monkeypatch.setattr(time, "thread_time", lambda: next(ticks) / 1000)  # each part takes a millisecond
+            monkeypatch.setattr(
+                time, "thread_time", lambda: next(ticks) / 1000
+            )  # each part takes a millisecond
             for _ in live.steps(range(40)):
                 live.log(loss=step(np.ones((2, 3), np.float32)))
             monkeypatch.undo()
             return live.each_step.take()
 
     logged, kept = cost_of(False), cost_of(True)
-    assert logged == pytest.approx(3 * 16 * 2e-3)  # in three of forty steps: `log`, and what follows the step
+    assert logged == pytest.approx(
+        3 * 16 * 2e-3
+    )  # in three of forty steps: `log`, and what follows the step
     assert kept >= logged + 2 * 16 * 3e-3  # and where a turn begins, before a call and after it
 
 
@@ -558,7 +582,11 @@ def test_a_stop_ends_the_loop_around_the_loop_and_the_epochs_are_counted():
             for x in live.steps([1, 2, 3]):
                 seen.append((epoch, x))
                 if len(seen) == 1:
-                    assert (live.progress.total, live.progress.epoch, live.progress.epochs) == (12, 1, 4)
+                    assert (live.progress.total, live.progress.epoch, live.progress.epochs) == (
+                        12,
+                        1,
+                        4,
+                    )
                 if len(seen) == 5:
                     live.stop()
     assert seen == [(0, 1), (0, 2), (0, 3), (1, 1), (1, 2)]
@@ -611,4 +639,6 @@ def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
             live.log(loss=float(total(x)))
             live.look_soon()
     text = [m.text for m in live.messages if m.mark == "compiled"][-1]
-    assert text.endswith("compiling: new shapes, float32[64, 3] → [29, 3]; drop_last=True avoids it")
+    assert text.endswith(
+        "compiling: new shapes, float32[64, 3] → [29, 3]; drop_last=True avoids it"
+    )

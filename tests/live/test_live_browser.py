@@ -30,7 +30,9 @@ def running(notebook, index=1):
 
 
 def start(open_notebook, **options):
-    notebook = open_notebook([SETUP, TRAIN, "print('next cell', live.step == len(seen))"], **options)
+    notebook = open_notebook(
+        [SETUP, TRAIN, "print('next cell', live.step == len(seen))"], **options
+    )
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
     return notebook, running(notebook)
@@ -49,7 +51,9 @@ with Live() as live:
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_click_reaches_the_busy_loop_within_a_tenth_of_a_second_and_a_step(open_notebook, app):
-    """The quickest of several: on a busy machine the others wait for the browser, or for their turn."""
+    """The quickest of several: on a busy machine the others wait for the browser, or for their
+    turn.
+    """
     notebook = open_notebook([SETUP, CLICKED], app=app)
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
@@ -57,7 +61,9 @@ def test_a_click_reaches_the_busy_loop_within_a_tenth_of_a_second_and_a_step(ope
     clicked = []
     for _ in range(8):
         clicked.append(
-            out.locator("input[type=checkbox]").evaluate("(node) => { node.click(); return Date.now() / 1000; }")
+            out.locator("input[type=checkbox]").evaluate(
+                "(node) => { node.click(); return Date.now() / 1000; }"
+            )
         )
         time.sleep(0.4)
     out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
@@ -75,7 +81,8 @@ def test_buttons_and_sliders_work_in_a_busy_cell_and_the_next_cell_runs(open_not
     pause = out.get_by_role("button", name="Pause after this step")
     pause.evaluate("(node) => { globalThis.nbmBegun = performance.now(); node.click(); }")
     out.locator(".nbm-run-mark[data-state=paused]").wait_for(timeout=5000)
-    # To the kernel, to the boundary, back and drawn; on a busy machine the browser is the slow part.
+    # To the kernel, to the boundary, back and drawn; on a busy machine the browser is the slow
+    # part.
     assert notebook.page.evaluate("performance.now() - globalThis.nbmBegun") < 2000
     done = int(out.locator("[role=progressbar]").get_attribute("aria-valuenow"))
     out.get_by_role("button", name="Make one step, then pause").click()
@@ -101,7 +108,9 @@ def test_buttons_and_sliders_work_in_a_busy_cell_and_the_next_cell_runs(open_not
     notebook.outputs(1).locator(".nbm-run-mark[data-state=stopped]").wait_for()
 
 
-def test_the_saved_output_is_html_only_after_a_cold_start_and_in_an_exported_page(open_notebook, export, open_file):
+def test_the_saved_output_is_html_only_after_a_cold_start_and_in_an_exported_page(
+    open_notebook, export, open_file
+):
     notebook, out = start(open_notebook)
     time.sleep(1)
     out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
@@ -145,13 +154,17 @@ def test_interrupt_exception_and_lost_kernel_are_said_in_the_view_and_nothing_sp
     time.sleep(1)  # after a cell that failed a kernel refuses others for a moment
 
     notebook.set_source(
-        2, "with Live() as live:\n    for i in live.steps(range(9)):\n        if i == 3: raise ValueError('bad batch')"
+        2,
+        "with Live() as live:\n    for i in live.steps(range(9)):\n        if i == 3: raise ValueError('bad batch')",
     )
     notebook.run_cell(2, wait=False)
     failed = notebook.outputs(2)
     failed.locator(".nbm-run-mark[data-state=failed]").wait_for()
     assert "ValueError: bad batch" in failed.locator(".nbm-facts").first.text_content()
-    assert "if i == 3: raise ValueError('bad batch')" in failed.locator(".nbm-foot").first.text_content()
+    assert (
+        "if i == 3: raise ValueError('bad batch')"
+        in failed.locator(".nbm-foot").first.text_content()
+    )
     time.sleep(1)
 
     notebook.run_cell(1, wait=False)
@@ -212,16 +225,22 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     opened = out.locator(".nbm-run-moment nbm-view")
     opened.wait_for()
     out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
-    opened.get_by_role("tab").or_(opened.get_by_role("tree")).first.wait_for()  # drawn, not the plain form
+    opened.get_by_role("tab").or_(
+        opened.get_by_role("tree")
+    ).first.wait_for()  # drawn, not the plain form
     step = int(out.locator(".nbm-run-again-text").inner_text().split()[1])
     assert 55 <= step <= 66
-    out.get_by_role("button", name="Go back to the beginning of this step and go on from there").click()
+    out.get_by_role(
+        "button", name="Go back to the beginning of this step and go on from there"
+    ).click()
     notebook.page.wait_for_function(
         "n => [...document.querySelectorAll('nbm-view')].some(v => (v.shadowRoot ?? v).querySelector('[role=progressbar]')?.ariaValueNow == n)",
         arg=str(step - 1),
     )
     out.locator(".nbm-event").first.wait_for(state="attached")
-    out.get_by_role("button", name="Try the next 20 steps with other learning rates, beside the run").click()
+    out.get_by_role(
+        "button", name="Try the next 20 steps with other learning rates, beside the run"
+    ).click()
     out.get_by_role("button", name="Go on with x 0.3").wait_for()
     out.get_by_role("button", name="Stop after this step; what follows the loop runs").click()
     notebook.wait_idle()

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.live.controls import loop as loop_module
+from nbmodule.live.controls.loop import Loop, steps
 from nbmodule.live.run.progress import Meter
-from nbmodule.live.steering import loop as loop_module
-from nbmodule.live.steering.loop import Loop, steps
 
 
 class Batches:
@@ -30,16 +30,26 @@ def later(act, seconds=0.05):
     return thread
 
 
-@pytest.mark.parametrize("make", [lambda: [1, 2], lambda: Batches(2), lambda: range(2), lambda: {1: 0, 2: 0}])
+@pytest.mark.parametrize(
+    "make", [lambda: [1, 2], lambda: Batches(2), lambda: range(2), lambda: {1: 0, 2: 0}]
+)
 def test_an_iterable_that_begins_anew_runs_for_several_epochs(make):
     assert list(steps(make(), epochs=3)) == list(make()) * 3
 
 
 @pytest.mark.parametrize(
-    "make", [lambda: iter([1, 2]), lambda: zip([1], [2], strict=True), lambda: (i for i in [1]), lambda: map(str, [1])]
+    "make",
+    [
+        lambda: iter([1, 2]),
+        lambda: zip([1], [2], strict=True),
+        lambda: (i for i in [1]),
+        lambda: map(str, [1]),
+    ],
 )
 def test_several_epochs_over_an_iterator_are_refused_before_the_first_step(make):
-    with pytest.raises(ArgumentError, match="an iterator can be run through only once.*No step was run"):
+    with pytest.raises(
+        ArgumentError, match="an iterator can be run through only once.*No step was run"
+    ):
         steps(make(), epochs=2)
 
 
@@ -147,7 +157,10 @@ def test_step_makes_one_step_and_holds_again():
     def steer():
         deadline = time.monotonic() + 20
         for expected in (1, 2, 3):
-            while not (loop.count.state == "paused" and loop.count.done == expected) and time.monotonic() < deadline:
+            while (
+                not (loop.count.state == "paused" and loop.count.done == expected)
+                and time.monotonic() < deadline
+            ):
                 time.sleep(0.005)
             seen.append((loop.count.state, loop.count.done))
             loop.commands.put("step")
@@ -186,7 +199,11 @@ def test_time_in_a_pause_does_not_count():
 
 def test_listeners_hear_commands_looks_and_changes_of_state():
     heard, states, looks = [], [], []
-    loop = Loop(on_command=lambda c: heard.append((c.kind, c.content)), on_change=states.append, on_look=looks.append)
+    loop = Loop(
+        on_command=lambda c: heard.append((c.kind, c.content)),
+        on_change=states.append,
+        on_look=looks.append,
+    )
     for i in loop.run(range(2)):
         if i == 0:
             loop.commands.put("other", value=3)
@@ -281,7 +298,9 @@ def test_the_receipt_of_a_page_is_noted_and_nothing_is_told_because_of_it():
 def test_a_measurement_goes_on_at_the_next_boundary_and_nothing_else_is_done_there():
     loop, told, measured = Loop(), [], []
     loop.on_look, loop.tell_every = told.append, 1e9
-    loop.on_measure = lambda now: measured.append(loop.count.done) or (len(measured) < 3 and loop.measure_soon())
+    loop.on_measure = lambda now: (
+        measured.append(loop.count.done) or (len(measured) < 3 and loop.measure_soon())
+    )
     for k in loop.run(range(20)):
         if k == 5:
             looks = len(told)

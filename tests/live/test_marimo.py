@@ -1,4 +1,6 @@
-"""A run in marimo, which takes no clicks while a cell runs: the loop goes on in the background, the widget draws it."""
+"""A run in marimo, which takes no clicks while a cell runs: the loop goes on in the background, the
+widget draws it.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,16 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
             self.closed = True
 
     marimo = types.SimpleNamespace(
-        running_in_notebook=lambda: True, Thread=threading.Thread, output=types.SimpleNamespace(append=shown.append)
+        running_in_notebook=lambda: True,
+        Thread=threading.Thread,
+        output=types.SimpleNamespace(append=shown.append),
     )
     monkeypatch.setitem(sys.modules, "marimo", marimo)
-    monkeypatch.setattr("nbmodule.live.telling.view.RunLink", Widget)
+    monkeypatch.setattr("nbmodule.live.reporting.view.RunLink", Widget)
     with Live(name="run") as live:
-        run = live.run(lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True)
+        run = live.run(
+            lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True
+        )
         (widget,) = shown
     assert widget.record["run"] == live.run_id
     widget.hear({"kind": "hello", "page": "a"})

@@ -1,4 +1,6 @@
-"""The pump on stand-ins for kernels: what it takes, what it gives back, and that it is off where a name is missing."""
+"""The pump on stand-ins for kernels: what it takes, what it gives back, and that it is off where a
+name is missing.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import types
 import pytest
 import zmq
 
-from nbmodule.live.steering.pump import CommPump
+from nbmodule.live.controls.pump import CommPump
 
 
 class Frame:
@@ -64,7 +66,8 @@ class Kernel:
             flush=lambda flags: self.events.append("flushed"),
         )
         self.log = types.SimpleNamespace(
-            error=lambda text, **_: self.log_lines.append(text), warning=lambda text, **_: self.log_lines.append(text)
+            error=lambda text, **_: self.log_lines.append(text),
+            warning=lambda text, **_: self.log_lines.append(text),
         )
         self.shell_handlers = dict.fromkeys(("comm_open", "comm_msg", "comm_close"), self.handle)
         self.shell_handlers["kernel_info_request"] = self.answer
@@ -134,7 +137,11 @@ def test_other_requests_are_given_back_in_order(kernel):
 
 
 def test_messages_that_came_before_the_cell_are_taken_out_of_the_queue(kernel):
-    for kind, content in [("execute_request", "a"), ("comm_msg", "early"), ("execute_request", "b")]:
+    for kind, content in [
+        ("execute_request", "a"),
+        ("comm_msg", "early"),
+        ("execute_request", "b"),
+    ]:
         kernel.arrive(kind, content)
         kernel.shell_stream._recv_callback(kernel.socket.messages.pop())
     pump = CommPump(kernel)
@@ -211,7 +218,8 @@ def test_a_flood_is_handled_in_parts(kernel):
 
 
 @pytest.mark.parametrize(
-    "name", ["session", "shell_handlers", "_publish_status", "log", "shell_stream", "schedule_dispatch"]
+    "name",
+    ["session", "shell_handlers", "_publish_status", "log", "shell_stream", "schedule_dispatch"],
 )
 def test_where_a_name_is_missing_the_pump_is_off_and_does_nothing(kernel, name):
     if name in ("_publish_status", "schedule_dispatch"):
@@ -250,20 +258,25 @@ def test_a_thread_that_is_no_shell_has_no_pump(kernel):
 
 
 class SubshellKernel(Kernel):
-    """ipykernel 7 as the pump sees it: the messages of the main shell come through a pair of sockets."""
+    """ipykernel 7 as the pump sees it: the messages of the main shell come through a pair of
+    sockets.
+    """
 
     def __init__(self, started):
         super().__init__()
         del self.msg_queue, self.shell_stream
         stream = types.SimpleNamespace(
-            socket=self.socket, _recv_callback=lambda frames: started.append(frames) or self.shell_main(frames)
+            socket=self.socket,
+            _recv_callback=lambda frames: started.append(frames) or self.shell_main(frames),
         )
         manager = types.SimpleNamespace(
             _shell_channel_to_main=types.SimpleNamespace(to_stream=stream),
             _cache={},
             get_subshell_to_shell_channel_socket=lambda name: f"socket {name}",
         )
-        self.shell_channel_thread = types.SimpleNamespace(manager=manager, parent_thread=threading.main_thread())
+        self.shell_channel_thread = types.SimpleNamespace(
+            manager=manager, parent_thread=threading.main_thread()
+        )
         self.ran = []
 
     async def shell_main(self, frames):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.live.telling.send import ENVELOPE, MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
+from nbmodule.live.reporting.send import ENVELOPE, MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
 
 
 class FrontEnd:
@@ -32,7 +32,9 @@ class FrontEnd:
                         self.due.append((now + delay, page, number))
             for page in self.delays:
                 if page in self.sender.pages:
-                    self.most[page] = max(self.most[page], self.sender.sent - self.sender.pages[page].acknowledged)
+                    self.most[page] = max(
+                        self.most[page], self.sender.sent - self.sender.pages[page].acknowledged
+                    )
             now += tick
         return sent
 

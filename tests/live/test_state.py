@@ -8,9 +8,9 @@ from pathlib import Path
 
 import nbmodule.live
 from nbmodule.live.live import Live
+from nbmodule.live.reporting.record import record_of, text_form
+from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.run.state import RunState
-from nbmodule.live.telling.record import record_of, text_form
-from nbmodule.live.telling.stream import Stream
 
 ROOM = Path(nbmodule.live.__file__).parent
 
@@ -18,12 +18,18 @@ ROOM = Path(nbmodule.live.__file__).parent
 def test_no_part_of_a_run_knows_live_and_what_is_known_of_it_knows_no_part():
     for path in ROOM.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        holds = [node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "_live"]
+        holds = [
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and node.attr == "_live"
+        ]
         imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         assert not holds and "nbmodule.live.live" not in imported, path
     below = ast.parse((ROOM / "run" / "state.py").read_text(encoding="utf-8")).body
     taken = [node.module or "" for node in below if isinstance(node, ast.ImportFrom)]
-    assert all(name.startswith("nbmodule.live.run.") for name in taken if name.startswith("nbmodule."))
+    assert all(
+        name.startswith("nbmodule.live.run.") for name in taken if name.startswith("nbmodule.")
+    )
 
 
 def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
@@ -36,7 +42,9 @@ def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
         run.history.add(step, {"loss": loss})
     record = json.loads(json.dumps(record_of(run), allow_nan=False))
     assert record["title"] == ["by hand"] and record["progress"]["done"] == 2
-    assert [s["n"] for s in record["series"]] == [2] and record["controls"][0]["name"] == "learning rate"
+    assert [s["n"] for s in record["series"]] == [2] and record["controls"][0][
+        "name"
+    ] == "learning rate"
     assert "by hand  step 2  running" in text_form(run)
     assert stream.tick(20_000)[0]["series"][0]["count"] == 2
 

@@ -19,11 +19,11 @@ import nbmodule as nb
 from nbmodule.base.statistics import BINS
 from nbmodule.errors import NotBuiltError
 from nbmodule.live.live import Live
+from nbmodule.live.reporting import view as view_module
+from nbmodule.live.reporting.record import plain_form, record_of, text_form
+from nbmodule.live.reporting.stream import Stream
+from nbmodule.live.reporting.view import NotebookView, bundle_of
 from nbmodule.live.run.watch import FIELDS, Sample
-from nbmodule.live.telling import view as view_module
-from nbmodule.live.telling.record import plain_form, record_of, text_form
-from nbmodule.live.telling.stream import Stream
-from nbmodule.live.telling.view import NotebookView, bundle_of
 
 
 def quiet(**options) -> Live:
@@ -45,7 +45,12 @@ def live():
         live.slider("learning rate", 0.1, low=0.01, high=1.0, log=True)
         for i in live.steps(range(1, 11)):
             live.log(loss=1 / i, val_loss=2 / i)
-        live.log(text="hello <b>", map=np.eye(3), picture=np.zeros((200, 300, 3), np.uint8), nan=float("nan"))
+        live.log(
+            text="hello <b>",
+            map=np.eye(3),
+            picture=np.zeros((200, 300, 3), np.uint8),
+            nan=float("nan"),
+        )
         values = np.arange(2 * len(FIELDS), dtype=float).reshape(2, -1)
         live._watching._keep(Sample(10, "update", ("head", "body"), np.array([[0.1], [0.2]])))
         values[:, 4] = 0
@@ -81,7 +86,9 @@ def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(li
     assert set(bundle) == {"text/plain", "text/html"}
     assert "digits <b>" not in bundle["text/html"]
     assert "digits &lt;b&gt;" in bundle["text/html"]
-    assert "http" not in re.sub(r"http://www\.w3\.org/\S+", "", bundle["text/html"].split("<script", 1)[0])
+    assert "http" not in re.sub(
+        r"http://www\.w3\.org/\S+", "", bundle["text/html"].split("<script", 1)[0]
+    )
 
 
 def test_text_alone_where_that_is_asked_for(live, monkeypatch):
@@ -102,11 +109,19 @@ def test_text_and_plain_html_show_curves_and_submodules(live):
 def test_a_long_run_with_many_series_is_below_250_kb():
     with quiet() as live:
         for k in range(20):
-            live.history.extend(f"series {k}", np.arange(100_000), np.random.default_rng(k).normal(size=100_000))
+            live.history.extend(
+                f"series {k}", np.arange(100_000), np.random.default_rng(k).normal(size=100_000)
+            )
         for step in range(300):
             paths = tuple(f"block{i}" for i in range(100))
             live._watching._keep(
-                Sample(step, "weight", paths, np.ones((100, len(FIELDS))) * [1, 1, 1, 1, 0, 0], np.ones((100, BINS)))
+                Sample(
+                    step,
+                    "weight",
+                    paths,
+                    np.ones((100, len(FIELDS))) * [1, 1, 1, 1, 0, 0],
+                    np.ones((100, BINS)),
+                )
             )
         html = bundle_of(live.state)["text/html"]
     assert len(html) < 250_000 * 4 / 3
@@ -120,7 +135,10 @@ def points_of(content, buffers):
         at += int(np.prod(entry["shape"]))
     for entry in content["series"]:
         n = entry["count"]
-        out[entry["name"]] = ((entry["base"] + values[at : at + n]).tolist(), values[at + n : at + 2 * n].tolist())
+        out[entry["name"]] = (
+            (entry["base"] + values[at : at + n]).tolist(),
+            values[at + n : at + 2 * n].tolist(),
+        )
         at += 2 * n
     assert at == len(values)
     return out
@@ -224,8 +242,10 @@ class Handle:
 def notebook(monkeypatch):
     """A place that looks like a notebook, with nothing behind it."""
     handle = Handle()
-    monkeypatch.setattr(importlib.import_module("nbmodule.views.showing.show"), "in_notebook", lambda: True)
-    monkeypatch.setattr("nbmodule.live.telling.view.RunLink", Line)
+    monkeypatch.setattr(
+        importlib.import_module("nbmodule.views.display.show"), "in_notebook", lambda: True
+    )
+    monkeypatch.setattr("nbmodule.live.reporting.view.RunLink", Line)
     monkeypatch.setattr(view_module, "LINK_AFTER", 0.0)
     monkeypatch.setattr("IPython.display.display", lambda *_, **__: handle)
     return handle
@@ -258,7 +278,7 @@ def test_the_widget_that_is_asked_for_draws_and_takes_over_the_line(notebook):
 
 @pytest.mark.parametrize("names", [{}, {"__vsc_ipynb_file__": "/notebook.ipynb"}])
 def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monkeypatch, names):
-    from nbmodule.views.joined.link import needs_second_output
+    from nbmodule.views.comm.link import needs_second_output
 
     monkeypatch.delenv("VSCODE_PID", raising=False)
     monkeypatch.delitem(sys.modules, "google.colab", raising=False)
@@ -328,7 +348,9 @@ def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook)
     assert "repeated bit for bit" in answer["html"]
     line.hear({"kind": "at", "page": "a", "step": 40})
     assert "step 40 cannot be repeated" in line.sent[-1]["error"]
-    line.hear({"kind": "rewind", "page": "a", "step": 2})  # of a run that is over it is not drawn, and does nothing
+    line.hear(
+        {"kind": "rewind", "page": "a", "step": 2}
+    )  # of a run that is over it is not drawn, and does nothing
     line.hear({"kind": "at", "page": "a", "step": "much"})
     assert "step 0 cannot be repeated" in line.sent[-1]["error"]
     line.hear({"kind": "hello", "page": "b"})
@@ -379,7 +401,9 @@ def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_fo
         list(live.steps(range(3)))
         nothing_finite = np.array([[np.nan] * 4 + [12, 0], [0, 1, -1, 1, 0, 0]])
         live.nonfinite = "ignore"
-        live._watching._keep(Sample(1, "weight", ("late", "head"), nothing_finite[::-1], np.ones((2, BINS))))
+        live._watching._keep(
+            Sample(1, "weight", ("late", "head"), nothing_finite[::-1], np.ones((2, BINS)))
+        )
         live._watching._keep(Sample(2, "weight", ("head",), nothing_finite[:1], np.ones((1, BINS))))
         for form in (text_form(live.state), str(plain_form(live.state))):
             lines = dict(re.findall(r"(head|late)  +(.*)", form))
@@ -388,7 +412,9 @@ def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_fo
             assert lines["late"].startswith("—")
 
 
-def test_a_step_at_which_nothing_was_measured_adds_no_zero_to_the_histograms_over_the_steps(notebook):
+def test_a_step_at_which_nothing_was_measured_adds_no_zero_to_the_histograms_over_the_steps(
+    notebook,
+):
     with quiet() as live:
         one = np.array([[6, 1, 5, 7, 0, 0]], float)
         live._watching._keep(Sample(1, "weight", ("head",), one, np.ones((1, BINS))))
@@ -408,8 +434,12 @@ def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook
         for _ in live.steps(range(10**9)):
             time.sleep(0.002)
             if "weight" in live.watched and not live.stopped:
-                Line.last.hear({"kind": "detail", "page": "a", "path": "head", "quantity": "weight"})
-                Line.last.hear({"kind": "detail", "page": "a", "path": "no such", "quantity": "weight"})
+                Line.last.hear(
+                    {"kind": "detail", "page": "a", "path": "head", "quantity": "weight"}
+                )
+                Line.last.hear(
+                    {"kind": "detail", "page": "a", "path": "no such", "quantity": "weight"}
+                )
                 live.stop()
             assert time.monotonic() < deadline
     found, missing = [m for m in Line.last.sent if m["kind"] == "detail"][:2]

@@ -12,9 +12,9 @@ import pytest
 
 from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
+from nbmodule.live.monitors.weights import WeightWatch, watch_weights
 from nbmodule.live.run.cost import CostMeter, Pace
 from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watcher
-from nbmodule.live.watching.weights import WeightWatch, watch_weights
 
 
 def measured(variables, step=None):
@@ -37,7 +37,13 @@ def measured(variables, step=None):
 @pytest.fixture(scope="module")
 def variables():
     rng = np.random.default_rng(0)
-    shapes = {"head.weight": (7, 5), "head.bias": (5,), "blocks.0.w": (7, 5), "blocks.1.w": (7, 5), "blocks.1.b": (5,)}
+    shapes = {
+        "head.weight": (7, 5),
+        "head.bias": (5,),
+        "blocks.0.w": (7, 5),
+        "blocks.1.w": (7, 5),
+        "blocks.1.b": (5,),
+    }
     made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     made["blocks.0.w"][0, 0] = 0
     made["blocks.1.w"][1, 2] = np.nan
@@ -54,7 +60,14 @@ def test_the_statistics_of_a_submodule_are_those_of_all_its_arrays(variables):
         parts = [a.ravel() for name, a in variables.items() if name.startswith(f"{path}.")]
         whole = np.concatenate(parts).astype(np.float64)
         fine = whole[np.isfinite(whole)]
-        expected = [fine.mean(), fine.std(), fine.min(), fine.max(), whole.size - fine.size, (whole == 0).mean()]
+        expected = [
+            fine.mean(),
+            fine.std(),
+            fine.min(),
+            fine.max(),
+            whole.size - fine.size,
+            (whole == 0).mean(),
+        ]
         np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -95,7 +108,8 @@ def test_the_update_is_the_norm_of_one_step_over_the_norm_of_the_weights(variabl
 
 def test_weights_that_are_zero_have_no_update_to_compare_with_rather_than_one_of_zero():
     samples, _ = measured(
-        {"a.w": jnp.ones(3), "b.w": jnp.ones(3)}, lambda v: {"a.w": v["a.w"] * 2, "b.w": v["b.w"] * 0}
+        {"a.w": jnp.ones(3), "b.w": jnp.ones(3)},
+        lambda v: {"a.w": v["a.w"] * 2, "b.w": v["b.w"] * 0},
     )
     moved, none = samples["update"].values[:, 0]
     assert moved == pytest.approx(0.5)
@@ -126,7 +140,7 @@ def test_the_first_step_has_its_weights_and_update_before_anything_is_compiled(m
     def never(*_, **__):
         raise AssertionError("something is compiled")
 
-    monkeypatch.setattr("nbmodule.live.watching.weights.Aside", never)
+    monkeypatch.setattr("nbmodule.live.monitors.weights.CompileTask", never)
     rng = np.random.default_rng(0)
     whole = {
         "a.w": rng.normal(size=(90, 70)).astype(np.float32),
@@ -153,13 +167,15 @@ def test_the_first_step_has_its_weights_and_update_before_anything_is_compiled(m
     assert sample.values[0].tolist() == [2, 0, 2, 2, 71, 0]
 
 
-def test_a_model_that_is_too_large_for_the_host_or_built_in_its_first_step_does_no_harm(monkeypatch):
+def test_a_model_that_is_too_large_for_the_host_or_built_in_its_first_step_does_no_harm(
+    monkeypatch,
+):
     arrays = {}
     watch = WeightWatch(lambda: arrays)
     watch.request(0)
     arrays["a.w"] = jnp.ones((3, 3))
     assert [sample.quantity for sample in watch.take(1)] == ["weight"]
-    monkeypatch.setattr("nbmodule.live.watching.weights._MOST_AT_FIRST", 8)
+    monkeypatch.setattr("nbmodule.live.monitors.weights._MOST_AT_FIRST", 8)
     large = WeightWatch(lambda: arrays)
     large.request(0)
     assert large.take(1) == ()
@@ -177,7 +193,7 @@ def test_a_run_has_the_weights_of_its_first_step():
 
 
 def test_no_tracer_no_integer_and_no_empty_array_is_measured():
-    from nbmodule.live.watching.weights import _measurable
+    from nbmodule.live.monitors.weights import _measurable
 
     arrays = {
         "a": jnp.ones(3),
@@ -217,7 +233,13 @@ def test_dicts_and_modules_can_be_watched_and_nothing_else():
 
 
 def sample(step, paths, value=0.0):
-    return Sample(step, "weight", paths, np.full((len(paths), len(FIELDS)), value), np.ones((len(paths), BINS)))
+    return Sample(
+        step,
+        "weight",
+        paths,
+        np.full((len(paths), len(FIELDS)), value),
+        np.ones((len(paths), BINS)),
+    )
 
 
 def test_strips_keep_rows_by_path_when_the_model_changes():
@@ -226,7 +248,9 @@ def test_strips_keep_rows_by_path_when_the_model_changes():
     strips.add(sample(2, ("b", "c"), 2))
     strips.add(sample(3, ("a", "b", "c"), 3))
     assert strips.paths == ("a", "b", "c")
-    np.testing.assert_array_equal(strips.values[:, :, 0], [[1, 1, np.nan], [np.nan, 2, 2], [3, 3, 3]])
+    np.testing.assert_array_equal(
+        strips.values[:, :, 0], [[1, 1, np.nan], [np.nan, 2, 2], [3, 3, 3]]
+    )
     assert np.isnan(strips.bins("c")[0]).all()
     assert (strips.bins("c")[1] == 1).all()
 
@@ -285,7 +309,9 @@ def test_the_cost_is_that_of_the_last_seconds():
 def test_what_is_spent_is_paid_off_at_the_rate_of_the_budget_whatever_single_looks_cost():
     rng, meter, now, spent = np.random.default_rng(0), CostMeter(0.02), 0.0, 0.0
     meter.start(-10.0)
-    for cost in np.exp(rng.normal(-7, 2, size=500)).tolist():  # a millisecond mostly, now and then a tenth of a second
+    for cost in np.exp(
+        rng.normal(-7, 2, size=500)
+    ).tolist():  # a millisecond mostly, now and then a tenth of a second
         meter.note(cost, now=now)
         spent += min(cost, 0.04)  # a debt is remembered for two seconds
         while meter.rest(now=now) > 0:
@@ -335,7 +361,7 @@ class CostlyLine:
 @pytest.mark.parametrize("step", [0.0005, 0.005, 0.05, 3.0])
 def test_what_is_shown_takes_no_more_than_the_budget_however_short_the_steps_are(step, monkeypatch):
     clock = FakeTime()
-    for room in ("boundary", "steering.loop", "run.cost", "run.progress", "live"):
+    for room in ("boundary", "controls.loop", "run.cost", "run.progress", "live"):
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:
@@ -400,11 +426,13 @@ def test_a_slow_watcher_is_asked_so_seldom_that_the_budget_holds(slow_watch):
     assert len(live.watched["weight"]) >= 2
     assert 0 < cost < 0.04
     assert slow_watch.closed
-    assert live.notes() == []
+    assert [note for note in live.notes() if "repeated" not in note] == []
     assert len(live.messages) == 0
 
 
-def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(slow_watch, monkeypatch):
+def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(
+    slow_watch, monkeypatch
+):
     def fail(step):
         raise ValueError("no such array")
 
@@ -531,7 +559,9 @@ def test_what_a_recorder_keeps_is_shown_as_statistics_of_returns_and_gradients()
     strips = live.watched["return"]
     assert strips.paths == ("first",)
     assert {2, 4, 6} <= set(strips.steps.tolist())
-    assert strips.steps.tolist() == sorted(strips.steps)  # what is watched beside it is read earlier
+    assert strips.steps.tolist() == sorted(
+        strips.steps
+    )  # what is watched beside it is read earlier
     np.testing.assert_allclose(strips.values[0, 0, :4], [5, np.std([2, 4, 6, 8]), 2, 8], rtol=1e-5)
 
 

@@ -1,4 +1,6 @@
-"""A folder of students' notebooks with planted mistakes: each mistake is named with its place, and none of them does harm."""
+"""A folder of students' notebooks with planted mistakes: each is named with its location, and none
+does harm.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,28 @@ import pytest
 
 from nbmodule.marking import Limits, mark
 from nbmodule.marking.confine import can_confine
-from nbmodule.marking.report import as_csv, page, table
+from nbmodule.marking.report import as_csv, student_page, summary_page, table
 from tests.notebooks import mistakes
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "17_find_the_bug.py"
 
 FIRST = ["import numpy as np\nimport nbmodule as nb\n\ndata = np.loadtxt('data.csv')"]
 ANSWER, MEAN = "def doubled(x):\n    return 2 * x", "nb.check(doubled(data), [2.0, 4.0, 6.0])"
-SECOND, CENTER = "def centered(x):\n    return x - x.mean()", "out = centered(data)\nnb.check(out, [-1.0, 0.0, 1.0])"
+SECOND, CENTER = (
+    "def centered(x):\n    return x - x.mean()",
+    "out = centered(data)\nnb.check(out, [-1.0, 0.0, 1.0])",
+)
 
 
 def notebook(*sources, ids=True):
     cells = [
-        {"cell_type": "code", "source": source, "metadata": {}, "outputs": [], **({"id": f"c{n}"} if ids else {})}
+        {
+            "cell_type": "code",
+            "source": source,
+            "metadata": {},
+            "outputs": [],
+            **({"id": f"c{n}"} if ids else {}),
+        }
         for n, source in enumerate(sources)
     ]
     return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
@@ -43,13 +54,19 @@ STUDENTS = {
     "raises": student(second="def centered(x):\n    return x - x.mean"),
     "syntax": student(second="def centered(x)\n    return x"),
     "nothing": student(answer="doubled = lambda x: None"),
-    "asks no more": student(answer="def doubled(x):\n    return x", mean="# nb.check(doubled(data), [2.0, 4.0, 6.0])"),
+    "asks no more": student(
+        answer="def doubled(x):\n    return x", mean="# nb.check(doubled(data), [2.0, 4.0, 6.0])"
+    ),
     "own check": student(
         answer="def doubled(x):\n    return x\nnb.check = lambda *a: True\nclass nb2: check = nb.check\nnb = nb2"
     ),
     "ends": student(second="import os\nos._exit(0)"),
     "prints": student(second="while True:\n    print('spam' * 1000)"),
-    "writes": student(second="open({elsewhere!r}, 'w')", more=["open('own.txt', 'w').write('mine')"]),
+    "package": student(first="import absent_package\n" + FIRST[0]),
+    "in the check": student(mean="def doubled(x):\n    return 4 * x\n" + MEAN, answer="pass"),
+    "writes": student(
+        second="open({elsewhere!r}, 'w')", more=["open('own.txt', 'w').write('mine')"]
+    ),
 }
 
 
@@ -63,7 +80,7 @@ def marked(tmp_path_factory):
     (folder / "torn.ipynb").write_text('{"cells": [')
     (folder / "original.ipynb").write_text(student(answer="doubled = ...", second="centered = ..."))
     before = sorted(path.name for path in folder.iterdir())
-    found = {marks.name: marks for marks in mark(folder, folder / "original.ipynb")}
+    found = {marks.name: marks for marks in mark(folder, folder / "original.ipynb", jobs=2)}
     assert sorted(path.name for path in folder.iterdir()) == before
     return found
 
@@ -74,10 +91,13 @@ MISTAKES = {
     "nothing": "cell 3, line 1: ",
     "asks no more": "cell 3, line 1: every element is 0.5 times the expected one",
     "own check": "cell 3, line 1: every element is 0.5 times the expected one",
-    "ends": "cell 5: not reached",
     "prints": "cell 5, line 1: NameError",
     "writes": "cell 5, line 1: NameError",
-    "syntax": "cell 5, line 1: NameError",
+}
+OBSTACLES = {
+    "ends": "cell 5: not marked: its process ended by itself in cell 4",
+    "syntax": "cell 5: not marked: cell 4, line 1: SyntaxError",
+    "package": "cell 3: not marked: cell 1, line 1: ModuleNotFoundError",
 }
 
 
@@ -95,27 +115,75 @@ def test_each_mistake_is_named_with_its_place(marked, name):
     assert marked[name].points == 1
 
 
+@pytest.mark.parametrize("name", OBSTACLES)
+def test_what_could_not_be_checked_is_not_marked_and_names_the_cause(marked, name):
+    unmarked = [each for each in marked[name].exercises if each.status == "not marked"]
+    assert OBSTACLES[name] in unmarked[0].says
+    assert marked[name].unmarked == len(unmarked) == 2 - marked[name].points
+    row = next(csv.DictReader(as_csv([marked[name]]).splitlines()))
+    assert row["not marked"] == str(len(unmarked))
+
+
+def test_an_answer_in_the_cell_that_checks_is_told_where_it_belongs(marked):
+    first = marked["in the check"].exercises[0]
+    assert first.status == "wrong"
+    assert "an answer belongs into a cell before it" in first.says
+
+
+def test_the_page_shows_the_answer_its_output_and_the_failed_check(marked):
+    text = student_page(marked["factor"])
+    assert "return 4 * x" in text and "doubled(data)" in text
+    assert "every element is 2 times the expected one" in text
+    assert "SyntaxError" in student_page(marked["syntax"])
+    assert "def centered(x)\n    return x" in student_page(marked["syntax"])
+
+
+def test_the_teachers_page_counts_by_exercise_and_groups_answers(marked):
+    copies = [copy.deepcopy(marked["factor"]) for _ in range(2)]
+    copies[0].name = "copied"
+    answer = copies[0].answer(copies[0].exercises[0])[0]
+    answer.source = answer.source.replace("x", "y") + "  # my own"
+    for marks in copies:
+        for cell in marks.cells:
+            cell.source += "\nlong_enough_to_be_no_accident = [1, 2, 3, 4, 5]"
+    text = summary_page([*copies, marked["ada"]], "class")
+    assert "<tr><th>1</th><td>1</td><td>2</td><td>0</td></tr>" in text
+    assert re.search("2 × every element is 2 times the expected one.*: copied, factor<", text)
+    assert "The commonest wrong answer, 2 times" in text
+    assert "The same up to names and comments: copied, factor" in text
+
+
 def test_errors_in_other_cells_are_named_too(marked):
     assert marked["syntax"].faults[0].startswith("cell 4, line 1: SyntaxError")
-    assert marked["prints"].faults == ["cell 4, line 2: more was printed than is allowed; the cell was ended"]
+    assert marked["prints"].faults == [
+        "cell 4, line 2: more was printed than is allowed; the cell was ended"
+    ]
     assert marked["ends"].ended == "its process ended by itself in cell 4"
     assert marked["torn"].ended.startswith("torn.ipynb is no notebook")
-    assert (marked["torn"].points, len(marked["torn"].exercises)) == (0, 2)
+    assert (marked["torn"].unmarked, len(marked["torn"].exercises)) == (2, 2)
 
 
 def test_nothing_is_written_outside_of_the_own_folder_where_the_system_can_see_to_it(marked):
     assert marked["writes"].is_confined == can_confine()
     if can_confine():
-        assert len(marked["writes"].faults) == 1  # not the last cell, which writes into its own folder
+        assert (
+            len(marked["writes"].faults) == 1
+        )  # not the last cell, which writes into its own folder
         assert marked["writes"].faults[0].startswith("cell 4, line 1: PermissionError")
 
 
 def test_what_takes_too_long_or_too_much_is_ended(tmp_path):
-    (tmp_path / "loops.ipynb").write_text(notebook("import nbmodule as nb\nwhile True: pass", "nb.check(1, 1)"))
+    (tmp_path / "loops.ipynb").write_text(
+        notebook("import nbmodule as nb\nwhile True: pass", "nb.check(1, 1)")
+    )
     (marks,) = mark(tmp_path, limits=Limits(seconds=12))
     assert marks.ended.startswith("it ran for more than 12 seconds")
-    assert marks.exercises[0].says == "cell 2: not reached"
-    (tmp_path / "loops.ipynb").write_text(notebook("x = b'x' * 2_000_000_000\nwhile True: pass", "nb.check(1, 1)"))
+    assert marks.exercises[0].says.startswith("cell 2: not marked: it ran for more than 12 seconds")
+    (marks,) = mark(tmp_path, limits=Limits(cpu=6))
+    assert marks.ended.startswith("it used more than 6 seconds of the processor, in cell 1")
+    (tmp_path / "loops.ipynb").write_text(
+        notebook("x = b'x' * 2_000_000_000\nwhile True: pass", "nb.check(1, 1)")
+    )
     (marks,) = mark(tmp_path, limits=Limits(memory=1_200_000_000))
     assert marks.ended.startswith("it used 1.")
     assert marks.ended.endswith("GiB of memory, more than 1.12 GiB, in cell 1")
@@ -125,22 +193,30 @@ def test_a_table_a_sheet_and_pages_tell_the_same(marked):
     found = list(marked.values())
     assert "ada" in table(found)
     assert "2/2" in table(found)
-    rows = {row["notebook"]: row for row in csv.DictReader(as_csv(found).splitlines())}
-    assert (rows["factor"]["right"], rows["factor"]["exercise 1"], rows["factor"]["exercise 2"]) == ("1", "0", "1")
+    rows = {row["student"]: row for row in csv.DictReader(as_csv(found).splitlines())}
+    assert (
+        rows["factor"]["right"],
+        rows["factor"]["exercise 1"],
+        rows["factor"]["exercise 2"],
+    ) == ("1", "0", "1")
     assert MISTAKES["factor"] in rows["factor"]["mistakes"]
-    assert "every element is 2 times the expected one" in page(marked["factor"])
+    assert "every element is 2 times the expected one" in student_page(marked["factor"])
     marked["factor"].name = "=1+1<script>"
     assert "'=1+1<script>" in as_csv([marked["factor"]])
-    assert "<script>" not in page(marked["factor"])
+    assert "<script>" not in student_page(marked["factor"])
 
 
 def test_a_lesson_of_the_course_is_marked_against_what_was_handed_out(tmp_path):
-    """Answers count, and neither the solutions that stand beside them nor what the lesson checks itself."""
+    """Answers count, and neither the solutions that stand beside them nor what the lesson checks
+    itself.
+    """
     handed_out = jupytext.read(LESSON)
     answered = copy.deepcopy(handed_out)
     begins, mask, _ = [cell for cell in answered.cells if "# your answer" in cell.source]
     begins.source = "begins = 'layers.5.act'"
-    mask.source = next(each.answer for each in mistakes.MISTAKES if (each.lesson, each.exercise) == ("17", 2))
+    mask.source = next(
+        each.answer for each in mistakes.MISTAKES if (each.lesson, each.exercise) == ("17", 2)
+    )
     jupytext.write(handed_out, tmp_path / "lesson.ipynb")
     (tmp_path / "students").mkdir()
     jupytext.write(answered, tmp_path / "students" / "cleo.ipynb")
@@ -153,16 +229,23 @@ def test_a_lesson_of_the_course_is_marked_against_what_was_handed_out(tmp_path):
     assert first[2] == "no answer yet"
     code = [cell.source for cell in handed_out.cells if cell.cell_type == "code"]
     assert [place[0] for place in (begins, mask, first)] == [
-        f"cell {code.index(cell.source) + 2}, line 1" for cell in handed_out.cells if "# your answer" in cell.source
+        f"cell {code.index(cell.source) + 2}, line 1"
+        for cell in handed_out.cells
+        if "# your answer" in cell.source
     ]
 
 
 def test_the_command_writes_a_sheet_and_pages(tmp_path):
     (tmp_path / "bo.ipynb").write_text(notebook("import nbmodule as nb\nnb.check(1, 2)"))
     done = subprocess.run(
-        [sys.executable, "-m", "nbmodule", "mark", tmp_path], capture_output=True, text=True, check=False, timeout=200
+        [sys.executable, "-m", "nbmodule", "mark", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"bo +0/1 .* cell 1, line 2: 1 is too small", done.stdout)
+    assert "<h1>" in (tmp_path / "marks" / "summary.html").read_text()
     assert (tmp_path / "marks" / "marks.csv").exists()
-    assert "<h1>bo: 0 of 1</h1>" in (tmp_path / "marks" / "bo.html").read_text()
+    assert "<h1>bo: 0/1</h1>" in (tmp_path / "marks" / "bo.html").read_text()

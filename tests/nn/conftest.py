@@ -1,4 +1,6 @@
-"""What tests of layers share: PyTorch's module of the same kind as the independent answer, for values and gradients."""
+"""What tests of layers share: PyTorch's module of the same kind as the independent answer, for
+values and gradients.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,24 @@ def randomize(layer: Any, seed: int = 5) -> Any:
     """Fresh numbers for all parameters, so that no bias is zero and no gain is one."""
     rng = np.random.default_rng(seed)
     for name, box in layer.named_parameters():
-        box.value = (rng.normal(size=box.shape) * 0.4 + (1 if name.endswith("weight") and box.ndim == 1 else 0)).astype(
-            "f"
-        )
+        box.value = (
+            rng.normal(size=box.shape) * 0.4
+            + (1 if name.endswith("weight") and box.ndim == 1 else 0)
+        ).astype("f")
     return layer
 
 
 @pytest.fixture
 def agrees_with_torch() -> Callable[..., None]:
-    """Compare a layer, and the gradients by its parameters and inputs, with a module of torch, which computes in float64.
+    """Compare a layer, and the gradients by its parameters and inputs, with a module of torch,
+    which computes in float64.
 
     Args:
         layer: the layer; its parameters are given fresh numbers first.
         theirs: a module of torch whose parameters are set from the layer's.
         inputs: arrays; integers and None are handed on.
-        names: for each name in torch the name in the layer, and a function that lays our array out as torch's.
+        names: for each name in torch the name in the layer, and a function that lays our array out
+            as torch's.
         call: how torch is called, where that is more than `theirs(*inputs)`.
     """
 
@@ -61,17 +66,23 @@ def agrees_with_torch() -> Callable[..., None]:
         randomize(layer)
         ours = ours or (lambda layer, *xs: layer(*xs))
         call = call or (lambda module, *xs: module(*xs))
-        floating = [i for i, x in enumerate(inputs) if x is not None and np.asarray(x).dtype.kind == "f"]
+        floating = [
+            i for i, x in enumerate(inputs) if x is not None and np.asarray(x).dtype.kind == "f"
+        ]
 
         def loss(layer: Any, xs: list[Any]) -> Any:
             given = list(inputs)
             for i, x in zip(floating, xs, strict=True):
                 given[i] = x
             outputs = jax.tree.leaves(ours(layer, *given))
-            return sum((y * jnp.asarray(weights_of(y.shape), y.dtype)).sum() for y in outputs), outputs
+            return sum(
+                (y * jnp.asarray(weights_of(y.shape), y.dtype)).sum() for y in outputs
+            ), outputs
 
         xs = [jnp.asarray(inputs[i]) for i in floating]
-        (_, outputs), (by_layer, by_inputs) = nb.jit(nb.value_and_grad(loss, argnums=(0, 1), has_aux=True))(layer, xs)
+        (_, outputs), (by_layer, by_inputs) = nb.jit(
+            nb.value_and_grad(loss, argnums=(0, 1), has_aux=True)
+        )(layer, xs)
 
         pairs = load(theirs, layer, names)
         given = [None if x is None else torch.tensor(np.asarray(x)) for x in inputs]
@@ -93,14 +104,20 @@ def agrees_with_torch() -> Callable[..., None]:
             if own in dict(layer.named_parameters()):
                 mine = laid_out(np.asarray(by_layer[chain_of(own)]))
                 np.testing.assert_allclose(
-                    mine, parameters[name].grad.numpy(), rtol=rtol, atol=atol, err_msg=f"gradient by {name}"
+                    mine,
+                    parameters[name].grad.numpy(),
+                    rtol=rtol,
+                    atol=atol,
+                    err_msg=f"gradient by {name}",
                 )
 
     return check
 
 
 def load(theirs: Any, layer: Any, names: Mapping[str, Any] | None) -> dict[str, tuple[str, Any]]:
-    """Set the parameters and buffers of a module of torch from a layer's; `names` as in `agrees_with_torch`."""
+    """Set the parameters and buffers of a module of torch from a layer's; `names` as in
+    `agrees_with_torch`.
+    """
     import torch
 
     own = layer.state_dict()
@@ -111,7 +128,9 @@ def load(theirs: Any, layer: Any, names: Mapping[str, Any] | None) -> dict[str, 
         entry = (names or {}).get(name, name)
         source, laid_out = entry if isinstance(entry, tuple) else (entry, lambda array: array)
         array = laid_out(np.asarray(own[source]))
-        assert array.shape == tuple(tensor.shape), f"{name}: {array.shape} for {tuple(tensor.shape)}"
+        assert array.shape == tuple(tensor.shape), (
+            f"{name}: {array.shape} for {tuple(tensor.shape)}"
+        )
         with torch.no_grad():
             tensor.copy_(torch.tensor(np.array(array)))
         pairs[name] = (source, laid_out)

@@ -53,7 +53,9 @@ PAIRS = [
 def test_activation_agrees_with_torch(ours, theirs, draws, agrees_with_torch):
     x = (draws.normal(size=(4, 6)) * 3).astype("f")
     agrees_with_torch(
-        ours, theirs, draws.uniform(0.01, 0.99, size=(4, 6)).astype("f") if isinstance(ours, nb.Logit) else x
+        ours,
+        theirs,
+        draws.uniform(0.01, 0.99, size=(4, 6)).astype("f") if isinstance(ours, nb.Logit) else x,
     )
 
 
@@ -78,7 +80,9 @@ def test_the_slope_of_prelu_begins_at_a_quarter_and_is_trained():
 def test_a_layer_computes_what_the_function_of_its_name_computes(draws):
     x = draws.normal(size=(4, 6)).astype("f")
     np.testing.assert_array_equal(nb.GELU()(x), nb.gelu(x))
-    np.testing.assert_array_equal(nb.LeakyReLU(negative_slope=0.2)(x), nb.leaky_relu(x, negative_slope=0.2))
+    np.testing.assert_array_equal(
+        nb.LeakyReLU(negative_slope=0.2)(x), nb.leaky_relu(x, negative_slope=0.2)
+    )
     np.testing.assert_array_equal(nb.Softmax(axis=0)(x), nb.softmax(x, axis=0))
 
 
@@ -91,7 +95,10 @@ def test_an_option_can_be_changed_afterwards():
 
 
 @settings(max_examples=6)
-@given(shape=st.sampled_from([(), (0,), (2,), (2, 1, 3)]), layer=st.sampled_from([nb.ReLU(), nb.GELU(), nb.Sigmoid()]))
+@given(
+    shape=st.sampled_from([(), (0,), (2,), (2, 1, 3)]),
+    layer=st.sampled_from([nb.ReLU(), nb.GELU(), nb.Sigmoid()]),
+)
 def test_shape_and_dtype_stay(shape, layer):
     y = layer(jnp.ones(shape, jnp.bfloat16))
     assert (y.shape, y.dtype) == (shape, jnp.bfloat16)
@@ -100,12 +107,24 @@ def test_shape_and_dtype_stay(shape, layer):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nb.ReLU(slope=1), ArgumentError, "ReLU has no option slope; its options are: none"),
+        (
+            lambda: nb.ReLU(slope=1),
+            ArgumentError,
+            "ReLU has no option slope; its options are: none",
+        ),
         (lambda: nb.ELU(beta=1), ArgumentError, "ELU has no option beta; its options are: alpha"),
-        (lambda: nb.GELU()(jnp.ones(3, int)), DtypeError, r"gelu: x must hold floating values, found int32\[3\]"),
+        (
+            lambda: nb.GELU()(jnp.ones(3, int)),
+            DtypeError,
+            r"gelu: x must hold floating values, found int32\[3\]",
+        ),
         (lambda: nb.GLU()(jnp.ones((2, 3))), ShapeError, r"found float32\[2, 3\]"),
         (lambda: nb.Softmax(axis=2)(jnp.ones(3)), ArgumentError, "axis must lie in -1 to 0"),
-        (lambda: nb.PReLU(3)(jnp.ones((2, 4))), ShapeError, r"found float32\[3\] for x float32\[2, 4\]"),
+        (
+            lambda: nb.PReLU(3)(jnp.ones((2, 4))),
+            ShapeError,
+            r"found float32\[3\] for x float32\[2, 4\]",
+        ),
         (lambda: nb.PReLU(0), ArgumentError, "num_parameters must be at least 1, found 0"),
         (lambda: nb.PReLU(axis="a"), ArgumentTypeError, "axis must be a whole number, found 'a'"),
     ],

@@ -18,13 +18,22 @@ E, H = 8, 2
 
 
 class TorchAttention(torch.nn.MultiheadAttention):
-    """Torch's, with its three projections under names of their own, and masks that are True where one may look."""
+    """Torch's, with its three projections under names of their own, and masks that are True where
+    one may look.
+    """
 
     def __init__(self, **options):
         super().__init__(E, H, batch_first=True, **options)
         self.query, self.key = torch.nn.Linear(E, E), torch.nn.Linear(self.kdim, E)
         self.value, self.out = torch.nn.Linear(self.vdim, E), torch.nn.Linear(E, E)
-        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "in_proj_bias", "out_proj"):
+        for name in (
+            "in_proj_weight",
+            "q_proj_weight",
+            "k_proj_weight",
+            "v_proj_weight",
+            "in_proj_bias",
+            "out_proj",
+        ):
             delattr(self, name)
 
     def forward(self, query, key=None, value=None, mask=None, key_mask=None):
@@ -63,10 +72,20 @@ def test_self_attention_agrees_with_torch(mask, draws, agrees_with_torch):
     agrees_with_torch(MultiHeadAttention(E, H), TorchAttention(), *inputs, ours=with_weights)
 
 
-def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(draws, agrees_with_torch):
-    ours, theirs = MultiHeadAttention(E, H, key_features=3, value_features=6), TorchAttention(kdim=3, vdim=6)
+def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(
+    draws, agrees_with_torch
+):
+    ours, theirs = (
+        MultiHeadAttention(E, H, key_features=3, value_features=6),
+        TorchAttention(kdim=3, vdim=6),
+    )
     agrees_with_torch(
-        ours, theirs, drawn(draws, 2, 5, E), drawn(draws, 2, 4, 3), drawn(draws, 2, 4, 6), ours=with_weights
+        ours,
+        theirs,
+        drawn(draws, 2, 5, E),
+        drawn(draws, 2, 4, 3),
+        drawn(draws, 2, 4, 6),
+        ours=with_weights,
     )
 
 
@@ -86,12 +105,18 @@ def test_causal_attention_does_not_see_what_comes_later(draws):
         layer(x, is_causal=True)[:, :3], layer(changed, is_causal=True)[:, :3], rtol=1e-5, atol=1e-6
     )
     np.testing.assert_allclose(
-        layer(x, is_causal=True), layer(x, mask=np.tril(np.ones((5, 5), bool))), rtol=1e-5, atol=1e-6
+        layer(x, is_causal=True),
+        layer(x, mask=np.tril(np.ones((5, 5), bool))),
+        rtol=1e-5,
+        atol=1e-6,
     )
 
 
 def test_padding_has_no_weight_and_a_query_that_sees_nothing_gets_the_bias(draws):
-    layer, x = MultiHeadAttention(E, H, key=0, bias_initializer=nb.RandomNormal()), drawn(draws, 2, 5, E)
+    layer, x = (
+        MultiHeadAttention(E, H, key=0, bias_initializer=nb.RandomNormal()),
+        drawn(draws, 2, 5, E),
+    )
     mask = np.array([[True, True, False, True, False], [False] * 5])
     y, weights = layer(x, key_mask=mask, return_weights=True)
     assert not np.asarray(weights)[0, :, :, [2, 4]].any()
@@ -127,13 +152,19 @@ def test_heads_may_have_a_size_of_their_own(draws):
 
 
 def test_rotary_attention_turns_each_head_by_itself(draws):
-    layer, turn, x = MultiHeadAttention(E, H, rotary=True, key=0), RotaryPositionalEncoding(), drawn(draws, 5, E)
+    layer, turn, x = (
+        MultiHeadAttention(E, H, rotary=True, key=0),
+        RotaryPositionalEncoding(),
+        drawn(draws, 5, E),
+    )
     heads = []
     for h in range(H):
         part = slice(4 * h, 4 * h + 4)
         q, k, v = layer.query(x)[:, part], layer.key(x)[:, part], layer.value(x)[:, part]
         heads.append(jax.nn.softmax(turn(q) @ turn(k).T / 2) @ v)
-    np.testing.assert_allclose(layer(x), layer.out(jnp.concatenate(heads, -1)), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x), layer.out(jnp.concatenate(heads, -1)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_dropped_weights_are_zero_or_larger_and_only_in_training(draws):
@@ -217,14 +248,22 @@ def test_dtype_and_given_variables():
             ArgumentTypeError,
             "is_causal must be True or False",
         ),
-        (lambda: MultiHeadAttention(E, 3), ArgumentError, "8 features cannot be divided into 3 heads"),
+        (
+            lambda: MultiHeadAttention(E, 3),
+            ArgumentError,
+            "8 features cannot be divided into 3 heads",
+        ),
         (
             lambda: MultiHeadAttention(6, 2, rotary=True),
             ArgumentError,
             "an even number of features in each head, found 3",
         ),
         (lambda: MultiHeadAttention(E, 0), ArgumentError, "num_heads must be at least 1, found 0"),
-        (lambda: MultiHeadAttention(E, H, dropout_rate=-1), ArgumentError, "dropout_rate must be a number from 0 to 1"),
+        (
+            lambda: MultiHeadAttention(E, H, dropout_rate=-1),
+            ArgumentError,
+            "dropout_rate must be a number from 0 to 1",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
@@ -235,7 +274,10 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 
 def test_texts_say_the_sizes():
     assert MultiHeadAttention(64, 8).brief() == "64, 8 heads"
-    assert repr(MultiHeadAttention(E, 1, key_features=3)).splitlines()[0] == "MultiHeadAttention(8, 1, key_features=3"
+    assert (
+        repr(MultiHeadAttention(E, 1, key_features=3)).splitlines()[0]
+        == "MultiHeadAttention(8, 1, key_features=3"
+    )
 
 
 @pytest.mark.parametrize("shared", [1, 2, 4])
@@ -243,17 +285,26 @@ def test_heads_that_share_keys_and_values_agree_with_torch(shared, draws):
     q, k, v = (drawn(draws, 2, 5, n) for n in (16, 8 // shared * 2, 8 // shared * 2))
     heads = 8 // shared
     ours = nb.F.multi_head_attention(q, k, v, 8, num_kv_heads=heads, is_causal=True)
-    q, k, v = (torch.tensor(x).reshape(2, 5, n, 2).transpose(1, 2) for x, n in ((q, 8), (k, heads), (v, heads)))
-    theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    q, k, v = (
+        torch.tensor(x).reshape(2, 5, n, 2).transpose(1, 2)
+        for x, n in ((q, 8), (k, heads), (v, heads))
+    )
+    theirs = torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, is_causal=True, enable_gqa=True
+    )
     np.testing.assert_allclose(ours, theirs.transpose(1, 2).reshape(2, 5, 16), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [{}, {"rotary": True, "rotary_base": 500.0}, {"rotary": True, "num_kv_heads": 1}])
+@pytest.mark.parametrize(
+    "options", [{}, {"rotary": True, "rotary_base": 500.0}, {"rotary": True, "num_kv_heads": 1}]
+)
 def test_a_sequence_made_position_by_position_from_a_cache_is_that_of_one_call(options, draws):
     layer, x = MultiHeadAttention(E, H, **options), drawn(draws, 3, 6, E)
     whole = layer(x, is_causal=True)
     first, cache = layer(x[:, :2], cache=layer.init_cache(8, batch=3))
-    cache, rest = nb.scan(lambda c, x: layer(x[:, None], cache=c)[::-1], cache, jnp.moveaxis(x[:, 2:], 1, 0))
+    cache, rest = nb.scan(
+        lambda c, x: layer(x[:, None], cache=c)[::-1], cache, jnp.moveaxis(x[:, 2:], 1, 0)
+    )
     np.testing.assert_allclose(jnp.concatenate([first, *rest], 1), whole, rtol=1e-5, atol=1e-5)
     assert int(cache["length"]) == 6
 
@@ -274,7 +325,10 @@ def test_masks_and_weights_are_over_the_positions_of_the_cache(draws):
 def test_a_full_cache_is_an_error():
     layer, x = MultiHeadAttention(E, H), np.ones((1, 3, E), "f")
     y, cache = layer(x, cache=layer.init_cache(4, batch=1))
-    with pytest.raises(ShapeError, match="room for 4 positions and holds 3; 3 more do not fit. It was left as it was"):
+    with pytest.raises(
+        ShapeError,
+        match="room for 4 positions and holds 3; 3 more do not fit. It was left as it was",
+    ):
         layer(x, cache=cache)
     assert np.isfinite(y).all()
     assert int(cache["length"]) == 3
@@ -321,7 +375,11 @@ def test_a_full_cache_gives_nan_in_compiled_code():
             "must divide the 4 heads, found 3. Nothing was made",
         ),
         (lambda: MultiHeadAttention(E, H, rotary_base=0), ArgumentError, "rotary_base"),
-        (lambda: attending(cache=attending.init_cache(4, batch=2)), ShapeError, r"for leading axes \[2\], found \[1\]"),
+        (
+            lambda: attending(cache=attending.init_cache(4, batch=2)),
+            ShapeError,
+            r"for leading axes \[2\], found \[1\]",
+        ),
         (
             lambda: attending(np.ones((1, 3, E), "f"), cache=attending.init_cache(4)),
             ArgumentTypeError,
@@ -343,7 +401,10 @@ attending.init_cache = MultiHeadAttention(E, H, key=0).init_cache
 
 
 def test_torch_gets_and_gives_back_the_weights_of_shared_heads():
-    layer, other = MultiHeadAttention(E, 4, num_kv_heads=2, key=0), MultiHeadAttention(E, 4, num_kv_heads=2, key=1)
+    layer, other = (
+        MultiHeadAttention(E, 4, num_kv_heads=2, key=0),
+        MultiHeadAttention(E, 4, num_kv_heads=2, key=1),
+    )
     nb.from_torch(layer.to_torch(), like=other)
     np.testing.assert_array_equal(other.key.weight(), layer.key.weight())
     np.testing.assert_array_equal(other.value.bias(), layer.value.bias())

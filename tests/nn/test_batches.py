@@ -1,4 +1,6 @@
-"""`nb.batches` of what others make: datasets, loaders, generators; its own cutting is tested with the live loop."""
+"""`nb.batches` of what others make: datasets, loaders, generators; its own cutting is tested with
+the live loop.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +25,9 @@ def test_a_dataset_gives_its_rows_stacked():
     found = list(nb.batches(Rows(), 3, shuffle=False))
     assert [batch["label"].tolist() for batch in found] == [[0, 1, 2], [3, 4, 5], [6]]
     assert found[0]["x"].shape == (3, 3) and found[0]["x"].dtype == np.float32
-    assert sorted(np.concatenate([batch["label"] for batch in nb.batches(Rows(), 2, key=0)]).tolist()) == list(range(7))
+    assert sorted(
+        np.concatenate([batch["label"] for batch in nb.batches(Rows(), 2, key=0)]).tolist()
+    ) == list(range(7))
     assert len(nb.batches(Rows(), 3, drop_last=True)) == 2
 
 
@@ -69,7 +73,10 @@ def test_what_is_prefetched_lies_on_the_device_and_keeps_its_order():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nb.batches(Rows()), r"needs the number of rows in a batch, as in nb.batches\(dataset, 64\)"),
+        (
+            lambda: nb.batches(Rows()),
+            r"needs the number of rows in a batch, as in nb.batches\(dataset, 64\)",
+        ),
         (lambda: nb.batches(iter([1]), 3), "makes its batches itself, so size=3 has no place"),
         (lambda: nb.batches(3), "takes arrays, a dataset .* found int"),
     ],

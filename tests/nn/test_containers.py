@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule import files
-from nbmodule.doors.files import by_chain
+from nbmodule.api.files import by_chain
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, PathError, ShapeError
 
 from jax_settings import spelled
@@ -22,7 +22,9 @@ def network():
 
 
 def named():
-    return nb.Sequential({"first": nb.Linear(3, 4, key=0), "act": jnp.tanh, "last": nb.Linear(4, 2, key=1)})
+    return nb.Sequential(
+        {"first": nb.Linear(3, 4, key=0), "act": jnp.tanh, "last": nb.Linear(4, 2, key=1)}
+    )
 
 
 def test_layers_are_called_one_after_the_other(draws):
@@ -33,7 +35,9 @@ def test_layers_are_called_one_after_the_other(draws):
 
 def test_layers_may_be_given_as_a_list_and_as_plain_functions():
     layers = [nb.Linear(3, 4, key=0), jnp.tanh]
-    np.testing.assert_array_equal(nb.Sequential(layers)(jnp.ones(3)), nb.Sequential(*layers)(jnp.ones(3)))
+    np.testing.assert_array_equal(
+        nb.Sequential(layers)(jnp.ones(3)), nb.Sequential(*layers)(jnp.ones(3))
+    )
 
 
 def test_without_layers_the_input_comes_back_and_the_model_is_still_true():
@@ -51,10 +55,14 @@ def test_further_arguments_go_to_the_first_layer():
 
 def test_variables_are_listed_by_number():
     model = network()
-    assert list(model.v.cont_all_key_chains()) == [f"submodules/{chain}" for chain in ("v0/b", "v0/w", "v2/b", "v2/w")]
+    assert list(model.v.cont_all_key_chains()) == [
+        f"submodules/{chain}" for chain in ("v0/b", "v0/w", "v2/b", "v2/w")
+    ]
     assert list(model.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
     assert [name for name, _ in model.named_modules()] == ["", "0", "1", "2"]
-    keys = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]]
+    keys = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
+    ]
     assert keys == ["[0].bias", "[0].weight", "[2].bias", "[2].weight"]
 
 
@@ -92,7 +100,12 @@ def test_a_slice_is_a_sequential_of_the_same_layers():
     assert isinstance(part, nb.Sequential)
     assert part[1] is model[2]
     assert list(part.v.cont_all_key_chains()) == ["submodules/v1/b", "submodules/v1/w"]
-    assert list(named()[::2].state_dict()) == ["first.bias", "first.weight", "last.bias", "last.weight"]
+    assert list(named()[::2].state_dict()) == [
+        "first.bias",
+        "first.weight",
+        "last.bias",
+        "last.weight",
+    ]
     assert not network().eval()[:1].training
     assert model[-1] is model[2]
 
@@ -165,7 +178,9 @@ def test_variables_can_be_given():
 
 
 def two_layers() -> nb.Sequential:
-    return nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}))
+    return nb.Sequential(
+        nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)})
+    )
 
 
 def older_form(tree):
@@ -201,7 +216,9 @@ def test_variables_of_the_older_form_are_taken_everywhere():
     np.testing.assert_array_equal(model.eval()(x, v=older), wanted)
     model.v = older
     np.testing.assert_array_equal(model(x), wanted)
-    made = nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}), v=older)
+    made = nb.Sequential(
+        nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}), v=older
+    )
     np.testing.assert_array_equal(made.eval()(x), wanted)
     with pytest.raises(nb.StructureError, match=r"v7"):
         model.v = {**older, "v7": {"w": jnp.ones(1)}}
@@ -212,13 +229,21 @@ def test_files_and_checkpoints_of_the_older_form_load(tmp_path):
     other, x = two_layers(), jnp.ones((4, 2))
     optimizer = nb.Adam(lr=0.1)
     optimizer.update(other, nb.grad(lambda m: m(x).sum())(other))
-    files.save(tmp_path / "w.h5", older_form(other.v), buffers=older_form(by_chain(other, nb.Buffer)))
+    files.save(
+        tmp_path / "w.h5", older_form(other.v), buffers=older_form(by_chain(other, nb.Buffer))
+    )
     model = two_layers()
     model.load_weights(tmp_path / "w.h5")
     assert_same_state(model, other)
 
-    state = {name.replace("submodules/", ""): value for name, value in optimizer.state_dict().items()}
-    trees = {"model": older_form(other.v), "buffers": older_form(by_chain(other, nb.Buffer)), "optimizer": state}
+    state = {
+        name.replace("submodules/", ""): value for name, value in optimizer.state_dict().items()
+    }
+    trees = {
+        "model": older_form(other.v),
+        "buffers": older_form(by_chain(other, nb.Buffer)),
+        "optimizer": state,
+    }
     files.save_checkpoint(tmp_path, step=3, trees=trees)
     for used in (False, True):
         model, again = two_layers(), nb.Adam(lr=0.1)
@@ -249,27 +274,35 @@ def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
     model = More()
     assert model.v.cont_all_key_chains() == ["alpha", "submodules/v0/b", "submodules/v0/w", "zeta"]
     assert list(model.v) == ["alpha", "submodules", "zeta"]
-    model = nb.Module(submodules=nb.Module(a=nb.Parameter(1.0)), _submodules=nb.Module(b=nb.Parameter(1.0)))
+    model = nb.Module(
+        submodules=nb.Module(a=nb.Parameter(1.0)), _submodules=nb.Module(b=nb.Parameter(1.0))
+    )
     with pytest.raises(nb.StructureError, match='both spelled "submodules"'):
         model.v
 
 
 def stateful():
     inner = nb.Residual(nb.Sequential({"norm": nb.BatchNorm1d(4), "act": jnp.tanh}))
-    return nb.Sequential(nb.Linear(3, 4, key=0), nb.BatchNorm1d(4), nb.ReLU(), inner, nb.Linear(4, 2, key=1))
+    return nb.Sequential(
+        nb.Linear(3, 4, key=0), nb.BatchNorm1d(4), nb.ReLU(), inner, nb.Linear(4, 2, key=1)
+    )
 
 
 def test_an_exported_model_takes_and_returns_the_state(draws):
     model, x = stateful(), draws.normal(size=(6, 3)).astype("f")
     exported, state = nb.export_state(model)
     assert sorted(map(repr, state)) == [
-        f'StateKey("{path}.running_{name}")' for path in ("[1]", "[3].layer['norm']") for name in ("mean", "var")
+        f'StateKey("{path}.running_{name}")'
+        for path in ("[1]", "[3].layer['norm']")
+        for name in ("mean", "var")
     ]
     step = jax.jit(lambda model, x, state: model(x, state))
     for _ in range(2):
         found, state = step(exported, x, state)
         np.testing.assert_allclose(found, model(x), rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-5)
+    np.testing.assert_allclose(
+        state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-5
+    )
     by_name, _ = exported(x, state=state)
     np.testing.assert_allclose(by_name, exported(x, state)[0])
 
@@ -291,7 +324,9 @@ def test_state_kept_in_a_list_is_handed_on_too():
             key = self.counts[0]
             return x, nb.update_state(state, {key: state[key] + 1})
 
-    model, state = nb.export_state(nb.Sequential(jnp.sin, Counter(), nb.Residual(Counter(), shortcut=Counter())))
+    model, state = nb.export_state(
+        nb.Sequential(jnp.sin, Counter(), nb.Residual(Counter(), shortcut=Counter()))
+    )
     _, state = model(jnp.ones(2), state)
     assert list(state.values()) == [1, 1, 1]
 
@@ -317,7 +352,12 @@ def test_lambda_calls_its_function_and_shows_its_name():
 
 
 @settings(max_examples=25)
-@given(st.lists(st.tuples(st.sampled_from(["insert", "append", "pop", "set"]), st.integers(-4, 4)), max_size=8))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["insert", "append", "pop", "set"]), st.integers(-4, 4)),
+        max_size=8,
+    )
+)
 def test_a_sequential_changes_like_a_list(changes):
     layers = [nb.Lambda(lambda x, i=i: x + i) for i in range(3)]
     model, plain = nb.Sequential(*layers), list(layers)
@@ -341,12 +381,28 @@ def test_a_sequential_changes_like_a_list(changes):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: nb.Sequential(nb.ReLU(), 3), ArgumentTypeError, "a layer must be a module or a function, found int"),
+        (
+            lambda: nb.Sequential(nb.ReLU(), 3),
+            ArgumentTypeError,
+            "a layer must be a module or a function, found int",
+        ),
         (lambda: network().append("relu"), ArgumentTypeError, "found str"),
         (lambda: network().insert(0, nb.ReLU(), "name"), ArgumentError, "its layers have no names"),
-        (lambda: named().append(nb.ReLU(), "last"), ArgumentError, "has a layer named 'last' already"),
-        (lambda: named().append(nb.ReLU(), "a.b"), ArgumentError, r"text without '\.' and '/', found 'a\.b'"),
-        (lambda: nb.Sequential({1: nb.ReLU(), "1": nb.ReLU()}), ArgumentError, "has a layer named '1' already"),
+        (
+            lambda: named().append(nb.ReLU(), "last"),
+            ArgumentError,
+            "has a layer named 'last' already",
+        ),
+        (
+            lambda: named().append(nb.ReLU(), "a.b"),
+            ArgumentError,
+            r"text without '\.' and '/', found 'a\.b'",
+        ),
+        (
+            lambda: nb.Sequential({1: nb.ReLU(), "1": nb.ReLU()}),
+            ArgumentError,
+            "has a layer named '1' already",
+        ),
         (lambda: network()[3], NbModuleError, "Sequential has 3 layers, there is no layer 3"),
         (lambda: network()["first"], PathError, 'no layer named "first".* none'),
         (lambda: named()["frist"], PathError, 'the closest name is "first"'),

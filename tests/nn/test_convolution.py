@@ -12,7 +12,11 @@ from jax_settings import spelled
 
 torch = pytest.importorskip("torch")
 
-CONV = {1: (nb.Conv1d, torch.nn.Conv1d), 2: (nb.Conv2d, torch.nn.Conv2d), 3: (nb.Conv3d, torch.nn.Conv3d)}
+CONV = {
+    1: (nb.Conv1d, torch.nn.Conv1d),
+    2: (nb.Conv2d, torch.nn.Conv2d),
+    3: (nb.Conv3d, torch.nn.Conv3d),
+}
 SPREAD = {
     1: (nb.ConvTranspose1d, torch.nn.ConvTranspose1d),
     2: (nb.ConvTranspose2d, torch.nn.ConvTranspose2d),
@@ -29,7 +33,9 @@ def transposed_weight(groups):
     """(out, *kernel, in / groups) laid out as torch's (in, out / groups, *kernel)."""
 
     def laid_out(w):
-        return np.concatenate([np.moveaxis(part, (0, -1), (1, 0)) for part in np.split(w, groups)], 0)
+        return np.concatenate(
+            [np.moveaxis(part, (0, -1), (1, 0)) for part in np.split(w, groups)], 0
+        )
 
     return laid_out
 
@@ -49,7 +55,9 @@ def test_convolution_agrees_with_torch(n, options, draws, agrees_with_torch):
     for_torch = {"bias" if name == "with_bias" else name: value for name, value in options.items()}
     x = draws.normal(size=(2, *SIZES[:n], 4)).astype("f")
     names = {"weight": ("weight", lambda w: np.moveaxis(w, -1, 1))}
-    agrees_with_torch(ours(4, 6, 3, **options), theirs(4, 6, 3, **for_torch), x, names=names, call=channels_last)
+    agrees_with_torch(
+        ours(4, 6, 3, **options), theirs(4, 6, 3, **for_torch), x, names=names, call=channels_last
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,9 @@ def test_transposed_convolution_agrees_with_torch(n, options, draws, agrees_with
     for_torch = {"bias" if name == "with_bias" else name: value for name, value in options.items()}
     x = draws.normal(size=(2, *(5, 4, 3)[:n], 4)).astype("f")
     names = {"weight": ("weight", transposed_weight(options.get("groups", 1)))}
-    agrees_with_torch(ours(4, 6, 3, **options), theirs(4, 6, 3, **for_torch), x, names=names, call=channels_last)
+    agrees_with_torch(
+        ours(4, 6, 3, **options), theirs(4, 6, 3, **for_torch), x, names=names, call=channels_last
+    )
 
 
 def test_depthwise_convolution_agrees_with_grouped_convolution_of_torch(draws, agrees_with_torch):
@@ -73,11 +83,17 @@ def test_depthwise_convolution_agrees_with_grouped_convolution_of_torch(draws, a
     theirs = torch.nn.Conv2d(3, 6, 3, padding=1, groups=3)
     names = {"weight": ("weight", lambda w: np.moveaxis(w, -1, 1))}
     agrees_with_torch(
-        nb.DepthwiseConv2d(3, 3, depth_multiplier=2, padding=1), theirs, x, names=names, call=channels_last
+        nb.DepthwiseConv2d(3, 3, depth_multiplier=2, padding=1),
+        theirs,
+        x,
+        names=names,
+        call=channels_last,
     )
 
 
-@pytest.mark.parametrize(("kind", "n"), [("Conv", 1), ("Conv", 2), ("Conv", 3), ("ConvTranspose", 2)])
+@pytest.mark.parametrize(
+    ("kind", "n"), [("Conv", 1), ("Conv", 2), ("Conv", 3), ("ConvTranspose", 2)]
+)
 def test_channels_may_come_first(kind, n, draws):
     layer, first = {1: "NWC", 2: "NHWC", 3: "NDHWC"}[n], {1: "NCW", 2: "NCHW", 3: "NCDHW"}[n]
     make = getattr(nb, f"{kind}{n}d")
@@ -91,7 +107,11 @@ def test_channels_may_come_first(kind, n, draws):
 @given(batch=st.sampled_from([(), (0,), (2, 3)]), first=st.booleans())
 def test_leading_axes_are_only_a_batch(batch, first):
     layer = nb.Conv2d(2, 3, 3, padding=1, key=0, data_format="NCHW" if first else "NHWC")
-    x = np.random.default_rng(0).normal(size=(*batch, *((2, 5, 4) if first else (5, 4, 2)))).astype("f")
+    x = (
+        np.random.default_rng(0)
+        .normal(size=(*batch, *((2, 5, 4) if first else (5, 4, 2))))
+        .astype("f")
+    )
     found = layer(x)
     assert found.shape == (*batch, *((3, 5, 4) if first else (5, 4, 3)))
     rows = x.reshape(-1, *x.shape[-3:])
@@ -101,8 +121,12 @@ def test_leading_axes_are_only_a_batch(batch, first):
 
 def test_a_list_is_as_good_as_a_tuple(draws):
     x = draws.normal(size=(1, 6, 6, 2)).astype("f")
-    listed = nb.Conv2d(2, 3, [3, 2], stride=[2, 1], padding=[[1, 0], [0, 1]], dilation=[1, 1], key=0)
-    wanted = nb.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=((1, 0), (0, 1)), dilation=(1, 1), key=0)
+    listed = nb.Conv2d(
+        2, 3, [3, 2], stride=[2, 1], padding=[[1, 0], [0, 1]], dilation=[1, 1], key=0
+    )
+    wanted = nb.Conv2d(
+        2, 3, (3, 2), stride=(2, 1), padding=((1, 0), (0, 1)), dilation=(1, 1), key=0
+    )
     np.testing.assert_array_equal(listed(x), wanted(x))
 
 
@@ -127,7 +151,12 @@ def test_a_key_decides_the_first_values():
 
 def test_dtype_is_the_one_asked_for():
     layer = nb.Conv2d(2, 3, 3, dtype="bfloat16")
-    assert layer.weight.dtype == layer.bias.dtype == layer(jnp.ones((1, 4, 4, 2), jnp.bfloat16)).dtype == jnp.bfloat16
+    assert (
+        layer.weight.dtype
+        == layer.bias.dtype
+        == layer(jnp.ones((1, 4, 4, 2), jnp.bfloat16)).dtype
+        == jnp.bfloat16
+    )
 
 
 def test_names_with_a_capital_are_aliases():
@@ -156,8 +185,16 @@ def test_a_compiled_layer_gives_what_an_eager_one_gives(draws):
         ),
         (lambda: nb.Conv2d(3, 4, 9)(jnp.ones((1, 8, 8, 3))), ShapeError, "does not fit"),
         (lambda: nb.Conv2d(3, 4, 3)(jnp.ones((1, 8, 8, 3), int)), DtypeError, "found int32"),
-        (lambda: nb.Conv2d(3, 4, 3, groups=2), ArgumentError, "in_channels=3 cannot be divided into 2 groups"),
-        (lambda: nb.Conv2d(4, 3, 3, groups=2), ArgumentError, "out_channels=3 cannot be divided into 2 groups"),
+        (
+            lambda: nb.Conv2d(3, 4, 3, groups=2),
+            ArgumentError,
+            "in_channels=3 cannot be divided into 2 groups",
+        ),
+        (
+            lambda: nb.Conv2d(4, 3, 3, groups=2),
+            ArgumentError,
+            "out_channels=3 cannot be divided into 2 groups",
+        ),
         (lambda: nb.Conv2d(-1, 4, 3), ArgumentError, "in_channels must be at least 1, found -1"),
         (lambda: nb.Conv2d(3, 4, 0), ArgumentError, "kernel_size must be at least 1, found 0"),
         (
@@ -167,7 +204,11 @@ def test_a_compiled_layer_gives_what_an_eager_one_gives(draws):
         ),
         (lambda: nb.Conv2d(3, 4, "3"), ArgumentTypeError, "kernel_size must be a whole number"),
         (lambda: nb.Conv2d(3, 4, 3, stride=0), ArgumentError, "stride must be at least 1"),
-        (lambda: nb.Conv2d(3, 4, 3, padding=-1), ArgumentError, "padding must be at least 0, found -1"),
+        (
+            lambda: nb.Conv2d(3, 4, 3, padding=-1),
+            ArgumentError,
+            "padding must be at least 0, found -1",
+        ),
         (
             lambda: nb.Conv2d(3, 4, 3, padding="full"),
             ArgumentError,
@@ -180,7 +221,11 @@ def test_a_compiled_layer_gives_what_an_eager_one_gives(draws):
             ArgumentError,
             "data_format must be one of 'NHWC', 'NCHW', found 'NWC'",
         ),
-        (lambda: nb.ConvTranspose2d(3, 4, 3, output_padding=-1), ArgumentError, "output_padding must be at least 0"),
+        (
+            lambda: nb.ConvTranspose2d(3, 4, 3, output_padding=-1),
+            ArgumentError,
+            "output_padding must be at least 0",
+        ),
         (lambda: nb.DepthwiseConv2d(3, 3, groups=1), ArgumentError, "groups= cannot be given"),
     ],
 )
@@ -191,6 +236,12 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 
 
 def test_texts_say_what_is_not_usual():
-    assert repr(nb.Conv2d(3, 8, 3, padding=1)) == "Conv2d(3, 8, kernel_size=3, padding=1, with_bias=True)"
-    assert repr(nb.Conv2d(4, 8, (3, 1), groups=4)) == "Conv2d(4, 8, kernel_size=(3, 1), groups=4, with_bias=True)"
+    assert (
+        repr(nb.Conv2d(3, 8, 3, padding=1))
+        == "Conv2d(3, 8, kernel_size=3, padding=1, with_bias=True)"
+    )
+    assert (
+        repr(nb.Conv2d(4, 8, (3, 1), groups=4))
+        == "Conv2d(4, 8, kernel_size=(3, 1), groups=4, with_bias=True)"
+    )
     assert nb.Conv2d(1, 16, 3).brief() == "1 → 16, 3×3"

@@ -19,16 +19,20 @@ def test_the_share_of_zeros_is_the_rate_and_the_mean_stays(rate):
     y = np.asarray(nb.Dropout(rate, key=0)(jnp.ones(20_000)))
     kept = y != 0
     np.testing.assert_allclose(y[kept], 1 / (1 - rate), rtol=1e-6)
-    deviation = (rate * (1 - rate) / y.size) ** 0.5  # of the share, as each value is dropped by itself
+    deviation = (
+        rate * (1 - rate) / y.size
+    ) ** 0.5  # of the share, as each value is dropped by itself
     assert abs((1 - kept.mean()) - rate) < 4 * deviation
 
 
 def test_the_numbers_are_those_of_jax_for_the_key_that_the_stream_gave():
     nb.seed(3)
-    key = jax.random.wrap_key_data(random.default.draw())
+    key = random.default.draw()
     nb.seed(3)
     keep = jax.random.bernoulli(key, np.float32(0.75), (6, 5))
-    np.testing.assert_allclose(nb.Dropout(0.25)(jnp.ones((6, 5))), np.where(keep, 1 / 0.75, 0), rtol=1e-6)
+    np.testing.assert_allclose(
+        nb.Dropout(0.25)(jnp.ones((6, 5))), np.where(keep, 1 / 0.75, 0), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("own", [None, 5])
@@ -48,19 +52,19 @@ def test_a_compiled_call_gives_the_same_numbers_as_an_eager_one(own):
 def test_mapped_rows_differ_and_the_stream_moves_once():
     layer = nb.Dropout(0.5, key=0)
     y = np.asarray(nb.jit(nb.vmap(layer))(jnp.ones((3, 40))))
-    assert layer.stream.position()[1] == 1
+    assert layer.stream._position()[1] == 1
     assert all((y[i] != y[j]).any() for i, j in [(0, 1), (0, 2), (1, 2)])
     np.testing.assert_array_equal(y, nb.vmap(nb.Dropout(0.5, key=0))(jnp.ones((3, 40))))
     shared = np.asarray(nb.vmap(layer, split_streams=False)(jnp.ones((3, 40))))
-    assert layer.stream.position()[1] == 2
+    assert layer.stream._position()[1] == 2
     np.testing.assert_array_equal(shared[0], shared[1])
 
 
 def test_an_own_stream_leaves_the_default_one_alone_and_is_part_of_the_state():
     layer = nb.Dropout(0.5, key=0)
-    before = random.default.position()
+    before = random.default._position()
     layer(jnp.ones(4))
-    assert random.default.position() == before
+    assert random.default._position() == before
     kept, x = layer.state_dict(), jnp.ones((6, 5))
     first = layer(x)
     layer.load_state_dict(kept)
@@ -68,17 +72,17 @@ def test_an_own_stream_leaves_the_default_one_alone_and_is_part_of_the_state():
 
 
 def test_each_call_moves_the_default_stream_once():
-    before = random.default.position()[1]
+    before = random.default._position()[1]
     nb.Dropout(0.5)(jnp.ones(4))
-    assert random.default.position()[1] == before + 1
+    assert random.default._position()[1] == before + 1
 
 
 @pytest.mark.parametrize("kind", [nb.Dropout, nb.Dropout2d, nb.AlphaDropout])
 def test_nothing_is_dropped_after_eval_or_at_rate_zero(kind):
-    x, before = jnp.arange(24.0).reshape(2, 3, 4), random.default.position()
+    x, before = jnp.arange(24.0).reshape(2, 3, 4), random.default._position()
     assert kind(0.5).eval()(x) is x
     assert kind(0.0)(x) is x
-    assert random.default.position() == before
+    assert random.default._position() == before
     assert isinstance(kind(0.0)(np.ones((2, 3), "f")), jax.Array)
 
 
@@ -109,7 +113,9 @@ def test_spatial_dropout_drops_whole_channels_of_each_sample(kind, shape):
     assert len({row.tobytes() for row in y[:, 0]}) > 5  # samples have fates of their own
 
 
-@pytest.mark.parametrize(("kind", "first"), [(nb.Dropout1d, "NCW"), (nb.Dropout2d, "NCHW"), (nb.Dropout3d, "NCDHW")])
+@pytest.mark.parametrize(
+    ("kind", "first"), [(nb.Dropout1d, "NCW"), (nb.Dropout2d, "NCHW"), (nb.Dropout3d, "NCDHW")]
+)
 def test_channels_may_come_first(kind, first):
     x = jnp.ones((3, 2, *SPATIAL[kind][:-1]))
     y = np.asarray(kind(0.5, data_format=first, key=0)(x)).reshape(3, 2, -1)
@@ -135,7 +141,7 @@ def test_scanned_steps_draw_different_numbers_and_the_stream_ends_where_a_loop_e
     layer, looped, x = nb.Dropout(0.5, key=0), nb.Dropout(0.5, key=0), jnp.ones(20)
     _, rows = nb.scan(lambda carry, _: (carry, layer(x)), 0, None, length=3)
     np.testing.assert_array_equal(rows, [looped(x) for _ in range(3)])
-    assert layer.stream.position() == looped.stream.position()
+    assert layer.stream._position() == looped.stream._position()
 
 
 @given(
@@ -160,7 +166,11 @@ def test_a_rate_that_is_no_probability_is_refused(rate):
             r"dropout: x must hold floating values, found int32\[3\]",
         ),
         (lambda: nb.Dropout2d(0.5)(jnp.ones(3)), ShapeError, r"found float32\[3\]"),
-        (lambda: nb.Dropout2d(0.5, data_format="NWC"), ArgumentError, "data_format must be one of 'NHWC', 'NCHW'"),
+        (
+            lambda: nb.Dropout2d(0.5, data_format="NWC"),
+            ArgumentError,
+            "data_format must be one of 'NHWC', 'NCHW'",
+        ),
         (lambda: nb.Dropout(0.5, key="a"), ArgumentTypeError, "a seed is a whole number"),
     ],
 )
@@ -196,7 +206,9 @@ def test_an_exported_dropout_in_eval_hands_the_state_on():
 
 def test_an_exported_stream_says_how_to_draw_from_it():
     exported, state = nb.export_state(nb.Dropout(0.5, key=3))
-    with pytest.raises(ArgumentTypeError, match=r"was exported .* `key, state = stream.draw\(state\)`"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"was exported .* `key, state = stream.draw\(state\)`"
+    ):
         exported(jnp.ones(3))
     with pytest.raises(ArgumentTypeError, match="keeps its own state"):
         nb.Dropout(0.5, key=3)(jnp.ones(3), state)

@@ -1,4 +1,6 @@
-"""Every documented form of an initializer, of an optimizer, of a hook and of `v`, in every layer that has variables."""
+"""Every documented form of an initializer, of an optimizer, of a hook and of `v`, in every layer
+that has variables.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,18 @@ LAYERS: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
     "PReLU": (lambda **o: nb.PReLU(3, **o), (floats(5, 3),)),
     "RNN": (lambda **o: nb.RNN(3, 4, return_state=False, **o), (floats(2, 5, 3),)),
     "LSTM": (lambda **o: nb.LSTM(3, 4, num_layers=2, return_state=False, **o), (floats(2, 5, 3),)),
-    "GRU": (lambda **o: nb.GRU(3, 4, bidirectional=True, return_state=False, **o), (floats(2, 5, 3),)),
+    "GRU": (
+        lambda **o: nb.GRU(3, 4, bidirectional=True, return_state=False, **o),
+        (floats(2, 5, 3),),
+    ),
     "RNNCell": (lambda **o: nb.RNNCell(3, 4, **o), (floats(5, 3), floats(5, 4))),
     "LSTMCell": (lambda **o: nb.LSTMCell(3, 4, **o), (floats(5, 3), (floats(5, 4), floats(5, 4)))),
     "GRUCell": (lambda **o: nb.GRUCell(3, 4, **o), (floats(5, 3), floats(5, 4))),
     "MultiHeadAttention": (lambda **o: nb.MultiHeadAttention(4, 2, **o), (floats(2, 5, 4),)),
-    "LearnedPositionalEncoding": (lambda **o: nb.LearnedPositionalEncoding(8, 3, **o), (floats(2, 5, 3),)),
+    "LearnedPositionalEncoding": (
+        lambda **o: nb.LearnedPositionalEncoding(8, 3, **o),
+        (floats(2, 5, 3),),
+    ),
 }
 
 WITHOUT_EFFECT = {
@@ -60,7 +68,9 @@ WITHOUT_EFFECT = {
 
 
 class ReturnsJax(nb.Initializer):
-    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None):
+    def create_variables(
+        self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None
+    ):
         return 0.1 * jax.random.normal(key, var_shape)
 
 
@@ -70,7 +80,9 @@ class ReturnsNumPy(nb.Initializer):
 
 
 class ReturnsBox(nb.Initializer):
-    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None):
+    def create_variables(
+        self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None
+    ):
         return nb.Parameter(0.1 * jax.random.normal(key, var_shape))
 
 
@@ -153,13 +165,19 @@ def test_a_layer_trains_from_every_form_of_an_initializer(name, form):
         gradients = gradients_of(name)(layer)
         assert set(gradients.cont_all_key_chains()) == set(before.cont_all_key_chains())
         optimizer.update(layer, gradients)
-    moved = {chain for chain, value in layer.v.cont_to_iterator() if not np.array_equal(value, before[chain])}
+    moved = {
+        chain
+        for chain, value in layer.v.cont_to_iterator()
+        if not np.array_equal(value, before[chain])
+    }
     assert moved | WITHOUT_EFFECT.get(name, set()) == set(before.cont_all_key_chains())
 
 
 @functools.cache
 def gradients_of(name: str) -> Callable[[Any], Any]:
-    """The compiled gradient of a loss of that layer, one for all forms: they differ in values alone."""
+    """The compiled gradient of a loss of that layer, one for all forms: they differ in values
+    alone.
+    """
     make, inputs = LAYERS[name]
     weights = [floats(*y.shape) for y in jax.tree.leaves(make()(*inputs))]
 
@@ -180,7 +198,9 @@ def test_a_function_of_jax_gives_its_own_numbers_for_the_shape_of_the_weight():
     layer = nb.Linear(3, 2, weight_initializer=fn, key=0)
     (key, shape, dtype), value = (layer.weight.value, seen[0])[::-1]
     assert (shape, dtype) == ((2, 3), FLOAT)
-    np.testing.assert_array_equal(value, jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, (2, 3), FLOAT))
+    np.testing.assert_array_equal(
+        value, jax.nn.initializers.he_normal(in_axis=-1, out_axis=0)(key, (2, 3), FLOAT)
+    )
 
 
 def test_each_variable_and_each_layer_draws_from_a_key_of_its_own():
@@ -192,9 +212,13 @@ def test_each_variable_and_each_layer_draws_from_a_key_of_its_own():
     np.testing.assert_array_equal(layer.weight.value, same.weight.value)
 
 
-@pytest.mark.parametrize("form", [form for form in FORMS if FORMS[form].__class__ is not ReturnsBox])
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS if FORMS[form].__class__ is not ReturnsBox]
+)
 def test_dtype_and_device_of_the_layer_hold_for_every_form(form):
-    layer = nb.Linear(3, 2, weight_initializer=FORMS[form], dtype=jnp.bfloat16, device=jax.devices()[0])
+    layer = nb.Linear(
+        3, 2, weight_initializer=FORMS[form], dtype=jnp.bfloat16, device=jax.devices()[0]
+    )
     assert layer.weight.dtype == jnp.bfloat16 and layer.weight.value.dtype == jnp.bfloat16
     assert layer.weight.device == jax.devices()[0]
 
@@ -232,10 +256,19 @@ def test_a_value_that_is_given_is_not_drawn():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (nb.GlorotUniform, r"found the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)"),
-        (jax.nn.initializers.he_normal, r"found he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)"),
+        (
+            nb.GlorotUniform,
+            r"found the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)",
+        ),
+        (
+            jax.nn.initializers.he_normal,
+            r"found he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)",
+        ),
         (jax.nn.initializers.constant, r"found constant, which makes an initializer"),
-        (jax.nn.initializers.variance_scaling, r"found variance_scaling, which makes an initializer"),
+        (
+            jax.nn.initializers.variance_scaling,
+            r"found variance_scaling, which makes an initializer",
+        ),
         ("glorot_uniform", r"found 'glorot_uniform': use nb\.GlorotUniform\(\)\. Nothing was made"),
         (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*found ndarray"),
         (True, r"found True"),
@@ -243,7 +276,9 @@ def test_a_value_that_is_given_is_not_drawn():
     ],
 )
 def test_what_is_no_initializer_is_refused_with_the_cure(given, message):
-    with pytest.raises(nb.ArgumentTypeError, match=r"Linear: weight_initializer must be an initializer.*" + message):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"Linear: weight_initializer must be an initializer.*" + message
+    ):
         nb.Linear(3, 2, weight_initializer=given)
     with pytest.raises(nb.ArgumentTypeError, match="x must be"):
         as_initializer("x", given)
@@ -262,7 +297,8 @@ def test_an_initializer_of_another_shape_is_refused_and_named():
         nb.Linear(3, 2, weight_initializer=OfAnotherShape())
     layer = nb.Linear(3, 2, weight_initializer=lambda key, shape, dtype: jnp.ones(shape[::-1]))
     with pytest.raises(
-        nb.ShapeError, match=r"cannot draw a variable of shape \[2, 3\].*gave an array of shape \[3, 2\]"
+        nb.ShapeError,
+        match=r"cannot draw a variable of shape \[2, 3\].*gave an array of shape \[3, 2\]",
     ):
         layer.weight.value
 
@@ -273,30 +309,36 @@ def test_an_initializer_that_gives_nothing_is_refused():
             del var_shape, device
 
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"Forgets.create_variables must give an array or a variable; it gave NoneType"
+        nb.ArgumentTypeError,
+        match=r"Forgets.create_variables must give an array or a variable; it gave NoneType",
     ):
         nb.Linear(3, 2, weight_initializer=Forgets())
 
 
-# -- what is no array --------------------------------------------------------------------------------
+# -- what is no array --
 @pytest.mark.parametrize(
     "wrong", ["text", ["a", "b"], {"a": 1}, None], ids=["text", "texts", "dict", "none"]
 )  # lists of numbers are taken
 @pytest.mark.parametrize("name", LAYERS)
 def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
     make, inputs = LAYERS[name]
-    with pytest.raises(nb.ArgumentTypeError, match=rf"must be an array, found {type(wrong).__name__}"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=rf"must be an array, found {type(wrong).__name__}"
+    ):
         make()(wrong, *inputs[1:])
 
 
 @pytest.mark.parametrize("kind", [nb.Parameter, nb.Buffer])
 @pytest.mark.parametrize("wrong", ["text", {"a": 1}, None, [[1.0], [1.0, 2.0]], object()])
 def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
-    with pytest.raises(nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array, or numbers that make one; found"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=rf"{kind.__name__} takes an array, or numbers that make one; found",
+    ):
         kind(wrong)
 
 
-# -- optimizers --------------------------------------------------------------------------------------
+# -- optimizers --
 OPTIMIZERS: dict[str, Callable[[], nb.Optimizer]] = {
     "SGD": lambda: nb.SGD(1e-2),
     "SGD with momentum": lambda: nb.SGD(lr=1e-2, momentum=0.9),
@@ -315,7 +357,9 @@ OPTIMIZERS: dict[str, Callable[[], nb.Optimizer]] = {
 
 
 @pytest.mark.parametrize("form", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["Linear", "Embedding", "Conv2d", "BatchNorm1d", "PReLU", "GRU", "MultiHeadAttention"])
+@pytest.mark.parametrize(
+    "name", ["Linear", "Embedding", "Conv2d", "BatchNorm1d", "PReLU", "GRU", "MultiHeadAttention"]
+)
 def test_every_optimizer_moves_every_variable_and_step_agrees_with_update(name, form):
     make, _ = LAYERS[name]
     layer = make(**initializer_options(make, nb.RandomNormal(0.3, 0.5)))
@@ -329,7 +373,7 @@ def test_every_optimizer_moves_every_variable_and_step_agrees_with_update(name, 
         assert (np.asarray(value != before[chain]) | ~moved | tiny).all(), chain
 
 
-# -- hooks -------------------------------------------------------------------------------------------
+# -- hooks --
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_form_of_a_hook_acts_on_every_layer(name):
     make, inputs = LAYERS[name]
@@ -340,7 +384,9 @@ def test_every_form_of_a_hook_acts_on_every_layer(name):
         return jax.tree.map(lambda y: 2 * y, outputs)
 
     def agrees(found: Any, expected: Any) -> None:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected
+        )
 
     layer.register_forward_pre_hook(lambda module, args: order.append("looks"))
     layer.register_forward_pre_hook(lambda module, args: args, prepend=True)
@@ -356,19 +402,26 @@ def test_every_form_of_a_hook_acts_on_every_layer(name):
         agrees(nb.jit(lambda m: m(*inputs))(layer), twice(wanted))
     agrees(layer(*inputs), wanted)
     if len(inputs) == 1:
-        with layer.register_forward_pre_hook(lambda module, args: inputs[0]):  # one value is one input
+        with layer.register_forward_pre_hook(
+            lambda module, args: inputs[0]
+        ):  # one value is one input
             agrees(layer(np.zeros_like(inputs[0])), wanted)
 
 
-# -- v -----------------------------------------------------------------------------------------------
+# -- v --
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_form_of_v_is_taken_by_every_layer(name):
     make, inputs = LAYERS[name]
-    layer, other = make().eval(), make(**initializer_options(make, nb.RandomNormal(0.5, 0.5))).eval()
+    layer, other = (
+        make().eval(),
+        make(**initializer_options(make, nb.RandomNormal(0.5, 0.5))).eval(),
+    )
     own, v, wanted = layer(*inputs), other.v, other(*inputs)
 
     def agrees(found: Any, expected: Any = wanted) -> None:
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected
+        )
 
     as_dict = jax.tree.map(np.asarray, v.cont_to_dict())
     agrees(layer(*inputs, v=v))
@@ -383,7 +436,9 @@ def test_every_form_of_v_is_taken_by_every_layer(name):
     chain = v.cont_all_key_chains()[0]
     less = v.cont_prune_key_chain(chain)
     some = nb.Module(part=make(), v={"part": less}, with_partial_v=True).v.part
-    assert all(np.array_equal(value, v[kept]) for kept, value in some.cont_to_iterator() if kept != chain)
+    assert all(
+        np.array_equal(value, v[kept]) for kept, value in some.cont_to_iterator() if kept != chain
+    )
     for call in (lambda: layer(*inputs, v=less), lambda: setattr(layer, "v", less)):
         with pytest.raises(nb.StructureError, match=chain):
             call()
@@ -424,7 +479,9 @@ def test_a_layer_adds_a_vector_to_each_row_where_jax_refuses_that_of_a_user(name
     layer = make()
 
     def gradients(*inputs: Any) -> Any:
-        return nb.grad(lambda layer: sum((y**2).sum() for y in jax.tree.leaves(layer(*inputs))))(layer)
+        return nb.grad(lambda layer: sum((y**2).sum() for y in jax.tree.leaves(layer(*inputs))))(
+            layer
+        )
 
     wanted = str(jax.make_jaxpr(gradients)(*inputs))
     with jax.numpy_rank_promotion("raise"):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import nbmodule as nb
-from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers.random import RandomStream, seed
+from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
 from nbmodule.nn.initializers import base
@@ -56,7 +56,9 @@ def drawn(initializer, shape, **options):
 )
 def test_the_numbers_are_those_of_jax_for_the_same_key(ours, theirs):
     shape = (4, 3, 2, 6)
-    if isinstance(ours, ini.Orthogonal):  # JAX flattens the axes that are not columns in another order
+    if isinstance(
+        ours, ini.Orthogonal
+    ):  # JAX flattens the axes that are not columns in another order
         theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), FLOAT).reshape(shape)
     else:
         theirs = theirs(KEY, shape, FLOAT)
@@ -129,9 +131,14 @@ def test_fans_count_the_area_of_the_kernel(shape, layout, fans):
 
 
 def test_fans_of_a_vector_or_of_an_unknown_layout_are_refused():
-    with pytest.raises(ArgumentError, match=r"fans can be told from a shape of two or more axes, found \[3\]"):
+    with pytest.raises(
+        ArgumentError, match=r"fans can be told from a shape of two or more axes, found \[3\]"
+    ):
         ini.compute_fans((3,))
-    with pytest.raises(ArgumentError, match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', found 'HWIO'"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', found 'HWIO'",
+    ):
         ini.compute_fans((3, 4), "HWIO")
 
 
@@ -159,7 +166,9 @@ def test_values_have_the_dtype_that_is_asked_for(initializer, dtype):
 
 @random
 def test_integers_cannot_be_drawn(initializer):
-    with pytest.raises(DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype {INT}"):
+    with pytest.raises(
+        DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype {INT}"
+    ):
         initializer.create_variables((4, 6), dtype=int)
 
 
@@ -193,7 +202,9 @@ def test_an_empty_weight_is_no_division_by_zero(initializer):
     "initializer", [i for i in RANDOM if not isinstance(i, (ini.RandomNormal, ini.TruncatedNormal))]
 )
 def test_a_vector_without_fans_is_refused(initializer):
-    with pytest.raises(ArgumentError, match=rf"{type(initializer).__name__} needs .* shape .*\[7\]"):
+    with pytest.raises(
+        ArgumentError, match=rf"{type(initializer).__name__} needs .* shape .*\[7\]"
+    ):
         initializer.create_variables((7,))
 
 
@@ -212,10 +223,16 @@ def test_truncated_normal_stays_within_its_bounds():
 
 
 def test_constants_fill_any_shape_and_dtype():
-    np.testing.assert_array_equal(ini.Constant(3).create_variables((2,), dtype="int32").value, [3, 3])
-    np.testing.assert_array_equal(ini.Constant(True).create_variables((1,), dtype=bool).value, [True])
+    np.testing.assert_array_equal(
+        ini.Constant(3).create_variables((2,), dtype="int32").value, [3, 3]
+    )
+    np.testing.assert_array_equal(
+        ini.Constant(True).create_variables((1,), dtype=bool).value, [True]
+    )
     np.testing.assert_array_equal(ini.Zeros().create_variables(()).value, 0.0)
-    np.testing.assert_array_equal(ini.Ones().create_variables((2, 1), dtype="bfloat16").value, [[1], [1]])
+    np.testing.assert_array_equal(
+        ini.Ones().create_variables((2, 1), dtype="bfloat16").value, [[1], [1]]
+    )
 
 
 def test_a_fraction_is_no_integer():
@@ -238,7 +255,10 @@ def test_the_key_is_taken_when_the_variable_is_made():
     late, early = np.asarray(second.value), np.asarray(first.value)
     stream = RandomStream(11)
     for found in (early, late):
-        wanted = jax.random.normal(jax.random.wrap_key_data(jnp.asarray(stream.next_key())), (3,)) * 0.05
+        wanted = (
+            jax.random.normal(jax.random.wrap_key_data(jnp.asarray(stream._next_key())), (3,))
+            * 0.05
+        )
         np.testing.assert_allclose(found, wanted, rtol=1e-6)
     seed(0)
 
@@ -247,7 +267,10 @@ def test_initializers_are_values():
     assert ini.Siren() == ini.Siren(30.0)
     assert ini.Siren() != ini.Siren(1.0)
     assert hash(ini.Uniform(1)) == hash(ini.Uniform(1))
-    assert repr(ini.KaimingNormal()) == "KaimingNormal(mean=0.0, fan_mode='fan_in', negative_slope=0.0)"
+    assert (
+        repr(ini.KaimingNormal())
+        == "KaimingNormal(mean=0.0, fan_mode='fan_in', negative_slope=0.0)"
+    )
 
 
 def test_a_users_own_initializer_needs_draw_only():
@@ -273,12 +296,32 @@ def test_a_users_own_initializer_needs_draw_only():
             ArgumentError,
             "KaimingNormal: fan_mode must be one of .*, found 'in'",
         ),
-        (lambda: ini.RandomNormal(std=-1), ArgumentError, "RandomNormal: std must be at least 0, found -1"),
-        (lambda: ini.TruncatedNormal(lower=2.0), ArgumentError, r"lower must be below upper, found 2\.0 and 2\.0"),
-        (lambda: ini.Uniform(-1.0), ArgumentError, r"Uniform: numerator must be at least 0, found -1\.0"),
+        (
+            lambda: ini.RandomNormal(std=-1),
+            ArgumentError,
+            "RandomNormal: std must be at least 0, found -1",
+        ),
+        (
+            lambda: ini.TruncatedNormal(lower=2.0),
+            ArgumentError,
+            r"lower must be below upper, found 2\.0 and 2\.0",
+        ),
+        (
+            lambda: ini.Uniform(-1.0),
+            ArgumentError,
+            r"Uniform: numerator must be at least 0, found -1\.0",
+        ),
         (lambda: ini.Siren(0), ArgumentError, "Siren: w0 must be above zero"),
-        (lambda: ini.Orthogonal(math.nan), ArgumentError, "Orthogonal: gain must be finite, found nan"),
-        (lambda: ini.RandomNormal("0"), ArgumentTypeError, "RandomNormal: mean must be a number, found '0'"),
+        (
+            lambda: ini.Orthogonal(math.nan),
+            ArgumentError,
+            "Orthogonal: gain must be finite, found nan",
+        ),
+        (
+            lambda: ini.RandomNormal("0"),
+            ArgumentTypeError,
+            "RandomNormal: mean must be a number, found '0'",
+        ),
         (lambda: ini.Constant([1]), ArgumentTypeError, "Constant takes a number, found list"),
         (
             lambda: ini.Siren().create_variables((2, 3), fan_in=-1),
@@ -295,7 +338,11 @@ def test_a_users_own_initializer_needs_draw_only():
             ArgumentError,
             r"expected sizes of zero or more, found shape \(2, -3\)",
         ),
-        (lambda: ini.Zeros().create_variables(3), ArgumentTypeError, r"expected a shape such as \(3, 4\), found 3"),
+        (
+            lambda: ini.Zeros().create_variables(3),
+            ArgumentTypeError,
+            r"expected a shape such as \(3, 4\), found 3",
+        ),
     ],
 )
 def test_choices_without_meaning_are_refused(make, error, message):
@@ -312,7 +359,7 @@ def test_a_constant_is_given_by_position_or_by_either_name():
             wrong()
 
 
-# -- inside transforms of JAX's own ------------------------------------------------------------------
+# -- inside transforms of JAX's own --
 ALIKE = {
     "vmap": lambda make: jax.vmap(lambda i: make())(jnp.arange(2)),
     "jit": lambda make: jax.jit(make)(),
@@ -331,7 +378,9 @@ APART = {
 def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkeypatch):
     monkeypatch.setattr(base, "_warned", False)
     make = lambda: nb.Linear(3, 2).weight.value
-    with pytest.warns(UserWarning, match=r"all its rows, steps and later calls get the same.*nb.vmap.*key=key") as said:
+    with pytest.warns(
+        UserWarning, match=r"all its rows, steps and later calls get the same.*nb.vmap.*key=key"
+    ) as said:
         ALIKE[name](make)
     ALIKE[name](make)
     assert [Path(each.filename).name for each in said] == [Path(__file__).name]

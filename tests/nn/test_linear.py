@@ -18,7 +18,9 @@ BATCHES = st.sampled_from([(), (1,), (0,), (4,), (2, 3), (2, 1, 3)])
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_linear_agrees_with_torch(with_bias, draws, agrees_with_torch):
     x = draws.normal(size=(2, 5, 3)).astype("f")
-    agrees_with_torch(nb.Linear(3, 4, with_bias=with_bias), torch.nn.Linear(3, 4, bias=with_bias), x)
+    agrees_with_torch(
+        nb.Linear(3, 4, with_bias=with_bias), torch.nn.Linear(3, 4, bias=with_bias), x
+    )
 
 
 def test_bilinear_agrees_with_torch(draws, agrees_with_torch):
@@ -30,7 +32,9 @@ def test_bilinear_agrees_with_torch(draws, agrees_with_torch):
 def test_embedding_agrees_with_torch(padding_idx, draws, agrees_with_torch):
     indices = np.array([[1, 2, 9], [2, 2, 0]])
     agrees_with_torch(
-        nb.Embedding(10, 4, padding_idx=padding_idx), torch.nn.Embedding(10, 4, padding_idx=padding_idx), indices
+        nb.Embedding(10, 4, padding_idx=padding_idx),
+        torch.nn.Embedding(10, 4, padding_idx=padding_idx),
+        indices,
     )
 
 
@@ -39,7 +43,9 @@ def test_rows_that_are_looked_up_are_shortened_as_in_torch(draws):
     theirs = torch.nn.Embedding(4, 3, max_norm=0.5)
     with torch.no_grad():
         theirs.weight.copy_(torch.tensor(np.array(layer.weight())))
-    np.testing.assert_allclose(layer(jnp.array([1, 3])), theirs(torch.tensor([1, 3])).detach(), rtol=1e-5)
+    np.testing.assert_allclose(
+        layer(jnp.array([1, 3])), theirs(torch.tensor([1, 3])).detach(), rtol=1e-5
+    )
 
 
 def test_the_padding_row_is_zero_at_first_and_only_it():
@@ -94,7 +100,11 @@ def test_names_in_v_are_short_and_in_the_state_dict_long():
 
 @pytest.mark.parametrize(
     "make",
-    [lambda k: nb.Linear(3, 4, key=k), lambda k: nb.Bilinear(2, 3, 4, key=k), lambda k: nb.Embedding(3, 4, key=k)],
+    [
+        lambda k: nb.Linear(3, 4, key=k),
+        lambda k: nb.Bilinear(2, 3, 4, key=k),
+        lambda k: nb.Embedding(3, 4, key=k),
+    ],
 )
 def test_a_key_decides_the_first_values_and_leaves_the_default_stream_alone(make):
     nb.seed(0)
@@ -107,12 +117,16 @@ def test_a_key_decides_the_first_values_and_leaves_the_default_stream_alone(make
 
 
 def test_weight_and_bias_take_different_keys():
-    layer = nb.Linear(3, 3, key=0, weight_initializer=nb.RandomNormal(), bias_initializer=nb.RandomNormal())
+    layer = nb.Linear(
+        3, 3, key=0, weight_initializer=nb.RandomNormal(), bias_initializer=nb.RandomNormal()
+    )
     assert not np.isin(layer.bias(), layer.weight()).any()
 
 
 def test_initializers_may_be_numbers_and_see_the_fans():
-    layer = nb.Linear(3, 2, weight_initializer=0.5, bias_initializer=nb.Uniform(1, "fan_in", 1, 1), key=0)
+    layer = nb.Linear(
+        3, 2, weight_initializer=0.5, bias_initializer=nb.Uniform(1, "fan_in", 1, 1), key=0
+    )
     np.testing.assert_array_equal(layer.weight(), np.full((2, 3), 0.5, "f"))
     assert abs(np.asarray(layer.bias())).max() <= 1 / 3
 
@@ -159,8 +173,16 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
         ),
         (lambda: nb.Linear(3, 2)(jnp.ones(())), ShapeError, "3 features"),
         (lambda: nb.Linear(3, 2)(jnp.ones((5, 3), int)), DtypeError, r"found int32\[5, 3\]"),
-        (lambda: nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((6, 4))), ShapeError, "same leading axes"),
-        (lambda: nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((5, 3))), ShapeError, "x2 must have 4 features"),
+        (
+            lambda: nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((6, 4))),
+            ShapeError,
+            "same leading axes",
+        ),
+        (
+            lambda: nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((5, 3))),
+            ShapeError,
+            "x2 must have 4 features",
+        ),
         (lambda: nb.Embedding(3, 4)(jnp.ones(3)), DtypeError, r"integers, found float32\[3\]"),
         (
             lambda: nb.Flatten(2, 1)(jnp.ones((2, 3, 4))),
@@ -169,20 +191,40 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
         ),
         (lambda: nb.Flatten()(jnp.ones(3)), ShapeError, r"cannot be joined in float32\[3\]"),
         (lambda: nb.Flatten(0, 7)(jnp.ones(3)), ShapeError, "axes 0 to 7"),
-        (lambda: nb.Flatten("a"), ArgumentTypeError, "start_axis must be a whole number, found 'a'"),
+        (
+            lambda: nb.Flatten("a"),
+            ArgumentTypeError,
+            "start_axis must be a whole number, found 'a'",
+        ),
         (lambda: nb.Linear(0, 2), ArgumentError, "in_features must be at least 1, found 0"),
         (lambda: nb.Linear(3, -2), ArgumentError, "out_features must be at least 1, found -2"),
-        (lambda: nb.Linear(3.0, 2), ArgumentTypeError, "in_features must be a whole number, found 3.0"),
+        (
+            lambda: nb.Linear(3.0, 2),
+            ArgumentTypeError,
+            "in_features must be a whole number, found 3.0",
+        ),
         (lambda: nb.Linear(3, True), ArgumentError, "out_features"),
-        (lambda: nb.Linear(3, 2, with_bias=1), ArgumentTypeError, "with_bias must be True or False, found 1"),
+        (
+            lambda: nb.Linear(3, 2, with_bias=1),
+            ArgumentTypeError,
+            "with_bias must be True or False, found 1",
+        ),
         (
             lambda: nb.Linear(3, 2, weight_initializer="zeros"),
             ArgumentTypeError,
             "weight_initializer must be an initializer",
         ),
-        (lambda: nb.Embedding(3, 2, padding_idx=3), ArgumentError, "padding_idx must lie in -3 to 2, found 3"),
+        (
+            lambda: nb.Embedding(3, 2, padding_idx=3),
+            ArgumentError,
+            "padding_idx must lie in -3 to 2, found 3",
+        ),
         (lambda: nb.Embedding(3, 2, max_norm=-1), ArgumentError, "max_norm must be"),
-        (lambda: nb.Embedding(3, 2, norm_type="a"), ArgumentTypeError, "norm_type must be a number"),
+        (
+            lambda: nb.Embedding(3, 2, norm_type="a"),
+            ArgumentTypeError,
+            "norm_type must be a number",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
@@ -194,7 +236,11 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 def test_texts_say_the_sizes():
     assert repr(nb.Linear(3, 2)) == "Linear(in_features=3, out_features=2, with_bias=True)"
     assert repr(nb.Embedding(10, 4, padding_idx=0)) == "Embedding(10, 4, padding_idx=0)"
-    assert [nb.Linear(16, 10).brief(), nb.Bilinear(3, 4, 2).brief(), nb.Embedding(10, 4).brief()] == [
+    assert [
+        nb.Linear(16, 10).brief(),
+        nb.Bilinear(3, 4, 2).brief(),
+        nb.Embedding(10, 4).brief(),
+    ] == [
         "16 → 10",
         "3, 4 → 2",
         "10 × 4",

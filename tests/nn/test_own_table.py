@@ -6,7 +6,9 @@ import pytest
 import nbmodule as nb
 
 WORDS = np.array(["cat", "dog", "cat"])
-ROWS = np.array([(1.5, 2, "a"), (2.5, 3, "b")], dtype=[("length", "f8"), ("count", "i8"), ("word", "U1")])
+ROWS = np.array(
+    [(1.5, 2, "a"), (2.5, 3, "b")], dtype=[("length", "f8"), ("count", "i8"), ("word", "U1")]
+)
 
 
 @nb.jit
@@ -24,9 +26,21 @@ def step(x):
         (np.array([["1", ""]]), 'np.where(x == "", "nan", x).astype("float32")'),
         (np.array([[1, None]], dtype=object), 'x.astype("float32")'),
         (ROWS, 'np.stack([x["length"], x["count"]], axis=-1).astype("float32")'),
-        (np.array(["2024-01-01", "2024-01-02"], dtype="M8[D]"), '(x - x.min()) / np.timedelta64(1, "D")'),
+        (
+            np.array(["2024-01-01", "2024-01-02"], dtype="M8[D]"),
+            '(x - x.min()) / np.timedelta64(1, "D")',
+        ),
     ],
-    ids=["words", "words as objects", "mixed", "numbers as text", "gaps", "objects", "structured", "days"],
+    ids=[
+        "words",
+        "words as objects",
+        "mixed",
+        "numbers as text",
+        "gaps",
+        "objects",
+        "structured",
+        "days",
+    ],
 )
 def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given, cure):
     with pytest.raises(nb.ArgumentTypeError) as refused:
@@ -62,7 +76,8 @@ def test_a_frame_with_words_names_their_columns():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"mass": [1.0, 2.0], "island": ["a", "b"]})
     with pytest.raises(
-        nb.ArgumentTypeError, match=r'nb\.batches was given a DataFrame .* \(by its column "island"\), no numbers'
+        nb.ArgumentTypeError,
+        match=r'nb\.batches was given a DataFrame .* \(by its column "island"\), no numbers',
     ):
         nb.batches(table, 2)
 
@@ -71,7 +86,10 @@ def test_a_frame_with_words_names_their_columns():
 def test_a_frame_whose_numbers_would_lose_digits_says_so():
     table = pytest.importorskip("pandas").DataFrame({"mass": [1.0, 2.0]})
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"nb\.summary was given a DataFrame .* would lose digits as float32.*Convert it by"
+        nb.ArgumentTypeError,
+        match=r"nb\.summary was given a DataFrame .* would lose digits as float32.*Convert it by",
     ):
         nb.summary(nb.Linear(1, 1), table[["mass"]])
-    assert nb.summary(nb.Linear(1, 1), table[["mass"]].astype("float32"))[0].outputs == "float32[2, 1]"
+    assert (
+        nb.summary(nb.Linear(1, 1), table[["mass"]].astype("float32"))[0].outputs == "float32[2, 1]"
+    )

@@ -24,17 +24,30 @@ def channels_last(module, x):
     [
         ("MaxPool", 1, 3, {"stride": 2, "padding": 1}),
         ("MaxPool", 2, 2, {}),
-        ("MaxPool", 2, (3, 2), {"stride": (1, 2), "padding": (1, 0), "dilation": (2, 1), "ceil_mode": True}),
+        (
+            "MaxPool",
+            2,
+            (3, 2),
+            {"stride": (1, 2), "padding": (1, 0), "dilation": (2, 1), "ceil_mode": True},
+        ),
         ("MaxPool", 3, 2, {"ceil_mode": True}),
         ("AvgPool", 1, 3, {"stride": 2, "padding": 1}),
         ("AvgPool", 2, 2, {}),
-        ("AvgPool", 2, (3, 2), {"stride": (1, 2), "padding": (1, 0), "count_include_pad": False, "ceil_mode": True}),
+        (
+            "AvgPool",
+            2,
+            (3, 2),
+            {"stride": (1, 2), "padding": (1, 0), "count_include_pad": False, "ceil_mode": True},
+        ),
         ("AvgPool", 3, 2, {"divisor_override": 3}),
     ],
 )
 def test_pooling_agrees_with_torch(name, n, kernel, options, draws, agrees_with_torch):
     x = draws.normal(size=(2, *SIZES[:n], 3)).astype("f")
-    ours, theirs = getattr(nb, f"{name}{n}d")(kernel, **options), getattr(torch.nn, f"{name}{n}d")(kernel, **options)
+    ours, theirs = (
+        getattr(nb, f"{name}{n}d")(kernel, **options),
+        getattr(torch.nn, f"{name}{n}d")(kernel, **options),
+    )
     agrees_with_torch(ours, theirs, x, call=channels_last)
 
 
@@ -48,7 +61,9 @@ def test_pooling_agrees_with_torch(name, n, kernel, options, draws, agrees_with_
     ],
 )
 def test_adaptive_pooling_agrees_with_torch(ours, theirs, n, draws, agrees_with_torch):
-    agrees_with_torch(ours, theirs, draws.normal(size=(2, *SIZES[:n], 3)).astype("f"), call=channels_last)
+    agrees_with_torch(
+        ours, theirs, draws.normal(size=(2, *SIZES[:n], 3)).astype("f"), call=channels_last
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,9 +78,14 @@ def test_adaptive_pooling_agrees_with_torch(ours, theirs, n, draws, agrees_with_
 )
 def test_upsampling_agrees_with_torch(data_format, options, draws, agrees_with_torch):
     x = draws.normal(size=(2, *SIZES[: len(data_format) - 2], 3)).astype("f")
-    for_torch = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    for_torch = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
     agrees_with_torch(
-        Upsample(**options, data_format=data_format), torch.nn.Upsample(**for_torch), x, call=channels_last
+        Upsample(**options, data_format=data_format),
+        torch.nn.Upsample(**for_torch),
+        x,
+        call=channels_last,
     )
 
 
@@ -77,13 +97,18 @@ def test_channels_may_come_first(make, draws):
 
 
 @settings(max_examples=5)
-@given(batch=st.sampled_from([(), (0,), (2, 3)]), kind=st.sampled_from([nb.MaxPool1d, nb.AvgPool1d, AdaptiveAvgPool1d]))
+@given(
+    batch=st.sampled_from([(), (0,), (2, 3)]),
+    kind=st.sampled_from([nb.MaxPool1d, nb.AvgPool1d, AdaptiveAvgPool1d]),
+)
 def test_leading_axes_are_only_a_batch(batch, kind):
     x = np.random.default_rng(0).normal(size=(*batch, 6, 2)).astype("f")
     found = kind(3)(x)
     rows = [kind(3)(row) for row in x.reshape(-1, 6, 2)]
     np.testing.assert_allclose(
-        found.reshape(-1, *found.shape[-2:]), np.array(rows).reshape(-1, *found.shape[-2:]), rtol=1e-6
+        found.reshape(-1, *found.shape[-2:]),
+        np.array(rows).reshape(-1, *found.shape[-2:]),
+        rtol=1e-6,
     )
 
 
@@ -108,11 +133,27 @@ def test_pooling_layers_hold_no_variables():
         (lambda: nb.AvgPool2d(2)(jnp.ones((1, 4, 4, 1), int)), DtypeError, "found int32"),
         (lambda: nb.MaxPool2d(0), ArgumentError, "kernel_size must be at least 1, found 0"),
         (lambda: nb.MaxPool2d(2, stride=-1), ArgumentError, "stride must be at least 1, found -1"),
-        (lambda: nb.MaxPool2d(2, padding=-1), ArgumentError, "padding must be at least 0, found -1"),
+        (
+            lambda: nb.MaxPool2d(2, padding=-1),
+            ArgumentError,
+            "padding must be at least 0, found -1",
+        ),
         (lambda: nb.MaxPool2d(2, padding=0.5), ArgumentTypeError, "padding must be"),
-        (lambda: nb.AvgPool2d(2, divisor_override=0), ArgumentError, "divisor_override must be above 0, found 0"),
-        (lambda: nb.MaxPool2d(2, ceil_mode=1), ArgumentTypeError, "ceil_mode must be True or False"),
-        (lambda: nb.MaxPool2d(2, data_format="NWC"), ArgumentError, "data_format must be one of 'NHWC', 'NCHW'"),
+        (
+            lambda: nb.AvgPool2d(2, divisor_override=0),
+            ArgumentError,
+            "divisor_override must be above 0, found 0",
+        ),
+        (
+            lambda: nb.MaxPool2d(2, ceil_mode=1),
+            ArgumentTypeError,
+            "ceil_mode must be True or False",
+        ),
+        (
+            lambda: nb.MaxPool2d(2, data_format="NWC"),
+            ArgumentError,
+            "data_format must be one of 'NHWC', 'NCHW'",
+        ),
         (
             lambda: AdaptiveAvgPool2d((1, 2, 3)),
             ArgumentError,
@@ -122,11 +163,27 @@ def test_pooling_layers_hold_no_variables():
         (lambda: AdaptiveAvgPool2d(2)(jnp.ones((2, 3))), ShapeError, r"found float32\[2, 3\]"),
         (lambda: Upsample(), ArgumentError, "give size or scale_factor"),
         (lambda: Upsample(4, scale_factor=2), ArgumentError, "give size or scale_factor"),
-        (lambda: Upsample(scale_factor=-1), ArgumentError, "scale_factor must be above 0, found -1"),
-        (lambda: Upsample(scale_factor=(1, 2, 3)), ArgumentError, "scale_factor must be a number or 2 of them"),
+        (
+            lambda: Upsample(scale_factor=-1),
+            ArgumentError,
+            "scale_factor must be above 0, found -1",
+        ),
+        (
+            lambda: Upsample(scale_factor=(1, 2, 3)),
+            ArgumentError,
+            "scale_factor must be a number or 2 of them",
+        ),
         (lambda: Upsample(4, mode="cubic"), ArgumentError, "mode must be one of"),
-        (lambda: Upsample(4, mode="linear"), ArgumentError, "mode 'linear' is not for 2 spatial axes"),
-        (lambda: Upsample(4, align_corners=True), ArgumentError, "align_corners is not for mode 'nearest'"),
+        (
+            lambda: Upsample(4, mode="linear"),
+            ArgumentError,
+            "mode 'linear' is not for 2 spatial axes",
+        ),
+        (
+            lambda: Upsample(4, align_corners=True),
+            ArgumentError,
+            "align_corners is not for mode 'nearest'",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
@@ -136,7 +193,10 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
 
 
 def test_texts_say_the_sizes():
-    assert repr(nb.MaxPool2d(3, stride=2, padding=1)) == "MaxPool2d(kernel_size=(3, 3), stride=(2, 2), padding=1)"
+    assert (
+        repr(nb.MaxPool2d(3, stride=2, padding=1))
+        == "MaxPool2d(kernel_size=(3, 3), stride=(2, 2), padding=1)"
+    )
     assert nb.AvgPool2d((2, 3)).brief() == "2×3"
     assert AdaptiveAvgPool2d((7, None)).brief() == "→ 7×same"
     assert repr(Upsample(scale_factor=2)) == "Upsample(scale_factor=2.0, mode='nearest')"

@@ -22,7 +22,9 @@ def pair(kind, **options):
 
 
 def states(kind, draws, layers, batch=2):
-    made = [draws.normal(size=(layers, batch, 4)).astype("f") for _ in range(2 if kind is LSTM else 1)]
+    made = [
+        draws.normal(size=(layers, batch, 4)).astype("f") for _ in range(2 if kind is LSTM else 1)
+    ]
     return made
 
 
@@ -43,7 +45,9 @@ def test_values_and_gradients_agree_with_torch(kind, options, draws, agrees_with
     ours, theirs = pair(kind, **options)
     x = draws.normal(size=(2, 5, 3)).astype("f")
     layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
-    agrees_with_torch(ours, theirs, x, *states(kind, draws, layers), ours=with_state, call=with_state)
+    agrees_with_torch(
+        ours, theirs, x, *states(kind, draws, layers), ours=with_state, call=with_state
+    )
 
 
 def test_without_a_state_it_begins_at_zero(draws, agrees_with_torch):
@@ -51,7 +55,10 @@ def test_without_a_state_it_begins_at_zero(draws, agrees_with_torch):
 
 
 def test_the_nonlinearity_may_be_relu(draws, agrees_with_torch):
-    ours, theirs = RNN(3, 4, nonlinearity="relu"), torch.nn.RNN(3, 4, nonlinearity="relu", batch_first=True)
+    ours, theirs = (
+        RNN(3, 4, nonlinearity="relu"),
+        torch.nn.RNN(3, 4, nonlinearity="relu", batch_first=True),
+    )
     agrees_with_torch(ours, theirs, draws.normal(size=(2, 5, 3)).astype("f"))
 
 
@@ -62,7 +69,9 @@ def test_variables_have_the_names_and_shapes_of_torch(kind):
     assert {name: array.shape for name, array in ours.state_dict().items()} == wanted
     ours.load_state_dict({name: tensor.numpy() for name, tensor in theirs.state_dict().items()})
     x = np.ones((2, 5, 3), "f")
-    np.testing.assert_allclose(ours(x)[0], theirs(torch.tensor(x))[0].detach(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        ours(x)[0], theirs(torch.tensor(x))[0].detach(), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_lengths_agree_with_packed_sequences_of_torch(draws, loads):
@@ -102,7 +111,10 @@ def test_a_sequence_may_be_given_in_parts(draws):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_what_is_returned_can_be_chosen(bidirectional, draws):
-    x, options = draws.normal(size=(2, 5, 3)).astype("f"), {"bidirectional": bidirectional, "key": 0}
+    x, options = (
+        draws.normal(size=(2, 5, 3)).astype("f"),
+        {"bidirectional": bidirectional, "key": 0},
+    )
     y, (h, c) = LSTM(3, 4, **options)(x)
     np.testing.assert_array_equal(LSTM(3, 4, return_state=False, **options)(x), y)
     end, (h2, _) = LSTM(3, 4, return_sequence=False, **options)(x)
@@ -149,8 +161,14 @@ def test_dtype_is_the_one_asked_for():
 
 @pytest.mark.not_under("eager", reason="each operation is a program there")
 def test_an_eager_call_is_one_program(draws):
-    layer, x = LSTM(3, 4, num_layers=2, bidirectional=True), jnp.asarray(draws.normal(size=(2, 5, 3)), jnp.float32)
-    names = [equation.primitive.name for equation in jax.make_jaxpr(lambda layer, x: layer(x))(layer, x).eqns]
+    layer, x = (
+        LSTM(3, 4, num_layers=2, bidirectional=True),
+        jnp.asarray(draws.normal(size=(2, 5, 3)), jnp.float32),
+    )
+    names = [
+        equation.primitive.name
+        for equation in jax.make_jaxpr(lambda layer, x: layer(x))(layer, x).eqns
+    ]
     assert names.count("scan") == 4
     assert "pjit" not in names
 
@@ -179,8 +197,16 @@ def test_an_eager_call_is_one_program(draws):
             ArgumentTypeError,
             r"a pair \(h, c\) of arrays, found ArrayImpl",
         ),
-        (lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), (jnp.ones((1, 2, 4)),)), ArgumentTypeError, "found 1 of them"),
-        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), lengths=np.ones(3, int)), ShapeError, r"lengths must have shape \[2\]"),
+        (
+            lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), (jnp.ones((1, 2, 4)),)),
+            ArgumentTypeError,
+            "found 1 of them",
+        ),
+        (
+            lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), lengths=np.ones(3, int)),
+            ShapeError,
+            r"lengths must have shape \[2\]",
+        ),
         (
             lambda: RNN(3, 4, nonlinearity="sin"),
             ArgumentError,
@@ -188,13 +214,21 @@ def test_an_eager_call_is_one_program(draws):
         ),
         (lambda: LSTM(0, 4), ArgumentError, "in_features must be at least 1, found 0"),
         (lambda: LSTM(3, 4, num_layers=0), ArgumentError, "num_layers must be at least 1"),
-        (lambda: LSTM(3, 4, dropout_rate=0.5), ArgumentError, "acts between layers, and there is one layer"),
+        (
+            lambda: LSTM(3, 4, dropout_rate=0.5),
+            ArgumentError,
+            "acts between layers, and there is one layer",
+        ),
         (
             lambda: LSTM(3, 4, num_layers=2, dropout_rate=2),
             ArgumentError,
             "dropout_rate must be a number from 0 to 1, found 2",
         ),
-        (lambda: LSTM(3, 4, bidirectional="no"), ArgumentTypeError, "bidirectional must be True or False"),
+        (
+            lambda: LSTM(3, 4, bidirectional="no"),
+            ArgumentTypeError,
+            "bidirectional must be True or False",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
@@ -218,14 +252,20 @@ CELLS = {
 
 
 def leaves(state):
-    return [np.asarray(getattr(part, "data", part)) for part in (state if isinstance(state, tuple) else (state,))]
+    return [
+        np.asarray(getattr(part, "data", part))
+        for part in (state if isinstance(state, tuple) else (state,))
+    ]
 
 
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_cells_take_the_steps_of_torch_and_of_their_layer(name, with_bias, draws):
     kind, theirs, layer, options = CELLS[name]
-    cell, other = kind(3, 4, with_bias=with_bias, **options), theirs(3, 4, bias=with_bias, **options)
+    cell, other = (
+        kind(3, 4, with_bias=with_bias, **options),
+        theirs(3, 4, bias=with_bias, **options),
+    )
     other.load_state_dict({key: torch.tensor(value) for key, value in cell.state_dict().items()})
     whole = layer(3, 4, with_bias=with_bias, **options)
     whole.load_state_dict({f"{key}_l0": value for key, value in cell.state_dict().items()})
@@ -234,7 +274,10 @@ def test_cells_take_the_steps_of_torch_and_of_their_layer(name, with_bias, draws
     for x in xs:
         state, wanted = cell(x, state), other(torch.tensor(x), wanted)
         for a, b in zip(
-            leaves(state), leaves(tuple(map(torch.detach, wanted)) if isinstance(wanted, tuple) else wanted.detach())
+            leaves(state),
+            leaves(
+                tuple(map(torch.detach, wanted)) if isinstance(wanted, tuple) else wanted.detach()
+            ),
         ):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     _, last = whole(np.moveaxis(xs, 0, 1))
@@ -255,7 +298,10 @@ def test_a_cell_trains_inside_a_scan():
 
 
 def test_a_wrong_state_of_a_cell_is_refused():
-    with pytest.raises(nb.ArgumentTypeError, match=r"LSTMCell: state must be a pair \(h, c\) of arrays, found ndarray"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=r"LSTMCell: state must be a pair \(h, c\) of arrays, found ndarray",
+    ):
         nb.LSTMCell(3, 4)(np.ones(3, "f"), np.ones(4, "f"))
     with pytest.raises(nb.ShapeError, match="gru_cell"):
         nb.GRUCell(3, 4)(np.ones(3, "f"), np.ones(5, "f"))

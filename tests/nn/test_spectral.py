@@ -40,13 +40,19 @@ def test_cosine_layers_agree_with_scipy_and_undo_each_other(type, norm, draws):
 
 def test_options_of_the_cosine_layer_reach_the_function(draws):
     x = draws.normal(size=(5, 3)).astype("f")
-    np.testing.assert_allclose(DCT(3, axis=0, n=4)(x), scipy.fft.dct(x, 3, n=4, axis=0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        DCT(3, axis=0, n=4)(x), scipy.fft.dct(x, 3, n=4, axis=0), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: FFT(norm="none"), ArgumentError, "norm must be one of 'backward', 'ortho', 'forward', found 'none'"),
+        (
+            lambda: FFT(norm="none"),
+            ArgumentError,
+            "norm must be one of 'backward', 'ortho', 'forward', found 'none'",
+        ),
         (lambda: FFT(axis=1.5), ArgumentTypeError, "axis must be a whole number, found 1.5"),
         (lambda: FFT(n=0), ArgumentError, "n must be at least 1, found 0"),
         (lambda: DCT(5), ArgumentError, "type must be 1, 2, 3 or 4, found 5"),

@@ -28,7 +28,9 @@ def as_torch(own):
     """Our arrays by name under the names of torch, the three projections of an attention in one."""
     made = {}
     for name, array in own.items():
-        name = name.replace("self_attention", "self_attn").replace("cross_attention", "multihead_attn")
+        name = name.replace("self_attention", "self_attn").replace(
+            "cross_attention", "multihead_attn"
+        )
         before, _, last = name.rpartition(".")
         outer, _, part = before.rpartition(".")
         if part in ("key", "value"):
@@ -39,7 +41,9 @@ def as_torch(own):
                 .replace("multihead_attn", "cross_attention")
                 .replace(".query.", ".{}.")
             )
-            made[f"{outer}.in_proj_{last}"] = np.concatenate([own[ours.format(p)] for p in ("query", "key", "value")])
+            made[f"{outer}.in_proj_{last}"] = np.concatenate(
+                [own[ours.format(p)] for p in ("query", "key", "value")]
+            )
         else:
             made[name.replace(".out.", ".out_proj.")] = np.asarray(array)
     return made
@@ -55,17 +59,25 @@ def randomized(layer):
 
 def chain(name):
     short = {"weight": "w", "bias": "b"}
-    return "/".join(short.get(part, f"v{part}" if part.isdigit() else part) for part in name.split("."))
+    return "/".join(
+        short.get(part, f"v{part}" if part.isdigit() else part) for part in name.split(".")
+    )
 
 
 def check(layer, theirs, inputs, options, for_torch):
     """Values, and gradients by all parameters and inputs, in training without dropout."""
     randomized(layer)
     theirs = theirs.double()
-    theirs.load_state_dict({name: torch.tensor(array) for name, array in as_torch(layer.state_dict()).items()})
+    theirs.load_state_dict(
+        {name: torch.tensor(array) for name, array in as_torch(layer.state_dict()).items()}
+    )
     given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in inputs]
     wanted = theirs(
-        *given, **{name: torch.tensor(x) if isinstance(x, np.ndarray) else x for name, x in for_torch.items()}
+        *given,
+        **{
+            name: torch.tensor(x) if isinstance(x, np.ndarray) else x
+            for name, x in for_torch.items()
+        },
     )
     weights = np.random.default_rng(3).normal(size=wanted.shape)
     (wanted * torch.tensor(weights)).sum().backward()
@@ -81,7 +93,9 @@ def check(layer, theirs, inputs, options, for_torch):
     np.testing.assert_allclose(found, wanted.detach(), **close)
     for mine, x in zip(by_inputs, given, strict=True):
         np.testing.assert_allclose(mine, x.grad, **close)
-    gradients = as_torch({name: np.asarray(by_layer[chain(name)]) for name, _ in layer.named_parameters()})
+    gradients = as_torch(
+        {name: np.asarray(by_layer[chain(name)]) for name, _ in layer.named_parameters()}
+    )
     for name, parameter in theirs.named_parameters():
         np.testing.assert_allclose(gradients[name], parameter.grad, **close, err_msg=name)
 
@@ -111,7 +125,13 @@ def test_decoder_layer_agrees_with_torch(draws):
     theirs = torch.nn.TransformerDecoderLayer(E, H, F, 0.0, "gelu", batch_first=True)
     ours = TransformerDecoderLayer(E, H, F, dropout_rate=0.0, activation=nb.gelu)
     for_torch = {"tgt_mask": ~CAUSAL, "memory_key_padding_mask": ~PADDING}
-    check(ours, theirs, [drawn(draws, 2, 5, E), drawn(draws, 2, 5, E)], {"memory_key_mask": PADDING}, for_torch)
+    check(
+        ours,
+        theirs,
+        [drawn(draws, 2, 5, E), drawn(draws, 2, 5, E)],
+        {"memory_key_mask": PADDING},
+        for_torch,
+    )
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
@@ -128,16 +148,25 @@ def test_stacks_call_their_layers_one_after_the_other(norm_first, draws):
     for layer in decoder.layers:
         wanted = layer(wanted, memory, memory_mask=CAUSAL, memory_key_mask=PADDING)
     wanted = decoder.norm(wanted) if norm_first else wanted
-    np.testing.assert_array_equal(decoder(x, memory, memory_mask=CAUSAL, memory_key_mask=PADDING), wanted)
+    np.testing.assert_array_equal(
+        decoder(x, memory, memory_mask=CAUSAL, memory_key_mask=PADDING), wanted
+    )
 
 
 def test_a_decoder_is_causal_unless_told_otherwise(draws):
-    layer, x, memory = TransformerDecoderLayer(E, H, F).eval(), drawn(draws, 5, E), drawn(draws, 4, E)
+    layer, x, memory = (
+        TransformerDecoderLayer(E, H, F).eval(),
+        drawn(draws, 5, E),
+        drawn(draws, 4, E),
+    )
     changed = x.copy()
     changed[3:] += 1
-    np.testing.assert_allclose(layer(x, memory)[:3], layer(changed, memory)[:3], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x, memory)[:3], layer(changed, memory)[:3], rtol=1e-4, atol=1e-5
+    )
     assert (
-        np.asarray(layer(x, memory, is_causal=False)[:3]) != np.asarray(layer(changed, memory, is_causal=False)[:3])
+        np.asarray(layer(x, memory, is_causal=False)[:3])
+        != np.asarray(layer(changed, memory, is_causal=False)[:3])
     ).any()
 
 
@@ -149,9 +178,11 @@ def test_leading_axes_are_only_a_batch(draws):
 def test_dropout_acts_in_training_only_and_moves_the_stream_once_for_each_place(draws):
     layer, x = TransformerEncoderLayer(E, H, F, dropout_rate=0.5, key=0), drawn(draws, 5, E)
     plain = TransformerEncoderLayer(E, H, F, dropout_rate=0.0, key=0)
-    before = random.default.position()[1]
+    before = random.default._position()[1]
     first, second = layer(x), layer(x)
-    assert random.default.position()[1] - before == 8  # attention weights, hidden features, and two shortcuts, twice
+    assert (
+        random.default._position()[1] - before == 8
+    )  # attention weights, hidden features, and two shortcuts, twice
     assert (np.asarray(first) != np.asarray(second)).any()
     np.testing.assert_array_equal(layer.eval()(x), plain(x))
 
@@ -177,7 +208,16 @@ def test_a_key_decides_all_first_values():
 
 def test_options_reach_all_parts():
     model = TransformerDecoder(
-        1, E, H, F, with_bias=False, eps=1e-2, dtype="bfloat16", rotary=True, dropout_rate=0.3, activation=nb.GELU()
+        1,
+        E,
+        H,
+        F,
+        with_bias=False,
+        eps=1e-2,
+        dtype="bfloat16",
+        rotary=True,
+        dropout_rate=0.3,
+        activation=nb.GELU(),
     )
     layer = model.layers[0]
     assert not [name for name in model.state_dict() if name.endswith("bias")]
@@ -229,12 +269,22 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
             r"\[8\], found float32\[5, 7\]",
         ),
         (
-            lambda: TransformerDecoderLayer(E, H, dropout_rate=0.0)(jnp.ones((5, E)), jnp.ones((5, 7))),
+            lambda: TransformerDecoderLayer(E, H, dropout_rate=0.0)(
+                jnp.ones((5, E)), jnp.ones((5, 7))
+            ),
             ShapeError,
             "key must have axes",
         ),
-        (lambda: TransformerEncoderLayer(E, 3), ArgumentError, "8 features cannot be divided into 3 heads"),
-        (lambda: TransformerEncoderLayer(E, H, 0), ArgumentError, "hidden_features must be at least 1"),
+        (
+            lambda: TransformerEncoderLayer(E, 3),
+            ArgumentError,
+            "8 features cannot be divided into 3 heads",
+        ),
+        (
+            lambda: TransformerEncoderLayer(E, H, 0),
+            ArgumentError,
+            "hidden_features must be at least 1",
+        ),
         (
             lambda: TransformerEncoderLayer(E, H, activation="relu"),
             ArgumentTypeError,
@@ -245,8 +295,16 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
             ArgumentError,
             "dropout_rate must be a number from 0 to 1",
         ),
-        (lambda: TransformerEncoder(0, E, H), ArgumentError, "num_layers must be at least 1, found 0"),
-        (lambda: TransformerEncoder(1, E, H, final_norm=1), ArgumentTypeError, "final_norm must be True or False"),
+        (
+            lambda: TransformerEncoder(0, E, H),
+            ArgumentError,
+            "num_layers must be at least 1, found 0",
+        ),
+        (
+            lambda: TransformerEncoder(1, E, H, final_norm=1),
+            ArgumentTypeError,
+            "final_norm must be True or False",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):

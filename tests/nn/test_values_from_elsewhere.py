@@ -1,4 +1,6 @@
-"""A tensor of PyTorch, a list, a frame, an image given to a layer: converted where nothing is lost, else told how."""
+"""A tensor of PyTorch, a list, a frame, an image given to a layer: converted where nothing is lost,
+else told how.
+"""
 
 import json
 
@@ -61,7 +63,9 @@ CODE = """
 
 @pytest.fixture(scope="module")
 def found(run_python):
-    """What each gives, in a process whose signatures are not checked: the annotations name arrays alone."""
+    """What each gives, in a process whose signatures are not checked: the annotations name arrays
+    alone.
+    """
     return json.loads(run_python(CODE).splitlines()[-1])
 
 
@@ -111,7 +115,9 @@ def compiled(*values):
 
 
 def of_64_bits(*values):
-    return pytest.param(*values, marks=pytest.mark.not_under("x64", reason="64-bit numbers lose no digit there"))
+    return pytest.param(
+        *values, marks=pytest.mark.not_under("x64", reason="64-bit numbers lose no digit there")
+    )
 
 
 @pytest.mark.parametrize(

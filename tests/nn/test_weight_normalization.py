@@ -40,9 +40,15 @@ def test_spectral_norm_moves_step_by_step_as_in_torch(way, draws):
     ours, theirs = spectral_pair()
     far_from_converged(ours)
     buffers = theirs.parametrizations.weight[0]
-    buffers._u.copy_(torch.tensor(np.array(ours.left()))), buffers._v.copy_(torch.tensor(np.array(ours.right())))
+    (
+        buffers._u.copy_(torch.tensor(np.array(ours.left()))),
+        buffers._v.copy_(torch.tensor(np.array(ours.right()))),
+    )
     exported, state = nb.export_state(ours)
-    call, functional = (nb.jit(ours) if way == "compiled" else ours), jax.jit(lambda model, x, state: model(x, state))
+    call, functional = (
+        (nb.jit(ours) if way == "compiled" else ours),
+        jax.jit(lambda model, x, state: model(x, state)),
+    )
     for _ in range(3):
         x = draws.normal(size=(5, 3)).astype("f")
         wanted = theirs(torch.tensor(x))
@@ -61,7 +67,9 @@ def test_gradients_through_spectral_norm_agree_with_torch(draws):
     x = draws.normal(size=(5, 3)).astype("f")
     grads = nb.grad(lambda layer: (layer(x) ** 2).sum())(ours)
     (theirs(torch.tensor(x)) ** 2).sum().backward()
-    np.testing.assert_allclose(grads.layer.w, theirs.parametrizations.weight.original.grad, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(
+        grads.layer.w, theirs.parametrizations.weight.original.grad, rtol=1e-3, atol=1e-4
+    )
     np.testing.assert_allclose(grads.layer.b, theirs.bias.grad, rtol=1e-4, atol=1e-4)
 
 
@@ -72,7 +80,9 @@ def test_the_weight_that_is_used_has_a_largest_singular_value_of_one():
     for _ in range(20):
         layer(jnp.ones((1, 4, 4, 3)))
     assert np.linalg.svd(seen[-1].reshape(5, -1), compute_uv=False)[0] == pytest.approx(1, rel=1e-3)
-    assert np.linalg.svd(np.asarray(inner.weight()).reshape(5, -1), compute_uv=False)[0] != pytest.approx(1, rel=1e-2)
+    assert np.linalg.svd(np.asarray(inner.weight()).reshape(5, -1), compute_uv=False)[
+        0
+    ] != pytest.approx(1, rel=1e-2)
 
 
 def test_after_eval_singular_vectors_stay():
@@ -84,7 +94,8 @@ def test_after_eval_singular_vectors_stay():
 def test_first_singular_vectors_fit_the_weight_and_come_from_the_key():
     weight = np.diag([1.0, 9.0, 2.0]).astype("f")
     a, b = (
-        SpectralNorm(nb.Linear(3, 3, v={"w": weight, "b": np.zeros(3, "f")}), key=key) for key in (2, jax.random.key(2))
+        SpectralNorm(nb.Linear(3, 3, v={"w": weight, "b": np.zeros(3, "f")}), key=key)
+        for key in (2, jax.random.key(2))
     )
     np.testing.assert_allclose(abs(np.asarray(a.left())), [0, 1, 0], atol=1e-4)
     np.testing.assert_array_equal(a.left(), b.left())
@@ -108,7 +119,10 @@ def test_weight_norm_agrees_with_torch(axis, draws, agrees_with_torch):
         "parametrizations.weight.original1": "layer.weight",
     }
     agrees_with_torch(
-        WeightNorm(nb.Linear(3, 4), axis=axis), theirs, draws.normal(size=(5, 3)).astype("f"), names=names
+        WeightNorm(nb.Linear(3, 4), axis=axis),
+        theirs,
+        draws.normal(size=(5, 3)).astype("f"),
+        names=names,
     )
 
 
@@ -119,22 +133,32 @@ def test_weight_norm_computes_at_first_what_the_layer_computed(draws):
     assert layer.scale.shape == (4, 1, 1)
     np.testing.assert_allclose(layer(x), wanted, rtol=1e-5, atol=1e-6)
     layer.scale = 2 * layer.scale()
-    np.testing.assert_allclose(layer(x) - inner.bias(), 2 * (wanted - inner.bias()), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        layer(x) - inner.bias(), 2 * (wanted - inner.bias()), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_they_stand_in_a_model_that_is_compiled_trained_copied_and_exported(draws):
     x = draws.normal(size=(5, 3)).astype("f")
     model = nb.Sequential(
-        SpectralNorm(nb.Linear(3, 4, key=0), key=0), nb.BatchNorm1d(4), WeightNorm(nb.Linear(4, 2, key=1))
+        SpectralNorm(nb.Linear(3, 4, key=0), key=0),
+        nb.BatchNorm1d(4),
+        WeightNorm(nb.Linear(4, 2, key=1)),
     )
     far_from_converged(model[0])
     exported, state = nb.export_state(copy.deepcopy(model))
     found, state = exported(x, state)
     grads = nb.jit(nb.grad(lambda model: (model(x) ** 2).sum()))(model)
-    assert {"submodules/v0/layer/w", "submodules/v1/w", "submodules/v2/scale"} <= set(grads.cont_all_key_chains())
+    assert {"submodules/v0/layer/w", "submodules/v1/w", "submodules/v2/scale"} <= set(
+        grads.cont_all_key_chains()
+    )
     assert model[0].left().tolist() != [1, 0, 0, 0]
-    np.testing.assert_allclose(state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4)
+    np.testing.assert_allclose(
+        state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4
+    )
     assert found.shape == (5, 2)
 
 
@@ -150,13 +174,33 @@ def test_other_arguments_and_names_of_weights_are_taken(draws):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: SpectralNorm(jnp.tanh), ArgumentTypeError, "a layer with a weight is wanted, found"),
-        (lambda: WeightNorm(nb.ReLU()), ArgumentError, "ReLU has no parameter 'weight'; its own parameters are: none"),
-        (lambda: WeightNorm(nb.Linear(2, 3), name="wieght"), ArgumentError, "its own parameters are: bias, weight"),
+        (
+            lambda: SpectralNorm(jnp.tanh),
+            ArgumentTypeError,
+            "a layer with a weight is wanted, found",
+        ),
+        (
+            lambda: WeightNorm(nb.ReLU()),
+            ArgumentError,
+            "ReLU has no parameter 'weight'; its own parameters are: none",
+        ),
+        (
+            lambda: WeightNorm(nb.Linear(2, 3), name="wieght"),
+            ArgumentError,
+            "its own parameters are: bias, weight",
+        ),
         (lambda: SpectralNorm(nb.Linear(2, 3), axis=2), ArgumentError, "axis must lie in -2 to 1"),
-        (lambda: SpectralNorm(nb.Linear(2, 3), num_iterations=0), ArgumentError, "num_iterations must be at least 1"),
+        (
+            lambda: SpectralNorm(nb.Linear(2, 3), num_iterations=0),
+            ArgumentError,
+            "num_iterations must be at least 1",
+        ),
         (lambda: SpectralNorm(nb.Linear(2, 3), eps=0), ArgumentError, "eps must be above 0"),
-        (lambda: nb.export_state(SpectralNorm(nb.Linear(2, 3)))[0](jnp.ones(2)), ArgumentTypeError, "y, state = layer"),
+        (
+            lambda: nb.export_state(SpectralNorm(nb.Linear(2, 3)))[0](jnp.ones(2)),
+            ArgumentTypeError,
+            "y, state = layer",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):
@@ -165,7 +209,7 @@ def test_bad_input_is_refused_in_one_line(call, error, message):
     assert "\n" not in str(caught.value)
 
 
-# -- buffers that are drawn from another variable ----------------------------------------------------
+# -- buffers that are drawn from another variable --
 AROUND = {
     "spectral": lambda: nb.SpectralNorm(nb.Linear(2, 4)),
     "length": lambda: nb.WeightNorm(nb.Linear(2, 4)),
@@ -194,7 +238,10 @@ def in_threads(run):
     "around",
     [
         pytest.param(
-            "spectral", marks=pytest.mark.not_under("x64", reason="other weights, for which one more turn is seen")
+            "spectral",
+            marks=pytest.mark.not_under(
+                "x64", reason="other weights, for which one more turn is seen"
+            ),
         ),
         "length",
         "both",

@@ -72,13 +72,19 @@ def parameters_of(kind):
             found = {**own, **found}
             if not any(p.kind is p.VAR_KEYWORD for p in own.values()):
                 break
-    return {name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY or p.default is not p.empty}
+    return {
+        name: p for name, p in found.items() if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+    }
 
 
 def cases():
     for name in sorted(nb.__all__):
         kind = getattr(nb, name)
-        if not isinstance(kind, type) or not issubclass(kind, nb.Module) or name in ("Module", "Lambda", "Identity"):
+        if (
+            not isinstance(kind, type)
+            or not issubclass(kind, nb.Module)
+            or name in ("Module", "Lambda", "Identity")
+        ):
             continue
         if name.startswith(WITH_PARTS):
             continue
@@ -97,11 +103,19 @@ def cases():
                 value = {"1d": "NCW", "3d": "NCDHW"}.get(name[-2:], "NCHW")
             else:
                 value = OTHER[option]
-            yield name, {option: value} | {other: v for other, v in together.items() if other in parameters_of(kind)}
+            yield (
+                name,
+                {option: value}
+                | {other: v for other, v in together.items() if other in parameters_of(kind)},
+            )
 
 
 def facts(layer):
-    own = {name: value for name, value in vars(layer).items() if not isinstance(value, (nb.Module, nb.Variable))}
+    own = {
+        name: value
+        for name, value in vars(layer).items()
+        if not isinstance(value, (nb.Module, nb.Variable))
+    }
     return own, {name: (box.shape, type(box)) for name, box in layer.named_tensors()}
 
 
@@ -118,7 +132,10 @@ def test_the_text_of_a_layer_makes_it_again(name, options):
 
 def test_the_text_says_what_differs_from_the_usual_alone():
     assert repr(nb.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, affine=True)"
-    assert repr(nb.LayerNorm(4, bias=False)) == "LayerNorm((4,), eps=1e-05, affine=True, with_bias=False)"
+    assert (
+        repr(nb.LayerNorm(4, bias=False))
+        == "LayerNorm((4,), eps=1e-05, affine=True, with_bias=False)"
+    )
     assert repr(nb.DepthwiseConv2d(4, 3)) == "DepthwiseConv2d(4, kernel_size=3, with_bias=True)"
     assert repr(nb.MaxPool2d(2, ceil_mode=True)).endswith("stride=(2, 2), ceil_mode=True)")
     assert repr(nb.Dropout(np.float64(1 / 3))) == "Dropout(rate=0.3333333333333333)"

@@ -1,4 +1,6 @@
-"""Wrong answers to the exercises of the lessons, as people give them, and a part of what `nb.check` says of each."""
+"""Wrong answers to the exercises of the lessons, as people give them, and a part of what `nb.check`
+says of each.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Each notebook runs from top to bottom, and its exported page works alone, as `make demo` makes it."""
+"""Each notebook runs from top to bottom, and its exported page works alone, as `make demo` makes
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,19 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.py"))
-# Seen as a kernel's own CPU time, which other work on the machine does not change. Two cores for 60 s are 120 s.
+# Seen as a kernel's own CPU time, which other work on the machine does not change. Two cores for 60
+# s are 120 s.
 CPU_SECONDS = 120
 
 
-# Answers each line of arguments with the exit code of the command and what it printed. What kernels print goes elsewhere.
+# Answers each line of arguments with the exit code of the command and what it printed. What kernels
+# print goes elsewhere.
 COMMAND = """
 import json, os, sys, traceback
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
+from tools.make_notebooks import WITH_OUTPUTS, notebook_text
 from tools.make_page import main
 
 answers = os.fdopen(os.dup(1), "w")
@@ -52,7 +57,9 @@ for line in sys.stdin:
 
 
 class PageMaker:
-    """The command that `make demo` calls, loaded once for all notebooks; each of them has a kernel of its own."""
+    """The command that `make demo` calls, loaded once for all notebooks; each of them has a kernel
+    of its own.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "kernels.txt"
@@ -63,7 +70,12 @@ class PageMaker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(
+                        [str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]
+                    )
+                },
             )
 
     def make(self, *arguments: str | Path) -> tuple[int, str]:
@@ -85,8 +97,13 @@ class Run:
     """A notebook that has run in a kernel of its own, with its page."""
 
     def __init__(self, source: Path, folder: Path, maker: PageMaker) -> None:
-        self.source, self.page, self.file = source, folder / f"{source.stem}.html", folder / f"{source.stem}.ipynb"
-        # The meter is appended to a copy, so that the kernel itself says what the whole notebook has cost; the wrong answers come after it.
+        self.source, self.page, self.file = (
+            source,
+            folder / f"{source.stem}.html",
+            folder / f"{source.stem}.ipynb",
+        )
+        # The meter is appended to a copy, so that the kernel itself says what the whole notebook
+        # has cost; the wrong answers come after it.
         copy = folder / source.name
         copy.write_text(
             f"{source.read_text()}\n# %%\nimport time\n\nprint('CPU seconds', time.process_time())\n{wrong_answers(source)}"
@@ -98,7 +115,12 @@ class Run:
         return nbformat.read(self.file, as_version=4)
 
     def printed(self) -> str:
-        return "".join(o["text"] for cell in self.code_cells() for o in cell.outputs if o.output_type == "stream")
+        return "".join(
+            o["text"]
+            for cell in self.code_cells()
+            for o in cell.outputs
+            if o.output_type == "stream"
+        )
 
     def code_cells(self) -> list[NotebookNode]:
         return [cell for cell in self.notebook.cells if cell.cell_type == "code"]
@@ -116,8 +138,14 @@ def exercises(source: Path) -> list[list[NotebookNode]]:
 def wrong_answers(source: Path) -> str:
     """Each planted mistake and the check that it has to fail, as further cells."""
     checks = [check.source for _, check, _ in exercises(source)]
-    planted = [(each.answer, checks[each.exercise - 1]) for each in MISTAKES if each.lesson == source.stem[:2]]
-    return "".join(f'\n# %%\n{answer}\n\n# %% tags=["mistake"]\n{check}\n' for answer, check in planted)
+    planted = [
+        (each.answer, checks[each.exercise - 1])
+        for each in MISTAKES
+        if each.lesson == source.stem[:2]
+    ]
+    return "".join(
+        f'\n# %%\n{answer}\n\n# %% tags=["mistake"]\n{check}\n' for answer, check in planted
+    )
 
 
 def verdicts(cell: NotebookNode) -> list[str]:
@@ -155,7 +183,9 @@ def test_every_cell_runs_in_about_a_minute(run):
 
 
 def test_nothing_is_written_to_standard_error(run):
-    complaints = [o["text"] for cell in run.code_cells() for o in cell.outputs if o.get("name") == "stderr"]
+    complaints = [
+        o["text"] for cell in run.code_cells() for o in cell.outputs if o.get("name") == "stderr"
+    ]
     assert complaints == []
 
 
@@ -166,13 +196,17 @@ def test_solutions_of_exercises_are_right_and_folded(run, open_file):
         assert "✓" in said, cell.source
         assert "✗" not in said, cell.source
     if solutions:
-        assert open_file(run.page).locator("details:has(.celltag_solution):not([open])").count() == len(solutions)
+        assert open_file(run.page).locator(
+            "details:has(.celltag_solution):not([open])"
+        ).count() == len(solutions)
 
 
 def test_exercises_that_are_not_filled_in_are_not_right_and_nothing_fails(run):
     checks = {check.source for _, check, _ in exercises(run.source)}
     asked = [
-        cell for cell in run.code_cells() if cell.source in checks and "mistake" not in cell.metadata.get("tags", [])
+        cell
+        for cell in run.code_cells()
+        if cell.source in checks and "mistake" not in cell.metadata.get("tags", [])
     ]
     assert len(asked) == len(checks)
     for cell in asked:
@@ -181,7 +215,9 @@ def test_exercises_that_are_not_filled_in_are_not_right_and_nothing_fails(run):
 
 
 def test_planted_mistakes_are_not_right_and_each_is_told_what_is_wrong(run):
-    said = [verdicts(cell) for cell in run.code_cells() if "mistake" in cell.metadata.get("tags", [])]
+    said = [
+        verdicts(cell) for cell in run.code_cells() if "mistake" in cell.metadata.get("tags", [])
+    ]
     planted = [each for each in MISTAKES if each.lesson == run.source.stem[:2]]
     for mistake, (verdict,) in zip(planted, said, strict=True):
         assert verdict.startswith("✗"), mistake
@@ -196,7 +232,9 @@ def test_saved_outputs_hold_text_html_and_pictures_only(run):
 
 def test_the_saved_file_stays_below_five_megabytes_and_each_output_below_one(run):
     assert run.file.stat().st_size < 5e6
-    assert max((len(text) for display in run.displays() for text in display.values()), default=0) < 1e6
+    assert (
+        max((len(text) for display in run.displays() for text in display.values()), default=0) < 1e6
+    )
 
 
 def test_the_exported_page_opens_offline_and_its_displays_fold(run, open_file):
@@ -223,6 +261,19 @@ def test_the_paired_file_is_what_jupytext_would_write(source, tmp_path):
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_checked_in_notebook_is_the_one_made_from_its_source(source):
+    written = source.with_suffix(".ipynb").read_text(encoding="utf-8")
+    assert written == notebook_text(source), "run `make notebooks`"
+
+
+def test_the_first_lesson_is_checked_in_with_its_outputs_and_the_others_without():
+    for source in NOTEBOOKS:
+        cells = jupytext.read(source.with_suffix(".ipynb")).cells
+        outputs = sum(len(cell.outputs) for cell in cells if cell.cell_type == "code")
+        assert (outputs > 5) == (source.stem == WITH_OUTPUTS)
+
+
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_first_cell_installs_what_is_missing_on_a_hosted_notebook(source):
     first = next(cell for cell in jupytext.read(source).cells if cell.cell_type == "code")
     assert first.source == first_cell_of(NOTEBOOKS[0])
@@ -242,7 +293,9 @@ def test_each_lesson_says_its_goal_and_each_exercise_has_a_hint_that_opens(sourc
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
 def test_each_exercise_has_a_cell_to_fill_in_and_one_that_checks(source):
-    """So that `mark --against` can take the check from what was handed out and the answer from the student."""
+    """So that `mark --against` can take the check from what was handed out and the answer from the
+    student.
+    """
     assert exercises(source)
     for answer, check, solution in exercises(source):
         assert "check(" not in answer.source
@@ -261,13 +314,17 @@ def test_what_is_marked_in_a_lesson_are_its_exercises(source, tmp_path):
 
 
 def test_each_exercise_has_a_planted_mistake():
-    there = {(source.stem[:2], n) for source in NOTEBOOKS for n, _ in enumerate(exercises(source), 1)}
+    there = {
+        (source.stem[:2], n) for source in NOTEBOOKS for n, _ in enumerate(exercises(source), 1)
+    }
     assert {(each.lesson, each.exercise) for each in MISTAKES} == there
 
 
 def test_the_page_for_teachers_has_a_line_for_each_lesson():
     page = (ROOT / "docs" / "teaching.md").read_text()
-    assert re.findall(r"^\| (\d\d) .* \| \d+ \| .+ \|$", page, re.M) == [source.stem[:2] for source in NOTEBOOKS]
+    assert re.findall(r"^\| (\d\d) .* \| \d+ \| .+ \|$", page, re.M) == [
+        source.stem[:2] for source in NOTEBOOKS
+    ]
 
 
 def first_cell_of(source: Path) -> str:
@@ -284,13 +341,23 @@ class Shell:
         self.asked.append(f"{name} {line}")
 
 
-@pytest.mark.parametrize(("folder", "wanted"), [("checkout/notebooks", ".."), ("alone", "git+https://")])
-def test_a_notebook_installs_from_where_it_came_and_leaves_jax_alone(tmp_path, monkeypatch, folder, wanted):
+@pytest.mark.parametrize(
+    ("folder", "wanted"), [("checkout/notebooks", ".."), ("alone", "git+https://")]
+)
+def test_a_notebook_installs_from_where_it_came_and_leaves_jax_alone(
+    tmp_path, monkeypatch, folder, wanted
+):
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "checkout" / "nbmodule").mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path / folder)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    there = {"jax": "0.9.2", "jaxlib": "0.9.2", "jax-cuda12-plugin": "0.9.2", "jaxtyping": "0.3.0", "numpy": "2.1.0"}
+    there = {
+        "jax": "0.9.2",
+        "jaxlib": "0.9.2",
+        "jax-cuda12-plugin": "0.9.2",
+        "jaxtyping": "0.3.0",
+        "numpy": "2.1.0",
+    }
     found = [SimpleNamespace(name=name, version=version) for name, version in there.items()]
     monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     shell = Shell()

@@ -1,4 +1,5 @@
-"""Programs of others that run a notebook: papermill fills in its parameters, marimo runs one of its own kind.
+"""Programs of others that run a notebook: papermill fills in its parameters, marimo runs one of its
+own kind.
 
 Both are put into a small environment beside what is here, which needs a package index.
 """
@@ -53,13 +54,18 @@ def run(tmp_path_factory):
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     Path(own, "zz_others.pth").write_text(sysconfig.get_path("purelib"))
     subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "-q", "papermill", "marimo"], check=True
+        [sys.executable, "-m", "pip", "--python", python, "install", "-q", "papermill", "marimo"],
+        check=True,
     )
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
     def go(where, *arguments):
         done = subprocess.run(
-            [python, "-m", *arguments], cwd=where, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True
+            [python, "-m", *arguments],
+            cwd=where,
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
@@ -71,12 +77,27 @@ def test_papermill_runs_a_training_with_parameters_of_its_own(run, tmp_path):
     cells = [new_code_cell(text) for text in ("rate = 0.5", MODEL, TRAIN, LOOK)]
     cells[0].metadata["tags"] = ["parameters"]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), tmp_path / "given.ipynb")
-    run(tmp_path, "papermill", "given.ipynb", "done.ipynb", "-p", "rate", "0.25", "--no-progress-bar")
+    nbformat.write(
+        new_notebook(cells=cells, metadata={"kernelspec": kernel}), tmp_path / "given.ipynb"
+    )
+    run(
+        tmp_path,
+        "papermill",
+        "given.ipynb",
+        "done.ipynb",
+        "-p",
+        "rate",
+        "0.25",
+        "--no-progress-bar",
+    )
     *_, trained, looked = nbformat.read(tmp_path / "done.ipynb", as_version=4).cells
     printed = "".join(output.text for output in trained.outputs if output.get("name") == "stdout")
     assert printed.strip() == "rate 0.25 steps 20 loss True"
-    (shown,) = (output.data["text/html"] for output in trained.outputs if "text/html" in output.get("data", {}))
+    (shown,) = (
+        output.data["text/html"]
+        for output in trained.outputs
+        if "text/html" in output.get("data", {})
+    )
     assert "step 20/20" in shown
     (panel,) = looked.outputs
     assert "float32[8, 3]" in panel.data["text/html"]
@@ -90,7 +111,8 @@ def test_marimo_runs_a_training_and_shows_a_panel(run, tmp_path):
         ("model, nb, x", LOOK, "return"),
     ]
     app = "\n\n".join(
-        f"@app.cell\ndef _({given}):\n" + "\n".join(f"    {line}" for line in [*body.strip().splitlines(), back])
+        f"@app.cell\ndef _({given}):\n"
+        + "\n".join(f"    {line}" for line in [*body.strip().splitlines(), back])
         for given, body, back in cells
     )
     (tmp_path / "app.py").write_text(f"import marimo\n\napp = marimo.App()\n\n\n{app}\n")

@@ -26,7 +26,9 @@ class Net(nb.Module):
     def __init__(self, seed: int = 0) -> None:
         draw = np.random.default_rng(seed)
         self.bias = nb.Parameter(draw.normal(size=3).astype("f"))
-        self.layers = [nb.Module(weight=nb.Parameter(draw.normal(size=(2, 3)).astype("f"))) for _ in range(2)]
+        self.layers = [
+            nb.Module(weight=nb.Parameter(draw.normal(size=(2, 3)).astype("f"))) for _ in range(2)
+        ]
         self.scale = nb.Parameter(np.float32(draw.normal()))
         self.seen = nb.Buffer(0)
 
@@ -66,7 +68,10 @@ def reference() -> Callable[..., dict[str, Any]]:
 
     def run(transformation: Any, v: nb.Container, grads: list[nb.Container]) -> dict[str, Any]:
         params = jax.tree.map(jnp.array, v.cont_to_dict())
-        state, update = transformation.init(params), jax.jit(with_mixed_dtypes(transformation.update))
+        state, update = (
+            transformation.init(params),
+            jax.jit(with_mixed_dtypes(transformation.update)),
+        )
         for each in grads:
             updates, state = update(each.cont_to_dict(), state, params)
             params = optax.apply_updates(params, updates)
@@ -77,7 +82,9 @@ def reference() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def train() -> Callable[..., None]:
-    """Steps of an optimizer on a model, one for each gradient: by `step`, by `update`, or compiled and donated."""
+    """Steps of an optimizer on a model, one for each gradient: by `step`, by `update`, or compiled
+    and donated.
+    """
 
     def run(how: str, optimizer: Any, model: Net, grads: list[nb.Container]) -> None:
         donated = nb.jit(lambda each: optimizer.update(model, each), donate=True)
@@ -96,9 +103,12 @@ def train() -> Callable[..., None]:
 def agree() -> Callable[..., None]:
     """Two nested structures hold the same numbers under the same chains."""
 
-    def check(actual: Any, expected: Any, *, exactly: bool = False, rtol: float = 2e-5, atol: float = 1e-6) -> None:
+    def check(
+        actual: Any, expected: Any, *, exactly: bool = False, rtol: float = 2e-5, atol: float = 1e-6
+    ) -> None:
         actual, expected = (
-            each.cont_to_dict() if isinstance(each, nb.Container) else each for each in (actual, expected)
+            each.cont_to_dict() if isinstance(each, nb.Container) else each
+            for each in (actual, expected)
         )
         assert jax.tree.structure(actual) == jax.tree.structure(expected)
         for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(expected)):
@@ -111,7 +121,9 @@ def agree() -> Callable[..., None]:
 
 
 @pytest.fixture
-def steps_agree(make_net: Any, gradients: Any, reference: Any, train: Any, agree: Any) -> Callable[..., None]:
+def steps_agree(
+    make_net: Any, gradients: Any, reference: Any, train: Any, agree: Any
+) -> Callable[..., None]:
     """Five steps, made in each of the three ways, give what optax gives."""
 
     def check(ours: Callable[[], Any], theirs: Callable[[], Any]) -> None:

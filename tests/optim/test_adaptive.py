@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax.numpy as jnp
 import numpy as np
 import optax
@@ -12,19 +14,27 @@ import nbmodule as nb
 from jax_settings import with_mixed_dtypes
 
 PAIRS = {
-    "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2, eps=1e-7)),
-    "adam, other options": (lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2), lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2)),
-    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2, eps=1e-7)),
+    "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2)),
+    "adam, other options": (
+        lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2),
+        lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2),
+    ),
+    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2)),
     "adamw, strong decay": (
         lambda: nb.AdamW(1e-2, weight_decay=0.3),
-        lambda: optax.adamw(1e-2, eps=1e-7, weight_decay=0.3),
+        lambda: optax.adamw(1e-2, weight_decay=0.3),
     ),
     "lamb": (lambda: nb.LAMB(1e-2), lambda: optax.lamb(1e-2)),
-    "lamb, decay": (lambda: nb.LAMB(1e-2, weight_decay=0.1), lambda: optax.lamb(1e-2, weight_decay=0.1)),
+    "lamb, decay": (
+        lambda: nb.LAMB(1e-2, weight_decay=0.1),
+        lambda: optax.lamb(1e-2, weight_decay=0.1),
+    ),
     "rmsprop": (lambda: nb.RMSprop(1e-2), lambda: optax.rmsprop(1e-2)),
     "rmsprop, all": (
         lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
-        lambda: optax.rmsprop(1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False),
+        lambda: optax.rmsprop(
+            1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
+        ),
     ),
     "adagrad": (lambda: nb.Adagrad(1e-2), lambda: optax.adagrad(1e-2)),
     "adagrad from 0.5": (lambda: nb.Adagrad(1e-2, initial=0.5), lambda: optax.adagrad(1e-2, 0.5)),
@@ -37,8 +47,10 @@ def test_five_steps_agree_with_optax(name, steps_agree):
 
 
 def test_two_steps_of_adam_by_hand():
-    # mw = 0.1, vw = 0.001, both corrected to 1: the move is lr. Then g = 2: mw = 0.29, vw = 0.004999; corrected
-    # 0.29 / 0.19 = 1.526316 and 0.004999 / 0.001999 = 2.500750, whose root is 1.581376; the move is 0.965182 lr.
+    # mw = 0.1, vw = 0.001, both corrected to 1: the move is lr. Then g = 2: mw = 0.29, vw =
+    # 0.004999; corrected
+    # 0.29 / 0.19 = 1.526316 and 0.004999 / 0.001999 = 2.500750, whose root is 1.581376; the move is
+    # 0.965182 lr.
     optimizer = nb.Adam(0.1)
     v = optimizer.step({"w": jnp.array([1.0])}, {"w": jnp.array([1.0])})
     np.testing.assert_allclose(v["w"], [0.9], rtol=1e-6)
@@ -49,7 +61,8 @@ def test_two_steps_of_adam_by_hand():
 
 
 def test_two_steps_of_adamw_by_hand():
-    # As Adam, and each step takes 0.1 * 0.5 of the variable off: 1 - 0.1 - 0.05 = 0.85; 0.85 - 0.0965182 - 0.0425.
+    # As Adam, and each step takes 0.1 * 0.5 of the variable off: 1 - 0.1 - 0.05 = 0.85; 0.85 -
+    # 0.0965182 - 0.0425.
     optimizer = nb.AdamW(0.1, weight_decay=0.5)
     v = optimizer.step({"w": jnp.array([1.0])}, {"w": jnp.array([1.0])})
     np.testing.assert_allclose(v["w"], [0.85], rtol=1e-6)
@@ -58,17 +71,20 @@ def test_two_steps_of_adamw_by_hand():
 
 
 def test_two_steps_of_lamb_by_hand():
-    # Adam's first direction is (1, 1), of length sqrt(2); the variable has length 5: the move is 0.1 * 5 / sqrt(2) each.
+    # Adam's first direction is (1, 1), of length sqrt(2); the variable has length 5: the move is
+    # 0.1 * 5 / sqrt(2) each.
     optimizer = nb.LAMB(0.1)
     v = optimizer.step({"w": jnp.array([3.0, 4.0])}, {"w": jnp.array([1.0, 2.0])})
     np.testing.assert_allclose(v["w"], [3 - 0.3535534, 4 - 0.3535534], rtol=1e-5)
-    # The same gradient again gives the same direction; the length is now sqrt(2.646447**2 + 3.646447**2) = 4.505605.
+    # The same gradient again gives the same direction; the length is now sqrt(2.646447**2 +
+    # 3.646447**2) = 4.505605.
     v = optimizer.step(v, {"w": jnp.array([1.0, 2.0])})
     np.testing.assert_allclose(v["w"], [2.646447 - 0.3185944, 3.646447 - 0.3185944], rtol=1e-5)
 
 
 def test_two_steps_of_rmsprop_by_hand():
-    # vw = 0.25 * 4 = 1: the move is 0.1 * 2 / 1. Then vw = 0.75 + 0.25 * 9 = 3: the move is 0.1 * 3 / sqrt(3).
+    # vw = 0.25 * 4 = 1: the move is 0.1 * 2 / 1. Then vw = 0.75 + 0.25 * 9 = 3: the move is 0.1 * 3
+    # / sqrt(3).
     optimizer = nb.RMSprop(0.1, decay=0.75, epsilon=0.0)
     v = optimizer.step({"w": jnp.array([1.0])}, {"w": jnp.array([2.0])})
     np.testing.assert_allclose(v["w"], [0.8], rtol=1e-6)
@@ -85,8 +101,10 @@ def test_two_steps_of_adagrad_by_hand():
     np.testing.assert_allclose(v["w"], [0.82], rtol=1e-6)
 
 
-def test_adam_has_the_defaults_of_the_contract():
-    assert repr(nb.Adam()) == "Adam(lr=0.0001, beta1=0.9, beta2=0.999, epsilon=1e-07)"
+def test_adam_has_the_defaults_of_the_field():
+    assert repr(nb.Adam()) == "Adam(lr=0.001, beta1=0.9, beta2=0.999, epsilon=1e-08)"
+    assert nb.Adam().epsilon == inspect.signature(optax.adam).parameters["eps"].default
+    assert inspect.signature(nb.adam_update).parameters["epsilon"].default == 1e-7
 
 
 def test_low_precision_variables_keep_their_dtype():
@@ -101,8 +119,14 @@ def test_low_precision_variables_keep_their_dtype():
     ("make", "message"),
     [
         (lambda: nb.Adam(beta1=1.0), "Adam: beta1 must be 0 or more, and below 1; found 1.0"),
-        (lambda: nb.Adam(epsilon=-1e-8), "Adam: epsilon must be 0 or more, and finite; found -1e-08"),
-        (lambda: nb.AdamW(weight_decay=float("nan")), "AdamW: weight_decay must be 0 or more, and finite; found nan"),
+        (
+            lambda: nb.Adam(epsilon=-1e-8),
+            "Adam: epsilon must be 0 or more, and finite; found -1e-08",
+        ),
+        (
+            lambda: nb.AdamW(weight_decay=float("nan")),
+            "AdamW: weight_decay must be 0 or more, and finite; found nan",
+        ),
     ],
 )
 def test_options_out_of_range_are_refused(make, message):
@@ -113,7 +137,9 @@ def test_options_out_of_range_are_refused(make, message):
 def test_options_of_another_type_are_refused():
     with pytest.raises(nb.ArgumentTypeError, match="Adam: beta1 must be a number; found str"):
         nb.Adam(beta1="0.9")
-    with pytest.raises(nb.ArgumentTypeError, match="RMSprop: centered is True or False; found 'yes'"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="RMSprop: centered is True or False; found 'yes'"
+    ):
         nb.RMSprop(centered="yes")
 
 
@@ -124,10 +150,12 @@ def test_a_changed_option_is_used_from_the_next_step_on(net, gradients, referenc
     update(gradients(0))
     optimizer.beta1 = 0.0
     update(gradients(1))
-    first = optax.adam(1e-2, eps=1e-7)
+    first = optax.adam(1e-2)
     state = first.init(expected)
-    for transformation, i in ((first, 0), (optax.adam(1e-2, 0.0, eps=1e-7), 1)):
-        updates, state = with_mixed_dtypes(transformation.update)(gradients(i).cont_to_dict(), state, expected)
+    for transformation, i in ((first, 0), (optax.adam(1e-2, 0.0), 1)):
+        updates, state = with_mixed_dtypes(transformation.update)(
+            gradients(i).cont_to_dict(), state, expected
+        )
         expected = optax.apply_updates(expected, updates)
     agree(net.v, expected)
     with pytest.raises(nb.ArgumentError, match="beta1 must be"):
@@ -139,4 +167,4 @@ def test_adam_and_adamw_without_decay_take_the_same_steps():
     a, b = nb.Adam(lr=0.1), nb.AdamW(lr=0.1, weight_decay=0.0)
     for _ in range(3):
         np.testing.assert_array_equal(a.step(v, g)["w"], b.step(v, g)["w"])
-    assert nb.Adam().epsilon == nb.AdamW().epsilon == 1e-7
+    assert nb.Adam().epsilon == nb.AdamW().epsilon == 1e-8

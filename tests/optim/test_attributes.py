@@ -1,4 +1,6 @@
-"""An optimizer of a user's own: arrays as attributes are its state, in eager code and inside the transforms."""
+"""An optimizer of a user's own: arrays as attributes are its state, in eager code and inside the
+transforms.
+"""
 
 from __future__ import annotations
 
@@ -117,7 +119,9 @@ def test_a_variable_that_is_met_late_does_not_count_as_a_step(net, gradients, re
     @nb.jit
     def update(g):
         optimizer.update(net, g)
-        seen["inside"][0].value = seen["inside"][0] + 1  # met after the step: all of it is traced again
+        seen["inside"][0].value = (
+            seen["inside"][0] + 1
+        )  # met after the step: all of it is traced again
 
     expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
     update(gradients(0))
@@ -153,7 +157,8 @@ def test_a_first_step_inside_scan_is_refused_with_a_remedy(net, gradients):
     optimizer, before = Momentum(0.1), net.v
     grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(2)))
     with pytest.raises(
-        nb.TraceError, match=r"Momentum makes its attribute _mw in its first step.*Take one step outside first"
+        nb.TraceError,
+        match=r"Momentum makes its attribute _mw in its first step.*Take one step outside first",
     ):
         nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
     assert net.v is before
@@ -180,7 +185,9 @@ def test_without_state_of_ones_own_all_arrays_are_the_state(net, gradients, agre
     other = Average(0.1)
     other.load_state_dict(optimizer.state_dict())
     agree(other.step(net.v, gradients(8)), optimizer.step(net.v, gradients(8)), exactly=True)
-    with pytest.raises(nb.StructureError, match='(?s)cannot set the state of Average.*missing: "average"'):
+    with pytest.raises(
+        nb.StructureError, match='(?s)cannot set the state of Average.*missing: "average"'
+    ):
         optimizer.set_state({"count": 1})
     with pytest.raises(nb.StructureError, match='missing: "count"'):
         optimizer.set_state({"average": 1})
@@ -201,7 +208,10 @@ def test_what_is_set_can_be_read_in_the_structure_in_which_it_was_set():
 
 
 def test_arrays_and_text_are_not_kept_together():
-    with pytest.raises(nb.ArgumentTypeError, match=r"cannot set Plain.mixed: arrays and str cannot be kept together"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=r"cannot set Plain.mixed: arrays and str cannot be kept together",
+    ):
         Plain(0.1).mixed = {"a": jnp.ones(1), "b": "text"}
 
 
@@ -278,7 +288,8 @@ def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
         optimizer.update(net, g)
 
     with pytest.warns(
-        UserWarning, match="Momentum.note is set inside a transform: that happens once, while the function is traced"
+        UserWarning,
+        match="Momentum.note is set inside a transform: that happens once, while the function is traced",
     ):
         update(gradients(0))
 
@@ -302,7 +313,8 @@ def test_a_constructor_that_forgets_the_base_is_pointed_out():
             self.momentum = 0.9
 
     with pytest.raises(
-        nb.NotBuiltError, match=r"Forgetful has no learning rate: its __init__ must call super\(\).__init__\(lr\)"
+        nb.NotBuiltError,
+        match=r"Forgetful has no learning rate: its __init__ must call super\(\).__init__\(lr\)",
     ):
         Forgetful().step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
 
@@ -333,7 +345,11 @@ def test_what_a_step_returns_is_checked(net, gradients):
             nb.StructureError,
             '(?s)Forgetful._step must return the variables that it was given.*missing: "bias"',
         ),
-        (Growing, nb.StructureError, r'it was given "bias" as \[3\] and returned \[7\]. No variable was changed'),
+        (
+            Growing,
+            nb.StructureError,
+            r'it was given "bias" as \[3\] and returned \[7\]. No variable was changed',
+        ),
         (
             Silent,
             nb.ArgumentTypeError,
@@ -364,3 +380,63 @@ def test_only_what_is_to_change_is_seen(net, gradients):
     net.scale.requires_grad_(False)
     Looking(0.1).update(net, gradients(0))
     assert seen == [(["bias", "layers"], ["bias", "layers"])]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("learning_rate", "cannot set Adam.learning_rate.*use optimizer.lr"),
+        ("weight_decay", "cannot set Adam.weight_decay.*SGD, Lion, LARS, AdamW, LAMB have it"),
+        ("momentum", "cannot set Adam.momentum.*SGD, LARS, RMSprop have it"),
+        ("accumulate", r"cannot set Adam.accumulate.*an argument, Adam\(..., accumulate=...\)"),
+        ("beta", 'cannot set Adam.beta,.*the closest name is "beta'),
+        ("speed", "cannot set Adam.speed.*what can be set is lr, beta1, beta2, epsilon"),
+        ("_beta1", "cannot set Adam._beta1"),
+    ],
+)
+def test_attributes_that_nothing_reads_are_refused(name, message):
+    optimizer = nb.Adam(0.1)
+    with pytest.raises(AttributeError, match=message):
+        setattr(optimizer, name, 0.5)
+    with pytest.raises(AttributeError):
+        setattr(nb.Optax(optax.sgd(0.1)), name, 0.5)
+
+
+def test_a_subclass_of_a_rule_may_have_attributes():
+    class Scaled(nb.Adam):
+        pass
+
+    optimizer = Scaled(0.1)
+    optimizer.scale = 2.0
+    assert optimizer.scale == 2.0
+
+
+def test_a_step_that_raises_leaves_attributes_as_they_were():
+    class Late(nb.Optimizer):
+        steps = 0
+
+        def _step(self, v, grads):
+            self.steps = self.steps + 1
+            self.total = grads
+            if grads["w"].shape:
+                raise RuntimeError("too late")
+            return v
+
+    optimizer = Late(0.1)
+    with pytest.raises(RuntimeError, match="too late"):
+        optimizer.step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
+    assert optimizer.steps == 0 and list(optimizer.state) == ["count"]
+    optimizer.step({"w": jnp.ones(())}, {"w": jnp.ones(())})
+    assert optimizer.steps == 1 and list(optimizer.state) == ["count", "total"]
+
+
+def test_state_is_read_in_the_step_that_makes_it(net, gradients):
+    optimizer = Momentum(0.1)
+
+    @nb.jit
+    def update(g):
+        optimizer.update(net, g)
+        return optimizer.state.mw.bias
+
+    np.testing.assert_allclose(update(gradients(0)), gradients(0).bias)
+    np.testing.assert_allclose(optimizer.state.mw.bias, gradients(0).bias)

@@ -1,4 +1,6 @@
-"""Gradient descent, Lion and LARS, against optax step by step and against numbers worked out by hand."""
+"""Gradient descent, Lion and LARS, against optax step by step and against numbers worked out by
+hand.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ import nbmodule as nb
 PAIRS = {
     "sgd": (lambda: nb.SGD(1e-2), lambda: optax.sgd(1e-2)),
     "momentum": (lambda: nb.SGD(1e-2, 0.9), lambda: optax.sgd(1e-2, 0.9)),
-    "nesterov": (lambda: nb.SGD(1e-2, 0.9, nesterov=True), lambda: optax.sgd(1e-2, 0.9, nesterov=True)),
+    "nesterov": (
+        lambda: nb.SGD(1e-2, 0.9, nesterov=True),
+        lambda: optax.sgd(1e-2, 0.9, nesterov=True),
+    ),
     "decay": (
         lambda: nb.SGD(1e-2, 0.9, weight_decay=0.1),
         lambda: optax.chain(optax.add_decayed_weights(0.1), optax.sgd(1e-2, 0.9)),
@@ -20,7 +25,9 @@ PAIRS = {
     "lion": (lambda: nb.Lion(1e-2), lambda: optax.lion(1e-2)),
     "lars": (lambda: nb.LARS(1e-2), lambda: optax.lars(1e-2)),
     "lars, all": (
-        lambda: nb.LARS(1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3),
+        lambda: nb.LARS(
+            1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
+        ),
         lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
     ),
 }
@@ -56,8 +63,8 @@ def test_two_steps_of_lion_by_hand():
 
 
 def test_two_steps_of_lars_by_hand():
-    # |w| = 5, |g| = 10: the gradient is halved and times 0.1; mw = (0.3, 0.4) is all of the first move. Then |w| = 4.5 and
-    # the move along (1, 0) is 0.1 * 4.5, and 0.9 of the last move.
+    # |w| = 5, |g| = 10: the gradient is halved and times 0.1; mw = (0.3, 0.4) is all of the first
+    # move. Then |w| = 4.5 and the move along (1, 0) is 0.1 * 4.5, and 0.9 of the last move.
     one, two = two_steps(nb.LARS(0.1, trust_coefficient=1.0), [3.0, 4.0], [6.0, 8.0], [2.0, 0.0])
     np.testing.assert_allclose(one, [2.7, 3.6], rtol=1e-6)
     np.testing.assert_allclose(two, [2.7 - 0.45 - 0.27, 3.6 - 0.36], rtol=1e-6)
@@ -65,7 +72,9 @@ def test_two_steps_of_lars_by_hand():
 
 def test_lars_takes_a_plain_step_where_a_variable_is_zero():
     optimizer = nb.LARS(0.1, momentum=0.0)
-    np.testing.assert_allclose(optimizer.step({"w": jnp.zeros(2)}, {"w": jnp.ones(2)})["w"], [-0.1, -0.1], rtol=1e-6)
+    np.testing.assert_allclose(
+        optimizer.step({"w": jnp.zeros(2)}, {"w": jnp.ones(2)})["w"], [-0.1, -0.1], rtol=1e-6
+    )
 
 
 def test_descent_without_momentum_keeps_no_state(net, gradients):

@@ -13,7 +13,11 @@ import nbmodule as nb
 from jax_settings import FLOAT, with_mixed_dtypes
 
 CASES = {
-    "sgd": (lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),), 0, lambda: nb.SGD(0.1, weight_decay=0.1)),
+    "sgd": (
+        lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),),
+        0,
+        lambda: nb.SGD(0.1, weight_decay=0.1),
+    ),
     "momentum": (
         lambda v, g, i, mw: nb.momentum_update(v, g, 0.1, mw, nesterov=True),
         1,
@@ -31,7 +35,11 @@ CASES = {
         1,
         lambda: nb.RMSprop(0.1, eps_in_sqrt=False),
     ),
-    "adagrad": (lambda v, g, i, vw: nb.adagrad_update(v, g, 0.1, vw), 1, lambda: nb.Adagrad(0.1, initial=0.0)),
+    "adagrad": (
+        lambda v, g, i, vw: nb.adagrad_update(v, g, 0.1, vw),
+        1,
+        lambda: nb.Adagrad(0.1, initial=0.0),
+    ),
     "lion": (lambda v, g, i, mw: nb.lion_update(v, g, 0.1, mw), 1, lambda: nb.Lion(0.1)),
     "lars": (lambda v, g, i, mw: nb.lars_update(v, g, 0.1, mw), 1, lambda: nb.LARS(0.1)),
 }
@@ -64,10 +72,17 @@ def test_what_goes_in_is_not_changed(net, gradients):
 
 def test_a_learning_rate_may_be_traced_and_differentiated():
     # d/dlr (1 - lr * 3)^2 at 0
-    loss = lambda lr: nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr, stop_gradients=False)["w"] ** 2
+    loss = lambda lr: (
+        nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr, stop_gradients=False)["w"]
+        ** 2
+    )
     assert float(jax.grad(loss)(0.0)) == -6.0
     assert (
-        float(jax.grad(lambda lr: nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr)["w"] ** 2)(0.0))
+        float(
+            jax.grad(
+                lambda lr: nb.sgd_update({"w": jnp.array(1.0)}, {"w": jnp.array(3.0)}, lr)["w"] ** 2
+            )(0.0)
+        )
         == 0.0
     )
 
@@ -90,7 +105,8 @@ def test_integers_stay():
 def test_wrong_arguments_are_named():
     v = {"w": jnp.ones(2)}
     with pytest.raises(
-        nb.StructureError, match='(?s)cannot take a step of Adam: variables and vw differ.*missing: "w"'
+        nb.StructureError,
+        match='(?s)cannot take a step of Adam: variables and vw differ.*missing: "w"',
     ):
         nb.adam_update(v, v, 0.1, v, {}, 1)
     with pytest.raises(nb.ShapeError, match=rf'"w" is {FLOAT}\[2\], in mw it is {FLOAT}\[3\]'):
@@ -99,7 +115,9 @@ def test_wrong_arguments_are_named():
         nb.adam_update(v, v, 0.1, v, v, 1, beta1=-1.0)
     with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
         nb.sgd_update(v, v, -0.1)
-    with pytest.raises(nb.StructureError, match=r"step is the number of the step, 1 in the first; found \[1\]"):
+    with pytest.raises(
+        nb.StructureError, match=r"step is the number of the step, 1 in the first; found \[1\]"
+    ):
         nb.adam_update(v, v, 0.1, v, v, [1])
 
 

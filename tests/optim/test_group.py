@@ -13,7 +13,11 @@ CHAINS = ["layers.*", "layers/*", "layers/v0/weight", "layers.v?.weight", "*weig
 
 @pytest.mark.parametrize(
     ("how", "pattern"),
-    [("update", "layers.0.weight"), *(("update", each) for each in CHAINS), *(("step", each) for each in CHAINS)],
+    [
+        ("update", "layers.0.weight"),
+        *(("update", each) for each in CHAINS),
+        *(("step", each) for each in CHAINS),
+    ],
 )
 def test_a_pattern_may_be_written_with_names_or_with_chains(pattern, how, net, gradients):
     optimizer = nb.SGD(1.0, groups={pattern: {"lr": 0.0}})
@@ -32,16 +36,24 @@ def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
     optimizer = nb.AdamW(
         1e-2,
         weight_decay=0.1,
-        groups={"layers.0.*": {"lr": 0.1}, "layers.*": {"frozen": True}, "bias": {"weight_decay": 0.0, "beta1": 0.5}},
+        groups={
+            "layers.0.*": {"lr": 0.1},
+            "layers.*": {"frozen": True},
+            "bias": {"weight_decay": 0.0, "beta1": 0.5},
+        },
     )
-    labels = {"bias": "bias", "layers": {"v0": {"weight": "fast"}, "v1": {"weight": "frozen"}}, "scale": "rest"}
+    labels = {
+        "bias": "bias",
+        "layers": {"v0": {"weight": "fast"}, "v1": {"weight": "frozen"}},
+        "scale": "rest",
+    }
     expected = reference(
         optax.multi_transform(
             {
-                "bias": optax.adamw(1e-2, 0.5, eps=1e-7, weight_decay=0.0),
-                "fast": optax.adamw(0.1, eps=1e-7, weight_decay=0.1),
+                "bias": optax.adamw(1e-2, 0.5, weight_decay=0.0),
+                "fast": optax.adamw(0.1, weight_decay=0.1),
                 "frozen": optax.set_to_zero(),
-                "rest": optax.adamw(1e-2, eps=1e-7, weight_decay=0.1),
+                "rest": optax.adamw(1e-2, weight_decay=0.1),
             },
             labels,
         ),
@@ -97,7 +109,10 @@ def test_clipping_counts_what_is_frozen_in_no_group(net, gradients, agree):
 
 def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
     optimizer, before = nb.SGD(1.0, groups={"layer.*": {"lr": 0.1}}), net.v
-    with pytest.raises(nb.PathError, match=r'SGD: the pattern "layer.\*" of groups= fits no variable.*globs on names'):
+    with pytest.raises(
+        nb.PathError,
+        match=r'SGD: the pattern "layer.\*" of groups= fits no variable.*globs on names',
+    ):
         optimizer.update(net, gradients(0))
     assert net.v is before
 
@@ -119,7 +134,11 @@ def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
             nb.ArgumentTypeError,
             "groups= takes a dict from patterns to dicts of options; found 'a': 0.0001",
         ),
-        ([("a", {})], nb.ArgumentTypeError, "groups= takes a dict from patterns to options.*found list"),
+        (
+            [("a", {})],
+            nb.ArgumentTypeError,
+            "groups= takes a dict from patterns to options.*found list",
+        ),
     ],
 )
 def test_groups_that_make_no_sense_are_refused(groups, error, message):
@@ -129,6 +148,9 @@ def test_groups_that_make_no_sense_are_refused(groups, error, message):
 
 def test_a_group_without_a_learning_rate_has_none_to_change():
     with pytest.raises(
-        nb.ArgumentError, match=r"no group 'bias' with a learning rate of its own; there are \['scale'\]"
+        nb.ArgumentError,
+        match=r"no group 'bias' with a learning rate of its own; there are \['scale'\]",
     ):
-        nb.SGD(1.0, groups={"bias": {"frozen": True}, "scale": {"lr": 0.1}}).set_group_lr("bias", 0.1)
+        nb.SGD(1.0, groups={"bias": {"frozen": True}, "scale": {"lr": 0.1}}).set_group_lr(
+            "bias", 0.1
+        )

@@ -14,7 +14,7 @@ import pytest
 import nbmodule as nb
 
 
-# -- what goes in and what comes out ------------------------------------------------------------------
+# -- what goes in and what comes out --
 def test_step_gives_a_container_and_leaves_the_model_alone(net, gradients, agree):
     before = net.state_dict()
     new = nb.SGD(0.1).step(net.v, gradients(0))
@@ -35,7 +35,9 @@ def test_step_takes_plain_dicts_and_lists():
 
 def test_variables_and_gradients_are_paired_by_name_not_by_order():
     v = nb.Container(layers={f"v{i}": {"w": jnp.full(2, float(i))} for i in range(12)})
-    grads = {"layers": {f"v{i}": {"w": jnp.full(2, float(i))} for i in range(12)}}  # v10 sorts before v2 here
+    grads = {
+        "layers": {f"v{i}": {"w": jnp.full(2, float(i))} for i in range(12)}
+    }  # v10 sorts before v2 here
     new = nb.Adam(1.0).step(v, grads)
     np.testing.assert_allclose(nb.SGD(1.0).step(v, grads).layers.v10.w, [0, 0])
     assert new.layers.v0.w[0] == 0
@@ -59,7 +61,9 @@ def test_inplace_writes_into_what_it_is_given():
 def test_inplace_refuses_a_tuple_before_the_step():
     optimizer = nb.SGD(0.5, inplace=True)
     v = {"a": (jnp.ones(2),)}
-    with pytest.raises(nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Nothing was changed"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Nothing was changed"
+    ):
         optimizer.step(v, v)
     assert int(optimizer.count) == 0
 
@@ -74,13 +78,16 @@ def test_inplace_on_the_v_of_a_model_changes_the_model(net, gradients, agree):
 
 def test_a_model_is_not_variables(net, gradients):
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"the variables must be a Container or a dict of arrays; found Net\..*`update"
+        nb.ArgumentTypeError,
+        match=r"the variables must be a Container or a dict of arrays; found Net\..*`update",
     ):
         nb.SGD(0.1).step(net, gradients(0))
 
 
 def test_variables_are_not_a_model(net, gradients):
-    with pytest.raises(nb.ArgumentTypeError, match="update takes a module and changes it; found Container"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="update takes a module and changes it; found Container"
+    ):
         nb.SGD(0.1).update(net.v, gradients(0))
 
 
@@ -91,14 +98,15 @@ def test_shared_parameters_are_changed_once():
     np.testing.assert_array_equal(shared, [0.0])
 
 
-# -- missing, unexpected, of another shape ------------------------------------------------------------
+# -- missing, unexpected, of another shape --
 @pytest.mark.parametrize("how", ["step", "update"])
 def test_missing_gradients_are_named(how, net, gradients):
     grads = gradients(0)
     del grads["layers/v1/weight"]
     before = net.v
     with pytest.raises(
-        nb.StructureError, match=r'(?s)Adam cannot take a step.*missing: "layers/v1/weight".*ignore_missing=True'
+        nb.StructureError,
+        match=r'(?s)Adam cannot take a step.*missing: "layers/v1/weight".*ignore_missing=True',
     ):
         nb.Adam().step(net.v, grads) if how == "step" else nb.Adam().update(net, grads)
     assert net.v is before
@@ -137,7 +145,7 @@ def test_a_gradient_of_another_shape_is_refused_before_anything_changes(net, gra
     assert int(optimizer.count) == 0
 
 
-# -- frozen and integer variables ---------------------------------------------------------------------
+# -- frozen and integer variables --
 def test_frozen_parameters_are_left_alone(net, gradients, agree):
     net.layers[0].requires_grad_(False)
     optimizer, before = nb.AdamW(0.1, weight_decay=0.5), net.v
@@ -173,11 +181,13 @@ def test_integers_stay():
     optimizer = nb.Adam(0.1)
     optimizer.update(model, nb.grad(lambda m: m.w.sum())(model))
     np.testing.assert_array_equal(model.table, [1, 2])
-    new = optimizer.step({"w": jnp.ones(1), "table": jnp.arange(2)}, {"w": jnp.ones(1), "table": jnp.zeros(2, int)})
+    new = optimizer.step(
+        {"w": jnp.ones(1), "table": jnp.arange(2)}, {"w": jnp.ones(1), "table": jnp.zeros(2, int)}
+    )
     np.testing.assert_array_equal(new["table"], [0, 1])
 
 
-# -- inside the transforms ----------------------------------------------------------------------------
+# -- inside the transforms --
 @pytest.mark.parametrize("donate", [False, True])
 def test_a_whole_training_step_compiles(donate, net, make_net, agree):
     x = jnp.asarray(np.random.default_rng(5).normal(size=(4, 2)), jnp.float32)
@@ -197,7 +207,7 @@ def test_a_whole_training_step_compiles(donate, net, make_net, agree):
 
 def test_model_and_optimizer_may_be_arguments(net, gradients, reference, agree):
     update = nb.jit(lambda model, optimizer, grads: optimizer.update(model, grads))
-    expected = reference(optax.adam(1e-2, eps=1e-7), net.v, [gradients(i) for i in range(3)])
+    expected = reference(optax.adam(1e-2), net.v, [gradients(i) for i in range(3)])
     optimizer = nb.Adam(1e-2)
     for i in range(3):
         update(net, optimizer, gradients(i))
@@ -235,7 +245,7 @@ def test_step_works_on_variables_that_are_carried_by_hand(net, gradients, refere
     v = net.v
     for i in range(3):
         v = step(v, gradients(i))
-    agree(v, reference(optax.adam(1e-2, eps=1e-7), net.v, [gradients(i) for i in range(3)]))
+    agree(v, reference(optax.adam(1e-2), net.v, [gradients(i) for i in range(3)]))
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
@@ -273,6 +283,7 @@ def test_nothing_changes_if_the_compiled_function_raises(net, gradients):
 
 
 @pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
+@pytest.mark.filterwarnings("ignore:.*becomes a constant")  # its state is read before it is written
 def test_a_step_in_a_raw_transform_is_refused(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.update(net, gradients(0))
@@ -306,7 +317,9 @@ def test_two_optimizers_may_share_a_model(net, gradients, agree):
     )
     train(gradients(0))
     np.testing.assert_allclose(net.bias, start.bias - 0.1 * gradients(0).bias, rtol=1e-6)
-    np.testing.assert_allclose(net.scale, start.scale - 0.1 * jnp.sign(gradients(0).scale), rtol=1e-5)
+    np.testing.assert_allclose(
+        net.scale, start.scale - 0.1 * jnp.sign(gradients(0).scale), rtol=1e-5
+    )
     agree(net.v.layers, start.layers, exactly=True)
 
 
@@ -322,7 +335,7 @@ def test_an_optimizer_may_be_made_inside_a_compiled_function():
     np.testing.assert_allclose(fit(jnp.ones(1)), [0.8], rtol=1e-5)
 
 
-# -- differentiating through a step -------------------------------------------------------------------
+# -- differentiating through a step --
 @pytest.mark.parametrize(("stop", "expected"), [(True, 0.0), (False, -2.0)])
 def test_gradients_stop_at_a_step_unless_asked_to_go_on(stop, expected):
     # w' = w - lr * g with w = g = 1: d(w')^2 / dlr = -2 w' g, at lr = 0
@@ -346,7 +359,7 @@ def test_gradients_stop_at_the_step_of_an_own_class_too():
     assert float(nb.grad(after)(1.0, False)) == 0.5
 
 
-# -- trace_on_next_step -------------------------------------------------------------------------------
+# -- trace_on_next_step --
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, reference, agree):
     traces = []
@@ -385,7 +398,7 @@ def test_frozen_parameters_are_left_alone_by_a_traced_step_too(net, gradients):
     assert (new.bias != net.v.bias).all()
 
 
-# -- copies, text, arguments --------------------------------------------------------------------------
+# -- copies, text, arguments --
 def test_a_copy_goes_its_own_way(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.update(net, gradients(0))
@@ -429,7 +442,9 @@ def test_a_module_that_holds_an_optimizer_is_a_tree(net, gradients, agree):
 
 def test_text_names_options_and_the_learning_rate():
     assert repr(nb.SGD(0.1, 0.9)) == "SGD(lr=0.1, momentum=0.9, nesterov=False, weight_decay=0.0)"
-    optimizer = nb.Adam(nb.cosine_schedule(1.0, 10), clip_norm=1.0, accumulate=2, groups={"bias": {"frozen": True}})
+    optimizer = nb.Adam(
+        nb.cosine_schedule(1.0, 10), clip_norm=1.0, accumulate=2, groups={"bias": {"frozen": True}}
+    )
     assert repr(optimizer).endswith("clip_norm=1, accumulate=2, groups=['bias'])")
 
 

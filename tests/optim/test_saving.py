@@ -54,7 +54,9 @@ def test_a_run_continues_bit_for_bit(name, net, make_net, gradients, agree):
 
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_checkpoint_from_before_the_first_step_begins_anew(name, used, net, make_net, gradients, agree, tmp_path):
+def test_a_checkpoint_from_before_the_first_step_begins_anew(
+    name, used, net, make_net, gradients, agree, tmp_path
+):
     optimizer, other = MAKERS[name](), make_net()
     unbegun = optimizer.state
     nb.save_checkpoint(tmp_path, step=0, model=net, optimizer=optimizer)
@@ -119,20 +121,27 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
     before = dict(optimizer.state_dict())
     other = {name: array + 1 for name, array in before.items()}
     with pytest.raises(
-        nb.MissingKeysError, match="(?s)cannot load the state of Adam: missing keys: vw/bias.*Nothing was changed"
+        nb.MissingKeysError,
+        match="(?s)cannot load the state of Adam: missing keys: vw/bias.*Nothing was changed",
     ):
-        optimizer.load_state_dict({name: array for name, array in other.items() if name != "vw/bias"})
+        optimizer.load_state_dict(
+            {name: array for name, array in other.items() if name != "vw/bias"}
+        )
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bais"):
         optimizer.load_state_dict({**other, "vw/bais": np.ones(3)})
     with pytest.raises(
-        nb.ShapeError, match=r'the optimizer holds float32\[3\] as "vw/bias", the mapping holds float64\[4\]'
+        nb.ShapeError,
+        match=r'the optimizer holds float32\[3\] as "vw/bias", the mapping holds float64\[4\]',
     ):
         optimizer.load_state_dict({**other, "vw/bias": np.ones(4)})
     with pytest.raises(nb.StructureError, match='"count" must be a number of steps; found -1'):
         optimizer.load_state_dict({**other, "count": -1})
     with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
         optimizer.load_state_dict({**other, "lr": -1.0})
-    with pytest.raises(nb.ArgumentTypeError, match="load_state_dict takes a mapping from names to arrays; found list"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match="load_state_dict takes a mapping from names to arrays; found list",
+    ):
         optimizer.load_state_dict([])
     agree(dict(optimizer.state_dict()), before, exactly=True)
 
@@ -140,7 +149,9 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
 def test_a_fresh_optimizer_refuses_the_state_of_another_rule(net, gradients):
     adam = nb.Adam(1e-2)
     adam.update(net, gradients(0))
-    with pytest.raises(nb.UnexpectedKeysError, match="cannot load the state of SGD: unexpected keys: mw/bias"):
+    with pytest.raises(
+        nb.UnexpectedKeysError, match="cannot load the state of SGD: unexpected keys: mw/bias"
+    ):
         nb.SGD(1e-2).load_state_dict(adam.state_dict())
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bias"):
         nb.SGD(1e-2, 0.9).load_state_dict(adam.state_dict())
@@ -151,7 +162,10 @@ def test_a_fresh_optimizer_refuses_the_state_of_another_rule(net, gradients):
 def test_a_state_for_another_model_is_noticed_at_the_next_step(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.load_state_dict({"count": 1, "mw/bias": np.ones(7, "f"), "vw/bias": np.ones(7, "f")})
-    with pytest.raises(nb.StructureError, match=r'its state for "bias" is float32\[7\], the variable is float32\[3\]'):
+    with pytest.raises(
+        nb.StructureError,
+        match=r'its state for "bias" is float32\[7\], the variable is float32\[3\]',
+    ):
         optimizer.update(net, gradients(0))
 
 

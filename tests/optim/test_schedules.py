@@ -19,24 +19,32 @@ def values(schedule, steps):
 def test_a_cosine_with_warmup_agrees_with_optax():
     ours = nb.cosine_schedule(0.5, 20, warmup=5, end=0.1)
     theirs = optax.warmup_cosine_decay_schedule(0.0, 0.5, 5, 20, 0.1)
-    np.testing.assert_allclose(values(ours, range(25)), values(theirs, range(25)), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(
+        values(ours, range(25)), values(theirs, range(25)), rtol=1e-5, atol=1e-7
+    )
 
 
 def test_a_cosine_without_warmup_begins_at_the_top():
     schedule = nb.cosine_schedule(2.0, 8)
     np.testing.assert_allclose(
-        values(schedule, range(10)), [1 + math.cos(math.pi * min(i, 8) / 8) for i in range(10)], atol=1e-6
+        values(schedule, range(10)),
+        [1 + math.cos(math.pi * min(i, 8) / 8) for i in range(10)],
+        atol=1e-6,
     )
 
 
 def test_a_line_goes_up_and_down():
     schedule = nb.linear_schedule(1.0, 6, warmup=2, end=0.2)
-    np.testing.assert_allclose(values(schedule, range(8)), [0, 0.5, 1, 0.8, 0.6, 0.4, 0.2, 0.2], atol=1e-6)
+    np.testing.assert_allclose(
+        values(schedule, range(8)), [0, 0.5, 1, 0.8, 0.6, 0.4, 0.2, 0.2], atol=1e-6
+    )
 
 
 def test_steps_are_where_the_factor_begins():
     schedule = nb.step_schedule(1.0, {3: 0.5, 5: 0.1}, warmup=2)
-    np.testing.assert_allclose(values(schedule, range(7)), [0, 0.5, 1, 0.5, 0.5, 0.05, 0.05], atol=1e-6)
+    np.testing.assert_allclose(
+        values(schedule, range(7)), [0, 0.5, 1, 0.5, 0.5, 0.05, 0.05], atol=1e-6
+    )
 
 
 def test_a_schedule_of_zero_is_zero():
@@ -55,14 +63,26 @@ def test_they_drive_a_compiled_step(net, gradients):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: nb.cosine_schedule(-1.0, 5), nb.ArgumentError, "a learning rate must be zero or more"),
-        (lambda: nb.cosine_schedule(1.0, 5, end=-1.0), nb.ArgumentError, "a learning rate must be zero or more"),
+        (
+            lambda: nb.cosine_schedule(-1.0, 5),
+            nb.ArgumentError,
+            "a learning rate must be zero or more",
+        ),
+        (
+            lambda: nb.cosine_schedule(1.0, 5, end=-1.0),
+            nb.ArgumentError,
+            "a learning rate must be zero or more",
+        ),
         (
             lambda: nb.cosine_schedule(1.0, 5, warmup=5),
             nb.ArgumentError,
             "a warm-up of 5 steps does not fit into a run of 5",
         ),
-        (lambda: nb.linear_schedule(1.0, 5.5), nb.ArgumentTypeError, "steps is a whole number of steps; found 5.5"),
+        (
+            lambda: nb.linear_schedule(1.0, 5.5),
+            nb.ArgumentTypeError,
+            "steps is a whole number of steps; found 5.5",
+        ),
         (
             lambda: nb.step_schedule(1.0, {2: 0.1}, warmup=2),
             nb.ArgumentError,
@@ -78,3 +98,11 @@ def test_they_drive_a_compiled_step(net, gradients):
 def test_schedules_that_make_no_sense_are_refused(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_a_schedule_is_written_as_the_call_that_made_it():
+    schedule = nb.cosine_schedule(0.1, 100, warmup=10)
+    assert repr(nb.Adam(schedule).lr) == "cosine_schedule(0.1, 100, warmup=10)"
+    assert repr(nb.Adam(schedule)).startswith("Adam(lr=cosine_schedule(0.1, 100, warmup=10), ")
+    assert repr(nb.linear_schedule(1.0, 5, end=0.5)) == "linear_schedule(1, 5, end=0.5)"
+    assert repr(nb.step_schedule(1.0, {3: 0.1})) == "step_schedule(1, {3: 0.1})"

@@ -18,8 +18,12 @@ from jax_settings import with_mixed_dtypes
 TRANSFORMATIONS = {
     "adam": lambda: optax.adam(1e-2),
     "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
-    "chain": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)),
-    "masked": lambda: optax.adamw(1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)),
+    "chain": lambda: optax.chain(
+        optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)
+    ),
+    "masked": lambda: optax.adamw(
+        1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)
+    ),
     "factored": lambda: optax.adafactor(1e-2),
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
     "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
@@ -46,7 +50,10 @@ def test_five_steps_agree_with_optax(name, net, make_net, gradients, agree):
 
 def test_masks_and_labels_may_be_made_of_the_v_of_a_model(net, gradients, agree):
     mask = jax.tree.map(lambda leaf: leaf.ndim == 2, net.v)
-    optimizer, before = nb.Optax(optax.chain(optax.masked(optax.set_to_zero(), mask), optax.sgd(1.0))), net.v
+    optimizer, before = (
+        nb.Optax(optax.chain(optax.masked(optax.set_to_zero(), mask), optax.sgd(1.0))),
+        net.v,
+    )
     optimizer.update(net, gradients(0))
     agree(net.v.layers, before.layers, exactly=True)
     np.testing.assert_allclose(net.bias, before.bias - gradients(0).bias, rtol=1e-5)
@@ -87,7 +94,9 @@ def test_a_learning_rate_inside_cannot_be_seen(net):
 
 
 def test_extra_arguments_reach_the_transformation(net, gradients, agree):
-    make = lambda: optax.chain(optax.sgd(1.0), optax.contrib.reduce_on_plateau(factor=0.5, patience=1))
+    make = lambda: optax.chain(
+        optax.sgd(1.0), optax.contrib.reduce_on_plateau(factor=0.5, patience=1)
+    )
     optimizer, transformation = nb.Optax(make()), make()
     step = nb.jit(lambda g, loss: optimizer.update(net, g, value=loss))
     params = net.v.cont_to_dict()
@@ -102,11 +111,15 @@ def test_extra_arguments_reach_the_transformation(net, gradients, agree):
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_function_may_be_an_extra_argument(compiled):
-    # a step of half the way to where `value_fn` is smallest along the gradient, for want of a real line search
+    # a step of half the way to where `value_fn` is smallest along the gradient, for want of a real
+    # line search
     def update(grads, state, params, *, value_fn):
         sizes = jnp.array([0.25, 0.5, 1.0])
         losses = jnp.stack(
-            [value_fn(jax.tree.map(lambda p, g, size=size: p - size * g, params, grads)) for size in sizes]
+            [
+                value_fn(jax.tree.map(lambda p, g, size=size: p - size * g, params, grads))
+                for size in sizes
+            ]
         )
         return jax.tree.map(lambda g: -sizes[losses.argmin()] * g, grads), state
 
@@ -175,9 +188,11 @@ def test_a_state_that_does_not_fit_is_refused(net, gradients, agree):
     before = optimizer.state
     wrong = before.cont_deep_copy()
     wrong["optax/v0/mu/bias"] = jnp.ones(7, "f")
-    with pytest.raises(nb.StructureError, match=r'"v0/mu/bias" is float32\[7\], not float32\[3\]'):
+    with pytest.raises(
+        nb.StructureError, match=r'"optax/v0/mu/bias" is float32\[7\], not float32\[3\]'
+    ):
         optimizer.set_state(wrong)
-    with pytest.raises(nb.StructureError, match='a Container of "count" and "optax" is wanted'):
+    with pytest.raises(nb.StructureError, match='missing: "optax"'):
         optimizer.set_state({"count": 1})
     agree(optimizer.state, before, exactly=True)
     fresh = nb.Optax(optax.adam(1e-2))
@@ -195,10 +210,15 @@ def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients, agree
     grads = gradients(1)
     grads["extra"] = jnp.ones(2)
     update(grads)
-    np.testing.assert_allclose(optimizer.optax_state[0].mu.bias, 0.9 * known + 0.1 * grads.bias, rtol=1e-5)
+    np.testing.assert_allclose(
+        optimizer.optax_state[0].mu.bias, 0.9 * known + 0.1 * grads.bias, rtol=1e-5
+    )
     np.testing.assert_allclose(optimizer.optax_state[0].mu.extra, [0.1, 0.1], rtol=1e-5)
     v = {"bias": jnp.zeros(5)}
-    with pytest.raises(nb.StructureError, match=r'its state for "bias" is for a variable of shape \[3\]'):
+    with pytest.raises(
+        nb.StructureError,
+        match=r'its state for "bias" is float32\[3\], the variable is float32\[5\]',
+    ):
         optimizer.step(v, v)
     optimizer.reset()
     assert optimizer.optax_state is None
@@ -208,7 +228,8 @@ def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients, agree
 def test_state_may_be_made_from_the_values_of_variables(net, gradients, reference, agree):
     # Lookahead keeps a copy of the variables; here its state is made from them by hand.
     shadow = optax.GradientTransformation(
-        lambda v: jax.tree.map(jnp.array, v), lambda g, state, v: (jax.tree.map(lambda s, p: s - p, state, v), state)
+        lambda v: jax.tree.map(jnp.array, v),
+        lambda g, state, v: (jax.tree.map(lambda s, p: s - p, state, v), state),
     )
     start = net.v
     optimizer = nb.Optax(optax.chain(optax.sgd(1.0), shadow))
@@ -218,14 +239,17 @@ def test_state_may_be_made_from_the_values_of_variables(net, gradients, referenc
     other = nb.Optax(optax.chain(optax.sgd(1.0), shadow))
     step = nb.jit(lambda v, g: other.step(v, g))
     with pytest.raises(
-        nb.TraceError, match=r"makes its state from the values of the variables.*Call `init\(v\)` outside first"
+        nb.TraceError,
+        match=r"makes its state from the values of the variables.*Call `init\(v\)` outside first",
     ):
         step(start, gradients(0))
     other.init(start)
     agree(step(start, gradients(0)), start, exactly=True)
 
 
-def test_variables_that_are_carried_by_hand_may_begin_inside_a_compiled_function(net, gradients, reference, agree):
+def test_variables_that_are_carried_by_hand_may_begin_inside_a_compiled_function(
+    net, gradients, reference, agree
+):
     optimizer, v = nb.Optax(optax.adam(1e-2)), net.v
     step = nb.jit(optimizer.step)
     for i in range(3):
@@ -239,7 +263,10 @@ def test_many_variables_run_without_a_long_compile(gradients):
     traced = []
     transformation = optax.GradientTransformation(
         lambda v: (),
-        lambda g, state, v: (traced.append(isinstance(jax.tree.leaves(g)[0], jax.core.Tracer)) or g, state),
+        lambda g, state, v: (
+            traced.append(isinstance(jax.tree.leaves(g)[0], jax.core.Tracer)) or g,
+            state,
+        ),
     )
     nb.Optax(transformation).step(v, v)
     nb.Optax(transformation, trace_on_next_step=True).step(v, v)
@@ -265,14 +292,18 @@ def test_a_copy_goes_its_own_way(net, gradients):
 
 def test_anything_else_is_refused():
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\); found float"
+        nb.ArgumentTypeError,
+        match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\); found float",
     ):
         nb.Optax(0.1)
 
 
 def test_a_transformation_that_wants_more_than_gradients_says_how_it_is_given():
     optimizer, v = nb.Optax(optax.contrib.reduce_on_plateau(patience=1)), {"w": jnp.ones(2)}
-    with pytest.raises(nb.ArgumentTypeError, match=r"argument: 'value'.*optimizer.update\(model, grads, value=loss\)"):
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=r"argument: 'value'.*optimizer.update\(model, grads, value=loss\)",
+    ):
         optimizer.step(v, v)
     np.testing.assert_array_equal(optimizer.step(v, v, value=1.0)["w"], 2.0)
     assert optimizer.count == 1

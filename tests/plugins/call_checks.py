@@ -1,9 +1,10 @@
 """Check shapes and dtypes at each call of a function whose signature names them.
 
-jaxtyping's import hook puts this checker around the functions of a room. It hands over two forms of each: one that is
-called before the function, with the arguments alone, and one that is called afterwards, with arguments and result. Only
-the second is checked, so that a wrong input meets the function's own error. Functions without a shape in their
-signature are left as they are: their annotations are pyright's business.
+jaxtyping's import hook puts this checker around the functions of a room. It hands over two forms of
+each: one that is called before the function, with the arguments alone, and one that is called
+afterwards, with arguments and result. Only the second is checked, so that a wrong input meets the
+function's own error. Functions without a shape in their signature are left as they are: their
+annotations are pyright's business.
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ from beartype import BeartypeConf, beartype
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The rooms whose functions take arrays. Elsewhere a wrapper would only stand between a warning and the line it names.
+# The rooms whose functions take arrays. Elsewhere a wrapper would only stand between a warning and
+# the line it names.
 ROOMS = ("nbmodule.nn", "nbmodule.optim")
-CHECKED = beartype(conf=BeartypeConf(is_pep484_tower=True))  # an int will do where a float is asked for
+CHECKED = beartype(
+    conf=BeartypeConf(is_pep484_tower=True)
+)  # an int will do where a float is asked for
 SHAPE = re.compile(r"\b(?:Float|Int|UInt|Bool|Num|Inexact|Integer|Real|Complex|Shaped|Key)\[")
 
 

@@ -1,8 +1,10 @@
-"""Tests with a compiler that makes as little effort as it can: more than half of their time goes into machine code that runs once.
+"""Tests with a compiler that makes as little effort as it can: more than half of their time goes
+into machine code that runs once.
 
-What `QUICK` names is compiled so: what those tests ask does not hang on how well a program is compiled. The others have what users have:
-there the numbers of layers, steps, files and pages come from, and what is timed, profiled or repeated bit for bit.
-`NBMODULE_OPTIMIZE=1 pytest` compiles everything as it is for users, `NBMODULE_OPTIMIZE=0` nothing.
+What `QUICK` names is compiled so: what those tests ask does not hang on how well a program is
+compiled. The others have what users have: there the numbers of layers, steps, files and pages come
+from, and what is timed, profiled or repeated bit for bit. `NBMODULE_OPTIMIZE=1 pytest` compiles
+everything as it is for users, `NBMODULE_OPTIMIZE=0` nothing.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ from typing import Any
 
 import pytest
 
-QUICK = tuple(f"tests/{folder}/" for folder in "base calls core doors files flow optim touch tree".split()) + (
-    "tests/nn/test_",
-)
-# Of those folders: programs that are timed, profiled, counted, kept, or held to the bits or costs of others.
+QUICK = tuple(
+    f"tests/{folder}/"
+    for folder in "api base calls core files graphs interventions optim tree".split()
+) + ("tests/nn/test_",)
+# Of those folders: programs that are timed, profiled, counted, kept, or held to the bits or costs
+# of others.
 OWN = (
     *(
-        "tests/base/test_compile_cache.py",
+        "tests/base/test_compiling.py",
         "tests/calls/test_cost.py",
         "tests/calls/test_profile.py",
         "tests/core/test_host_random.py",
@@ -30,16 +34,16 @@ OWN = (
     *(
         "tests/core/test_threefry.py",
         "tests/core/test_transfers.py",
-        "tests/flow/test_cost.py",
-        "tests/optim/test_kernels.py",
+        "tests/graphs/test_cost.py",
     ),
-    *("tests/optim/test_functions.py", "tests/touch/test_beside_torch.py"),
+    *("tests/optim/test_functions.py", "tests/interventions/test_beside_torch.py"),
 )
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
 EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-# Without emitters, elements are computed by the older way to write machine code, which takes half as long; one part for all of a small
-# program spares what is done for each part. JAX 0.12 has no flag for the former, and ends the process at one that it does not know.
+# Without emitters, elements are computed by the older way to write machine code, which takes half
+# as long; one part for all of a small program spares what is done for each part. JAX 0.12 has no
+# flag for the former, and ends the process at one that it does not know.
 FLAGS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 BEFORE = {name: os.environ.get(name) for name in (EFFORT, "XLA_FLAGS")}
 
@@ -61,14 +65,23 @@ def known_flags() -> dict[str, Any]:
 
 def is_quick(name: str) -> bool:
     """Whether a test, by the name that pytest gives it, is compiled with little effort."""
-    return CHOICE == "0" or (CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OWN))
+    return CHOICE == "0" or (
+        CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OWN)
+    )
 
 
 def flags() -> str:
     """Those of XLA, for a process that is about to start."""
     given = BEFORE["XLA_FLAGS"] or ""
     return " ".join(
-        [given, *(f"--{name}={str(value).lower()}" for name, value in known_flags().items() if name not in given)]
+        [
+            given,
+            *(
+                f"--{name}={str(value).lower()}"
+                for name, value in known_flags().items()
+                if name not in given
+            ),
+        ]
     )
 
 
@@ -100,7 +113,9 @@ effort = Effort()
 
 @cache
 def reach_the_options() -> None:
-    """A flag of XLA holds for a process, or for one program: the latter is private, and without it more effort is made."""
+    """A flag of XLA holds for a process, or for one program: the latter is private, and without it
+    more effort is made.
+    """
     from jax._src import compiler
 
     own = getattr(compiler, "get_compile_options", None)

@@ -1,8 +1,9 @@
 """What is there before a file's tests begin is not looked through again by Python's collector.
 
-A worker that has collected ten thousand tests and run half of them holds millions of objects, and a test that asks for `gc.collect()`, or
-makes enough objects for Python to begin by itself, would pay for all of them. They are set aside (`gc.freeze`): what a test makes is
-collected as ever. What was set aside and has become garbage since, in a circle, is found at every twentieth file.
+A worker that has collected ten thousand tests and run half of them holds millions of objects, and a
+test that asks for `gc.collect()`, or makes enough objects for Python to begin by itself, would pay
+for all of them. They are set aside (`gc.freeze`): what a test makes is collected as ever. What was
+set aside and has become garbage since, in a circle, is found at every twentieth file.
 """
 
 from __future__ import annotations

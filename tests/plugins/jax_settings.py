@@ -1,7 +1,8 @@
 """JAX's own settings that a user may have turned on, under which the tests are run once more.
 
-`NBMODULE_SETTING=x64 pytest tests/core` runs tests with one of them in force, also in the processes that a test starts; `make settings`
-runs the rooms that compute under each. A test whose own words hold under JAX's defaults only says so, and why:
+`NBMODULE_SETTING=x64 pytest tests/core` runs tests with one of them in force, also in the processes
+that a test starts; `make settings` runs the rooms that compute under each. A test whose own words
+hold under JAX's defaults only says so, and why:
 
     @pytest.mark.not_under("x64", reason="speaks of the float32 that arrays have by default")
 """
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
-# As variables of the environment, which JAX reads when it is imported. `JAX_TRANSFER_GUARD=disallow` is none of them: under it a
-# test cannot so much as write `jnp.ones(3)`. tests/core/test_transfers.py puts it around what must not copy.
+# As variables of the environment, which JAX reads when it is imported.
+# `JAX_TRANSFER_GUARD=disallow` is none of them: under it a test cannot so much as write
+# `jnp.ones(3)`. tests/core/test_transfers.py puts it around what must not copy.
 SETTINGS = {
     "x64": {"JAX_ENABLE_X64": "1"},
     "strict": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
@@ -39,7 +41,9 @@ FLOAT, INT, COMPLEX = NUMBERS.values() if SETTING == "x64" else NUMBERS
 def spelled(message: str) -> str:
     """A message that was written with JAX's default numbers, with the ones it has in this setting."""
     return re.sub(
-        rf"\b({'|'.join(NUMBERS)})\b", lambda found: NUMBERS[found[0]] if SETTING == "x64" else found[0], message
+        rf"\b({'|'.join(NUMBERS)})\b",
+        lambda found: NUMBERS[found[0]] if SETTING == "x64" else found[0],
+        message,
     )
 
 
@@ -58,7 +62,9 @@ def with_mixed_dtypes(function: Callable[..., Any]) -> Callable[..., Any]:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers("not_under"):
         if not mark.args or "reason" not in mark.kwargs or not {*mark.args} <= {*SETTINGS}:
-            raise pytest.UsageError(f"{item.nodeid}: not_under names settings of {', '.join(SETTINGS)} and a reason")
+            raise pytest.UsageError(
+                f"{item.nodeid}: not_under names settings of {', '.join(SETTINGS)} and a reason"
+            )
         if SETTING in mark.args:
             pytest.skip(f"not under {SETTING}: {mark.kwargs['reason']}")
 

@@ -1,7 +1,8 @@
 """Skip a test whose program is missing and say how to get it; fail it where nothing may be missing.
 
-A test asks for a program with `@pytest.mark.chromium`, `@pytest.mark.node` or `@pytest.mark.graphviz`. Continuous
-integration sets `NBMODULE_REQUIRE_ALL=1`: there a skip for such a reason, or for any other, is a failure.
+A test asks for a program with `@pytest.mark.chromium`, `@pytest.mark.node` or
+`@pytest.mark.graphviz`. Continuous integration sets `NBMODULE_REQUIRE_ALL=1`: there a skip for such
+a reason, or for any other, is a failure.
 """
 
 from __future__ import annotations
@@ -23,12 +24,26 @@ ROOT = Path(__file__).parents[2]
 @functools.cache
 def find_chromium() -> str | None:
     """The Chromium to drive: `$CHROMIUM`, one on the PATH, or one that Playwright has fetched."""
-    names = (os.environ.get("CHROMIUM", ""), "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    names = (
+        os.environ.get("CHROMIUM", ""),
+        "chromium",
+        "chromium-browser",
+        "google-chrome",
+        "google-chrome-stable",
+    )
     for name in filter(None, names):
         if found := shutil.which(name):
             return found
-    fetched = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright"))
-    return next((str(path) for path in sorted(fetched.glob("chromium-*/chrome-linux*/chrome"), reverse=True)), None)
+    fetched = Path(
+        os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright")
+    )
+    return next(
+        (
+            str(path)
+            for path in sorted(fetched.glob("chromium-*/chrome-linux*/chrome"), reverse=True)
+        ),
+        None,
+    )
 
 
 def _lacks_chromium() -> str:
@@ -49,7 +64,11 @@ def _lacks_node() -> str:
     return ""
 
 
-LACKS: dict[str, Callable[[], str]] = {"chromium": _lacks_chromium, "node": _lacks_node, "graphviz": _lacks_graphviz}
+LACKS: dict[str, Callable[[], str]] = {
+    "chromium": _lacks_chromium,
+    "node": _lacks_node,
+    "graphviz": _lacks_graphviz,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -61,11 +80,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and _nothing_may_be_missing():
         report.outcome = "failed"
-        report.longrepr = f"{item.nodeid} was skipped, and NBMODULE_REQUIRE_ALL is set: {report.longrepr}"
+        report.longrepr = (
+            f"{item.nodeid} was skipped, and NBMODULE_REQUIRE_ALL is set: {report.longrepr}"
+        )
     return report
 
 

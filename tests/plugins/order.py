@@ -1,8 +1,9 @@
 """The order of the tests.
 
-`pytest -n ... --dist loadfile --no-loadscope-reorder` deals files to workers in this order: a file's tests stay in one process, so that
-they share what JAX has compiled and one JupyterLab, and so that the code blocks of a page of the documentation follow each other. Files
-that are compiled alike follow each other, since what was compiled otherwise is of no use to them.
+`pytest -n ... --dist loadfile --no-loadscope-reorder` deals files to workers in this order: a
+file's tests stay in one process, so that they share what JAX has compiled and one JupyterLab, and
+so that the code blocks of a page of the documentation follow each other. Files that are compiled
+alike follow each other, since what was compiled otherwise is of no use to them.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Which tests may be tried again: those that wait for a browser or a kernel, which a busy machine can keep too long.
+"""Which tests may be tried again: those that wait for a browser or a kernel, which a busy machine
+can keep too long.
 
-Continuous integration sets `NBMODULE_RERUNS=2`. All others run once: what fails there only at times is a race, and must be seen.
+Continuous integration sets `NBMODULE_RERUNS=2`. All others run once: what fails there only at times
+is a race, and must be seen.
 """
 
 from __future__ import annotations
@@ -9,7 +11,11 @@ import os
 
 import pytest
 
-WAITING = {"browser", "lab_server", "shared_kernel"}  # fixtures that start another program and wait for it
+WAITING = {
+    "browser",
+    "lab_server",
+    "shared_kernel",
+}  # fixtures that start another program and wait for it
 FOLDERS = ("tests/notebooks/",)
 
 

@@ -1,4 +1,6 @@
-"""What type checkers see of the package: pyright and mypy over a file of a user's lines, each with what it must say."""
+"""What type checkers see of the package: pyright and mypy over a file of a user's lines, each with
+what it must say.
+"""
 
 from __future__ import annotations
 
@@ -142,9 +144,20 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("user")
     lines = [f"reveal_type({line})" for line, _ in REVEALED] + [line for line, _ in CAUGHT]
     (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
-    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}))
+    (folder / "pyrightconfig.json").write_text(
+        json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"})
+    )
     done = subprocess.run(
-        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "pyright",
+            "--outputjson",
+            "--pythonpath",
+            sys.executable,
+            "-p",
+            str(folder),
+        ],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -154,7 +167,9 @@ def said(tmp_path_factory):
     )
     found: dict[int, list[str]] = {}
     for each in json.loads(done.stdout)["generalDiagnostics"]:
-        found.setdefault(each["range"]["start"]["line"] - HEAD.count("\n"), []).append(each["message"])
+        found.setdefault(each["range"]["start"]["line"] - HEAD.count("\n"), []).append(
+            each["message"]
+        )
     return found
 
 
@@ -180,7 +195,7 @@ def test_every_mistake_is_caught(said):
     assert not wrong, "\n".join(wrong)
 
 
-# -- mypy --------------------------------------------------------------------------------------------
+# -- mypy --
 @pytest.fixture(scope="module")
 def said_by_mypy(tmp_path_factory):
     """The same lines under mypy; it reads the package from its source, which takes long."""
@@ -208,9 +223,11 @@ def test_mypy_knows_the_type_of_every_line(said_by_mypy):
     unknown = [
         line
         for number, (line, kind) in enumerate(REVEALED)
-        if ('"Any"' in (revealed := " ".join(said_by_mypy.get(number, ['"Any"'])))) != (kind == "Any")
+        if ('"Any"' in (revealed := " ".join(said_by_mypy.get(number, ['"Any"']))))
+        != (kind == "Any")
         or not all(
-            word in revealed.replace("def (", "type def (") for word in re.findall(r"\w+", kind.partition("[")[0])
+            word in revealed.replace("def (", "type def (")
+            for word in re.findall(r"\w+", kind.partition("[")[0])
         )
     ]
     assert not unknown, "\n".join(unknown)
@@ -218,5 +235,9 @@ def test_mypy_knows_the_type_of_every_line(said_by_mypy):
 
 @pytest.mark.long
 def test_mypy_catches_every_mistake(said_by_mypy):
-    missed = [line for number, (line, _) in enumerate(CAUGHT, start=len(REVEALED)) if number not in said_by_mypy]
+    missed = [
+        line
+        for number, (line, _) in enumerate(CAUGHT, start=len(REVEALED))
+        if number not in said_by_mypy
+    ]
     assert not missed, "\n".join(missed)

@@ -1,4 +1,6 @@
-"""The commands that the README promises exist, do what it says, and ask for nothing they do not need."""
+"""The commands that the README promises exist, do what it says, and ask for nothing they do not
+need.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_each_command_of_the_readme_is_one_of_make(make):
 
 
 def test_each_command_that_make_lists_can_be_planned(make):
-    helped = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    helped = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     for command in re.findall(r"^make (\w+)", helped, re.M):
         make(command)
 
@@ -84,8 +88,14 @@ def test_the_smoke_suite_has_a_file_of_each_room():
     files = [name for name in files if not name.startswith("--deselect=")]
     assert [name for name in files if not (ROOT / name).exists()] == []
     rooms = {folder.name for folder in (ROOT / "tests").iterdir() if folder.name in FLOOR}
-    assert {name.split("/")[1] for name in files} >= rooms - {"interop"}  # which is about other frameworks
-    assert [name for name in files if (ROOT / name).is_file() and "import torch" in (ROOT / name).read_text()] == []
+    assert {name.split("/")[1] for name in files} >= rooms - {
+        "interop"
+    }  # which is about other frameworks
+    assert [
+        name
+        for name in files
+        if (ROOT / name).is_file() and "import torch" in (ROOT / name).read_text()
+    ] == []
 
 
 def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
@@ -106,7 +116,9 @@ def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
 def test_tests_that_a_shell_starts_in_the_background_press_the_interrupt_key_all_the_same():
     test = "tests/live/test_interrupt.py::test_the_first_press_ends_the_loop_at_the_next_boundary"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(["sh", "-c", '"$@" & wait $!', "sh", *command], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        ["sh", "-c", '"$@" & wait $!', "sh", *command], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.stdout.splitlines()[-1].startswith("1 passed"), done.stdout
 
 
@@ -156,7 +168,12 @@ def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(r
     by_program = [(name, value) for name, value in flags.items() if knows(name)]
     by_process = [f"--{name}={str(value).lower()}" for name, value in by_program]
     users, little = "True False [] 0 []", f"True True {by_program} 1 {by_process}"
-    env = {"NBMODULE_OPTIMIZE": "some", "PYTHONPATH": PLUGINS, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
+    env = {
+        "NBMODULE_OPTIMIZE": "some",
+        "PYTHONPATH": PLUGINS,
+        "XLA_FLAGS": "",
+        "JAX_DISABLE_MOST_OPTIMIZATIONS": "0",
+    }
     printed = run_python(code, devices=2, env=env).splitlines()
     assert printed == [users, little, users, "2 True False False"]
 
@@ -195,12 +212,16 @@ def test_continuous_integration_lets_no_test_be_skipped_for_a_missing_program():
 
 
 def test_a_worker_that_dies_ends_the_run_as_failed(make, tmp_path):
-    """pytest-xdist alone puts another in its place, which waits for ever for tests that were already done."""
+    """pytest-xdist alone puts another in its place, which waits for ever for tests that were
+    already done.
+    """
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     for name in "abcd":
         (tmp_path / f"test_{name}.py").write_text("def test_one(): pass\ndef test_two(): pass\n")
-    (tmp_path / "test_b.py").write_text("import os\ndef test_one(): pass\ndef test_two(): os._exit(3)\n")
-    (spread,) = re.findall(r"-m pytest (.*)", make("test", "WORKERS=1", "TEST_FLAGS="))
+    (tmp_path / "test_b.py").write_text(
+        "import os\ndef test_one(): pass\ndef test_two(): os._exit(3)\n"
+    )
+    (spread,) = re.findall(r"-m pytest (.*)", make("test-all", "WORKERS=1", "TEST_FLAGS="))
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *spread.split(), "."],

@@ -1,4 +1,6 @@
-"""The documentation builds without a warning, and its pages hold what a reader with any screen, theme or aid needs."""
+"""The documentation builds without a warning, and its pages hold what a reader with any screen,
+theme or aid needs.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,14 @@ LOOK = """async rules => {
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built pages. Of those that run code only the gallery does: the notebooks and the code of all pages are tests elsewhere."""
+    """The built pages. Of those that run code only the gallery does: the notebooks and the code of
+    all pages are tests elsewhere.
+    """
     folder = tmp_path_factory.mktemp("docs")
     for name in ("docs", "notebooks"):
-        ignored = shutil.ignore_patterns("_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__")
+        ignored = shutil.ignore_patterns(
+            "_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__"
+        )
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     done = subprocess.run(
         [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", folder / "docs", folder / "built"],
@@ -79,7 +85,9 @@ def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_p
     source = (ROOT / "docs" / "sheet.html").read_text()
     named = set(re.findall(r"\bnb\.(\w+)", source))
     assert named - set(nb.__all__) == set() and len(named) > 20
-    assert {name for name in re.findall(r"\blive\.(\w+)", source) if not hasattr(nb.Live, name)} == set()
+    assert {
+        name for name in re.findall(r"\blive\.(\w+)", source) if not hasattr(nb.Live, name)
+    } == set()
     page = open_file(ROOT / "docs" / "sheet.html", width=1000)
     page.screenshot("docs/sheet")
     made = page.page.pdf(prefer_css_page_size=True)
@@ -108,7 +116,9 @@ def test_pages_fit_a_narrow_screen_and_ask_nobody_for_anything(pages, open_file)
 def test_an_accessibility_engine_finds_nothing(pages, open_file, dark):
     for name in ("gallery", "start", "coming_from/torch"):
         page = open_file(pages / f"{name}.html", dark=dark, width=1280)
-        page.page.wait_for_function("[...document.querySelectorAll('nbm-view')].every(view => view.shadowRoot)")
+        page.page.wait_for_function(
+            "[...document.querySelectorAll('nbm-view')].every(view => view.shadowRoot)"
+        )
         page.page.add_script_tag(path=AXE)
         found = page.page.evaluate(LOOK, RULES)
         page.screenshot(f"docs/{name.replace('/', '-')}-{'dark' if dark else 'light'}")

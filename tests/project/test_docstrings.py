@@ -1,4 +1,6 @@
-"""Every public name says what it does, and its public methods do too; entries begin alike in all rooms."""
+"""Every public name says what it does, and its public methods do too; entries begin alike in all
+rooms.
+"""
 
 import inspect
 import re
@@ -19,7 +21,9 @@ def test_a_public_name_has_a_docstring(name):
     assert (inspect.getdoc(thing) or "").strip(), f"nb.{name} has no docstring"
 
 
-@pytest.mark.parametrize("name", ["Module", "Container", "Parameter", "Optimizer", "RandomStream", "Sequential"])
+@pytest.mark.parametrize(
+    "name", ["Module", "Container", "Parameter", "Optimizer", "RandomStream", "Sequential"]
+)
 def test_public_methods_have_docstrings(name):
     kind = getattr(nb, name)
     own = {
@@ -28,7 +32,9 @@ def test_public_methods_have_docstrings(name):
         if not n.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))
     }
     without = [
-        n for n, f in own.items() if not (inspect.getdoc(f) or "").strip() and n not in ("forward", "extra_repr")
+        n
+        for n, f in own.items()
+        if not (inspect.getdoc(f) or "").strip() and n not in ("forward", "extra_repr")
     ]
     assert not without
 
@@ -50,7 +56,11 @@ def lower_entries(text: str) -> list[int]:
 
 
 def test_entries_of_arguments_and_attributes_begin_with_a_capital_letter():
-    wrong = [f"{path}:{line}" for path in PACKAGE.rglob("*.py") for line in lower_entries(path.read_text("utf-8"))]
+    wrong = [
+        f"{path}:{line}"
+        for path in PACKAGE.rglob("*.py")
+        for line in lower_entries(path.read_text("utf-8"))
+    ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -83,7 +83,9 @@ def test_nothing_is_left_to_be_done_later():
 
 
 def test_no_file_is_named_for_being_useful():
-    assert [name for name in texts() if re.search(r"(?:^|/)(?:utils?|helpers?|misc|common)\.\w+$", name)] == []
+    assert [
+        name for name in texts() if re.search(r"(?:^|/)(?:utils?|helpers?|misc|common)\.\w+$", name)
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,9 @@ def test_a_place_on_one_machine_is_recognized(line, is_wrong):
     assert bool(PLACES.search(line)) is is_wrong
 
 
-@pytest.mark.parametrize("arguments", [["check", "--quiet"], ["format", "--check"]], ids=["lint", "format"])
+@pytest.mark.parametrize(
+    "arguments", [["check", "--quiet"], ["format", "--check"]], ids=["lint", "format"]
+)
 def test_ruff_finds_nothing_to_say(arguments):
     command = [sys.executable, "-m", "ruff", *arguments, "--output-format=concise", "."]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

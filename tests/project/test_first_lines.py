@@ -1,4 +1,5 @@
-"""First lines as hands from other frameworks type them: each works here, or is answered by a message that names the cure.
+"""First lines as hands from other frameworks type them: each works here, or is answered by a
+message that names the cure.
 
 The pages of docs/coming_from show these tables; `python tools/make_first_lines.py` writes them.
 """
@@ -13,7 +14,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# For each page: a line, with `nb` in the place of the framework's name, and a part of the answer; "" where the line works.
+# For each page: a line, with `nb` in the place of the framework's name, and a part of the answer;
+# "" where the line works.
 LINES: dict[str, list[tuple[str, str]]] = {
     "torch": [
         ("nn.Linear(3, 2, bias=False)", ""),
@@ -36,7 +38,10 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nn.LSTM(input_size=10, hidden_size=20, num_layers=2)", ""),
         ("nn.GRU(10, 20, batch_first=False)", "swap the first two axes"),
         ("nn.Embedding(10, 3, padding_idx=0)", ""),
-        ("nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, dropout=0.1, batch_first=True)", ""),
+        (
+            "nn.TransformerEncoderLayer(d_model=8, nhead=2, dim_feedforward=16, dropout=0.1, batch_first=True)",
+            "",
+        ),
         ("nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))", ""),
         ("nn.Parameter(jnp.zeros(3))", ""),
         ("nn.Parameter(jnp.zeros(3), requires_grad=False)", ""),
@@ -62,7 +67,10 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("F.dropout(x, p=0.5)", "Give key="),
         ("nb.flatten(x, 1)", "nb.Flatten"),
         ("nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2), num_layers=2)", "from numbers"),
-        ("nb.save('weights.h5', model) or model.load_state_dict(nb.load('weights.h5'))", "model.load_weights"),
+        (
+            "nb.save('weights.h5', model) or model.load_state_dict(nb.load('weights.h5'))",
+            "model.load_weights",
+        ),
         ("exec('from nbmodule import ModuleList')", "plain list"),
         ("optimizer.step()", r"optimizer\.update\(model, grads\)"),
         ("loss.item()", ""),
@@ -100,11 +108,20 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("F.one_hot(jnp.array([1]), 10)", r"jax\.nn\.one_hot"),
         ("nn.LSTM(3)", r"LSTM\(in_features, hidden_features"),
         ("nn.Conv2d(3, 8)", "Conv2d needs kernel_size"),
-        ("nn.MultiHeadAttention(8, 2)(jnp.ones((2, 5, 8)), need_weights=True)", "return_weights=True"),
+        (
+            "nn.MultiHeadAttention(8, 2)(jnp.ones((2, 5, 8)), need_weights=True)",
+            "return_weights=True",
+        ),
         ("model.num_parameters()", r"\.size"),
         ("model.weight.norm()", r"jnp\.linalg\.norm"),
-        ("model.load_state_dict(nb.load('nothing.pt', map_location='cpu'))", "there is no such file"),
-        ("nb.batches(__import__('torch').utils.data.DataLoader([1.0, 2.0]), num_workers=2)", "prefetch="),
+        (
+            "model.load_state_dict(nb.load('nothing.pt', map_location='cpu'))",
+            "there is no such file",
+        ),
+        (
+            "nb.batches(__import__('torch').utils.data.DataLoader([1.0, 2.0]), num_workers=2)",
+            "prefetch=",
+        ),
         ("nb.summary(nn.Conv2d(1, 8, 3), (1, 28, 28))", r"jax\.ShapeDtypeStruct"),
         ("nb.Lambda(lambda x: x.view(2, -1))(x)", r"x\.reshape"),
         ("nb.Lambda(lambda x: x.unsqueeze(0))(x)", r"jnp\.expand_dims"),
@@ -116,14 +133,20 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nb.Linear(3, 2, rngs=0)", r"nb\.seed\(0\)"),
         ("nb.Linear(in_features=3, out_features=2, use_bias=False)", ""),
         ("nb.Linear(3, 2, kernel_init=jax.nn.initializers.lecun_normal())", ""),
-        ("nb.Conv2d(in_features=3, out_features=8, kernel_size=(3, 3), strides=2, padding='SAME')", ""),
+        (
+            "nb.Conv2d(in_features=3, out_features=8, kernel_size=(3, 3), strides=2, padding='SAME')",
+            "",
+        ),
         ("nb.Conv(3, 8, kernel_size=(3, 3))", "nb.Conv2d"),
         ("nb.BatchNorm(8)", "momentum is the share of the new value"),
         ("nb.BatchNorm2d(8, epsilon=1e-5)", ""),
         ("nb.BatchNorm2d(8, use_running_average=True)", r"model\.eval\(\)"),
         ("nb.Dropout(rate=0.5)", ""),
         ("nb.Dropout(0.5, deterministic=True)", r"model\.eval\(\)"),
-        ("nb.Linear(3, 2)(jnp.ones((1, 3)), training=True)", r"model\.train\(\) and model\.eval\(\)"),
+        (
+            "nb.Linear(3, 2)(jnp.ones((1, 3)), training=True)",
+            r"model\.train\(\) and model\.eval\(\)",
+        ),
         ("nb.LayerNorm(num_features=8, epsilon=1e-6)", ""),
         ("nb.Embed(10, 3)", "nb.Embedding"),
         ("nb.Embedding(num_embeddings=10, features=3)", ""),
@@ -150,18 +173,30 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("nb.nn.initializers.xavier_uniform()", r"nb\.GlorotUniform"),
         ("nb.GroupNorm(num_features=8, num_groups=2)", ""),
         ("nb.MultiHeadAttention(num_heads=2, in_features=8)", ""),
-        ("nb.MultiHeadAttention(num_heads=2, in_features=8, qkv_features=8)", "as wide as features="),
+        (
+            "nb.MultiHeadAttention(num_heads=2, in_features=8, qkv_features=8)",
+            "as wide as features=",
+        ),
         ("nb.OptimizedLSTMCell(3, 4)", r"nb\.LSTMCell"),
         ("nb.RNN(nb.LSTMCell(3, 4))", "RNN needs hidden_features"),
         ("nb.LinearGeneral(3, 4)", r"jnp\.einsum"),
-        ("type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(features=4)", "dataclasses.dataclass"),
-        ("type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(4)", "dataclasses.dataclass"),
+        (
+            "type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(features=4)",
+            "dataclasses.dataclass",
+        ),
+        (
+            "type('MLP', (nb.Module,), {'__annotations__': {'features': int}})(4)",
+            "dataclasses.dataclass",
+        ),
         (
             "type('MLP', (nb.Module,), {'setup': lambda self: None, 'forward': lambda self, x: self.dense(x)})()(x)",
             "in __init__",
         ),
         ("nb.Linear(3, 2)(x, train=True)", r"model\.train\(\) and model\.eval\(\)"),
-        ("optimizer.update(nb.grad(lambda m: (m(x) ** 2).mean())(model))", r"optimizer\.update\(model, grads\)"),
+        (
+            "optimizer.update(nb.grad(lambda m: (m(x) ** 2).mean())(model))",
+            r"optimizer\.update\(model, grads\)",
+        ),
         ("nb.update(model, model.v)", r"optimizer\.update\(model, grads\)"),
         ("nb.view(model, deterministic=True)", r"model\.eval\(\)"),
         ("nb.Intermediate", r"nb\.track"),
@@ -270,7 +305,10 @@ LINES: dict[str, list[tuple[str, str]]] = {
         ("model.get_layer('dense')", "named_modules"),
         ("model.built", r"model\.built_"),
         ("nb.load_model('model.keras')", r"model\.load_weights"),
-        ("type('Net', (nb.Module,), {'call': lambda self, x: x})()(x)", "rename its call to forward"),
+        (
+            "type('Net', (nb.Module,), {'call': lambda self, x: x})()(x)",
+            "rename its call to forward",
+        ),
         (
             "type('Dense', (nb.Module,), {'__init__': lambda self: setattr(self, 'w', self.add_weight(shape=(3, 2)))})()",
             r"nb\.Parameter",
@@ -335,7 +373,9 @@ def test_a_first_line_works_or_is_answered_with_the_cure(page, line, answer, tmp
 @pytest.mark.parametrize("page", LINES)
 def test_the_page_shows_these_lines(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    spec = importlib.util.spec_from_file_location("make_first_lines", ROOT / "tools" / "make_first_lines.py")
+    spec = importlib.util.spec_from_file_location(
+        "make_first_lines", ROOT / "tools" / "make_first_lines.py"
+    )
     maker = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(maker)
     path = ROOT / "docs" / "coming_from" / f"{page}.md"

@@ -16,11 +16,13 @@ from tools import make_stubs
 
 ROOT = Path(__file__).parents[2]
 WITH_CONSTRUCTOR = [
-    name for name in nb.__all__ if inspect.isclass(thing := getattr(nb, name)) and inspect.isfunction(thing.__init__)
+    name
+    for name in nb.__all__
+    if inspect.isclass(thing := getattr(nb, name)) and inspect.isfunction(thing.__init__)
 ]
 
 
-# -- names -------------------------------------------------------------------------------------------
+# -- names --
 @pytest.mark.parametrize("package", make_stubs.PACKAGES)
 def test_the_stub_says_what_the_package_hands_on(package):
     written = make_stubs.path_of(package).read_text(encoding="utf-8")
@@ -29,8 +31,15 @@ def test_the_stub_says_what_the_package_hands_on(package):
 
 def test_the_names_of_a_room_are_on_the_front_door_too():
     rooms = [nb.nn, nb.nn.functional, nb.optim, nb.errors]
-    assert [f"{room.__name__}.{name}" for room in rooms for name in room.__all__ if not hasattr(nb, name)] == []
-    assert [name for name in nb.nn.functional.__all__ if getattr(nb, name) is not getattr(nb.F, name)] == []
+    assert [
+        f"{room.__name__}.{name}"
+        for room in rooms
+        for name in room.__all__
+        if not hasattr(nb, name)
+    ] == []
+    assert [
+        name for name in nb.nn.functional.__all__ if getattr(nb, name) is not getattr(nb.F, name)
+    ] == []
 
 
 def test_the_rooms_of_a_fresh_interpreter_are_complete(run_python):
@@ -62,9 +71,13 @@ def test_tab_lists_hold_what_is_meant_for_people():
 
 
 def test_a_name_that_does_not_exist_names_the_closest_one():
-    with pytest.raises(AttributeError, match="^nb has no name 'Lineer'; the closest name is \"Linear\"\\.$"):
+    with pytest.raises(
+        AttributeError, match="^nb has no name 'Lineer'; the closest name is \"Linear\"\\.$"
+    ):
         nb.Lineer
-    with pytest.raises(AttributeError, match="^nb.optim has no name 'Adamm'; the closest name is \"Adam"):
+    with pytest.raises(
+        AttributeError, match="^nb.optim has no name 'Adamm'; the closest name is \"Adam"
+    ):
         nb.optim.Adamm
     with pytest.raises(ImportError, match="cannot import name 'Lineer'"):
         from nbmodule import Lineer  # noqa: F401
@@ -91,13 +104,15 @@ def test_all_names_together_cost_little_more_than_jax(run_python):
     assert min(float(run_python(code)) for _ in range(3)) < 1.15
 
 
-# -- constructors ------------------------------------------------------------------------------------
+# -- constructors --
 @pytest.mark.parametrize("name", WITH_CONSTRUCTOR)
 def test_the_signature_of_a_class_names_the_arguments_of_its_constructor(name):
     kind = getattr(nb, name)
     written = list(inspect.signature(kind.__init__).parameters)[1:]
     is_activation = written == ["options"]
-    assert list(inspect.signature(kind).parameters) == (list(kind._options) if is_activation else written)
+    assert list(inspect.signature(kind).parameters) == (
+        list(kind._options) if is_activation else written
+    )
 
 
 def test_the_signature_of_a_layer_is_written_out():
@@ -166,7 +181,7 @@ def test_a_transformed_function_keeps_its_signature(transform):
     assert (made.__name__, made.__doc__) == ("loss", "How far off.")
 
 
-# -- in a notebook -----------------------------------------------------------------------------------
+# -- in a notebook --
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
@@ -197,13 +212,24 @@ def test_the_inspector_of_a_kernel_shows_the_arguments_of_a_layer():
 
     manager, client = start_new_kernel(
         env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]), "JAX_PLATFORMS": "cpu"}
+        | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
+            "JAX_PLATFORMS": "cpu",
+        }
     )
     try:
         client.execute_interactive("import nbmodule as nb; layer = nb.Linear(3, 2)", timeout=60)
-        shown = client.inspect("nb.Linear(", 10, reply=True, timeout=60)["content"]["data"]["text/plain"]
-        assert "in_features" in shown and "with_bias" in shown and "*args" not in shown.split("Docstring")[0]
-        called = client.inspect("layer(", 5, reply=True, timeout=60)["content"]["data"]["text/plain"]
+        shown = client.inspect("nb.Linear(", 10, reply=True, timeout=60)["content"]["data"][
+            "text/plain"
+        ]
+        assert (
+            "in_features" in shown
+            and "with_bias" in shown
+            and "*args" not in shown.split("Docstring")[0]
+        )
+        called = client.inspect("layer(", 5, reply=True, timeout=60)["content"]["data"][
+            "text/plain"
+        ]
         assert "batch in_features" in called
         offered = client.complete("nb.Lin", reply=True, timeout=60)["content"]["matches"]
         assert any(each.endswith("Linear") for each in offered)

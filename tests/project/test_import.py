@@ -1,4 +1,5 @@
-"""What `import nbmodule` does to a clean interpreter, also once every public name has been asked for.
+"""What `import nbmodule` does to a clean interpreter, also once every public name has been asked
+for.
 
 The front door loads a name when it is first asked for, so the import alone would tell little.
 """
@@ -37,7 +38,9 @@ def test_importing_nbmodule_starts_no_device(run_python):
     assert run_python(code) == "0"
 
 
-def test_a_model_and_its_optimizer_are_there_without_the_rooms_of_files_views_and_calls(run_python, tmp_path):
+def test_a_model_and_its_optimizer_are_there_without_the_rooms_of_files_views_and_calls(
+    run_python, tmp_path
+):
     code = f"""
         import json, sys
         import nbmodule as nb
@@ -51,4 +54,8 @@ def test_a_model_and_its_optimizer_are_there_without_the_rooms_of_files_views_an
     loaded, is_equal = json.loads(run_python(code))
     assert is_equal
     assert "nbmodule.nn.convolution" in loaded
-    assert not [name for name in loaded if name.split(".")[1] in ("calls", "files", "flow", "interop", "live", "views")]
+    assert not [
+        name
+        for name in loaded
+        if name.split(".")[1] in ("calls", "files", "graphs", "interop", "live", "views")
+    ]

@@ -27,13 +27,17 @@ def test_a_page_loads_nothing_from_outside():
 
 
 def test_a_script_of_a_display_stays_in_the_page():
-    html = page_of(notebook_with_output({"text/html": "<script>const answer = 42;</script>"}), "small")
+    html = page_of(
+        notebook_with_output({"text/html": "<script>const answer = 42;</script>"}), "small"
+    )
     assert "<script>const answer = 42;</script>" in html
 
 
 def test_a_page_that_would_load_a_picture_from_a_server_is_refused():
     notebook = notebook_with_output({"text/html": '<img src="https://example.invalid/a.png">'})
-    with pytest.raises(ValueError, match=r"the page of small would load .*https://example\.invalid/a\.png"):
+    with pytest.raises(
+        ValueError, match=r"the page of small would load .*https://example\.invalid/a\.png"
+    ):
         page_of(notebook, "small")
 
 

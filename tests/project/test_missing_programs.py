@@ -1,4 +1,6 @@
-"""A machine that lacks programs: what apt may mend is mended once, everything else is said and skipped."""
+"""A machine that lacks programs: what apt may mend is mended once, everything else is said and
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ BASICS = ["bash", "cat", "dirname", "env", "mkdir", "rm", "sh", "true"]
 
 
 class Machine:
-    """A machine with the programs of every system, a root user, and an apt-get that notes what it is asked for."""
+    """A machine with the programs of every system, a root user, and an apt-get that notes what it
+    is asked for.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.programs, self.log = folder, folder / "bin", folder / "apt.log"
@@ -85,7 +89,10 @@ def test_where_apt_may_not_be_used_the_command_is_told(machine):
     machine.add_apt()
     machine.add("id", "echo 1000")
     machine.add("sudo", "exit 1")
-    assert "`make provision`, which is sudo apt-get install chromium graphviz nodejs npm" in machine.provision("--ask")
+    assert (
+        "`make provision`, which is sudo apt-get install chromium graphviz nodejs npm"
+        in machine.provision("--ask")
+    )
     assert machine.asked_for() == []
 
 
@@ -111,9 +118,20 @@ def test_a_person_who_asks_for_the_programs_gets_them(machine):
 
 
 @pytest.mark.parametrize(("require_all", "outcome"), [("0", "1 skipped"), ("1", "1 error")])
-def test_a_test_whose_program_is_missing_is_skipped_or_fails_where_nothing_may_be(tmp_path, require_all, outcome):
+def test_a_test_whose_program_is_missing_is_skipped_or_fails_where_nothing_may_be(
+    tmp_path, require_all, outcome
+):
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "types_hold", "tests/views/page/test_node.py"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-k",
+            "types_hold",
+            "tests/views/page/test_node.py",
+        ],
         cwd=ROOT,
         env=os.environ | {"PATH": str(tmp_path), "NBMODULE_REQUIRE_ALL": require_all},
         capture_output=True,

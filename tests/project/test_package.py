@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import tomllib
 import zipfile
 from pathlib import Path
@@ -10,14 +12,22 @@ import pytest
 from hatchling.builders.wheel import WheelBuilder
 
 import nbmodule as nb
+from nbmodule.views.frontend import bundle
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"])
-    with zipfile.ZipFile(built) as archive:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    (built,) = WheelBuilder(str(ROOT)).build(
+        directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"]
+    )
+    return Path(built)
+
+
+@pytest.fixture(scope="module")
+def wheel_names(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
@@ -32,7 +42,10 @@ def test_the_wheel_holds_every_file_of_the_package(wheel_names):
 
 
 def test_the_wheel_holds_only_the_package_and_what_describes_it(wheel_names):
-    assert {name.split("/")[0] for name in wheel_names} == {"nbmodule", f"nbmodule-{nb.__version__}.dist-info"}
+    assert {name.split("/")[0] for name in wheel_names} == {
+        "nbmodule",
+        f"nbmodule-{nb.__version__}.dist-info",
+    }
     assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
 
 
@@ -40,4 +53,25 @@ def test_the_version_is_the_same_everywhere():
     assert f"## {nb.__version__}" in (ROOT / "docs" / "changelog.md").read_text()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["project"]["dynamic"] == ["version"]
-    assert f'"{nb.__version__}"' in (ROOT / settings["tool"]["hatch"]["version"]["path"]).read_text()
+    assert (
+        f'"{nb.__version__}"' in (ROOT / settings["tool"]["hatch"]["version"]["path"]).read_text()
+    )
+
+
+def test_the_front_end_of_the_wheel_is_minified_and_still_joins(
+    wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    if not (
+        shutil.which("esbuild", path=str(ROOT / "node_modules/.bin")) or shutil.which("esbuild")
+    ):
+        pytest.skip("esbuild is not installed")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    plain = bundle.widget_module.__wrapped__()
+    folder = tmp_path / "nbmodule" / "views" / "frontend"
+    monkeypatch.setattr(bundle, "read_frontend", lambda name: (folder / name).read_text("utf-8"))
+    minified = bundle.widget_module.__wrapped__()
+    assert len(minified) < 0.75 * len(plain)
+    script = tmp_path / "joined.mjs"
+    script.write_text(minified + "\nif (typeof mount !== 'function') throw new Error('no mount');")
+    subprocess.run(["node", str(script)], check=True)

@@ -11,7 +11,8 @@ def test_each_target_that_is_missed_has_its_reason():
         (section.partition("\n")[0], name)
         for section in sections
         for line in section.splitlines()
-        if "**missed**" in line and f"*{(name := line.split('|')[1].strip())}*{MISSES}" not in section
+        if "**missed**" in line
+        and f"*{(name := line.split('|')[1].strip())}*{MISSES}" not in section
     ]
     assert silent == []
 

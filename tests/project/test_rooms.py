@@ -1,4 +1,6 @@
-"""Imports run downward only, and a package that is heavy or that draws is met in its own room, on first use."""
+"""Imports run downward only, and a package that is heavy or that draws is met in its own room, on
+first use.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,13 @@ PACKAGE = ROOT / "nbmodule"
 HOMES: dict[str, set[str]] = {
     "optax": {"optim", "nn"},  # in nn for one loss, CTC, that is optax's
     "h5py": {"files"},
-    "safetensors": {"files", "interop", "calls"},  # in calls for a reference run that another framework wrote
+    "safetensors": {
+        "files",
+        "interop",
+        "calls",
+    },  # in calls for a reference run that another framework wrote
     "orbax": {"files", "scale"},
-    "graphviz": {"flow"},
+    "graphviz": {"graphs"},
     "matplotlib": {"views", "live"},
     "IPython": {"views", "live", "marking"},
     "ipywidgets": {"views", "live"},
@@ -37,8 +43,15 @@ HOMES: dict[str, set[str]] = {
     "sklearn": set(),
 }
 
-# Files that run as a process of their own and are never imported: they import what they need at their head.
-PROGRAMS = {"nbmodule/files/hdf5_child.py"}
+# Files that run as a process of their own and are never imported: they import what they need at
+# their head.
+PROGRAMS = {
+    "nbmodule/files/hdf5_child.py",
+    # Subclasses of PyTorch's tensor and dispatch mode: imported by the first nb.from_torch.
+    "nbmodule/interop/torch_layers/aten.py",
+    "nbmodule/interop/torch_layers/dispatch.py",
+    "nbmodule/interop/torch_layers/forward.py",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +80,20 @@ def imports_of(path: Path) -> list[Import]:
 
     def visit(node: ast.AST, inside: bool, for_types: bool) -> None:
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        names = tuple(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ()
+        names = (
+            tuple(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ()
+        )
         for target in targets_of(node, package):
             found.append(
-                Import(str(path.relative_to(ROOT)), node.lineno, room_of(path), target, inside, for_types, names)
+                Import(
+                    str(path.relative_to(ROOT)),
+                    node.lineno,
+                    room_of(path),
+                    target,
+                    inside,
+                    for_types,
+                    names,
+                )
             )
         for child in ast.iter_child_nodes(node):
             visit(child, inside or is_for_types_only(node), for_types or is_for_types_only(node))
@@ -86,12 +109,16 @@ def targets_of(node: ast.AST, package: tuple[str, ...]) -> list[str]:
         return []
     base = package[: len(package) - node.level + 1] if node.level else ()
     module = ".".join([*base, *([node.module] if node.module else [])])
-    # `from nbmodule import tree` and `from . import walk` may name modules: the longer name says more.
+    # `from nbmodule import tree` and `from . import walk` may name modules: the longer name says
+    # more.
     return [f"{module}.{alias.name}" if module == "nbmodule" else module for alias in node.names]
 
 
 def is_for_types_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -122,7 +149,9 @@ def arrows_of(found: list[Import]) -> dict[str, set[str]]:
     """Which file takes something from which."""
     arrows: dict[str, set[str]] = {}
     for each in found:
-        targets = {file_of(f"{each.target}.{name}") for name in each.names} or {file_of(each.target)}
+        targets = {file_of(f"{each.target}.{name}") for name in each.names} or {
+            file_of(each.target)
+        }
         arrows.setdefault(each.file, set()).update(targets - {None, each.file})
     return arrows
 
@@ -150,7 +179,11 @@ def circles_in(arrows: dict[str, set[str]]) -> list[list[str]]:
             seen |= new
             todo += new
         reached[start] = seen
-    return [sorted(n for n in seen if start in reached.get(n, ())) for start, seen in reached.items() if start in seen]
+    return [
+        sorted(n for n in seen if start in reached.get(n, ()))
+        for start, seen in reached.items()
+        if start in seen
+    ]
 
 
 def test_no_circle_holds_more_than_two_files_not_even_through_imports_inside_functions():
@@ -195,15 +228,23 @@ def test_the_plan_in_the_docs_is_the_plan_that_is_tested():
 
 def test_the_type_of_an_array_is_spelled_in_one_place():
     spelling = re.compile(r"dtype\}\[|dtype\}\{list\(")
-    found = [str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if spelling.search(path.read_text())]
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if spelling.search(path.read_text())
+    ]
     assert found == ["base/format.py"]
 
 
 def test_no_type_of_ours_is_asked_for_by_its_name():
-    """A class that another file must know bears a mark; only types of other packages, which we cannot mark, go by name."""
+    """A class that another file must know bears a mark; only types of other packages, which we
+    cannot mark, go by name.
+    """
     asked = re.compile(r'type\([\w.]+\)\.__name__ (?:==|!=|in) [("\'](\w+)')
     ours = {
-        name for path in PACKAGE.rglob("*.py") for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
     }
     rooms = [
         path for path in PACKAGE.rglob("*.py") if "interop" not in path.parts
@@ -228,8 +269,11 @@ def test_a_heavy_package_is_imported_on_first_use():
         ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
         ("from ..tree import container", ["nbmodule.tree"]),
         ("from .. import views", ["nbmodule.views"]),
-        ("from .shape.walk import plan", ["nbmodule.core.shape.walk"]),
-        ("import h5py, nbmodule.views.forms.text as text", ["h5py", "nbmodule.views.forms.text"]),
+        ("from .structure.walk import plan", ["nbmodule.core.structure.walk"]),
+        (
+            "import h5py, nbmodule.views.renderers.text as text",
+            ["h5py", "nbmodule.views.renderers.text"],
+        ),
     ],
 )
 def test_the_target_of_an_import_is_read_rightly(source, expected):

@@ -1,4 +1,6 @@
-"""Programs that need several devices or hosts run in processes of their own; each is run once for many tests."""
+"""Programs that need several devices or hosts run in processes of their own; each is run once for
+many tests.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,18 @@ def deep():
 
 @pytest.fixture
 def hosts(tmp_path):
-    """Run `host_program.py` as several processes on this machine; gives output and exit code of each."""
+    """Run `host_program.py` as several processes on this machine; gives output and exit code of
+    each.
+    """
 
-    def run(processes: int, devices: int, *, steps: int = 8, dies_at: int = -1, folder=tmp_path / "checkpoints"):
+    def run(
+        processes: int,
+        devices: int,
+        *,
+        steps: int = 8,
+        dies_at: int = -1,
+        folder=tmp_path / "checkpoints",
+    ):
         with socket.socket() as free:
             free.bind(("localhost", 0))
             coordinator = f"localhost:{free.getsockname()[1]}"
@@ -55,7 +66,11 @@ def hosts(tmp_path):
             command = [sys.executable, FOLDER / "host_program.py", *map(str, arguments)]
             started.append(
                 subprocess.Popen(
-                    command, env=settings(devices), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                    command,
+                    env=settings(devices),
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
                 )
             )
         ended = [(*process.communicate(), process.returncode) for process in started]

@@ -1,4 +1,5 @@
-"""What runs on eight virtual devices in the tests: the same training under several plans. Prints one JSON object.
+"""What runs on eight virtual devices in the tests: the same training under several plans. Prints
+one JSON object.
 
 Arguments: number of transformer layers; `--digits` to train the digits network too.
 """
@@ -15,7 +16,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import nbmodule as nb
-from nbmodule.core.shape.walk import plan_of
+from nbmodule.core.structure.walk import plan_of
 
 warnings.simplefilter("ignore")
 STEPS = 5
@@ -24,7 +25,11 @@ PLANS = ("data parallel", "fsdp", "tensor parallel", "both")
 
 class Digits(nb.Module):
     def __init__(self):
-        self.hidden, self.norm, self.head = nb.Linear(64, 128), nb.BatchNorm1d(128), nb.Linear(128, 16)
+        self.hidden, self.norm, self.head = (
+            nb.Linear(64, 128),
+            nb.BatchNorm1d(128),
+            nb.Linear(128, 16),
+        )
 
     def forward(self, x):
         return self.head(jax.nn.relu(self.norm(self.hidden(x))))
@@ -55,7 +60,12 @@ def trained(model, optimizer, batches, mesh):
 
     given = batches if mesh is None else [nb.shard_batch(batch, mesh) for batch in batches]
     losses = [float(step(*batch)) for batch in given]
-    compiled = {program.compiled._cache_size() for known in step.programs.values() for program in known}
+    compiled = {
+        traced.program.call._cache_size()
+        for known in step.entries.values()
+        for entry in known
+        for traced in entry.traced.values()
+    }
     return losses, sorted(compiled)
 
 
@@ -100,7 +110,9 @@ def compare(make, batches, tensor_rules, chosen):
 
 
 def moved(batches, single):
-    """Three steps on one mesh, a checkpoint, the rest on another mesh: in place, and restored in both formats."""
+    """Three steps on one mesh, a checkpoint, the rest on another mesh: in place, and restored in
+    both formats.
+    """
     whole, grid = nb.make_mesh(data=8), nb.make_mesh(data=2, model=4)
     other = [{"hidden.weight": "model"}, nb.fsdp(min_size=64)]
     model, optimizer = made(Digits, whole, nb.fsdp(min_size=64)), nb.Adam(1e-2)
@@ -163,13 +175,21 @@ def errors():
 def main(layers, with_digits):
     draw = np.random.default_rng(0)
     tokens = [(draw.integers(0, 32, (8, 6)), draw.integers(0, 32, (8, 6))) for _ in range(STEPS)]
-    found = {"transformer": compare(lambda: Transformer(layers), tokens, nb.tensor_parallel(), PLANS)}
+    found = {
+        "transformer": compare(lambda: Transformer(layers), tokens, nb.tensor_parallel(), PLANS)
+    }
     if with_digits:
         images, labels = load_digits(return_X_y=True)
         rows = [draw.integers(0, len(images), 64) for _ in range(STEPS)]
         batches = [((images[i] / 16).astype("float32"), labels[i]) for i in rows]
-        found["digits"] = compare(Digits, batches, nb.tensor_parallel(columns=["hidden"], rows=["head"]), PLANS[:3])
-        found |= {"moved": moved(batches, found["digits"]["single"]), "written": written(), "errors": errors()}
+        found["digits"] = compare(
+            Digits, batches, nb.tensor_parallel(columns=["hidden"], rows=["head"]), PLANS[:3]
+        )
+        found |= {
+            "moved": moved(batches, found["digits"]["single"]),
+            "written": written(),
+            "errors": errors(),
+        }
     print(json.dumps(found))
 
 

@@ -1,6 +1,8 @@
-"""What each host of a run over several hosts executes in the tests: train, keep checkpoints, perhaps die in the middle.
+"""What each host of a run over several hosts executes in the tests: train, keep checkpoints,
+perhaps die in the middle.
 
-Arguments: coordinator, number of processes, number of this one, folder of checkpoints, steps, step at which process 1 dies.
+Arguments: coordinator, number of processes, number of this one, folder of checkpoints, steps, step
+at which process 1 dies.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ CLASSES, FEATURES, ROWS = 10, 64, 32
 
 class Digits(nb.Module):
     def __init__(self):
-        self.hidden, self.norm, self.head = nb.Linear(FEATURES, 64), nb.BatchNorm1d(64), nb.Linear(64, CLASSES)
+        self.hidden, self.norm, self.head = (
+            nb.Linear(FEATURES, 64),
+            nb.BatchNorm1d(64),
+            nb.Linear(64, CLASSES),
+        )
 
     def forward(self, x):
         return self.head(jax.nn.relu(self.norm(self.hidden(x))))
@@ -51,7 +57,12 @@ def main(coordinator, processes, process, folder, steps, dies_at):
         nb.jit(lambda x: model(x))(shown)
     if nb.is_first_host():
         print(
-            json.dumps({"mean": float(calls["hidden"].statistics.mean), "text": len(repr(nb.layout(model)))}),
+            json.dumps(
+                {
+                    "mean": float(calls["hidden"].statistics.mean),
+                    "text": len(repr(nb.layout(model))),
+                }
+            ),
             flush=True,
         )
     start = 0
@@ -67,8 +78,17 @@ def main(coordinator, processes, process, folder, steps, dies_at):
             if nb.is_first_host():
                 print(json.dumps({"step": number, "loss": loss}), flush=True)
             if (number + 1) % 3 == 0:
-                nb.save_checkpoint(folder, step=number + 1, model=model, optimizer=optimizer, sharded=True)
+                nb.save_checkpoint(
+                    folder, step=number + 1, model=model, optimizer=optimizer, sharded=True
+                )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), int(sys.argv[6]))
+    main(
+        sys.argv[1],
+        int(sys.argv[2]),
+        int(sys.argv[3]),
+        sys.argv[4],
+        int(sys.argv[5]),
+        int(sys.argv[6]),
+    )

@@ -13,7 +13,10 @@ CODE, PRINTED = re.findall(r"```(?:python|text)\n(.*?)```", SECTION, re.S)
 def rows(text):
     """Losses and bytes on each device by plan."""
     found = re.findall(r"^(\S.*?)  +([\d. ]+)  +([\d,]+) bytes", text, re.M)
-    return {plan: ([float(x) for x in losses.split()], int(held.replace(",", ""))) for plan, losses, held in found}
+    return {
+        plan: ([float(x) for x in losses.split()], int(held.replace(",", "")))
+        for plan, losses, held in found
+    }
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ PLANS = ("data parallel", "fsdp", "tensor parallel", "both")
 
 
 @pytest.mark.parametrize(
-    ("model", "plan"), [*(("transformer", plan) for plan in PLANS), *(("digits", plan) for plan in PLANS[:3])]
+    ("model", "plan"),
+    [*(("transformer", plan) for plan in PLANS), *(("digits", plan) for plan in PLANS[:3])],
 )
 def test_losses_are_those_of_a_single_device_step_by_step(trained, model, plan):
     np.testing.assert_allclose(trained[model][plan]["losses"], trained[model]["single"], rtol=2e-6)
@@ -28,18 +29,27 @@ def test_each_device_holds_an_eighth_under_fsdp(trained):
 
 def test_attention_is_split_by_heads_and_the_linear_layers_by_hidden_features(trained):
     specs = trained["transformer"]["tensor parallel"]["specs"]
-    layer = {n.removeprefix("encoder.layers.0."): spec for n, spec in specs.items() if ".layers.0." in n}
+    layer = {
+        n.removeprefix("encoder.layers.0."): spec for n, spec in specs.items() if ".layers.0." in n
+    }
     split = {name: spec for name, spec in layer.items() if spec != "P()"}
     columns, rows = "P('model',)", "P(None, 'model')"
     for part in ("query", "key", "value"):
-        assert split.pop(f"self_attention.{part}.weight") == split.pop(f"self_attention.{part}.bias") == columns
+        assert (
+            split.pop(f"self_attention.{part}.weight")
+            == split.pop(f"self_attention.{part}.bias")
+            == columns
+        )
     assert split.pop("self_attention.out.weight") == split.pop("linear2.weight") == rows
     assert split.pop("linear1.weight") == split.pop("linear1.bias") == columns
     assert not split
 
 
 def test_fsdp_splits_further_what_tensor_parallel_has_left_whole(trained):
-    assert trained["transformer"]["both"]["specs"]["encoder.layers.0.linear1.weight"] == "P('model', 'data')"
+    assert (
+        trained["transformer"]["both"]["specs"]["encoder.layers.0.linear1.weight"]
+        == "P('model', 'data')"
+    )
 
 
 def test_training_goes_on_when_a_model_is_laid_out_on_another_mesh(trained):
@@ -50,7 +60,9 @@ def test_training_goes_on_when_a_model_is_laid_out_on_another_mesh(trained):
 @pytest.mark.parametrize("sharded", [True, False])
 def test_a_checkpoint_is_restored_onto_another_mesh(trained, sharded):
     moved = trained["moved"]
-    np.testing.assert_allclose(moved["first"] + moved[f"sharded={sharded}"], moved["single"], rtol=2e-6)
+    np.testing.assert_allclose(
+        moved["first"] + moved[f"sharded={sharded}"], moved["single"], rtol=2e-6
+    )
     assert moved[f"kept {sharded}"] == []
 
 
@@ -65,13 +77,25 @@ def test_a_value_from_elsewhere_is_laid_out_and_another_device_ends_the_layout(t
             "nothing fits",
             'PathError: no variable fits the rule "hidden.wieght"; the closest name is "hidden.weight". Nothing',
         ),
-        ("no such axis", 'the mesh has no axis "dta"; the closest name is "data". Its axes are data=8.'),
-        ("divide", "cannot shard \"weight\", float32[9, 3], as P('data',): axis 0 has size 9, which the 8 devices"),
-        ("too long", "cannot shard \"bias\", float32[8], as P('data', None): it has 1 axes, the spec names 2."),
+        (
+            "no such axis",
+            'the mesh has no axis "dta"; the closest name is "data". Its axes are data=8.',
+        ),
+        (
+            "divide",
+            "cannot shard \"weight\", float32[9, 3], as P('data',): axis 0 has size 9, which the 8 devices",
+        ),
+        (
+            "too long",
+            "cannot shard \"bias\", float32[8], as P('data', None): it has 1 axes, the spec names 2.",
+        ),
         ("twice", "an axis of the mesh can split one axis only."),
         ("size", "DeviceError: a mesh of data=3 × model=4 needs 12 devices; there are 8: cpu:0,"),
         ("rest", "needs a multiple of 3 devices; there are 8"),
-        ("rows", "shard_batch: batch['x'] has 9 rows (shape [9, 2]), which the 8 devices along data do not divide."),
+        (
+            "rows",
+            "shard_batch: batch['x'] has 9 rows (shape [9, 2]), which the 8 devices along data do not divide.",
+        ),
         ("no layers", "tensor_parallel found no attention and no transformer layer"),
         ("no columns", 'no layer with variables fits "hiden"; the closest name is "hidden".'),
         ("heads", 'by heads: 3 heads are not divided by the 4 devices of the mesh axis "model".'),
@@ -91,7 +115,10 @@ def test_nothing_is_moved_when_one_rule_fails(trained):
         (lambda mesh: nb.shard(3, mesh), "nb.shard lays out a module; found int"),
         (lambda mesh: nb.shard(nb.Linear(2, 2), "data"), "mesh must be a jax.sharding.Mesh"),
         (lambda mesh: nb.shard(nb.Linear(2, 2), mesh, 3), "rules are a dict from path pattern"),
-        (lambda mesh: nb.shard(nb.Linear(2, 2), mesh, {"*": 3}), 'the rule "\\*" must give a PartitionSpec'),
+        (
+            lambda mesh: nb.shard(nb.Linear(2, 2), mesh, {"*": 3}),
+            'the rule "\\*" must give a PartitionSpec',
+        ),
         (lambda mesh: nb.shard_batch({"x": "text"}, mesh), r"batch\['x'\] is a str, not an array"),
         (lambda mesh: nb.layout(3), "nb.layout describes a module"),
     ],
@@ -104,12 +131,17 @@ def test_arguments_of_another_kind_are_refused(call, message):
 def test_a_layout_is_shown_as_text_and_html():
     model = nb.Sequential(nb.Linear(4, 8), nb.Linear(8, 2))
     shown = nb.layout(model)
-    assert repr(shown).splitlines()[0] == "Layout of Sequential · cpu:0 · 232 B on each · 232 B in all · imbalance 1.00"
+    assert (
+        repr(shown).splitlines()[0]
+        == "Layout of Sequential · cpu:0 · 232 B on each · 232 B in all · imbalance 1.00"
+    )
     assert "Layout of Sequential" in shown._repr_mimebundle_()["text/html"]
 
 
 @pytest.mark.long
 def test_six_transformer_layers_give_the_losses_of_a_single_device(deep):
     for plan in PLANS:
-        np.testing.assert_allclose(deep["transformer"][plan]["losses"], deep["transformer"]["single"], rtol=5e-6)
+        np.testing.assert_allclose(
+            deep["transformer"][plan]["losses"], deep["transformer"]["single"], rtol=5e-6
+        )
         assert deep["transformer"][plan]["moved"] == []

@@ -1,4 +1,6 @@
-"""Operators on Containers give what `jax.tree.map` of the same operator gives, and say where they fail."""
+"""Operators on Containers give what `jax.tree.map` of the same operator gives, and say where they
+fail.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ LOGIC = {operator.and_, operator.or_, operator.xor, operator.lshift, operator.rs
 def array(dtype, seed=0, shape=(3,)):
     numbers = np.random.RandomState(seed).uniform(1, 4, shape)
     return jnp.asarray(
-        numbers > 2 if dtype == "bool" else numbers.astype("int32" if "int" in dtype else "float32"), dtype
+        numbers > 2
+        if dtype == "bool"
+        else numbers.astype("int32" if "int" in dtype else "float32"),
+        dtype,
     )
 
 
@@ -35,18 +40,28 @@ def check(found, expected):
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert type(one) is type(other)
         if isinstance(one, jax.Array):
-            assert (one.dtype, one.weak_type, one.shape) == (other.dtype, other.weak_type, other.shape)
+            assert (one.dtype, one.weak_type, one.shape) == (
+                other.dtype,
+                other.weak_type,
+                other.shape,
+            )
         tolerance = 1e-2 if "float16" in str(getattr(one, "dtype", "")) else 1e-6
-        np.testing.assert_allclose(np.asarray(one, "complex64"), np.asarray(other, "complex64"), rtol=tolerance)
+        np.testing.assert_allclose(
+            np.asarray(one, "complex64"), np.asarray(other, "complex64"), rtol=tolerance
+        )
 
 
 def both(operation, *operands):
-    """Give what the operator gives, and what tree.map gives; the class of the error where there is one."""
+    """Give what the operator gives, and what tree.map gives; the class of the error where there is
+    one.
+    """
     trees = [each for each in operands if isinstance(each, Container)]
 
     def at_leaf(*leaves):
         rest = iter(leaves)
-        return operation(*(next(rest) if isinstance(each, Container) else each for each in operands))
+        return operation(
+            *(next(rest) if isinstance(each, Container) else each for each in operands)
+        )
 
     results = []
     for compute in (lambda: operation(*operands), lambda: jax.tree.map(at_leaf, *trees)):
@@ -66,7 +81,13 @@ def agree(operation, *operands):
 
 
 # The law: as jax.tree.map
-PAIRS = [("float32", "float32"), ("float32", "bfloat16"), ("int32", "float32"), ("int32", "int32"), ("uint8", "int32")]
+PAIRS = [
+    ("float32", "float32"),
+    ("float32", "bfloat16"),
+    ("int32", "float32"),
+    ("int32", "int32"),
+    ("uint8", "int32"),
+]
 
 
 @pytest.mark.parametrize("operation", BINARY, ids=lambda each: each.__name__)
@@ -83,10 +104,14 @@ def test_an_operator_on_complex_numbers_is_tree_map(operation):
 
 
 @pytest.mark.parametrize(
-    "scalar", [2, 2.5, True, 1j, 2**31, np.float32(2), np.float64(2.5), np.int32(2), np.ones(3)], ids=repr
+    "scalar",
+    [2, 2.5, True, 1j, 2**31, np.float32(2), np.float64(2.5), np.int32(2), np.ones(3)],
+    ids=repr,
 )
 def test_an_operator_with_a_number_is_tree_map(scalar):
-    container = Container({dtype: array(dtype) for dtype in ("float32", "bfloat16", "int32", "uint8")})
+    container = Container(
+        {dtype: array(dtype) for dtype in ("float32", "bfloat16", "int32", "uint8")}
+    )
     for operation in (operator.add, operator.lt):
         agree(operation, container, scalar)
     if not isinstance(scalar, np.ndarray | np.generic):
@@ -107,7 +132,8 @@ def test_whole_array_exponents_are_computed_as_by_jax(exponent):
 
 
 @pytest.mark.parametrize(
-    "operation", [operator.neg, operator.pos, operator.invert, operator.abs, round, lambda x: round(x, 1)]
+    "operation",
+    [operator.neg, operator.pos, operator.invert, operator.abs, round, lambda x: round(x, 1)],
 )
 def test_operators_of_one_operand_are_tree_map(operation):
     for dtypes in (["float32", "bfloat16"], ["int32", "uint8"], ["bool"]):
@@ -118,12 +144,19 @@ def test_matrix_products_are_tree_map():
     container = Container(a=jnp.ones((2, 3)), b={"c": jnp.arange(6.0).reshape(2, 3)})
     check(container @ jnp.ones((3, 4)), jax.tree.map(lambda x: x @ jnp.ones((3, 4)), container))
     check(jnp.ones((4, 2)) @ container, jax.tree.map(lambda x: jnp.ones((4, 2)) @ x, container))
-    check(np.ones((4, 2), "float32") @ container, jax.tree.map(lambda x: jnp.ones((4, 2)) @ x, container))
+    check(
+        np.ones((4, 2), "float32") @ container,
+        jax.tree.map(lambda x: jnp.ones((4, 2)) @ x, container),
+    )
 
 
-LEAVES = st.builds(array, st.sampled_from(["float32", "int32"]), st.integers(0, 3), st.sampled_from([(), (3,)]))
+LEAVES = st.builds(
+    array, st.sampled_from(["float32", "int32"]), st.integers(0, 3), st.sampled_from([(), (3,)])
+)
 TREES = st.recursive(
-    LEAVES, lambda parts: st.dictionaries(st.sampled_from(["a", "b", "v10", "v2"]), parts, max_size=3), max_leaves=6
+    LEAVES,
+    lambda parts: st.dictionaries(st.sampled_from(["a", "b", "v10", "v2"]), parts, max_size=3),
+    max_leaves=6,
 )
 
 
@@ -144,7 +177,10 @@ def test_an_expression_on_any_nested_containers_is_tree_map(tree, number):
 
 # Operands of all kinds
 def test_plain_dicts_count_as_containers():
-    assert (Container(a=1, b={"c": 2}) + {"b": {"c": 20}, "a": 10}).cont_to_dict() == {"a": 11, "b": {"c": 22}}
+    assert (Container(a=1, b={"c": 2}) + {"b": {"c": 20}, "a": 10}).cont_to_dict() == {
+        "a": 11,
+        "b": {"c": 22},
+    }
     assert ({"a": 10} - Container(a=1)).a == 9
     assert type({"a": True} | Container(a=False)) is Container
 
@@ -174,7 +210,9 @@ def test_a_numpy_operand_that_changes_later_does_not_change_the_result():
 
 
 def test_leaves_of_any_type_use_their_own_operator():
-    assert (Container(a="x", b={"c": [1]}, d=2) + Container(a="y", b={"c": [2]}, d=3)).cont_to_dict() == {
+    assert (
+        Container(a="x", b={"c": [1]}, d=2) + Container(a="y", b={"c": [2]}, d=3)
+    ).cont_to_dict() == {
         "a": "xy",
         "b": {"c": [3]},
         "d": 5,
@@ -238,7 +276,9 @@ def test_a_structure_error_is_raised_by_the_operator_and_not_by_the_first_look()
 
 def test_arrays_that_do_not_fit_are_named_by_the_operator():
     a = Container(x={"w": jnp.ones((2, 3))})
-    with pytest.raises(ShapeError, match=r'a - b at "x/w": float32\[2, 3\] and float32\[4\] do not fit together'):
+    with pytest.raises(
+        ShapeError, match=r'a - b at "x/w": float32\[2, 3\] and float32\[4\] do not fit together'
+    ):
         a - Container(x={"w": jnp.ones(4)})
     with pytest.raises(ShapeError, match=r'a \* b at "x/w": float32\[5\] and float32\[2, 3\]'):
         jnp.ones(5) * (a * 2)

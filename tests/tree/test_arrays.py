@@ -61,7 +61,9 @@ def test_chains_that_hold_one_array_are_grouped():
 
 def test_questions_about_shapes_are_answered_inside_a_trace():
     seen = []
-    jax.jit(lambda c: seen.append((c.cont_shape, c.cont_num_arrays, c.cont_dev)))(Container(a=jnp.ones((2, 3))))
+    jax.jit(lambda c: seen.append((c.cont_shape, c.cont_num_arrays, c.cont_dev)))(
+        Container(a=jnp.ones((2, 3)))
+    )
     assert seen == [([2, 3], 1, None)]
 
 
@@ -83,7 +85,9 @@ def test_truth_counts_all_elements_of_all_leaves(leaves, all_true, all_false):
 
 
 def test_each_leaf_becomes_true_or_false():
-    booleans = Container(a=jnp.array([1]), b={"c": [], "d": True, "e": jnp.array([True, False])}).cont_as_bools()
+    booleans = Container(
+        a=jnp.array([1]), b={"c": [], "d": True, "e": jnp.array([True, False])}
+    ).cont_as_bools()
     assert booleans.cont_to_dict() == {"a": True, "b": {"c": False, "d": True, "e": False}}
     assert booleans.a is True
 

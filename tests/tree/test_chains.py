@@ -12,7 +12,11 @@ from nbmodule.tree import Container
 KEYS = st.text("abc", min_size=1, max_size=2)
 TREES = st.dictionaries(
     KEYS,
-    st.recursive(st.integers(), lambda parts: st.dictionaries(KEYS, parts, min_size=1, max_size=3), max_leaves=6),
+    st.recursive(
+        st.integers(),
+        lambda parts: st.dictionaries(KEYS, parts, min_size=1, max_size=3),
+        max_leaves=6,
+    ),
     max_size=3,
 )
 
@@ -31,7 +35,10 @@ def deep():
         ({"below_depth": 1}, {"a": 1, "b": {"c__d": 2, "e__f__g": 3}}),
         ({"above_height": 1, "below_depth": 1}, {"a": 1, "b": {"c": {"d": 2}, "e__f": {"g": 3}}}),
         ({"above_height": 0, "below_depth": 0}, {"a": 1, "b__c__d": 2, "b__e__f__g": 3}),
-        ({"above_height": 9}, {"a": 1, "b__c__d": 2, "b__e__f__g": 3}),  # no chain is so long: all are joined
+        (
+            {"above_height": 9},
+            {"a": 1, "b__c__d": 2, "b__e__f__g": 3},
+        ),  # no chain is so long: all are joined
     ],
 )
 def test_chains_are_joined_but_for_the_levels_that_are_kept(deep, options, found):
@@ -59,13 +66,18 @@ def test_one_chain_is_joined(arguments, found):
 def test_empty_levels_are_flattened_where_asked():
     container = Container(a={"b": {}}, c=1)
     assert container.cont_flatten_key_chains().cont_to_dict() == {"c": 1}
-    assert container.cont_flatten_key_chains(include_empty=True).cont_to_dict() == {"a__b": {}, "c": 1}
+    assert container.cont_flatten_key_chains(include_empty=True).cont_to_dict() == {
+        "a__b": {},
+        "c": 1,
+    }
 
 
 def test_leaves_that_would_share_a_chain_are_an_error():
     with pytest.raises(StructureError, match='"a/b" and "a__b" would both lie at "a__b"'):
         Container(a={"b": 1}, a__b=2).cont_flatten_key_chains()
-    with pytest.raises(ArgumentError, match="above_height is a number of levels from 0 on; found -1"):
+    with pytest.raises(
+        ArgumentError, match="above_height is a number of levels from 0 on; found -1"
+    ):
         Container(a=1).cont_flatten_key_chains(above_height=-1)
 
 
@@ -73,13 +85,17 @@ def test_leaves_that_would_share_a_chain_are_an_error():
 def test_flattening_loses_no_leaf(tree):
     container = Container(tree)
     flat = container.cont_flatten_key_chains()
-    assert {key.replace("__", "/"): value for key, value in flat.items()} == dict(container.cont_to_iterator())
+    assert {key.replace("__", "/"): value for key, value in flat.items()} == dict(
+        container.cont_to_iterator()
+    )
 
 
 # Renaming and rearranging
 def test_chains_are_renamed_by_a_function():
     container = Container({"_a": 1, "b ": {"c": 2, "d-": 3}})
-    renamed = container.cont_format_key_chains(lambda kc: kc.replace("_", "").replace(" ", "").replace("-", ""))
+    renamed = container.cont_format_key_chains(
+        lambda kc: kc.replace("_", "").replace(" ", "").replace("-", "")
+    )
     assert renamed.cont_to_dict() == {"a": 1, "b": {"c": 2, "d": 3}}
     assert Container(a=1).cont_format_key_chains(lambda kc: "x/y").cont_to_dict() == {"x": {"y": 1}}
     with pytest.raises(StructureError, match='"a" and "b" would both lie at "x"'):
@@ -88,9 +104,13 @@ def test_chains_are_renamed_by_a_function():
         Container(a=1).cont_format_key_chains(lambda kc: "")
     with pytest.raises(ArgumentTypeError, match='"a" would get None for a key chain'):
         Container(a=1).cont_format_key_chains(lambda kc: None)
-    with pytest.raises(ArgumentTypeError, match="a mapping from old to new key chains is wanted, not list"):
+    with pytest.raises(
+        ArgumentTypeError, match="a mapping from old to new key chains is wanted, not list"
+    ):
         Container(a=1).cont_restructure_key_chains(["a"])
-    with pytest.raises(ArgumentTypeError, match="a key chain, and what stands between its joined keys, are text"):
+    with pytest.raises(
+        ArgumentTypeError, match="a key chain, and what stands between its joined keys, are text"
+    ):
         Container.cont_flatten_key_chain(3)
 
 
@@ -142,7 +162,9 @@ def test_levels_are_taken_out_of_chains():
         "Dee": 3,
         "Fff": 4,
     }
-    assert Container(a={"x": {"b": 1}}).cont_prune_keys_from_key_chains("x").cont_to_dict() == {"a": {"b": 1}}
+    assert Container(a={"x": {"b": 1}}).cont_prune_keys_from_key_chains("x").cont_to_dict() == {
+        "a": {"b": 1}
+    }
     with pytest.raises(StructureError, match='"a/w" and "b/w" would both lie at "w"'):
         Container(a={"w": 1}, b={"w": 2}).cont_prune_keys_from_key_chains(["a", "b"])
     with pytest.raises(StructureError, match='"w" would get the key chain ""'):
@@ -201,7 +223,14 @@ LETTERS = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
 
 @pytest.mark.parametrize(
     ("key_slice", "kept"),
-    [("b:d", "bcd"), (slice(1, 4, 1), "bcd"), ("b:", "bcde"), (":b", "ab"), (slice(None, None, 2), "ace"), ("x:z", "")],
+    [
+        ("b:d", "bcd"),
+        (slice(1, 4, 1), "bcd"),
+        ("b:", "bcde"),
+        (":b", "ab"),
+        (slice(None, None, 2), "ace"),
+        ("x:z", ""),
+    ],
 )
 def test_a_range_of_keys_is_kept(key_slice, kept):
     assert list(Container(LETTERS).cont_slice_keys(key_slice)) == list(kept)
@@ -217,9 +246,15 @@ def test_ranges_are_taken_at_the_depths_asked_for(key_slice):
     part = {key: LETTERS[key] for key in "bcd"}
     assert container.cont_slice_keys({0: key_slice}).cont_to_dict() == dict.fromkeys("bcd", LETTERS)
     assert container.cont_slice_keys({1: key_slice}).cont_to_dict() == dict.fromkeys("abcde", part)
-    assert container.cont_slice_keys({0: key_slice, 1: key_slice}).cont_to_dict() == dict.fromkeys("bcd", part)
-    assert container.cont_slice_keys(key_slice, all_depths=True).cont_to_dict() == dict.fromkeys("bcd", part)
-    assert container.cont_slice_keys({0: slice(1), 1: key_slice}, all_depths=True).cont_to_dict() == {"a": part}
+    assert container.cont_slice_keys({0: key_slice, 1: key_slice}).cont_to_dict() == dict.fromkeys(
+        "bcd", part
+    )
+    assert container.cont_slice_keys(key_slice, all_depths=True).cont_to_dict() == dict.fromkeys(
+        "bcd", part
+    )
+    assert container.cont_slice_keys(
+        {0: slice(1), 1: key_slice}, all_depths=True
+    ).cont_to_dict() == {"a": part}
 
 
 @pytest.mark.parametrize("key_slice", ["b", "a:b:c", 3, None])
@@ -230,5 +265,9 @@ def test_what_is_no_range_is_refused(key_slice):
 
 def test_parts_are_replaced_by_what_they_have_at_a_key():
     container = Container(a={"x": 0, "y": 1}, b={"c": {"x": 1, "y": 2}, "d": {"x": 2, "y": 3}}, z=9)
-    assert container.cont_slice_via_key("x").cont_to_dict() == {"a": 0, "b": {"c": 1, "d": 2}, "z": 9}
+    assert container.cont_slice_via_key("x").cont_to_dict() == {
+        "a": 0,
+        "b": {"c": 1, "d": 2},
+        "z": 9,
+    }
     assert container.cont_slice_via_key("z") == 9

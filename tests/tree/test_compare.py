@@ -11,8 +11,18 @@ from nbmodule.tree.compare import describe
 
 
 def test_missing_unexpected_and_reshaped_chains_are_listed():
-    expected = {"a/w": jnp.ones((64, 3)), "a/b": jnp.ones(64), "layers/v0/weight": jnp.ones(2), "x": jnp.ones(1)}
-    found = {"a/w": jnp.ones((3, 64)), "a/b": jnp.ones(64), "layers/v0/wieght": jnp.ones(2), "y": jnp.ones(1)}
+    expected = {
+        "a/w": jnp.ones((64, 3)),
+        "a/b": jnp.ones(64),
+        "layers/v0/weight": jnp.ones(2),
+        "x": jnp.ones(1),
+    }
+    found = {
+        "a/w": jnp.ones((3, 64)),
+        "a/b": jnp.ones(64),
+        "layers/v0/wieght": jnp.ones(2),
+        "y": jnp.ones(1),
+    }
     assert structure_difference(expected, found) == (
         'missing: "layers/v0/weight" (is it "layers/v0/wieght"?), "x"\n'
         'unexpected: "layers/v0/wieght", "y"\n'
@@ -22,15 +32,24 @@ def test_missing_unexpected_and_reshaped_chains_are_listed():
 
 def test_the_same_chains_and_shapes_are_no_difference():
     assert structure_difference({"a": (2, 3)}, {"a": jnp.ones((2, 3))}) is None
-    assert structure_difference({"a": jax.ShapeDtypeStruct((2,), "float32")}, {"a": jnp.ones(2)}) is None
+    assert (
+        structure_difference({"a": jax.ShapeDtypeStruct((2,), "float32")}, {"a": jnp.ones(2)})
+        is None
+    )
     assert structure_difference({"a": None}, {"a": jnp.ones(2)}) is None
     assert structure_difference({}, {}) is None
     assert structure_difference({"a": 1}, {"a": "text"}) is None
 
 
 def test_a_value_without_a_shape_in_the_place_of_an_array_is_a_difference():
-    assert structure_difference({"a": jnp.ones(2)}, {"a": None}) == 'of another shape: "a" is None, not float32[2]'
-    assert structure_difference({"a": jnp.ones(2)}, {"a": 1.5}) == 'of another shape: "a" is float, not float32[2]'
+    assert (
+        structure_difference({"a": jnp.ones(2)}, {"a": None})
+        == 'of another shape: "a" is None, not float32[2]'
+    )
+    assert (
+        structure_difference({"a": jnp.ones(2)}, {"a": 1.5})
+        == 'of another shape: "a" is float, not float32[2]'
+    )
 
 
 def test_long_lists_are_cut():

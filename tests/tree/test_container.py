@@ -30,13 +30,17 @@ from nbmodule.tree import Container
 LEAVES = st.one_of(st.integers(), st.text(max_size=3), st.none(), st.booleans(), st.just([1, 2]))
 KEYS = st.text("abv0129_", min_size=1, max_size=3)
 TREES = st.dictionaries(
-    KEYS, st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8), max_size=4
+    KEYS,
+    st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8),
+    max_size=4,
 )
 
 
 @pytest.fixture
 def container():
-    return Container(a=jnp.arange(6.0).reshape(2, 3), b={"c": jnp.ones((2, 3)), "d": {"e": jnp.zeros((2, 3))}})
+    return Container(
+        a=jnp.arange(6.0).reshape(2, 3), b={"c": jnp.ones((2, 3)), "d": {"e": jnp.zeros((2, 3))}}
+    )
 
 
 # Construction
@@ -107,14 +111,17 @@ def test_hasattr_is_honest(container):
         assert not hasattr(empty, "anything")
 
 
-@pytest.mark.parametrize("name", ["__array__", "_value", "__jax_array__", "_repr_html_", "__float__", "_x"])
+@pytest.mark.parametrize(
+    "name", ["__array__", "_value", "__jax_array__", "_repr_html_", "__float__", "_x"]
+)
 def test_names_with_an_underscore_are_never_mapped(container, name):
     assert not hasattr(container, name)
 
 
 def test_a_missing_attribute_names_the_closest_key():
     with pytest.raises(
-        AttributePathError, match='Container has no method or key "wieght"; the closest name is "weight"'
+        AttributePathError,
+        match='Container has no method or key "wieght"; the closest name is "weight"',
     ):
         Container(weight=1).wieght
     with pytest.raises(KeyError):
@@ -135,7 +142,14 @@ def test_tab_completion_offers_keys_and_chains(container):
     container["not an identifier"] = 1
     assert {"a", "b", "cont_map", "keys"} <= set(dir(container))
     assert "not an identifier" not in dir(container)
-    assert container._ipython_key_completions_() == ["a", "b", "b/c", "b/d", "b/d/e", "not an identifier"]
+    assert container._ipython_key_completions_() == [
+        "a",
+        "b",
+        "b/c",
+        "b/d",
+        "b/d/e",
+        "not an identifier",
+    ]
 
 
 # In
@@ -221,7 +235,10 @@ def test_a_deep_copy_has_its_own_leaves_and_keeps_sharing():
 
 def test_a_copied_or_pickled_container_keeps_its_settings_and_order():
     container = Container(
-        {"b": 1, "a": {"d": 1, "c": 2}}, alphabetical_keys=False, print_limit=3, keyword_color_dict={"a": "red"}
+        {"b": 1, "a": {"d": 1, "c": 2}},
+        alphabetical_keys=False,
+        print_limit=3,
+        keyword_color_dict={"a": "red"},
     )
     for other in (
         container.cont_copy(),
@@ -238,26 +255,39 @@ def test_a_copied_or_pickled_container_keeps_its_settings_and_order():
 @given(TREES)
 def test_pickling_and_copying_are_the_identity(tree):
     container = Container(tree)
-    for other in (pickle.loads(pickle.dumps(container)), copy.deepcopy(container), Container(container.cont_to_dict())):
+    for other in (
+        pickle.loads(pickle.dumps(container)),
+        copy.deepcopy(container),
+        Container(container.cont_to_dict()),
+    ):
         assert other.cont_to_dict() == container.cont_to_dict()
         assert jax.tree.structure(other) == jax.tree.structure(container)
 
 
 def test_an_unfinished_container_can_be_pickled_and_copied():
-    for again in (lambda c: pickle.loads(pickle.dumps(c)), copy.deepcopy, lambda c: c.cont_copy(), copy.copy):
+    for again in (
+        lambda c: pickle.loads(pickle.dumps(c)),
+        copy.deepcopy,
+        lambda c: c.cont_copy(),
+        copy.copy,
+    ):
         np.testing.assert_array_equal(again(Container(a=jnp.ones(2)) * 2).a, [2, 2])
 
 
 # PyTree
 def test_key_paths_read_as_those_of_a_dict(container):
-    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(container)]
+    paths = [
+        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(container)
+    ]
     assert paths == ["['a']", "['b']['c']", "['b']['d']['e']"]
 
 
 @given(TREES)
 def test_flattening_and_unflattening_is_the_identity(tree):
     container = Container(tree)
-    leaves, structure = jax.tree.flatten(container, is_leaf=lambda x: x is None or isinstance(x, list))
+    leaves, structure = jax.tree.flatten(
+        container, is_leaf=lambda x: x is None or isinstance(x, list)
+    )
     again = jax.tree.unflatten(structure, leaves)
     assert type(again) is Container
     assert again.cont_to_dict() == container.cont_to_dict()
@@ -268,7 +298,9 @@ def test_flattening_and_unflattening_is_the_identity(tree):
 def test_leaves_come_in_the_order_of_a_dict_with_list_items_by_number():
     tree = {"b": 1, "a": {"z": 2, "y": 3}, "layers": {"w": 4}}
     assert jax.tree.leaves(Container(tree)) == jax.tree.leaves(tree)
-    assert jax.tree.leaves(Container({f"v{index}": index for index in range(12)})) == list(range(12))
+    assert jax.tree.leaves(Container({f"v{index}": index for index in range(12)})) == list(
+        range(12)
+    )
 
 
 def test_how_a_container_prints_is_no_part_of_its_structure(container):
@@ -343,9 +375,18 @@ def test_any_misuse_is_an_error_about_the_arguments_and_changes_nothing(method, 
 
 
 def test_each_door_is_one_line_over_a_plain_function():
-    assert [kind.__name__ for kind in Container.__mro__] == ["Container", "Nested", "dict", "object"]
+    assert [kind.__name__ for kind in Container.__mro__] == [
+        "Container",
+        "Nested",
+        "dict",
+        "object",
+    ]
     (cls,) = ast.parse(textwrap.dedent(inspect.getsource(Container))).body
-    doors = [each for each in cls.body if isinstance(each, ast.FunctionDef) and each.name.startswith("cont_")]
+    doors = [
+        each
+        for each in cls.body
+        if isinstance(each, ast.FunctionDef) and each.name.startswith("cont_")
+    ]
     assert len(doors) > 70
     for door in doors:
         docstring, *lines = door.body

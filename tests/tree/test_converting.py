@@ -15,7 +15,9 @@ from nbmodule.tree import Container
 KEYS = st.text("abv0129", min_size=1, max_size=3)
 LEAVES = st.one_of(st.integers(), st.none(), st.lists(st.integers(), max_size=2))
 TREES = st.dictionaries(
-    KEYS, st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8), max_size=4
+    KEYS,
+    st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8),
+    max_size=4,
 )
 
 
@@ -57,16 +59,29 @@ def test_the_flat_list_is_in_the_order_of_jax():
 
 
 def test_nested_lists_have_no_keys():
-    assert Container(a=1, b={"c": True, "d": {"g": 2.0, "h": None}}).cont_to_nested_list() == [1, [True, [2.0, None]]]
+    assert Container(a=1, b={"c": True, "d": {"g": 2.0, "h": None}}).cont_to_nested_list() == [
+        1,
+        [True, [2.0, None]],
+    ]
 
 
 def test_iterators_give_chains_or_last_keys():
     container = Container(a=1, b={"c": 2, "d": {}}, e={})
     assert list(container.cont_to_iterator()) == [("a", 1), ("b/c", 2)]
     assert list(container.cont_to_iterator(leaf_keys_only=True)) == [("a", 1), ("c", 2)]
-    assert [kc for kc, _ in container.cont_to_iterator(include_empty=True)] == ["a", "b/c", "b/d", "e"]
+    assert [kc for kc, _ in container.cont_to_iterator(include_empty=True)] == [
+        "a",
+        "b/c",
+        "b/d",
+        "e",
+    ]
     assert list(container.cont_to_iterator_keys()) == ["a", "b/c"]
-    assert list(container.cont_to_iterator_keys(leaf_keys_only=True, include_empty=True)) == ["a", "c", "d", "e"]
+    assert list(container.cont_to_iterator_keys(leaf_keys_only=True, include_empty=True)) == [
+        "a",
+        "c",
+        "d",
+        "e",
+    ]
     assert list(container.cont_to_iterator_values()) == [1, 2]
     *_, first, second = container.cont_to_iterator_values(include_empty=True)
     assert first is container.b.d
@@ -74,7 +89,9 @@ def test_iterators_give_chains_or_last_keys():
 
 
 def test_arrays_become_numpy_and_other_leaves_stay():
-    container = Container(a=jnp.ones(2, "bfloat16"), b={"c": "text", "d": [jnp.ones(2), 3]}, e=np.ones(1))
+    container = Container(
+        a=jnp.ones(2, "bfloat16"), b={"c": "text", "d": [jnp.ones(2), 3]}, e=np.ones(1)
+    )
     numpy = container.to_numpy()
     assert type(numpy.a) is np.ndarray
     assert numpy.a.dtype == container.a.dtype

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from nbmodule.tree import Container
-from nbmodule.tree.difference import Overlay, equality
+from nbmodule.tree.comparison import Overlay, equality
 
 
 def test_rows_with_equal_values_are_put_together():
     comparison = Overlay("all", "diff", True, equality(True, True))
     rows = list(enumerate([1, 2, 1, 3, 2]))
     assert comparison.groups(rows) == [[(0, 1), (2, 1)], [(1, 2), (4, 2)], [(3, 3)]]
-    assert comparison.of_values(rows, complete=True) == {"diff_0, 2": 1, "diff_1, 4": 2, "diff_3": 3}
+    assert comparison.of_values(rows, complete=True) == {
+        "diff_0, 2": 1,
+        "diff_1, 4": 2,
+        "diff_3": 3,
+    }
 
 
 def test_a_difference_has_levels_of_its_own():

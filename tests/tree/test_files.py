@@ -26,7 +26,9 @@ LEAVES = st.one_of(
     st.lists(st.integers(), max_size=3),
 )
 TREES = st.dictionaries(
-    KEYS, st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8), max_size=4
+    KEYS,
+    st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8),
+    max_size=4,
 )
 
 
@@ -48,11 +50,14 @@ def test_json_is_what_other_programs_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "array", [jnp.ones(1), np.ones(1), jnp.float32(1), [np.ones(1)]], ids=["jax", "numpy", "scalar", "in a list"]
+    "array",
+    [jnp.ones(1), np.ones(1), jnp.float32(1), [np.ones(1)]],
+    ids=["jax", "numpy", "scalar", "in a list"],
 )
 def test_json_refuses_arrays_and_names_the_cure(tmp_path, array):
     with pytest.raises(
-        ArgumentTypeError, match=r'cannot write "b/c(/v0)?" to JSON: it is an array. Use cont_to_disk_as_hdf5'
+        ArgumentTypeError,
+        match=r'cannot write "b/c(/v0)?" to JSON: it is an array. Use cont_to_disk_as_hdf5',
     ):
         Container(a=1, b={"c": array}).cont_to_disk_as_json(tmp_path / "c.json")
     assert list(tmp_path.iterdir()) == []
@@ -60,7 +65,9 @@ def test_json_refuses_arrays_and_names_the_cure(tmp_path, array):
 
 def test_json_writes_arrays_as_whole_text_where_asked(tmp_path):
     path = tmp_path / "c.json"
-    Container(a=jnp.arange(2000), b=[jnp.ones((1, 2), "bfloat16")]).cont_to_disk_as_json(path, arrays="text")
+    Container(a=jnp.arange(2000), b=[jnp.ones((1, 2), "bfloat16")]).cont_to_disk_as_json(
+        path, arrays="text"
+    )
     read = Container.cont_from_disk_as_json(path)
     assert read.a == f"int32[2000] {list(range(2000))}"
     assert read.b == ["bfloat16[1, 2] [[1.0, 1.0]]"]
@@ -71,7 +78,8 @@ def test_json_writes_arrays_as_whole_text_where_asked(tmp_path):
 def test_json_refuses_what_it_does_not_know(tmp_path):
     for leaf, kind in ((object(), "object"), ({1, 2}, "set"), (1j, "complex"), (b"x", "bytes")):
         with pytest.raises(
-            ArgumentTypeError, match=f'cannot write "a" to JSON: {kind} is unknown there. No file was written'
+            ArgumentTypeError,
+            match=f'cannot write "a" to JSON: {kind} is unknown there. No file was written',
         ):
             Container(a=leaf).cont_to_disk_as_json(tmp_path / "c.json")
     with pytest.raises(ArgumentTypeError, match="its key 1 is no text"):
@@ -145,7 +153,9 @@ def test_hdf5_is_left_to_the_room_that_is_plugged_in(shelf):
 
 
 def test_hdf5_refuses_what_is_no_array(shelf):
-    with pytest.raises(ArgumentTypeError, match='cannot write "b/c" to HDF5: str is neither an array nor a number'):
+    with pytest.raises(
+        ArgumentTypeError, match='cannot write "b/c" to HDF5: str is neither an array nor a number'
+    ):
         Container(a=1, b={"c": "text"}).cont_to_disk_as_hdf5("x.h5")
     assert shelf == {}
 
@@ -155,7 +165,9 @@ def test_hdf5_refuses_what_is_no_array(shelf):
     [("c.json", None, True), ("c.JSON", None, True), ("c.h5", None, False), ("c.hdf5", None, False), ("c", None, False),
      ("c.bin", "json", True), ("c.json", "hdf5", False), ("c.json", "h5py", False)],
 )  # fmt: skip
-def test_the_format_is_the_one_asked_for_or_that_of_the_ending(shelf, tmp_path, path, format, is_json):
+def test_the_format_is_the_one_asked_for_or_that_of_the_ending(
+    shelf, tmp_path, path, format, is_json
+):
     path = tmp_path / path
     Container(a=1).cont_save(path, format)
     assert path.exists() is is_json
@@ -170,6 +182,7 @@ def test_other_formats_are_refused_and_nothing_is_pickled(tmp_path, format):
         lambda: Container.cont_load(tmp_path / f"c.{format}"),
     ):
         with pytest.raises(
-            ArgumentError, match=f'no format \'{format}\'; there are "hdf5" and "json". Nothing is ever pickled'
+            ArgumentError,
+            match=f'no format \'{format}\'; there are "hdf5" and "json". Nothing is ever pickled',
         ):
             attempt()

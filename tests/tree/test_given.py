@@ -1,4 +1,6 @@
-"""What a user gives to a Container: chains as keys, keys of any type, and two entries for one place."""
+"""What a user gives to a Container: chains as keys, keys of any type, and two entries for one
+place.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_a_key_with_separators_makes_levels():
 
 
 def test_chains_inside_of_levels_make_levels_too():
-    assert Container({"a": {"b/c": 1, "b": {"d": 2}}}).cont_to_dict() == {"a": {"b": {"c": 1, "d": 2}}}
+    assert Container({"a": {"b/c": 1, "b": {"d": 2}}}).cont_to_dict() == {
+        "a": {"b": {"c": 1, "d": 2}}
+    }
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,12 @@ def test_a_part_that_was_picked_is_independent(container):
 def test_chains_that_do_not_exist_raise_or_are_left_out(container):
     with pytest.raises(PathError, match='no "b/x"; the closest name is'):
         container.cont_at_key_chains(["a", "b/x"])
-    assert container.cont_at_key_chains(["a", "b/x"], ignore_key_errors=True).cont_to_dict() == {"a": 1}
-    with pytest.raises(ArgumentTypeError, match="key chains are a list, a dict or one string, not int"):
+    assert container.cont_at_key_chains(["a", "b/x"], ignore_key_errors=True).cont_to_dict() == {
+        "a": 1
+    }
+    with pytest.raises(
+        ArgumentTypeError, match="key chains are a list, a dict or one string, not int"
+    ):
         container.cont_at_key_chains(5)
     with pytest.raises(PathError, match="3 is no key chain"):
         container.cont_at_key_chains([3])
@@ -95,13 +99,17 @@ def test_chains_are_listed_with_empty_levels_where_asked():
 
 
 def test_a_key_is_found_at_any_level_and_a_chain_from_the_root(container):
-    assert [container.cont_has_key(key) for key in ("a", "b", "c", "d", "e", "bc", "b/c", "")] == [True] * 4 + [
+    assert [container.cont_has_key(key) for key in ("a", "b", "c", "d", "e", "bc", "b/c", "")] == [
+        True
+    ] * 4 + [
         False,
         False,
         True,
         False,
     ]
-    assert [container.cont_has_key_chain(kc) for kc in ("a", "b", "b/c", "b.d", "b/e", "c")] == [True] * 4 + [False] * 2
+    assert [container.cont_has_key_chain(kc) for kc in ("a", "b", "b/c", "b.d", "b/e", "c")] == [
+        True
+    ] * 4 + [False] * 2
 
 
 def test_what_may_not_exist_is_given_or_none(container):
@@ -135,7 +143,10 @@ def test_setting_many_in_place_is_all_or_nothing(container):
 
 
 def test_overwriting_wants_a_place_that_exists(container):
-    assert container.cont_overwrite_at_key_chain("b/d", 4).cont_to_dict() == {"a": 1, "b": {"c": 2, "d": 4}}
+    assert container.cont_overwrite_at_key_chain("b/d", 4).cont_to_dict() == {
+        "a": 1,
+        "b": {"c": 2, "d": 4},
+    }
     assert container.cont_overwrite_at_key_chains({"a": 4, "b": {"d": 5}}).cont_to_dict() == {
         "a": 4,
         "b": {"c": 2, "d": 5},
@@ -160,7 +171,9 @@ def test_a_dropped_chain_takes_the_levels_it_leaves_empty_with_it(container):
     assert container.cont_prune_key_chain("b/c").cont_to_dict() == {"a": 1, "b": {"d": 3}}
     assert container.cont_prune_key_chain("b").cont_to_dict() == {"a": 1}
     assert container.cont_prune_key_chains(["b/c", "b/d"]).cont_to_dict() == {"a": 1}
-    assert container.cont_prune_key_chains({"a": True, "b": {"c": True}}).cont_to_dict() == {"b": {"d": 3}}
+    assert container.cont_prune_key_chains({"a": True, "b": {"c": True}}).cont_to_dict() == {
+        "b": {"d": 3}
+    }
     assert container.cont_prune_key_chains(["b", "b/c"]).cont_to_dict() == {"a": 1}
     assert container.cont_prune_key_chains("a").cont_to_dict() == {"b": {"c": 2, "d": 3}}
     assert unchanged(container)
@@ -169,7 +182,10 @@ def test_a_dropped_chain_takes_the_levels_it_leaves_empty_with_it(container):
 
 
 def test_dropping_keeps_levels_that_were_empty_before():
-    assert Container(a=1, b={"c": 2}, e={}).cont_prune_key_chain("b/c").cont_to_dict() == {"a": 1, "e": {}}
+    assert Container(a=1, b={"c": 2}, e={}).cont_prune_key_chain("b/c").cont_to_dict() == {
+        "a": 1,
+        "e": {},
+    }
 
 
 def test_dropping_what_is_not_there_is_an_error(container):

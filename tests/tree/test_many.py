@@ -13,7 +13,9 @@ from nbmodule.tree import Container
 
 
 def test_lists_are_joined():
-    joined = Container.cont_list_join([Container(a=[1], b={"c": [2]}), Container(a=[3, 4], b={"c": (5,)})])
+    joined = Container.cont_list_join(
+        [Container(a=[1], b={"c": [2]}), Container(a=[3, 4], b={"c": (5,)})]
+    )
     assert joined.cont_to_dict() == {"a": [1, 3, 4], "b": {"c": [2, 5]}}
     with pytest.raises(ArgumentTypeError, match='cannot join "a": int is no list'):
         Container.cont_list_join([Container(a=1), Container(a=2)])
@@ -56,13 +58,18 @@ def test_leaves_of_different_length_cannot_be_unstacked():
         Container(a=jnp.ones(2), b={"c": jnp.ones(3)}).cont_unstack_conts(0)
     with pytest.raises(ShapeError, match='along axis 1: "a" has 1 axes'):
         Container(a=jnp.ones(2)).cont_unstack_conts(1)
-    assert len(Container(a=jnp.ones(2), b={"c": jnp.ones(3)}).cont_unstack_conts(0, dim_size=2)) == 2
+    assert (
+        len(Container(a=jnp.ones(2), b={"c": jnp.ones(3)}).cont_unstack_conts(0, dim_size=2)) == 2
+    )
     assert Container().cont_unstack_conts(0) == []
 
 
 def test_containers_are_reduced_to_one():
     a, b = Container(a=1, b={"c": 2}), Container(a=2, b={"c": 4})
-    assert Container.cont_reduce([a, b], lambda leaves: leaves[0] * leaves[1]).cont_to_dict() == {"a": 2, "b": {"c": 8}}
+    assert Container.cont_reduce([a, b], lambda leaves: leaves[0] * leaves[1]).cont_to_dict() == {
+        "a": 2,
+        "b": {"c": 8},
+    }
     for two_at_a_time in (operator.sub, np.subtract, lambda one, other: one - other):
         reduced = Container.cont_reduce([a, b, a], two_at_a_time).cont_to_dict()
         assert reduced == {"a": 1 - 2 - 1, "b": {"c": 2 - 4 - 2}}
@@ -73,7 +80,10 @@ def test_containers_are_reduced_to_one():
 
 
 def test_arrays_are_joined_along_an_axis():
-    a, b = Container(a=jnp.ones((2, 1)), n=np.ones((2, 1))), Container(a=jnp.zeros((2, 2)), n=np.zeros((2, 2)))
+    a, b = (
+        Container(a=jnp.ones((2, 1)), n=np.ones((2, 1))),
+        Container(a=jnp.zeros((2, 2)), n=np.zeros((2, 2))),
+    )
     joined = Container.cont_concat([a, b], 1)
     np.testing.assert_array_equal(joined.a, [[1, 0, 0], [1, 0, 0]])
     assert type(joined.n) is np.ndarray
@@ -85,9 +95,18 @@ def test_arrays_are_joined_along_an_axis():
 def test_the_right_most_wins_where_containers_are_combined():
     a, b = Container(a=1, b={"c": 2, "d": 3}), Container(a=4, b={"c": 5, "e": 6})
     assert Container.cont_combine(a, b).cont_to_dict() == {"a": 4, "b": {"c": 5, "d": 3, "e": 6}}
-    assert Container.cont_combine(a, {"b": 7}, {"y": {"z": 9}}).cont_to_dict() == {"a": 1, "b": 7, "y": {"z": 9}}
-    assert Container.cont_combine(Container(a=1), Container(a={"b": 2})).cont_to_dict() == {"a": {"b": 2}}
-    assert Container.cont_combine(Container(a={}), Container(b={})).cont_to_dict() == {"a": {}, "b": {}}
+    assert Container.cont_combine(a, {"b": 7}, {"y": {"z": 9}}).cont_to_dict() == {
+        "a": 1,
+        "b": 7,
+        "y": {"z": 9},
+    }
+    assert Container.cont_combine(Container(a=1), Container(a={"b": 2})).cont_to_dict() == {
+        "a": {"b": 2}
+    }
+    assert Container.cont_combine(Container(a={}), Container(b={})).cont_to_dict() == {
+        "a": {},
+        "b": {},
+    }
     assert a.cont_to_dict() == {"a": 1, "b": {"c": 2, "d": 3}}
 
 
@@ -96,7 +115,9 @@ def test_combining_makes_levels_of_its_own():
     combined = Container.cont_combine(a)
     combined.b.c = 2
     assert a.b.c == 1
-    with pytest.raises(ArgumentTypeError, match="only Containers and dicts can be combined, not int"):
+    with pytest.raises(
+        ArgumentTypeError, match="only Containers and dicts can be combined, not int"
+    ):
         Container.cont_combine(a, 3)
     with pytest.raises(ArgumentTypeError, match="there is no Container"):
         Container.cont_combine({"a": 1})

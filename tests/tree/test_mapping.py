@@ -27,8 +27,14 @@ def container():
         ({"key_chains": ["a", "b/c"]}, {"a": 2, "b": {"c": 3, "d": 3}}),
         ({"key_chains": "b"}, {"a": 1, "b": {"c": 3, "d": 4}}),
         ({"key_chains": ["a", "b/c"], "prune_unapplied": True}, {"a": 2, "b": {"c": 3}}),
-        ({"key_chains": {"a": None, "b": {"d": None}}, "to_apply": False}, {"a": 1, "b": {"c": 3, "d": 3}}),
-        ({"key_chains": Container(a=0, b={"d": 0}), "to_apply": False, "prune_unapplied": True}, {"b": {"c": 3}}),
+        (
+            {"key_chains": {"a": None, "b": {"d": None}}, "to_apply": False},
+            {"a": 1, "b": {"c": 3, "d": 3}},
+        ),
+        (
+            {"key_chains": Container(a=0, b={"d": 0}), "to_apply": False, "prune_unapplied": True},
+            {"b": {"c": 3}},
+        ),
         ({"key_chains": "a", "prune_unapplied": True}, {"a": 2}),
     ],
 )
@@ -44,7 +50,10 @@ def test_a_function_is_applied_to_the_chosen_leaves(container, options, found, i
 
 
 def test_the_function_is_told_the_key_chain(container):
-    assert container.cont_map(lambda x, kc: kc).cont_to_dict() == {"a": "a", "b": {"c": "b/c", "d": "b/d"}}
+    assert container.cont_map(lambda x, kc: kc).cont_to_dict() == {
+        "a": "a",
+        "b": {"c": "b/c", "d": "b/d"},
+    }
 
 
 def test_items_of_sequences_are_mapped_where_asked():
@@ -84,7 +93,9 @@ def test_empty_levels_stay():
         ({"key_chains": "b", "to_apply": False}, {"a": 1, "b": {"c": 2, "d": 3}, "n": 2}),
     ],
 )
-def test_a_function_is_applied_to_the_chosen_parts_from_the_bottom_up(container, options, found, inplace):
+def test_a_function_is_applied_to_the_chosen_parts_from_the_bottom_up(
+    container, options, found, inplace
+):
     order = []
 
     def count(part, kc):
@@ -100,7 +111,9 @@ def test_a_function_is_applied_to_the_chosen_parts_from_the_bottom_up(container,
 
 
 def test_what_the_function_returns_takes_the_place_of_a_part(container):
-    assert container.cont_map_sub_conts(lambda part, kc: len(part), include_self=False).cont_to_dict() == {
+    assert container.cont_map_sub_conts(
+        lambda part, kc: len(part), include_self=False
+    ).cont_to_dict() == {
         "a": 1,
         "b": 2,
     }
@@ -115,7 +128,9 @@ def test_a_function_is_applied_to_the_leaves_of_several_containers():
         "b": {"c": 6, "d": 8},
     }
     assert Container.cont_multi_map(lambda xs, kc: (kc, xs), [10, a]).b.c == ("b/c", [10, 2])
-    chosen = Container.cont_multi_map(lambda xs, _: sum(xs), [a, b], key_chains="b/c", prune_unapplied=True)
+    chosen = Container.cont_multi_map(
+        lambda xs, _: sum(xs), [a, b], key_chains="b/c", prune_unapplied=True
+    )
     assert chosen.cont_to_dict() == {"b": {"c": 6}}
     kept = Container.cont_multi_map(lambda xs, _: sum(xs), [a, b], key_chains="b/c", to_apply=False)
     assert kept.cont_to_dict() == {"a": 4, "b": {"c": 2, "d": 8}}
@@ -123,7 +138,9 @@ def test_a_function_is_applied_to_the_leaves_of_several_containers():
 
 def test_items_of_sequences_of_several_containers_are_mapped_where_asked():
     a, b = Container(x=[jnp.ones(2), 2], y=1), Container(x=[jnp.ones(2), 3], y=4)
-    total = Container.cont_multi_map(lambda xs, _: xs[0] + xs[1] * xs[2], [a, b, 10], map_sequences=True)
+    total = Container.cont_multi_map(
+        lambda xs, _: xs[0] + xs[1] * xs[2], [a, b, 10], map_sequences=True
+    )
     np.testing.assert_array_equal(total.x[0], [11, 11])
     assert total.x[1] == 32
     assert total.y == 41

@@ -37,7 +37,9 @@ def test_the_empty_chain_is_the_container_itself(container):
 
 
 def test_a_missing_key_names_the_closest_chain(container):
-    with pytest.raises(KeyError, match=r'the Container has no "b/d/f"; the closest name is "b/d/e"'):
+    with pytest.raises(
+        KeyError, match=r'the Container has no "b/d/f"; the closest name is "b/d/e"'
+    ):
         container["b/d/f"]
     with pytest.raises(PathError, match='no "a/x"'):
         container["a/x"]
@@ -52,12 +54,18 @@ def test_a_chain_with_an_empty_key_is_an_error(container):
 def test_setting_makes_the_levels_on_the_way(container):
     container["x/y/z"] = 5
     container["b/d/f"] = 6
-    assert container.cont_to_dict() == {"a": 1, "b": {"c": 2, "d": {"e": 3, "f": 6}}, "x": {"y": {"z": 5}}}
+    assert container.cont_to_dict() == {
+        "a": 1,
+        "b": {"c": 2, "d": {"e": 3, "f": 6}},
+        "x": {"y": {"z": 5}},
+    }
 
 
 def test_setting_below_a_leaf_is_an_error_and_changes_nothing(container):
     before = container.cont_to_dict()
-    with pytest.raises(StructureError, match='cannot set "a/b/c": "a" holds a value of type int, not a Container'):
+    with pytest.raises(
+        StructureError, match='cannot set "a/b/c": "a" holds a value of type int, not a Container'
+    ):
         container["a/b/c"] = 1
     assert container.cont_to_dict() == before
 
@@ -158,7 +166,8 @@ def test_a_shallow_copy_shares_its_parts(container):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from(["set", "del", "pop", "list"]), st.lists(st.sampled_from("abv1"), min_size=1, max_size=3)
+            st.sampled_from(["set", "del", "pop", "list"]),
+            st.lists(st.sampled_from("abv1"), min_size=1, max_size=3),
         ),
         max_size=12,
     )
@@ -181,7 +190,9 @@ def test_any_sequence_of_changes_does_what_it_does_to_nested_dicts(steps):
         elif what == "list":
             assert list(container) == sorted(plain)
         elif isinstance(level, dict) and keys[-1] in level:
-            container.pop("/".join(keys)) if what == "pop" else container.__delitem__("/".join(keys))
+            container.pop("/".join(keys)) if what == "pop" else container.__delitem__(
+                "/".join(keys)
+            )
             del level[keys[-1]]
         else:
             with pytest.raises(PathError):

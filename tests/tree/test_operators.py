@@ -12,9 +12,19 @@ from nbmodule.tree import Container
 def test_divmod_gives_quotient_and_remainder():
     container = Container(a=jnp.array([7.0, -7.0]), b=jnp.array([9, 4]))
     quotient, rest = divmod(container, 4)
-    assert [leaf.tolist() for leaf in (*quotient.values(), *rest.values())] == [[1, -2], [2, 1], [3, 1], [1, 0]]
+    assert [leaf.tolist() for leaf in (*quotient.values(), *rest.values())] == [
+        [1, -2],
+        [2, 1],
+        [3, 1],
+        [1, 0],
+    ]
     quotient, rest = divmod(20, container)
-    assert [leaf.tolist() for leaf in (*quotient.values(), *rest.values())] == [[2, -3], [2, 5], [6, -1], [2, 0]]
+    assert [leaf.tolist() for leaf in (*quotient.values(), *rest.values())] == [
+        [2, -3],
+        [2, 5],
+        [6, -1],
+        [2, 0],
+    ]
 
 
 def test_comparison_gives_a_container_that_has_no_hash():

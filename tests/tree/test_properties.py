@@ -1,4 +1,6 @@
-"""An `AttributeError` inside a property says what is missing there, on every class of ours that answers for missing names."""
+"""An `AttributeError` inside a property says what is missing there, on every class of ours that
+answers for missing names.
+"""
 
 import jax.numpy as jnp
 import pytest
@@ -14,7 +16,9 @@ def with_property(kind):
         return jnp.ones(2).shpae
 
     return type(
-        f"Own{kind.__name__}", (kind,), {"outcome": property(outcome), "again": property(lambda self: self.outcome)}
+        f"Own{kind.__name__}",
+        (kind,),
+        {"outcome": property(outcome), "again": property(lambda self: self.outcome)},
     )
 
 

@@ -77,7 +77,9 @@ def test_a_notebook_shows_it_through_the_room_that_draws_and_else_text(plugs, ca
 
 def test_a_part_is_shown_within_the_whole(capsys):
     container = Container(a=1, b={"c": jnp.ones(1)})
-    expected = "  {\n      a: 1,\n>     b: {\n>         c: Array([1.], dtype=float32)\n>     }\n  }\n"
+    expected = (
+        "  {\n      a: 1,\n>     b: {\n>         c: Array([1.], dtype=float32)\n>     }\n  }\n"
+    )
     for part in ("b", container.b, Container(c=container.b.c)):
         container.cont_show_sub_container(part)
         assert capsys.readouterr().out == expected
@@ -102,7 +104,9 @@ def test_how_it_prints_is_changed_at_all_levels_here_or_in_a_copy(method, settin
     before = getattr(container._settings, setting)
     other = getattr(container, method)(value)
     assert getattr(other._settings, setting) == getattr(other.b._settings, setting) == value
-    assert getattr(container._settings, setting) == getattr(container.b._settings, setting) == before
+    assert (
+        getattr(container._settings, setting) == getattr(container.b._settings, setting) == before
+    )
     part = container.b
     assert getattr(container, method)(value, inplace=True) is container
     assert container.b is part

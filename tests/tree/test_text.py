@@ -15,7 +15,11 @@ from nbmodule.tree.text import wants_color
 
 def test_braces_and_indentation_are_those_of_old():
     container = Container(
-        linear0={"b": jnp.ones(64), "w": jnp.ones((64, 3))}, small=jnp.arange(3), n=2, empty={}, text="a"
+        linear0={"b": jnp.ones(64), "w": jnp.ones((64, 3))},
+        small=jnp.arange(3),
+        n=2,
+        empty={},
+        text="a",
     )
     assert (
         repr(container)
@@ -59,7 +63,9 @@ def test_settings_decide_on_limit_indent_spacing_and_keys():
 
 
 def test_texts_with_braces_colons_and_line_breaks_print_as_they_are():
-    container = Container({"{}": "{'a': [}", "true": True, "a:b": "diff_0: null", "k\n\x1b[31m": "x\ny"})
+    container = Container(
+        {"{}": "{'a': [}", "true": True, "a:b": "diff_0: null", "k\n\x1b[31m": "x\ny"}
+    )
     assert repr(container) == (
         "{\n    a:b: 'diff_0: null',\n    k\\n\\x1b[31m: 'x\\ny',\n    true: True,\n    {}: \"{'a': [}\"\n}"
     )
@@ -78,7 +84,9 @@ def test_traced_deleted_and_other_leaves_print():
     jax.jit(lambda c: seen.append(repr(c)))(Container(a=jnp.ones(3)))
     assert "Tracer> dtype=float32 shape=[3])" in seen[0]
     array = jnp.ones(3) + 0
-    container = Container(a=array, k=jax.random.key(0), n=None, s=jax.ShapeDtypeStruct((2,), "float32"))
+    container = Container(
+        a=array, k=jax.random.key(0), n=None, s=jax.ShapeDtypeStruct((2,), "float32")
+    )
     jax.jit(lambda x: x + 1, donate_argnums=0)(array)
     text = repr(container)
     assert "a: (<class ArrayImpl> dtype=float32 shape=[3] deleted)" in text
@@ -155,13 +163,18 @@ def test_lists_show_their_arrays_shortly():
     ],
 )
 def test_a_part_is_marked_at_the_start_of_its_lines(marked, lines):
-    assert container_text(Container(a=1, b={"c": {"d": 2}}, bc=3), marked=marked).split("\n") == lines
+    assert (
+        container_text(Container(a=1, b={"c": {"d": 2}}, bc=3), marked=marked).split("\n") == lines
+    )
 
 
 def test_colors_are_for_keys_only_and_only_where_asked():
-    container = Container({"weight": "weight", "b": 1}, default_key_color="blue", keyword_color_dict={"wei": "red"})
+    container = Container(
+        {"weight": "weight", "b": 1}, default_key_color="blue", keyword_color_dict={"wei": "red"}
+    )
     assert (
-        container_text(container, color=True) == "{\n    \x1b[34mb\x1b[0m: 1,\n    \x1b[31mweight\x1b[0m: 'weight'\n}"
+        container_text(container, color=True)
+        == "{\n    \x1b[34mb\x1b[0m: 1,\n    \x1b[31mweight\x1b[0m: 'weight'\n}"
     )
     assert "\x1b" not in repr(container)
 

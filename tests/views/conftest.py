@@ -1,10 +1,13 @@
 """Records made by hand, so that the views are tested without a model."""
 
+import re
+
 import numpy as np
 import pytest
 
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -26,19 +29,42 @@ def make_modules() -> ModuleTree:
 
     seen = {"input_shapes": "[B, 8, 8, 1]", "output_shapes": "[B, 8, 8, 16]"}
     rows = [
-        row("features", "Sequential", "", 1312, input_shapes="[B, 8, 8, 1]", output_shapes="[B, 3, 3, 16]"),
         row(
-            "features.0", "Conv2D", "1 → 16, 3×3", 160, 1, variables=("b float32[16]", "w float32[16, 3, 3, 1]"), **seen
+            "features",
+            "Sequential",
+            "",
+            1312,
+            input_shapes="[B, 8, 8, 1]",
+            output_shapes="[B, 3, 3, 16]",
         ),
         row(
-            "features.1", "BatchNorm2d", "16", 32, 1, buffers=2, doc="Normalize each channel.", source="cell 3, line 12"
+            "features.0",
+            "Conv2D",
+            "1 → 16, 3×3",
+            160,
+            1,
+            variables=("b float32[16]", "w float32[16, 3, 3, 1]"),
+            **seen,
+        ),
+        row(
+            "features.1",
+            "BatchNorm2d",
+            "16",
+            32,
+            1,
+            buffers=2,
+            doc="Normalize each channel.",
+            source="cell 3, line 12",
         ),
         row("features.2", "ReLU", "", 0, 1),
         row("blocks", "", "", 8256, kind="list"),
     ]
     for i in range(12):
         rows.append(row(f"blocks.{i}", "Block", "64", 688, 1))
-        rows += [row(f"blocks.{i}.{n}", c, "64", 344, 2) for n, c in (("attention", "Attention"), ("mlp", "MLP"))]
+        rows += [
+            row(f"blocks.{i}.{n}", c, "64", 344, 2)
+            for n, c in (("attention", "Attention"), ("mlp", "MLP"))
+        ]
     rows.append(row("head", "Linear", "16 → 10", 170, 0, shared_with="decoder.out"))
     rows.append(row("late", "Linear", "? → 10", 0, 0, built=False))
     return ModuleTree("Net", rows, 9610, 38440, 2, "cpu:0", "train")
@@ -84,13 +110,34 @@ def make_calls(pictures: bool = False) -> CallTable:
         start = sum(r.seconds or 0 for r in rows if r.depth == depth)
         rows.append(
             CallRow(
-                path, 0, None if depth == 0 else 0, order, depth, cls, i, o, s, start, stats, pictures=shown, **more
+                path,
+                0,
+                None if depth == 0 else 0,
+                order,
+                depth,
+                cls,
+                i,
+                o,
+                s,
+                start,
+                stats,
+                pictures=shown,
+                **more,
             )
         )
 
     rows: list[CallRow] = []
     maps = rng.normal(size=(2, 8, 8, 32)).astype("float32")
-    row("", 0, 0, "Net", "float32[2, 8, 8, 1]", "float32[2, 10]", 8.1e-3, rng.normal(size=(10,)).astype("float32"))
+    row(
+        "",
+        0,
+        0,
+        "Net",
+        "float32[2, 8, 8, 1]",
+        "float32[2, 10]",
+        8.1e-3,
+        rng.normal(size=(10,)).astype("float32"),
+    )
     row("features", 1, 1, "Sequential", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 4e-3, maps)
     row("features.0", 2, 2, "Conv2D", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 1.9e-3, maps)
     row("features.1", 3, 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 2e-4, np.maximum(maps, 0))
@@ -105,8 +152,26 @@ def make_calls(pictures: bool = False) -> CallTable:
         1e-3,
         rng.uniform(size=(2, 4, 12, 12)).astype("float32"),
     )
-    row("head", 6, 1, "Linear", "[2, 2048]", "[2, 10]", 4e-4, rng.normal(size=(10,)).astype("float32"))
-    row("mlp", 7, 1, "MLP", "[2, 10]", "", None, error="TypeError: given [2, 64, 255], wants [.., 256]")
+    row(
+        "head",
+        6,
+        1,
+        "Linear",
+        "[2, 2048]",
+        "[2, 10]",
+        4e-4,
+        rng.normal(size=(10,)).astype("float32"),
+    )
+    row(
+        "mlp",
+        7,
+        1,
+        "MLP",
+        "[2, 10]",
+        "",
+        None,
+        error="TypeError: given [2, 64, 255], wants [.., 256]",
+    )
     return CallTable("Net", rows, ("blocks.3", "late"))
 
 
@@ -117,7 +182,16 @@ def make_returns() -> ReturnTable:
 def make_difference() -> DifferenceTree:
     rows = [
         DifferenceRow("head.b", "head/b", "same", "float32[10]", "float32[10]", 0.0, 0.0),
-        DifferenceRow("head.w", "head/w", "changed", "float32[10, 144]", "float32[10, 144]", 0.31, 1.2, (3, 17)),
+        DifferenceRow(
+            "head.w",
+            "head/w",
+            "changed",
+            "float32[10, 144]",
+            "float32[10, 144]",
+            0.31,
+            1.2,
+            (3, 17),
+        ),
         DifferenceRow("stem.w", "stem/w", "shape", "float32[64, 3]", "float32[3, 64]"),
         DifferenceRow("old.w", "old/w", "missing", "float32[3]", ""),
         DifferenceRow("new.w", "new/w", "unexpected", "", "float32[3]"),
@@ -147,6 +221,13 @@ RECORDS = {
     "difference": make_difference,
     "history": make_history,
 }
+
+
+@pytest.fixture
+def content_of():
+    """Return the HTML of a display without the script that draws it (once per kind and page)."""
+    script = re.compile(r"<script>\(\(\)=>.*?</script>", re.DOTALL)
+    return lambda value: script.sub("", mimebundle(value)["text/html"])
 
 
 @pytest.fixture(params=sorted(RECORDS))

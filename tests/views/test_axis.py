@@ -6,15 +6,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.views.arrays.statistics import statistics_of
-from nbmodule.views.forms.axis import Axis, axis_of, strip
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.forms.union import union_of
-from nbmodule.views.records.records import CallRow, CallTable, ModuleRow, ModuleTree, ShownStatistics
+from nbmodule.views.records.records import (
+    CallRow,
+    CallTable,
+    ModuleRow,
+    ModuleTree,
+    ShownStatistics,
+)
+from nbmodule.views.renderers.axis import Axis, axis_of, strip
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.union import union_of
 
 
 def numbers(mean, std, size=64, **more):
-    return ShownStatistics(size, mean, std, mean - 2 * std, mean + 2 * std, bins=(size // 2, size - size // 2), **more)
+    return ShownStatistics(
+        size, mean, std, mean - 2 * std, mean + 2 * std, bins=(size // 2, size - size // 2), **more
+    )
 
 
 def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
@@ -22,12 +30,22 @@ def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
     grown = axis_of([numbers(0.0, 10.0**k) for k in range(9)])
     assert grown == Axis(-1e8, 1e8, 1.0)
     ends = [grown.at(10.0**k) for k in range(3, 9)]
-    assert np.allclose(np.diff(ends), np.diff(ends)[0], rtol=1e-3)  # a constant factor is a straight line
+    assert np.allclose(
+        np.diff(ends), np.diff(ends)[0], rtol=1e-3
+    )  # a constant factor is a straight line
 
 
 def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
     assert axis_of([numbers(5.0, 1.0)]).at(0.0) == 0.0
-    assert axis_of([None, ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3)]) is None
+    assert (
+        axis_of(
+            [
+                None,
+                ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3),
+            ]
+        )
+        is None
+    )
     assert axis_of([numbers(0.0, 0.0)]) is None
 
 
@@ -40,7 +58,9 @@ def test_a_number_on_an_axis_has_its_place_between_the_ends(x, linear):
 
 def test_the_axis_as_text_shows_the_mean_between_its_deviations():
     assert strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0)], 17) == "  ├─●─┤ │        "
-    assert strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0), numbers(2.0, 1.0)], 17) == "  ├─●───────●─┤  "
+    assert (
+        strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0), numbers(2.0, 1.0)], 17) == "  ├─●───────●─┤  "
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -52,7 +72,10 @@ def test_the_union_says_of_two_arrays_what_numpy_says_of_both(seed):
     assert np.allclose([union.mean, union.std], [whole.mean(), whole.std()], rtol=1e-4, atol=1e-4)
     assert np.allclose([union.low, union.high], [whole.min(), whole.max()])
     edges = np.linspace(whole.min(), whole.max(), len(union.bins) + 1)
-    assert np.abs(np.cumsum(union.bins) - np.cumsum(np.histogram(whole, edges)[0])).max() < 0.1 * whole.size
+    assert (
+        np.abs(np.cumsum(union.bins) - np.cumsum(np.histogram(whole, edges)[0])).max()
+        < 0.1 * whole.size
+    )
 
 
 def test_the_union_counts_what_is_not_finite():
@@ -67,8 +90,24 @@ def deep(classes, **more):
     for i, name in enumerate(classes):
         order = len(rows)
         stats = numbers(0.0, 1.5**i)
-        rows.append(CallRow(f"layers.{i}", 0, 0, order, 1, name, "[2, 4]", "[2, 4]", 1e-3, None, stats))
-        rows.append(CallRow(f"layers.{i}.lin", 0, order, order + 1, 2, "Linear", "[2, 4]", "[2, 4]", 5e-4, None, stats))
+        rows.append(
+            CallRow(f"layers.{i}", 0, 0, order, 1, name, "[2, 4]", "[2, 4]", 1e-3, None, stats)
+        )
+        rows.append(
+            CallRow(
+                f"layers.{i}.lin",
+                0,
+                order,
+                order + 1,
+                2,
+                "Linear",
+                "[2, 4]",
+                "[2, 4]",
+                5e-4,
+                None,
+                stats,
+            )
+        )
     return CallTable("Net", rows, **more)
 
 
@@ -76,13 +115,18 @@ def test_calls_of_like_layers_are_one_line_that_opens_to_them():
     data = payload_of(deep(["Block"] * 24))
     at = data["label"].index("0…23" if "0…23" in data["label"] else "Net layers.0…23")
     kinds, lines = data["groups"][at]
-    assert kinds == "24 × Block" and [data["path"][line] for line in lines] == [f"layers.{i}" for i in range(24)]
+    assert kinds == "24 × Block" and [data["path"][line] for line in lines] == [
+        f"layers.{i}" for i in range(24)
+    ]
     assert at not in data["open"]
     assert data["axis"][2] > 0
 
 
 def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
-    rows = [*deep(["A", "B"] * 30).rows, CallRow("head", 0, 0, 121, 1, "Linear", "[2, 4]", "[2, 2]")]
+    rows = [
+        *deep(["A", "B"] * 30).rows,
+        CallRow("head", 0, 0, 121, 1, "Linear", "[2, 4]", "[2, 2]"),
+    ]
     data = payload_of(CallTable("Net", rows))
     at = data["label"].index("layers.0…59")
     assert data["groups"][at][0] == "30 × (A, B)"
@@ -92,9 +136,12 @@ def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
 
 def test_parts_that_have_names_stay_apart():
     parts = [
-        CallRow(name, 0, 0, k + 1, 1, "Linear", "[2, 4]", "[2, 4]") for k, name in enumerate(("query", "key", "value"))
+        CallRow(name, 0, 0, k + 1, 1, "Linear", "[2, 4]", "[2, 4]")
+        for k, name in enumerate(("query", "key", "value"))
     ]
-    data = payload_of(CallTable("Net", [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]"), *parts]))
+    data = payload_of(
+        CallTable("Net", [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]"), *parts])
+    )
     assert "groups" not in data
 
 

@@ -6,12 +6,12 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.forms.titles import title_of
-from nbmodule.views.makers.of_calls import call_table, with_own_times
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.of_calls import call_table, with_own_times
+from nbmodule.views.builders.registry import record_for
 from nbmodule.views.records.records import CallRow, CallTable
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.titles import title_of
 
 ROWS = [
     CallRow("", 0, None, 0, 0, "Net", seconds=1.67, start=0.0, compiling=1.61),

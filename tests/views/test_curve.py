@@ -57,7 +57,9 @@ def test_a_long_run_keeps_a_bounded_number_of_points():
 
 
 def test_an_array_of_several_numbers_is_refused():
-    with pytest.raises(ArgumentTypeError, match=r"cannot log 'loss': expected one number, found shape \(3,\)"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"cannot log 'loss': expected one number, found shape \(3,\)"
+    ):
         LossCurve(display=False).log(loss=jnp.ones(3))
 
 
@@ -84,7 +86,10 @@ def test_a_log_file_gets_a_first_and_a_last_line(capsys):
     with LossCurve("run", every=0.1) as curve:
         for i in range(100):
             curve.log(loss=float(i))
-    assert capsys.readouterr().out.splitlines() == ["run  step 0  loss 0", "run  step 99  loss 99  done"]
+    assert capsys.readouterr().out.splitlines() == [
+        "run  step 0  loss 0",
+        "run  step 99  loss 99  done",
+    ]
 
 
 def test_the_text_is_complete_without_closing():
@@ -102,7 +107,9 @@ def test_an_update_while_a_cell_runs_sends_little_and_the_last_one_stands_alone(
         def update(self, bundle, raw):
             sent.append(bundle)
 
-    monkeypatch.setattr("IPython.display.display", lambda bundle, **_: sent.append(bundle) or Handle())
+    monkeypatch.setattr(
+        "IPython.display.display", lambda bundle, **_: sent.append(bundle) or Handle()
+    )
     output = curves._Notebook()
     curve = LossCurve(display=False)
     for i in range(3000):

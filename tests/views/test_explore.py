@@ -6,12 +6,14 @@ import pytest
 
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.scales import quantize
-from nbmodule.views.joined.explore import EXACT, SIDE, cell_payload, slice_payload
+from nbmodule.views.comm.explore import EXACT, SIDE, cell_payload, slice_payload
 
 
 def values_of(found):
     picture = found["picture"]
-    values = np.frombuffer(base64.b64decode(picture["e"]), f"<{picture.get('et', 'f4')}").reshape(picture["s"])
+    values = np.frombuffer(base64.b64decode(picture["e"]), f"<{picture.get('et', 'f4')}").reshape(
+        picture["s"]
+    )
     return values[0] if len(values) == 1 else values
 
 
@@ -48,7 +50,9 @@ def test_one_scale_for_all_slices_is_that_of_the_largest_value():
     x = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -8.0)])
     apart = slice_payload(x, {"at": [0, 0, 0]})["picture"]["l"]
     alike = slice_payload(x, {"at": [0, 0, 0], "same": True})["picture"]["l"]
-    assert (apart, alike) == ([0, 1], [-8, 8]), "else one color would be 1 in one slice and -1 in another"
+    assert (apart, alike) == ([0, 1], [-8, 8]), (
+        "else one color would be 1 in one slice and -1 in another"
+    )
 
 
 def test_every_element_of_the_whole_array_is_counted_when_asked_for():
@@ -82,18 +86,28 @@ def test_an_answer_stays_small():
     found = slice_payload(np.zeros((4096, 4096), "float32"), {})
     assert len(found["picture"]["d"]) <= SIDE * SIDE * 4 / 3 + 4
     edge = int(EXACT**0.5)
-    assert len(slice_payload(np.zeros((edge, edge), "float32"), {})["picture"]["e"]) <= EXACT * 16 / 3 + 4
+    assert (
+        len(slice_payload(np.zeros((edge, edge), "float32"), {})["picture"]["e"])
+        <= EXACT * 16 / 3 + 4
+    )
 
 
-@pytest.mark.parametrize(("down", "across", "tiles"), [(2, 3, [0, 1, 4]), (4, 0, [3, 2]), (1, 2, [0])])
+@pytest.mark.parametrize(
+    ("down", "across", "tiles"), [(2, 3, [0, 1, 4]), (4, 0, [3, 2]), (1, 2, [0])]
+)
 def test_the_other_axes_are_tiles_in_the_order_that_is_asked_for(down, across, tiles):
     x = np.arange(2 * 3 * 4 * 5 * 2.0).reshape(2, 3, 4, 5, 2)
-    found = slice_payload(x, {"down": down, "across": across, "tiles": tiles, "at": [1, 1, 1, 1, 1], "count": 99})
+    found = slice_payload(
+        x, {"down": down, "across": across, "tiles": tiles, "at": [1, 1, 1, 1, 1], "count": 99}
+    )
     index = tuple(slice(None) if axis in (down, across, *tiles) else 1 for axis in range(5))
     kept = sorted((down, across, *tiles))
     wanted = x[index].transpose([kept.index(axis) for axis in (*tiles, down, across)])
     np.testing.assert_array_equal(values_of(found), wanted.reshape(-1, *wanted.shape[-2:]))
-    assert found["picture"]["ax"] == [[down, across, *tiles], [x.shape[axis] for axis in (down, across, *tiles)]]
+    assert found["picture"]["ax"] == [
+        [down, across, *tiles],
+        [x.shape[axis] for axis in (down, across, *tiles)],
+    ]
 
 
 def test_so_many_tiles_are_drawn_as_are_asked_for_and_the_rest_are_counted():
@@ -111,20 +125,29 @@ def decoded(picture, k):
             end - (low / high * end if "te" in picture else low)
         )
     zero, steps = (3, 251) if picture["sc"] == "log" else (129, 125)
-    return np.sign(code - zero) * low * (high / low) ** ((abs(code - zero) - 1) / steps) if code != zero else 0.0
+    return (
+        np.sign(code - zero) * low * (high / low) ** ((abs(code - zero) - 1) / steps)
+        if code != zero
+        else 0.0
+    )
 
 
 @pytest.mark.parametrize("scale", ["", "range", "log", "tiles"])
 @pytest.mark.parametrize("signed", [True, False])
 def test_each_scale_is_read_back_as_the_values(scale, signed):
-    x = np.random.default_rng(2).lognormal(sigma=3, size=(4, 6, 7)) * np.array([1, 10, 100, 1e-3])[:, None, None]
+    x = (
+        np.random.default_rng(2).lognormal(sigma=3, size=(4, 6, 7))
+        * np.array([1, 10, 100, 1e-3])[:, None, None]
+    )
     x[0, 0, 0] = 0
     x = x * np.where(np.random.default_rng(3).random(x.shape) < 0.5, -1, 1) if signed else x
     picture = slice_payload(x, {"down": 1, "across": 2, "tiles": [0], "scale": scale})["picture"]
     found = np.array([decoded(picture, k) for k in range(x.size)]).reshape(x.shape)
     if scale == "log":
         low, high = picture["l"]
-        assert (low, high) == pytest.approx((max(abs(x[x != 0]).min(), 1e-8 * abs(x).max()), abs(x).max()), rel=1e-5)
+        assert (low, high) == pytest.approx(
+            (max(abs(x[x != 0]).min(), 1e-8 * abs(x).max()), abs(x).max()), rel=1e-5
+        )
         deep = (abs(x) < low) & (x != 0)
         np.testing.assert_allclose(found[(x != 0) & ~deep], x[(x != 0) & ~deep], rtol=0.12)
         np.testing.assert_allclose(abs(found[deep]), low, rtol=1e-6)
@@ -134,11 +157,8 @@ def test_each_scale_is_read_back_as_the_values(scale, signed):
         assert picture["l"] == pytest.approx([x.min(), x.max()], rel=1e-5)
         step = (x.max() - x.min()) / 252
     else:
-        ends = (
-            np.array([np.quantile(abs(tile), 0.995) for tile in x])[:, None, None]
-            if scale
-            else np.quantile(abs(x), 0.995)
-        )
+        assert x.size < 200  # so few that nothing is clipped
+        ends = abs(x).max((1, 2), keepdims=True) if scale else abs(x).max()
         x, step = np.clip(x, -ends, ends), ends * (2 if signed else 1) / 252
     assert (abs(found - x) <= 0.51 * step + 1e-4 * abs(x)).all()
 
@@ -150,7 +170,9 @@ def test_one_scale_from_the_lowest_to_the_highest_value_of_the_whole_array():
 
 def test_zeros_alone_have_a_picture_on_every_scale():
     for scale in ("", "range", "log", "tiles"):
-        assert set(quantize(np.zeros((2, 3, 3)), np.zeros((2, 3, 3)), "float32", scale=scale).data) == {3}
+        assert set(
+            quantize(np.zeros((2, 3, 3)), np.zeros((2, 3, 3)), "float32", scale=scale).data
+        ) == {3}
 
 
 def test_an_unknown_scale_is_refused():
@@ -171,7 +193,9 @@ def test_a_cell_that_is_a_block_says_its_mean_its_extremes_and_what_is_not_finit
     block = x[2:9, 3:11]
     good = block[np.isfinite(block)].astype("float64")
     words = cell_payload(x, {"window": [2, 9, 3, 11]})["text"]
-    assert words == f"mean {good.mean():.6g}, {good.min():.4g} … {good.max():.4g}, NaN 1, −Inf 1 of 56"
+    assert (
+        words == f"mean {good.mean():.6g}, {good.min():.4g} … {good.max():.4g}, NaN 1, −Inf 1 of 56"
+    )
     assert cell_payload(x, {"window": [3, 4, 3, 4]}) == {"text": "nan"}
 
 
@@ -180,7 +204,9 @@ def test_a_complex_value_is_said_with_its_size_and_angle():
     assert cell_payload(x, {"window": [0, 1, 1, 2]}) == {"text": "0.1-0.2j (|x| 0.2236 ∠ -63.4°)"}
     found = slice_payload(x, {})
     assert found["picture"]["sc"] == "phase"
-    np.testing.assert_array_equal(values_of(found | {"picture": found["picture"] | {"s": [1, 2]}}), np.asarray(x)[0])
+    np.testing.assert_array_equal(
+        values_of(found | {"picture": found["picture"] | {"s": [1, 2]}}), np.asarray(x)[0]
+    )
 
 
 def test_an_array_of_texts_is_shown_as_text_a_window_at_a_time():

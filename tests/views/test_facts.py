@@ -1,4 +1,6 @@
-"""Tables of facts: a summary, what holds memory, where NaN began, an unexpected return; and what a user draws for a kind of value."""
+"""Tables of facts: a summary, what holds memory, where NaN began, an unexpected return; and what a
+user draws for a kind of value.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ import pytest
 import nbmodule as nb
 from nbmodule.base.statistics import Statistics
 from nbmodule.views import html_of, mimebundle, record_for
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.payload_values import moment_payload, statistics_payload
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.makers.of_calls import as_shown
+from nbmodule.views.builders.of_calls import as_shown
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord, ShownStatistics
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload_values import moment_payload, statistics_payload
+from nbmodule.views.renderers.text import text_of
 
 
 class Block(nb.Module):
@@ -55,8 +57,10 @@ def unexpected():
     return caught.value
 
 
-# -- a summary ---------------------------------------------------------------------------------------
-def test_the_lines_of_a_summary_are_a_tree_in_the_order_of_definition_with_like_blocks_folded(summary):
+# -- a summary --
+def test_the_lines_of_a_summary_are_a_tree_in_the_order_of_definition_with_like_blocks_folded(
+    summary,
+):
     lines = record_for(summary).lines
     top = [lines.display(i) for i in range(len(lines)) if lines.depth[i] == 0]
     assert top == ["blocks 0…3", "head"]
@@ -65,7 +69,11 @@ def test_the_lines_of_a_summary_are_a_tree_in_the_order_of_definition_with_like_
 
 def test_a_folded_line_says_what_each_of_its_blocks_has(summary):
     record = record_for(summary)
-    assert [column(record, title)[0] for title in ("class", "parameters", "calls")] == ["4 × Block", "4 × 28", "4 × 1"]
+    assert [column(record, title)[0] for title in ("class", "parameters", "calls")] == [
+        "4 × Block",
+        "4 × 28",
+        "4 × 1",
+    ]
     assert column(record, "parameters")[-1] == 10
 
 
@@ -85,7 +93,7 @@ def test_the_text_of_a_summary_is_what_it_prints(summary):
     assert text_of(record_for(summary), color=False).split("\n", 1)[1] == repr(summary)
 
 
-# -- the others ----------------------------------------------------------------------------------------
+# -- the others --
 def test_what_holds_memory_is_a_table_by_size():
     model = nb.Linear(3, 2)
     with nb.track(model) as calls:
@@ -118,7 +126,9 @@ def test_an_unexpected_return_opens_as_expected_actual_and_difference():
 
 
 def test_an_unexpected_shape_is_told_in_words():
-    record = record_for(nb.SubmoduleReturnError("the return has shape [5, 2], expected was [5, 3]."))
+    record = record_for(
+        nb.SubmoduleReturnError("the return has shape [5, 2], expected was [5, 3].")
+    )
     assert record.is_error and "expected was [5, 3]" in record.text
 
 
@@ -133,7 +143,7 @@ def test_each_of_them_has_three_forms(summary):
         assert bundle["text/plain"].strip() and bundle["text/html"].startswith("<nbm-view")
 
 
-# -- what a user draws ---------------------------------------------------------------------------------
+# -- what a user draws --
 class Word:
     def __init__(self, text):
         self.text = text
@@ -149,7 +159,9 @@ def words():
 @pytest.mark.usefixtures("words")
 def test_a_value_is_shown_as_its_user_draws_it_by_itself_and_in_a_tree():
     assert "the word 'nose'" in text_of(record_for(Word("nose")), color=False)
-    assert "the word &#39;nose&#39;" in html_of(Word("nose")) or "the word 'nose'" in html_of(Word("nose"))
+    assert "the word &#39;nose&#39;" in html_of(Word("nose")) or "the word 'nose'" in html_of(
+        Word("nose")
+    )
     tree = record_for({"a": Word("nose"), "b": np.zeros(2)})
     assert tree.rows[0].values == "the word 'nose'"
 
@@ -167,7 +179,8 @@ def test_a_picture_for_a_class_of_ours_goes_before_its_view():
 def test_a_picture_for_a_place_is_drawn_in_the_variables():
     nb.view_for("0.weight", lambda x: np.asarray(x)[:1])
     try:
-        rows = {row.path: row for row in record_for(nb.Sequential(nb.Linear(3, 2)).v).rows}
+        model = nb.Sequential(nb.Linear(3, 2))
+        rows = {row.path: row for row in record_for(model.v).rows}
     finally:
         nb.view_for("0.weight", None)
     assert rows["0.weight"].values.shape == (3,)
@@ -193,14 +206,18 @@ def test_a_return_of_a_users_own_class_is_drawn_as_the_user_says():
         nb.view_for(Heads, None)
 
 
-def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(open_html, summary):
+def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(
+    open_html, summary
+):
     page = open_html(mimebundle(summary)["text/html"])
     page.locator(".nbm-row").first.wait_for()
     before = page.locator(".nbm-row .nbm-name").all_text_contents()
     title = page.locator(".nbm-sortable", has_text="parameters")
     title.click()
     sorted_names = page.locator(".nbm-row .nbm-name").all_text_contents()
-    assert sorted_names[:4] == [f"blocks.{i}" for i in range(4)] and sorted_names[-1] == "blocks 0…3"
+    assert (
+        sorted_names[:4] == [f"blocks.{i}" for i in range(4)] and sorted_names[-1] == "blocks 0…3"
+    )
     assert page.locator("select").first.input_value() == "parameters"
     title.click()
     assert page.locator(".nbm-row .nbm-name").all_text_contents() == before
@@ -211,14 +228,20 @@ def test_counts_of_millions_are_told_to_the_last_one():
         def __init__(self):
             self.up, self.words = nb.Linear(1111, 1111), nb.Embedding(1_234_567, 1)
 
-    columns = {each["title"]: each["values"] for each in payload_of(record_for(nb.summary(Wide())))["columns"]}
+    columns = {
+        each["title"]: each["values"]
+        for each in payload_of(record_for(nb.summary(Wide())))["columns"]
+    }
     assert columns["parameters"] == [1111 * 1112, 1_234_567]
     assert columns["bytes"] == [4 * 1111 * 1112, 4 * 1_234_567]
 
 
 def test_a_step_beyond_a_million_is_told_to_the_last_one():
     series = SeriesRecord("loss", (1_234_566.0, 1_234_567.0), (0.5, 0.25))
-    assert payload_of(HistoryRecord("run", (series,)))["series"][0]["steps"] == [1_234_566, 1_234_567]
+    assert payload_of(HistoryRecord("run", (series,)))["series"][0]["steps"] == [
+        1_234_566,
+        1_234_567,
+    ]
 
 
 def test_what_has_no_finite_element_has_no_range():
@@ -235,4 +258,7 @@ def test_a_sample_of_zeros_does_not_make_all_elements_zero():
 
 def test_an_earlier_step_keeps_the_digits_that_a_change_is_told_by():
     same = ShownStatistics(4, 1.234567, 0.7654321, -1.0, 2.0, bins=(1, 3))
-    assert moment_payload(same)[1:3] == [statistics_payload(same)["m"], statistics_payload(same)["s"]]
+    assert moment_payload(same)[1:3] == [
+        statistics_payload(same)["m"],
+        statistics_payload(same)["s"],
+    ]

@@ -1,4 +1,6 @@
-"""`nb.plot`: a figure for each kind of record, in files too, without a backend and without `pyplot`."""
+"""`nb.plot`: a figure for each kind of record, in files too, without a backend and without
+`pyplot`.
+"""
 
 import json
 import subprocess
@@ -51,13 +53,13 @@ def test_what_is_not_finite_is_named_in_red():
 
 
 def test_a_heat_map_has_the_pixels_of_the_page():
-    from nbmodule.views.forms.drawing import palette
+    from nbmodule.views.renderers.drawing import palette
 
     picture = picture_of(np.float32([[1, -1], [np.nan, 0]]))
     axes = picture.plot().axes[0]
     pixels = axes.get_images()[0].get_array()
     codes = np.frombuffer(picture.data, np.uint8).reshape(2, 2)
-    np.testing.assert_allclose(np.asarray(pixels), np.array(palette("signed"))[codes] / 255)
+    np.testing.assert_allclose(np.asarray(pixels), np.array(palette(picture))[codes] / 255)
 
 
 def test_feature_maps_and_heads_are_grids_of_tiles():
@@ -72,7 +74,9 @@ def test_bars_carry_their_names():
     picture = picture_of(np.float32([0.1, 0.7, 0.2]), labels=["cat", "dog", "$\\alpha"])
     axes = picture.plot().axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "$\\alpha"]
-    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], [0.1, 0.7, 0.2], rtol=1e-6)
+    np.testing.assert_allclose(
+        [bar.get_height() for bar in axes.patches], [0.1, 0.7, 0.2], rtol=1e-6
+    )
 
 
 def test_calls_show_time_mean_and_range():
@@ -81,7 +85,9 @@ def test_calls_show_time_mean_and_range():
         model(jnp.ones((2, 3)))
     times, spreads = calls.plot().axes
     assert [label.get_text() for label in times.get_yticklabels()] == ["Sequential", "  0", "  1"]
-    np.testing.assert_allclose([bar.get_width() for bar in times.patches], [call.seconds for call in calls])
+    np.testing.assert_allclose(
+        [bar.get_width() for bar in times.patches], [call.seconds for call in calls]
+    )
     means = [line.get_xdata()[0] for line in spreads.lines if line.get_marker() == "o"]
     np.testing.assert_allclose(means, [np.mean(call.returns) for call in calls], rtol=1e-5)
 
@@ -116,7 +122,9 @@ def test_hostile_names_are_drawn_as_they_stand(tmp_path):
 
 
 def test_what_cannot_be_drawn_says_why(tmp_path):
-    with pytest.raises(nb.ArgumentError, match=r"written as .svg, .png, .pdf; found .*x.jpg.*Nothing was written"):
+    with pytest.raises(
+        nb.ArgumentError, match=r"written as .svg, .png, .pdf; found .*x.jpg.*Nothing was written"
+    ):
         nb.plot(np.zeros(3), tmp_path / "x.jpg")
     assert not list(tmp_path.iterdir())
     with pytest.raises(nb.ArgumentError, match="nothing to draw of float32.*: deleted"):
@@ -138,5 +146,7 @@ def test_matplotlib_is_imported_when_a_figure_is_asked_for_and_pyplot_never():
         "before = 'matplotlib' in sys.modules; nb.plot(np.arange(3.0));"
         "print(json.dumps([before, 'matplotlib' in sys.modules, 'matplotlib.pyplot' in sys.modules]))"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert json.loads(out.splitlines()[-1]) == [False, True, False]

@@ -6,12 +6,14 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import record_for
-from nbmodule.views.joined.sources_of_calls import PairsSource
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.comm.sources_of_calls import PairsSource
+from nbmodule.views.display.show import mimebundle
 
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();
   return row.top >= main.top && row.bottom <= main.bottom + 1; }"""
-COPIED = "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };"
+COPIED = (
+    "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };"
+)
 
 
 class Deep(nb.Module):
@@ -75,16 +77,22 @@ PLACE = """node => { const { x, y, width, height } = node.getBoundingClientRect(
 
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 400)])
-def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_chosen(open_html, runs, dark, width):
+def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_chosen(
+    open_html, runs, dark, width
+):
     page = open_value(open_html, nb.compare(runs[3], runs[2]), width=width, dark=dark)
     hero, culprit = page.locator(".nbm-hero"), page.locator(".nbm-blamed.nbm-fault")
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
-    assert [node.text_content() for node in hero.locator(".nbm-beside b").all()] == ["expected", "actual", "difference"]
+    assert [node.text_content() for node in hero.locator(".nbm-beside b").all()] == [
+        "expected",
+        "actual",
+        "difference",
+    ]
     assert hero.locator("canvas").count() == 3
     assert page.locator(".nbm-blamed:not(.nbm-swatch)").count() == 121
     assert culprit.first.get_attribute("aria-pressed") == "true"
     page.screenshot(f"findings/comparison-{width}")
-    hero.get_by_role("button", name="sentence").click()
+    hero.locator("button[title='Copy this as a sentence']").click()
     assert page.page.evaluate("window.copied").startswith(
         "layers.30.0: input agrees exactly, return differs by 90 at ["
     )
@@ -101,15 +109,24 @@ def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_
 def port():
     """A model of images compared with the same of PyTorch, in which one bias is another."""
     torch = pytest.importorskip("torch")
-    theirs = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.ReLU(), torch.nn.AvgPool2d(2)).eval()
+    theirs = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 1), torch.nn.ReLU(), torch.nn.AvgPool2d(2)
+    ).eval()
     ours = nb.Sequential(nb.Conv2d(3, 8, 1), nb.ReLU(), nb.AvgPool2d(2)).eval()
     random = np.random.default_rng(0)
-    x, weight = (random.normal(size=size).astype(np.float32) for size in ((2, 4, 6, 3), (8, 1, 1, 3)))
-    theirs[0].weight.data, theirs[0].bias.data = torch.tensor(weight.transpose(0, 3, 1, 2)), torch.zeros(8)
+    x, weight = (
+        random.normal(size=size).astype(np.float32) for size in ((2, 4, 6, 3), (8, 1, 1, 3))
+    )
+    theirs[0].weight.data, theirs[0].bias.data = (
+        torch.tensor(weight.transpose(0, 3, 1, 2)),
+        torch.zeros(8),
+    )
     ours[0].weight.value, ours[0].bias.value = weight, np.float32([0.01, 0, 0, 0, 0, 0, 0, 0])
     rows = []
     for name, layer in theirs.named_modules():
-        layer.register_forward_hook(lambda layer, given, out, name=name: rows.append((name, given, out)))
+        layer.register_forward_hook(
+            lambda layer, given, out, name=name: rows.append((name, given, out))
+        )
     wanted = theirs(torch.tensor(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
     with nb.track(ours) as calls:
         found = np.asarray(ours(x))
@@ -125,7 +142,9 @@ def test_a_port_from_pytorch_is_told_in_one_layout(port):
         ("2", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
         ("Sequential", "float32[2, 4, 6, 3]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
     ]
-    assert table.rows[-1].change == pytest.approx(np.linalg.norm(found - wanted) / np.linalg.norm(wanted), rel=1e-4)
+    assert table.rows[-1].change == pytest.approx(
+        np.linalg.norm(found - wanted) / np.linalg.norm(wanted), rel=1e-4
+    )
     assert table.rows[0].fault == "module" and len(table.rows[0].pictures) == 3
     parts = dict(PairsSource(compared).parts(len(table.rows) - 1))
     np.testing.assert_array_equal(parts["expected"], wanted)
@@ -137,7 +156,9 @@ def test_a_port_from_pytorch_is_told_in_one_layout(port):
     ]
 
 
-def test_what_a_port_was_to_return_and_what_it_did_stand_side_by_side_with_the_same_axes_and_sizes(open_html, port):
+def test_what_a_port_was_to_return_and_what_it_did_stand_side_by_side_with_the_same_axes_and_sizes(
+    open_html, port
+):
     page = open_value(open_html, port[0], width=1100)
     hero = page.locator(".nbm-hero")
     axes = [
@@ -148,7 +169,9 @@ def test_what_a_port_was_to_return_and_what_it_did_stand_side_by_side_with_the_s
     assert (
         len(
             set(
-                hero.locator("canvas").evaluate_all("all => all.map(one => [one.clientWidth, one.clientHeight].join())")
+                hero.locator("canvas").evaluate_all(
+                    "all => all.map(one => [one.clientWidth, one.clientHeight].join())"
+                )
             )
         )
         == 1
@@ -163,7 +186,7 @@ def copied_lines(page):
     for row in page.locator(".nbm-row").all():
         row.click()
         found.append(page.locator(".nbm-detail .nbm-path code").text_content())
-    page.locator("button[aria-label^='Show and copy the call']").click()
+    page.locator("button[title^='Show and copy the call']").click()
     return found, page.page.evaluate("window.copied")
 
 
@@ -181,8 +204,24 @@ def test_every_copied_line_runs_as_it_stands(open_html):
     a = model.v
     model[0].weight[0] = 7.0
     b, tree = model.v, {"p q": [jnp.ones(3)], "r": jnp.ones(2)}
-    scope = {"nb": nb, "model": model, "x": x, "recorder": recorder, "calls": calls, "a": a, "b": b, "tree": tree}
-    kinds = {"model": model, "v": model.v, "calls": calls, "recorder": recorder, "diff": nb.diff(a, b), "tree": tree}
+    scope = {
+        "nb": nb,
+        "model": model,
+        "x": x,
+        "recorder": recorder,
+        "calls": calls,
+        "a": a,
+        "b": b,
+        "tree": tree,
+    }
+    kinds = {
+        "model": model,
+        "v": model.v,
+        "calls": calls,
+        "recorder": recorder,
+        "diff": nb.diff(a, b),
+        "tree": tree,
+    }
     for name, value in kinds.items():
         page = open_html(f"<script>{COPIED}</script>{mimebundle(value)['text/html']}", width=1100)
         page.locator(".nbm-row").first.wait_for()

@@ -21,7 +21,9 @@ def test_numbers_are_spelled_as_the_front_end_spells_them(name):
     assert [FUNCTIONS[name](value) for value, _ in CASES[name]] == [text for _, text in CASES[name]]
 
 
-@given(st.floats(-1.797e308, 1.797e308))  # what lies above may be rounded to a number that no float holds
+@given(
+    st.floats(-1.797e308, 1.797e308)
+)  # what lies above may be rounded to a number that no float holds
 def test_four_significant_digits_are_close_to_the_number(x):
     assert float(spelled.format_number(x)) == pytest.approx(x, rel=5.001e-4)
 
@@ -46,7 +48,14 @@ def test_a_cut_name_fits(text, width):
 
 @pytest.mark.parametrize(
     ("share", "text"),
-    [(0, "0 %"), (0.0825, "8.25 %"), (0.9949, "99.5 %"), (0.99951, "99.9 %"), (1, "100 %"), (0.00004, "0.004 %")],
+    [
+        (0, "0 %"),
+        (0.0825, "8.25 %"),
+        (0.9949, "99.5 %"),
+        (0.99951, "99.9 %"),
+        (1, "100 %"),
+        (0.00004, "0.004 %"),
+    ],
 )
 def test_only_the_whole_is_a_hundred_percent(share, text):
     assert spelled.format_percent(share) == text

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.joined import held
-from nbmodule.views.joined.held import free_cell, keep_view, moved_to_host
+from nbmodule.views.comm import held
+from nbmodule.views.comm.held import free_cell, keep_view, moved_to_host
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 120
@@ -94,12 +94,16 @@ def test_in_a_kernel_a_second_run_of_a_cell_frees_the_view_of_the_first():
 
     manager, client = start_new_kernel(
         env=os.environ
-        | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]), "JAX_PLATFORMS": "cpu"}
+        | {
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
+            "JAX_PLATFORMS": "cpu",
+        }
     )
 
     def run(code, cell):
         message = client.session.msg(
-            "execute_request", {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+            "execute_request",
+            {"code": code, "silent": False, "store_history": True, "allow_stdin": False},
         )
         message["metadata"] = {"cellId": cell}
         client.shell_channel.send(message)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.forms.html import Markup, data_text, escape, script_json, tag
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ModuleRow, ModuleTree, VariableRow, VariableTree
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.renderers.html import Markup, _loader, data_text, escape, script_json, tag
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.static import plain_form_of
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\x00")))
@@ -40,7 +40,11 @@ def test_escaping_agrees_with_the_standard_library(text):
     assert escape(text) == reference.escape(shown, quote=False)
 
 
-@given(st.recursive(st.none() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)))
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)
+    )
+)
 def test_json_in_a_script_is_the_same_data_and_ends_no_script(data):
     text = script_json(data)
     assert not re.search("[<>&\u2028\u2029]", text)
@@ -64,10 +68,16 @@ def test_the_same_record_gives_the_same_bytes(records):
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("modules", 32_400), ("variables", 38_900), ("calls", 38_900), ("difference", 35_000)]
+    ("name", "most"),
+    [("modules", 5_400), ("variables", 4_500), ("calls", 2_800), ("difference", 1_700)],
 )
-def test_a_small_view_takes_little_room(records, name, most):
-    assert len(mimebundle(records[name]())["text/html"]) <= most
+def test_the_content_of_a_small_view_takes_little_room(records, content_of, name, most):
+    assert len(content_of(records[name]())) <= most
+
+
+@pytest.mark.parametrize("view", ["modules", "variables", "calls", "graph", "live", "inspect"])
+def test_the_script_of_a_view_leaves_room_for_its_content_in_250_kb(view):
+    assert len(_loader(view)) <= 120_000
 
 
 def test_a_view_asks_for_nothing_from_outside(record):
@@ -79,9 +89,16 @@ def test_a_view_asks_for_nothing_from_outside(record):
 def test_names_with_markup_never_become_markup():
     name = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
     tree = VariableTree(
-        name, [VariableRow(name, name, "parameter", (1,), name, 4, name, name, shared_with=name, error=name)]
+        name,
+        [
+            VariableRow(
+                name, name, "parameter", (1,), name, 4, name, name, shared_with=name, error=name
+            )
+        ],
     )
-    modules = ModuleTree(name, [ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)], device=name)
+    modules = ModuleTree(
+        name, [ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)], device=name
+    )
     for record in (tree, modules):
         text = mimebundle(record)["text/html"]
         assert text.count("<script") == text.count("</script>") == 2
@@ -92,7 +109,13 @@ def test_the_form_without_scripts_folds_and_says_everything(records):
     text = plain_form_of(records["modules"]())
     assert text.count("<details open") == 1
     assert text.count("<details") == 14
-    for word in ("12 × Block", "BatchNorm2d", "2 buffers", "shared with decoder.out", "built on first call"):
+    for word in (
+        "12 × Block",
+        "BatchNorm2d",
+        "2 buffers",
+        "shared with decoder.out",
+        "built on first call",
+    ):
         assert word in text
 
 
@@ -104,7 +127,10 @@ def test_pictures_without_scripts_have_a_background_and_words(records):
 
 
 def test_a_tree_of_many_leaves_stays_within_its_size():
-    rows = [VariableRow(f"l{i}.w", f"l{i}/w", "parameter", (3, i % 50), "float32", 12) for i in range(10_000)]
+    rows = [
+        VariableRow(f"l{i}.w", f"l{i}/w", "parameter", (3, i % 50), "float32", 12)
+        for i in range(10_000)
+    ]
     assert len(mimebundle(VariableTree("v", rows))["text/html"]) <= 250_000
 
 

@@ -1,4 +1,6 @@
-"""`nb.inspect`: nothing changes by looking, one selection, each part says why where it cannot be made."""
+"""`nb.inspect`: nothing changes by looking, one selection, each part says why where it cannot be
+made.
+"""
 
 import json
 import re
@@ -45,7 +47,9 @@ def x():
 
 def data_of(view):
     html = view._repr_mimebundle_()["text/html"]
-    data = json.loads(re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)[1])
+    data = json.loads(
+        re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)[1]
+    )
     return json.loads(zlib.decompress(b64decode(data["z"]))) if "z" in data else data
 
 
@@ -66,7 +70,9 @@ def test_looking_changes_no_buffer_no_key_no_flag_and_no_attribute(model, x):
         np.testing.assert_array_equal(after[0][name], value)
     assert (after[1], after[2]) == (flags, attributes)
     assert str(after[3]) == str(entries)
-    np.testing.assert_array_equal(model(x) == 0, first == 0)  # the key that Dropout draws next is the same one
+    np.testing.assert_array_equal(
+        model(x) == 0, first == 0
+    )  # the key that Dropout draws next is the same one
 
 
 def test_the_run_is_that_of_training_mode(model, x):
@@ -94,7 +100,10 @@ def test_a_model_that_is_not_built_is_looked_at_and_stays_unbuilt(x):
 
 def test_modules_carry_the_shapes_of_their_first_call(model, x):
     rows = {row.path: row for row in nb.inspect(model, x).record.modules.rows}
-    assert (rows["norm"].input_shapes, rows["norm"].output_shapes) == ("float32[8, 4]", "float32[8, 4]")
+    assert (rows["norm"].input_shapes, rows["norm"].output_shapes) == (
+        "float32[8, 4]",
+        "float32[8, 4]",
+    )
     assert rows["idle"].input_shapes is None
 
 
@@ -193,7 +202,9 @@ def test_a_model_of_another_framework_is_looked_at_as_it_stands(x):
 
 
 def test_what_cannot_be_called_is_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="takes a model or a function to be called; found int"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="takes a model or a function to be called; found int"
+    ):
         nb.inspect(3)
 
 
@@ -259,14 +270,16 @@ def test_a_selection_is_shared_by_all_panes(page):
     detail = page.locator("section[aria-label=selected]")
     assert "call 2 of 2" in detail.inner_text()
     assert "source linear.py:" in detail.inner_text()
-    page.page.get_by_role("tab", name="Show graph").click()
+    page.page.get_by_role("tab", name="graph").click()
     page.locator(".nbm-gport").wait_for()
     page.locator("section[aria-label=modules] .nbm-row", has_text="norm").click()
-    assert "norm" in page.locator(".nbm-gport [aria-selected=true]").first.get_attribute("aria-label")
+    assert "norm" in page.locator(".nbm-gport [aria-selected=true]").first.get_attribute(
+        "aria-label"
+    )
     page.locator(".nbm-gport [role=treeitem]", has_text="twice").first.click()
     assert marked(page, "modules") == ["twice"]
     assert detail.locator("b").first.inner_text() == "twice"
-    page.page.get_by_role("tab", name="Show calls").click()
+    page.page.get_by_role("tab", name="calls").click()
     assert marked(page, "calls") == ["twice"]
     page.locator("section[aria-label=modules] .nbm-row", has_text="idle").click()
     assert "not called" in detail.inner_text()
@@ -274,7 +287,9 @@ def test_a_selection_is_shared_by_all_panes(page):
 
 
 def test_keys_go_from_call_to_call_and_reach_no_cell(page):
-    page.page.evaluate("window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))")
+    page.page.evaluate(
+        "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
+    )
     page.locator("section[aria-label=calls] .nbm-rows").focus()
     page.page.keyboard.press("ArrowDown")
     assert marked(page, "calls") == ["twice"]
@@ -290,10 +305,10 @@ def test_keys_go_from_call_to_call_and_reach_no_cell(page):
 def test_a_narrow_panel_has_tabs_and_keeps_the_selection(page):
     page.locator("section[aria-label=calls] .nbm-row", has_text="drop").click()
     page.resize(500)
-    page.page.get_by_role("tab", name="Show modules").click()
+    page.page.get_by_role("tab", name="modules").click()
     assert marked(page, "modules") == ["drop"]
     assert page.locator("section.nbm-pane:visible").count() == 1
-    page.page.get_by_role("tab", name="Show selected").click()
+    page.page.get_by_role("tab", name="selected").click()
     assert page.locator("section[aria-label=selected]").inner_text().startswith("drop")
     page.screenshot("views/inspect-light-500")
 
@@ -308,7 +323,9 @@ def test_a_divider_moves_by_keys(page):
 
 
 def test_a_failed_run_opens_at_the_call_that_raised(open_html, model, x):
-    page = open_html(THEME + nb.inspect(model, x, wrong=True)._repr_mimebundle_()["text/html"], width=1280)
+    page = open_html(
+        THEME + nb.inspect(model, x, wrong=True)._repr_mimebundle_()["text/html"], width=1280
+    )
     page.locator(".nbm-row").first.wait_for()
     assert marked(page, "calls") == ["twice (3rd)"]
     assert "ShapeError" in page.locator("section[aria-label=selected]").inner_text()
@@ -337,7 +354,9 @@ def test_a_module_of_two_names_has_in_the_tree_the_one_of_calls_and_variables(op
     view = nb.inspect(model, x)
     rows = {row.path: row.shared_with for row in view.record.modules.rows}
     assert rows == {"embed": "again", "again": None, "again.0": None, "again.1": None, "head": None}
-    assert {path for path, other in rows.items() if other is None} | {""} == {name for name, _ in model.named_modules()}
+    assert {path for path, other in rows.items() if other is None} | {""} == {
+        name for name, _ in model.named_modules()
+    }
     page = open_html(mimebundle(view)["text/html"], width=1200)
     page.locator("section[aria-label=modules] .nbm-row", has_text="embed").click()
     chosen = page.locator("section[aria-label=calls] .nbm-row.nbm-selected")

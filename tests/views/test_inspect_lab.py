@@ -1,4 +1,6 @@
-"""`nb.inspect` in JupyterLab: what is selected in the page is data in the next cell, and the other way round."""
+"""`nb.inspect` in JupyterLab: what is selected in the page is data in the next cell, and the other
+way round.
+"""
 
 MODEL = """
 import jax.numpy as jnp
@@ -22,7 +24,9 @@ def test_a_selection_goes_both_ways_and_the_saved_output_is_static(open_notebook
     notebook.run_cell(0)
     output = notebook.outputs(0)
     output.locator("section[aria-label=calls] .nbm-row", has_text="stem (2nd)").click()
-    notebook.kernel_wait("view.selected is not None")  # also where the kernel joined after the click
+    notebook.kernel_wait(
+        "view.selected is not None"
+    )  # also where the kernel joined after the click
     assert notebook.kernel_eval("[view.selected.path, view.selected.order]") == ["stem", 3]
     assert notebook.kernel_eval("view.record.sources[''].place").startswith("cell [1] line ")
 
@@ -42,6 +46,8 @@ def test_a_selection_goes_both_ways_and_the_saved_output_is_static(open_notebook
     assert sorted(shown["data"]) == ["text/html", "text/plain"]
     notebook.reopen()
     output = notebook.outputs(0)
-    output.locator("section[aria-label=modules] .nbm-row").first.wait_for()  # what was open is open again
+    output.locator(
+        "section[aria-label=modules] .nbm-row"
+    ).first.wait_for()  # what was open is open again
     output.get_by_role("tab", name="Show calls").click()
     output.locator("section[aria-label=calls] .nbm-row").first.wait_for()

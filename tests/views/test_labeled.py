@@ -3,9 +3,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.makers.labeled import with_colors, with_labels
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.labeled import with_colors, with_labels
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.renderers.payload import payload_of
 
 CLASSES = ["cat", "dog", "<b>"]
 
@@ -19,7 +19,9 @@ def test_tokens_stand_at_the_returns_that_have_as_many_rows_or_columns():
     with nb.track(model) as calls:
         model(np.ones((2, 4), "float32"))
     labeled = with_labels(record_for(calls), CLASSES)
-    assert [[picture.labels for picture in row.pictures] for row in labeled.rows] == [[tuple(CLASSES)]] * 3
+    assert [[picture.labels for picture in row.pictures] for row in labeled.rows] == [
+        [tuple(CLASSES)]
+    ] * 3
 
 
 def test_labels_that_fit_nothing_are_said_not_dropped():
@@ -30,12 +32,16 @@ def test_labels_that_fit_nothing_are_said_not_dropped():
 def test_a_number_for_each_path_tints_rows_of_both_trees():
     model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
     assert payload_of(with_colors(record_for(model), {"0": 2.5}))["color"] == {0: 2.5}
-    data = payload_of(with_colors(record_for(model.v), {"0.weight": -1.0, "submodules/v0/b": float("nan")}))
+    data = payload_of(
+        with_colors(record_for(model.v), {"0.weight": -1.0, "submodules/v0/b": float("nan")})
+    )
     assert data["color"] == {data["step"].index("w"): -1, data["step"].index("b"): "NaN"}
 
 
 def test_an_unknown_path_and_a_value_without_rows_are_refused():
-    with pytest.raises(ArgumentError, match="color= names 'head', which is not in the tree; found for example w"):
+    with pytest.raises(
+        ArgumentError, match="color= names 'head', which is not in the tree; found for example w"
+    ):
         with_colors(record_for({"w": np.ones(2)}), {"head": 1.0})
     with pytest.raises(ArgumentError, match="color= tints the rows of a tree; found ArrayCard"):
         nb.show(np.ones(2), color={"a": 1.0})

@@ -1,4 +1,6 @@
-"""What the view of a model says of its calls: shapes in and out of the first one, what was returned when it was last tracked."""
+"""What the view of a model says of its calls: shapes in and out of the first one, what was returned
+when it was last tracked.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -6,8 +8,8 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import record_for
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
 
 
 class Net(nb.Module):
@@ -23,7 +25,11 @@ class Net(nb.Module):
 
 
 def shapes(model):
-    return {row.path: (row.input_shapes, row.output_shapes) for row in record_for(model).rows if row.kind == "module"}
+    return {
+        row.path: (row.input_shapes, row.output_shapes)
+        for row in record_for(model).rows
+        if row.kind == "module"
+    }
 
 
 @pytest.fixture
@@ -90,7 +96,9 @@ def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
         model(x, track_submod_rets=True)
     found = rows["layers.0"]
     assert found.size == expected.size
-    assert found.mean == pytest.approx(expected.mean(), abs=1e-6 * np.abs(expected).max())  # it may be next to zero
+    assert found.mean == pytest.approx(
+        expected.mean(), abs=1e-6 * np.abs(expected).max()
+    )  # it may be next to zero
     assert found.std == pytest.approx(expected.std(), rel=1e-5)
     assert rows["unused"] is None
 

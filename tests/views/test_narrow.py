@@ -6,9 +6,9 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.makers.registry import record_for
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.display.show import mimebundle
+from nbmodule.views.renderers.payload import payload_of
 
 CUT_TEXT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
 CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"""
@@ -16,7 +16,11 @@ CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > c
 
 def written(column, count):
     """The values of a column, also where they stand behind codes."""
-    return [column["u"][code] for code in column["i"]] if isinstance(column, dict) else list(column)[:count]
+    return (
+        [column["u"][code] for code in column["i"]]
+        if isinstance(column, dict)
+        else list(column)[:count]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +101,11 @@ class Stages(nb.Module):
     """Names and shapes as long as those of a usual network."""
 
     def __init__(self):
-        self.stages = [nb.Sequential(*[nb.Sequential(nb.Conv2d(3, 3, 3, padding="SAME"), nb.ReLU()) for _ in "ab"])]
+        self.stages = [
+            nb.Sequential(
+                *[nb.Sequential(nb.Conv2d(3, 3, 3, padding="SAME"), nb.ReLU()) for _ in "ab"]
+            )
+        ]
         self.head = nb.Linear(3, 10)
 
     def forward(self, x):
@@ -118,12 +126,19 @@ def texts(page, kind):
 
 @pytest.mark.parametrize("width", [400, 600, 1100])
 @pytest.mark.parametrize(
-    ("model", "x"), [(Stages(), jnp.ones((2, 16, 16, 3))), (Nested(16), jnp.ones((2, 3)))], ids=["stages", "deep"]
+    ("model", "x"),
+    [(Stages(), jnp.ones((2, 16, 16, 3))), (Nested(16), jnp.ones((2, 3)))],
+    ids=["stages", "deep"],
 )
 def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_html):
     page = open_html(mimebundle(tracked(model, x))["text/html"], width=width)
     page.locator(".nbm-row").first.wait_for()
-    assert page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead").evaluate_all(CUT_TEXT) == []
+    assert (
+        page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead").evaluate_all(
+            CUT_TEXT
+        )
+        == []
+    )
     assert all(names := texts(page, ".nbm-name .nbm-cut"))
     if width == 1100:
         assert page.locator(".nbm-head", has_text="time").count() == 1
@@ -137,9 +152,9 @@ def test_on_a_narrow_page_a_comparison_gives_the_room_of_its_bars_to_names_and_v
     page = open_html(mimebundle(nb.compare(tracked(model, x), right))["text/html"], width=400)
     page.locator(".nbm-row").first.wait_for()
     assert (
-        page.locator(".nbm-row .nbm-cell, .nbm-row .nbm-cut, .nbm-row .nbm-lead, .nbm-row .nbm-badge").evaluate_all(
-            CUT_TEXT
-        )
+        page.locator(
+            ".nbm-row .nbm-cell, .nbm-row .nbm-cut, .nbm-row .nbm-lead, .nbm-row .nbm-badge"
+        ).evaluate_all(CUT_TEXT)
         == []
     )
     assert "stages.0.0.0" in texts(page, ".nbm-cut") and "at fault" in texts(page, ".nbm-badge")
@@ -157,7 +172,9 @@ def test_a_count_of_what_is_not_finite_is_never_cut(width, open_html):
     cells = page.locator("section[aria-label=calls] .nbm-row > .nbm-cell:last-child")
     assert cells.evaluate_all(CUT_TEXT) == []
     if width == 1100:
-        assert re.fullmatch(r"╱ NaN \d+", page.locator(".nbm-legend span:has(> .nbm-swatch)").first.inner_text())
+        assert re.fullmatch(
+            r"╱ NaN \d+", page.locator(".nbm-legend span:has(> .nbm-swatch)").first.inner_text()
+        )
 
 
 def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_dots(open_html):
@@ -172,7 +189,9 @@ def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_d
     badge, cell = (page.locator(f".nbm-row >> nth=-1 >> .nbm-{kind}") for kind in ("badge", "grow"))
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
     assert (
-        badge.evaluate("badge => badge.scrollWidth > badge.clientWidth && getComputedStyle(badge).textOverflow")
+        badge.evaluate(
+            "badge => badge.scrollWidth > badge.clientWidth && getComputedStyle(badge).textOverflow"
+        )
         == "ellipsis"
     )
 

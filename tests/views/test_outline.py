@@ -5,12 +5,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.core.shape import walk
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.makers.of_models import module_tree
-from nbmodule.views.makers.registry import record_for
-from nbmodule.views.records.outline import Outline, group_neighbors, join_levels, open_at_first, outline_of_keys
+from nbmodule.core.structure import walk
+from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.records.outline import (
+    Outline,
+    group_neighbors,
+    join_levels,
+    open_at_first,
+    outline_of_keys,
+)
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
 
 keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
 
@@ -93,7 +99,11 @@ def test_a_pattern_that_comes_three_times_stays_as_it_is():
 def test_what_follows_a_pattern_stays_apart_from_it():
     grouped = kinds(*"AB" * 4, "A", "C")
     assert grouped.members == {1: (8, "0…7")}
-    assert [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1] == ["", "8", "9"]
+    assert [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1] == [
+        "",
+        "8",
+        "9",
+    ]
 
 
 def test_a_group_stays_folded_at_first():
@@ -120,7 +130,9 @@ def test_a_model_of_a_thousand_levels_is_shown_with_one_walk(monkeypatch):
     for _ in range(1000):
         model = Holder(model)
     begin = walk.Plan.__init__
-    monkeypatch.setattr(walk.Plan, "__init__", lambda plan, root: (walks.append(root), begin(plan, root))[1])
+    monkeypatch.setattr(
+        walk.Plan, "__init__", lambda plan, root: (walks.append(root), begin(plan, root))[1]
+    )
     html = model._repr_mimebundle_()["text/html"]
     assert len(walks) <= 3
     assert len(html) < 100_000 and "Holder" in html
@@ -128,7 +140,9 @@ def test_a_model_of_a_thousand_levels_is_shown_with_one_walk(monkeypatch):
 
 def test_sizes_of_a_module_count_what_is_shared_below_it_once():
     shared = nb.Linear(3, 3)
-    model = nb.Module(a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared]))
+    model = nb.Module(
+        a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared])
+    )
     rows = {row.path: (row.parameters, row.bytes) for row in module_tree(model).rows}
     assert rows["a"] == (12, 48) and rows["b"] == (24, 96) and rows["b.list"] == (24, 96)
 
@@ -143,7 +157,11 @@ def paths_of(tree):
     return found
 
 
-@given(st.sets(st.lists(st.sampled_from("abc"), min_size=2, max_size=6).map(tuple), min_size=1, max_size=12))
+@given(
+    st.sets(
+        st.lists(st.sampled_from("abc"), min_size=2, max_size=6).map(tuple), min_size=1, max_size=12
+    )
+)
 def test_joined_levels_lead_to_each_leaf_by_the_same_steps_and_no_level_is_alone_in_another(keys):
     leaves = sorted((*key, f"w{i}") for i, key in enumerate(sorted(keys)))
     whole = outline_of_keys(leaves)

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from nbmodule.views.forms.static import plain_form_of
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import CallTable, ModuleTree, VariableRow, VariableTree
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.renderers.static import plain_form_of
 
 THEMES = {"light": "#ffffff", "dark": "#111418"}
 
@@ -51,7 +51,14 @@ def test_text_stands_out_from_its_background_in_both_themes(open_view, records):
       return (a + 0.05) / (b + 0.05); }"""
     for theme in THEMES:
         page = open_view(*[make() for make in records.values()], theme=theme)
-        for kind in (".nbm-facts", ".nbm-name", ".nbm-mono", ".nbm-badge", ".nbm-quiet", ".nbm-button"):
+        for kind in (
+            ".nbm-facts",
+            ".nbm-name",
+            ".nbm-mono",
+            ".nbm-badge",
+            ".nbm-quiet",
+            ".nbm-button",
+        ):
             for node in page.locator(kind).all()[:20]:
                 assert node.evaluate(contrast) >= 4.5, (theme, kind, node.inner_text())
 
@@ -84,14 +91,23 @@ def test_the_filter_finds_rows_in_folded_branches(open_view, records):
     assert len(names(page)) == 7
 
 
-def test_the_detail_stands_at_the_right_of_a_wide_view_and_below_the_row_of_a_narrow_one(open_view, records):
+def test_the_detail_stands_at_the_right_of_a_wide_view_and_below_the_row_of_a_narrow_one(
+    open_view, records
+):
     page = open_view(records["variables"]())
     page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
-    wide, row = page.locator(".nbm-detail").bounding_box(), page.locator(".nbm-selected").bounding_box()
+    wide, row = (
+        page.locator(".nbm-detail").bounding_box(),
+        page.locator(".nbm-selected").bounding_box(),
+    )
     assert wide["x"] > row["x"] + row["width"] - 1
     assert "1,440 elements" in page.locator(".nbm-detail").inner_text()
     page.resize(500)
-    narrow, row = page.locator(".nbm-detail").bounding_box(), page.locator(".nbm-selected").bounding_box()
+    page.locator(".nbm-main .nbm-detail").wait_for()
+    narrow, row = (
+        page.locator(".nbm-detail").bounding_box(),
+        page.locator(".nbm-selected").bounding_box(),
+    )
     assert narrow["y"] >= row["y"] + row["height"] - 1
 
 
@@ -109,7 +125,9 @@ def test_sorting_lists_the_largest_leaf_first(open_view, records):
 
 def test_no_key_leaves_the_view(open_view, records):
     page = open_view(records["modules"]())
-    page.page.evaluate("window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))")
+    page.page.evaluate(
+        "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
+    )
     page.locator(".nbm-rows").focus()
     for key in ("b", "x", "d", "d", "ArrowDown", "Enter", "Escape", "/", "b", "x"):
         page.page.keyboard.press(key)
@@ -122,14 +140,22 @@ def test_a_view_is_one_tab_stop(open_view, records):
     stops = []
     for _ in range(2):
         page.page.keyboard.press("Tab")
-        stops.append(page.page.evaluate("document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')"))
+        stops.append(
+            page.page.evaluate(
+                "document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')"
+            )
+        )
     assert stops == ["calls of 1 call of Net", "modules of Net"]
 
 
 def test_rows_say_level_place_and_state_to_a_screen_reader(open_view, records):
     page = open_view(records["modules"]())
     row = page.locator(".nbm-row").nth(2)
-    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == ["2", "2", "3"]
+    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == [
+        "2",
+        "2",
+        "3",
+    ]
     assert page.locator(".nbm-row").first.get_attribute("aria-expanded") == "true"
     assert page.locator("[role=tree]").count() == 1
 
@@ -157,7 +183,9 @@ def test_an_empty_view_says_what_to_call(open_view):
 
 
 def test_a_model_of_one_layer_shows_its_variables(open_view):
-    page = open_view(ModuleTree("Linear", [], 20, 80, variables=("b float32[4]", "w float32[4, 4]")))
+    page = open_view(
+        ModuleTree("Linear", [], 20, 80, variables=("b float32[4]", "w float32[4, 4]"))
+    )
     assert page.locator(".nbm-empty").inner_text() == "no submodules; b float32[4], w float32[4, 4]"
 
 
@@ -168,7 +196,11 @@ def test_pictures_are_drawn_with_their_colors(open_view, records):
         ".map(([x, y]) => [...c.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)])"
     )
     assert colors == [[17, 88, 168], [255, 255, 255], [199, 78, 8]]
-    assert page.locator("canvas").first.get_attribute("aria-label").startswith("float32[2, 8, 8, 32] as 16 tiles")
+    assert (
+        page.locator("canvas")
+        .first.get_attribute("aria-label")
+        .startswith("float32[2, 8, 8, 32] as 16 tiles")
+    )
 
 
 def test_a_canvas_follows_the_theme(open_view):
@@ -199,7 +231,9 @@ def test_hostile_names_are_shown_and_never_run(open_view):
 
 def test_a_hundred_thousand_rows_scroll_and_search(open_view):
     rows = [
-        VariableRow(f"l{i // 10}.w{i % 10}", f"l{i // 10}/w{i % 10}", "parameter", (3,), "float32", 12)
+        VariableRow(
+            f"l{i // 10}.w{i % 10}", f"l{i // 10}/w{i % 10}", "parameter", (3,), "float32", 12
+        )
         for i in range(100_000)
     ]
     page = open_view(VariableTree("v", rows))

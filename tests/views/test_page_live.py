@@ -1,4 +1,6 @@
-"""What keys, tints and labels do on a bare page, and a view that is joined to a kernel which the test plays."""
+"""What keys, tints and labels do on a bare page, and a view that is joined to a kernel which the
+test plays.
+"""
 
 import base64
 import json
@@ -7,14 +9,14 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.statistics import statistics_of
-from nbmodule.views.forms.html import view_element
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.static import plain_form_of
-from nbmodule.views.joined import upgrade
-from nbmodule.views.makers.labeled import with_colors, with_labels
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.labeled import with_colors, with_labels
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.comm import upgrade
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import CallRow, CallTable
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.static import plain_form_of
 
 KERNEL = """
 async ({script, answers}) => {
@@ -54,7 +56,9 @@ def open_joined(open_html):
     def open_one(value, **answers):
         record = record_for(value)
         data = payload_of(record)
-        page = open_html(view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"))
+        page = open_html(
+            view_element(data["view"], data, plain_form_of(record), lambda text: "k-0")
+        )
         page.locator(".nbm-body > *").first.wait_for()
         script = base64.b64encode(upgrade._script().encode()).decode()
         page.page.evaluate(KERNEL, {"script": script, "answers": json.loads(json.dumps(answers))})
@@ -74,7 +78,9 @@ def focused(page):
 
 def test_the_returns_are_walked_by_key_and_spoken(open_view, records):
     page = open_view(records["returns"]())
-    page.page.evaluate("window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))")
+    page.page.evaluate(
+        "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
+    )
     page.locator(".nbm-cards").focus()
     for key in ("ArrowDown", "]", "b", "x", "ArrowDown", "["):
         page.page.keyboard.press(key)
@@ -95,7 +101,9 @@ def test_an_array_is_one_tab_stop_and_arrows_lead_from_tool_to_tool(open_view):
 
 def test_rows_are_tinted_by_a_number_that_was_given_or_by_what_is_known(open_view, records):
     page = open_view(with_colors(records["variables"](), {"head/w": 3.0, "features/v0/w": -1.5}))
-    tints = page.locator(".nbm-row .nbm-name").evaluate_all("nodes => nodes.map(n => n.style.background)")
+    tints = page.locator(".nbm-row .nbm-name").evaluate_all(
+        "nodes => nodes.map(n => n.style.background)"
+    )
     assert [text.split(")")[0] for text in tints if text] == [
         "color-mix(in srgb, var(--blue",
         "color-mix(in srgb, var(--orange",
@@ -118,7 +126,13 @@ def test_the_innermost_call_that_made_a_nan_is_the_producer_and_the_others_carry
     rows = [
         CallRow(path, 0, parent, i, depth, "Linear", "float32[2]", "float32[2]", statistics=stats)
         for i, (path, parent, depth, stats) in enumerate(
-            [("", None, 0, bad), ("a", 0, 1, good), ("b", 0, 1, bad), ("b.c", 2, 2, bad), ("d", 0, 1, bad)]
+            [
+                ("", None, 0, bad),
+                ("a", 0, 1, good),
+                ("b", 0, 1, bad),
+                ("b.c", 2, 2, bad),
+                ("d", 0, 1, bad),
+            ]
         )
     ]
     page = open_view(CallTable("Net", rows))
@@ -141,7 +155,10 @@ def test_forced_colors_mark_the_selected_row_by_more_than_a_color(open_view, rec
     page = open_view(records["variables"]())
     page.emulate(forced_colors="active")
     page.locator(".nbm-row").nth(2).click()
-    assert page.locator(".nbm-selected").evaluate("node => getComputedStyle(node).outlineStyle") == "solid"
+    assert (
+        page.locator(".nbm-selected").evaluate("node => getComputedStyle(node).outlineStyle")
+        == "solid"
+    )
 
 
 def test_nothing_moves_where_motion_is_not_wanted(open_view, records):
@@ -162,7 +179,9 @@ def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, rec
     page.page.evaluate("tell({kind: 'changed', view: 'k-0'})")
     assert "changed since" in page.locator(".nbm-kernel").inner_text()
     page.page.evaluate("lose()")
-    assert "no kernel (the kernel was restarted or ended" in page.locator(".nbm-kernel").inner_text()
+    assert (
+        "no kernel (the kernel was restarted or ended" in page.locator(".nbm-kernel").inner_text()
+    )
     assert "float32[10, 144]" in page.locator(".nbm-selected").inner_text()
     assert page.locator(".nbm-rows").evaluate("node => node.getRootNode().activeElement === node")
     assert page.locator(".nbm-viewer button").is_disabled()
@@ -171,10 +190,14 @@ def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, rec
 def test_a_kernel_that_is_silent_is_said_to_be_busy_and_one_that_refuses_says_why(open_joined):
     page = open_joined(np.zeros((3, 4, 5), "float32"))
     page.locator("select[aria-label=others]").select_option("1")
-    page.locator(".nbm-foot", has_text="the kernel is busy; it answers when its cell is over").wait_for()
+    page.locator(
+        ".nbm-foot", has_text="the kernel is busy; it answers when its cell is over"
+    ).wait_for()
     asked = page.page.evaluate("sent.at(-1)")
     assert (asked["kind"], asked["view"], asked["tiles"]) == ("slice", "k-0", [])
-    page.page.evaluate("m => tell({kind: 'answer', page: m.page, n: m.n, error: 'the array is gone'})", asked)
+    page.page.evaluate(
+        "m => tell({kind: 'answer', page: m.page, n: m.n, error: 'the array is gone'})", asked
+    )
     assert page.locator(".nbm-viewer .nbm-failed").inner_text() == "the array is gone"
 
 

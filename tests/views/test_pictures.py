@@ -8,8 +8,8 @@ import pytest
 
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.forms.drawing import png_of
-from nbmodule.views.makers.leaves import array_card
+from nbmodule.views.builders.leaves import array_card
+from nbmodule.views.renderers.drawing import png_of
 
 
 def codes(picture):
@@ -58,11 +58,18 @@ def test_an_overview_is_the_mean_of_blocks_that_are_equal_to_within_one(shape):
     blocks = pictures.reduce_blocks(tile[None], 160)
     assert max(blocks.means.shape[1:]) <= 160
     assert not blocks.bad.any()
-    rows, columns = (np.array_split(np.arange(n), k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True))
+    rows, columns = (
+        np.array_split(np.arange(n), k)
+        for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)
+    )
     for lengths in ([len(part) for part in parts] for parts in (rows, columns)):
         assert max(lengths) - min(lengths) <= 1
-    assert sorted({*blocks.sizes.ravel()}) == sorted({len(r) * len(c) for r in rows for c in columns})
-    edges = [pictures.block_edges(n, k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)]
+    assert sorted({*blocks.sizes.ravel()}) == sorted(
+        {len(r) * len(c) for r in rows for c in columns}
+    )
+    edges = [
+        pictures.block_edges(n, k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)
+    ]
     for i, j in ((0, 0), (1, 0), (-1, -1)):
         part = tile[edges[0][:-1][i] : edges[0][1:][i], edges[1][:-1][j] : edges[1][1:][j]]
         found = (blocks.means[0, i, j], blocks.low[0, i, j], blocks.high[0, i, j])
@@ -82,7 +89,9 @@ def test_an_element_that_stands_out_of_its_block_is_shown_marked_and_counted():
     x = np.random.default_rng(2).normal(size=(1000, 2000)).astype("float32")
     x[100, 200], x[990, 1999] = 40, -50
     picture = picture_of(x)
-    rows, columns = (pictures.block_edges(n, k)[1:] for n, k in zip(x.shape, picture.shape[1:], strict=True))
+    rows, columns = (
+        pictures.block_edges(n, k)[1:] for n, k in zip(x.shape, picture.shape[1:], strict=True)
+    )
     cells = [
         int(np.searchsorted(rows, r, "right") * columns.size + np.searchsorted(columns, c, "right"))
         for r, c in ((100, 200), (990, 1999))
@@ -90,7 +99,10 @@ def test_an_element_that_stands_out_of_its_block_is_shown_marked_and_counted():
     assert dict(picture.extremes) == dict(zip(cells, (40, -50), strict=True))
     assert [codes(picture).flat[k] for k in cells] == [255, 3]
     assert picture.limits[1] < 1, "the scale is that of the others"
-    assert any(note == "2 blocks marked: an extreme in place of the mean, up to -50" for note in picture.notes)
+    assert any(
+        note == "2 blocks marked: an extreme in place of the mean, up to -50"
+        for note in picture.notes
+    )
 
 
 @pytest.mark.parametrize("draw", ["normal", "laplace", "uniform", "exponential"])
@@ -133,7 +145,10 @@ def test_many_bars_are_means_of_neighbors_and_show_what_stands_out():
     bars = np.frombuffer(picture.data, "<f4")
     edges = pictures.block_edges(5000, bars.size)
     np.testing.assert_allclose(
-        bars[:-1], [x[a:b].mean() for a, b in zip(edges[:-2], edges[1:-1], strict=True)], rtol=1e-4, atol=1e-6
+        bars[:-1],
+        [x[a:b].mean() for a, b in zip(edges[:-2], edges[1:-1], strict=True)],
+        rtol=1e-4,
+        atol=1e-6,
     )
     assert bars[-1] == 77
     assert picture.notes == ("mean of 20 neighbors", "1 bar at an extreme in place of the mean")
@@ -151,7 +166,11 @@ def test_feature_maps_become_tiles_of_the_first_example():
 def test_attention_becomes_heads_with_tokens():
     x = np.random.default_rng(0).uniform(size=(2, 4, 3, 3)).astype("float32")
     picture = picture_of(x, labels=["the", "cat", "sat"])
-    assert (picture.kind, picture.shape, picture.labels) == ("heads", (4, 3, 3), ("the", "cat", "sat"))
+    assert (picture.kind, picture.shape, picture.labels) == (
+        "heads",
+        (4, 3, 3),
+        ("the", "cat", "sat"),
+    )
 
 
 def test_a_convolution_kernel_has_a_tile_for_each_pair_of_channels():
@@ -194,8 +213,12 @@ def test_a_deleted_array_and_a_tracer_say_why():
     assert "traced" in seen[0].about
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"])
-@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 4), (1, 3, 4), (2, 3, 4, 5), (1, 2, 3, 4, 5)])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"]
+)
+@pytest.mark.parametrize(
+    "shape", [(), (1,), (4,), (3, 4), (1, 3, 4), (2, 3, 4, 5), (1, 2, 3, 4, 5)]
+)
 def test_every_number_type_and_rank_has_a_picture(dtype, shape):
     picture = picture_of(jnp.ones(shape, dtype))
     assert picture.kind != "text"
@@ -283,3 +306,19 @@ def test_an_array_of_texts_is_shown_as_texts_and_a_scalar_as_its_number():
 
     assert (texts.error, texts.corner) == (None, (("'alpha'", "'b'"), ("'c'", "'d'")))
     assert (scalar.picture, scalar.corner) == (None, (("3.14159",),))
+
+
+def test_a_small_array_is_not_clipped_and_a_large_one_at_995_of_1000():
+    x = np.arange(-8, 8, dtype="float32").reshape(4, 4)
+    assert picture_of(x).limits == (-8.0, 8.0)
+    assert not any("clipped" in note for note in picture_of(x).notes)
+    y = np.random.default_rng(0).normal(size=(50, 50)).astype("float32")
+    assert picture_of(y).limits[1] == pytest.approx(np.quantile(abs(y), 0.995), rel=1e-3)
+
+
+def test_a_vector_shown_alone_is_drawn_element_by_element():
+    x = np.sin(np.linspace(0, 15, 300)).astype("float32")
+    picture = picture_of(x, exact=4096)
+    assert picture.kind == "bars"
+    np.testing.assert_array_equal(np.frombuffer(picture.data, "<f4"), x)
+    assert picture_of(np.zeros(5000), exact=4096).kind == "heatmap"

@@ -1,4 +1,6 @@
-"""The ten mistakes of the lesson on bugs: the bar under the title names them, or the view opens where they are."""
+"""The ten mistakes of the lesson on bugs: the bar under the title names them, or the view opens
+where they are.
+"""
 
 import ast
 import re
@@ -10,8 +12,8 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import html_of, record_for
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "17_find_the_bug.py"
 
@@ -27,7 +29,9 @@ def run(source, names):
 
 @pytest.fixture(scope="module")
 def cells():
-    """The code of the lesson under each of its headings; what comes before the first mistake stands under 0."""
+    """The code of the lesson under each of its headings; what comes before the first mistake stands
+    under 0.
+    """
     found, number = {0: []}, 0
     for cell in jupytext.read(LESSON).cells:
         if cell.cell_type == "markdown":
@@ -48,7 +52,9 @@ def definitions(cells):
 
 @pytest.fixture
 def lesson(definitions):
-    """The models of the lesson, `perceptron` and `language`, and what they are asked: `rows` and `tokens`."""
+    """The models of the lesson, `perceptron` and `language`, and what they are asked: `rows` and
+    `tokens`.
+    """
     return SimpleNamespace(**definitions)
 
 
@@ -97,7 +103,9 @@ def test_activations_that_die_with_depth_are_named_too(lesson):
 
 
 def test_a_softmax_over_the_wrong_axis_is_named(planted):
-    assert "sums to 1 over axis 2, not over the last: blocks.1.attention.weights" in said(planted(3)[0])
+    assert "sums to 1 over axis 2, not over the last: blocks.1.attention.weights" in said(
+        planted(3)[0]
+    )
 
 
 def test_a_forgotten_eval_is_named(planted, lesson):
@@ -124,7 +132,12 @@ def test_a_layer_that_is_frozen_is_named(planted):
 
 def test_weights_that_were_tied_by_a_copy_are_named(planted):
     view, model = planted(7)
-    assert said(view) == said(model) == said(model.v) == ["equal, not shared: embed.weight and head.weight"]
+    assert (
+        said(view)
+        == said(model)
+        == said(model.v)
+        == ["equal, not shared: embed.weight and head.weight"]
+    )
 
 
 def test_the_one_norm_with_another_eps_is_named(planted):
@@ -168,7 +181,10 @@ def test_a_curve_says_where_it_breaks_and_where_it_overfits():
 
 def test_a_model_of_eighty_equal_layers_prints_as_one():
     model = nb.Sequential(*[nb.Linear(8, 8) for _ in range(80)])
-    assert repr(model).splitlines()[1:] == ["  (0-79): 80 x Linear(in_features=8, out_features=8, with_bias=True)", ")"]
+    assert repr(model).splitlines()[1:] == [
+        "  (0-79): 80 x Linear(in_features=8, out_features=8, with_bias=True)",
+        ")",
+    ]
     assert text_of(record_for(model)).splitlines()[1:] == ["└─ 0…79  80 × Linear 8 → 8  5,760"]
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from nbmodule.calls.profile import Profile, ProfileRow
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.text import text_of
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.display.show import html_of
 from nbmodule.views.panels.of_profiles import MOST_ROWS
-from nbmodule.views.showing.show import html_of
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.text import text_of
 
 ROWS = [
     ProfileRow("", "all", "module", 0, 5e-3, 9e-3, 1e-3, 1e-3, 1.0, 1e9, 1e7),
@@ -53,7 +53,10 @@ def test_the_page_gets_the_rows_below_all_together(made):
         ["0", "dot_general", "adam", "no instruction"],
     )
     assert data["backward"] == [8e-3, 8e-3, 0, 1e-3]
-    assert sum(share for share, depth in zip(data["share"], data["depth"], strict=True) if depth == 0) == 1
+    assert (
+        sum(share for share, depth in zip(data["share"], data["depth"], strict=True) if depth == 0)
+        == 1
+    )
 
 
 def test_the_saved_form_reads_without_scripts(made):
@@ -63,7 +66,10 @@ def test_the_saved_form_reads_without_scripts(made):
 
 
 def test_of_very_many_rows_the_cheapest_are_left_out_and_it_says_so():
-    many = [ProfileRow(f"m{i}", f"m{i}", "module", 1, i * 1e-6, 0, 0, 0, i / 1e8, 0, 0) for i in range(MOST_ROWS + 100)]
+    many = [
+        ProfileRow(f"m{i}", f"m{i}", "module", 1, i * 1e-6, 0, 0, 0, i / 1e8, 0, 0)
+        for i in range(MOST_ROWS + 100)
+    ]
     record = record_for(profile_of([ROWS[0], *many]))
     assert len(record.rows) == MOST_ROWS
     assert record.rows[0].name == "m100"

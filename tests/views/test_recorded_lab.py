@@ -1,4 +1,6 @@
-"""The recorded steps of a model in JupyterLab, with the kernel that recorded them: one slider for modules, calls, graph and picture."""
+"""The recorded steps of a model in JupyterLab, with the kernel that recorded them: one slider for
+modules, calls, graph and picture.
+"""
 
 import time
 
@@ -59,7 +61,7 @@ def test_the_slider_of_a_recorder_moves_all_of_its_panel_with_a_kernel(open_note
         go_to(notebook, out, key, f"step {step} of 2")
         assert spread(notebook, step, 0) in row.inner_text()
 
-    out.get_by_role("tab", name="Show selected").click()
+    out.get_by_role("tab", name="selected").click()
     pane, pictures = out.locator("section[aria-label=selected]"), []
     for key, step in (("End", 2), ("Home", 0), ("ArrowRight", 1)):
         go_to(notebook, out, key, f"step {step} of 2")
@@ -68,7 +70,7 @@ def test_the_slider_of_a_recorder_moves_all_of_its_panel_with_a_kernel(open_note
         pictures.append(another_picture(pane, pictures))
     notebook.screenshot("views/recorded-lab-selected")
 
-    out.get_by_role("tab", name="Show graph").click()
+    out.get_by_role("tab", name="graph").click()
     for key, step in (("End", 2), ("Home", 0)):
         go_to(notebook, out, key, f"step {step} of 2")
         out.locator(".nbm-glabel", has_text=spread(notebook, step, 1)).first.wait_for()

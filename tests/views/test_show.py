@@ -7,7 +7,7 @@ import nbmodule as nb
 from nbmodule.base.sockets import plugged
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
-from nbmodule.views.makers.pictured import picture_for
+from nbmodule.views.builders.pictured import picture_for
 from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
 
 
@@ -29,7 +29,8 @@ def test_a_tree_is_printed_where_there_is_no_notebook(capsys):
 
 def test_an_unknown_form_is_refused(monkeypatch):
     with pytest.raises(
-        ArgumentError, match=r"form is 'svg': expected one of auto, static, text\. Nothing was displayed"
+        ArgumentError,
+        match=r"form is 'svg': expected one of auto, static, text\. Nothing was displayed",
     ):
         show(1, form="svg")
     monkeypatch.setenv("NBMODULE_DISPLAY", "svg")
@@ -65,7 +66,11 @@ def test_a_failing_leaf_leaves_the_others():
 
 
 def test_keys_without_an_order_are_shown():
-    assert [row.keys for row in record_for({"b": 1, 1: 2, "0": [3]}).rows] == [("b",), ("1",), ("'0'", "0")]
+    assert [row.keys for row in record_for({"b": 1, 1: 2, "0": [3]}).rows] == [
+        ("b",),
+        ("1",),
+        ("'0'", "0"),
+    ]
 
 
 def test_an_array_in_two_places_is_marked():
@@ -171,4 +176,6 @@ def test_what_has_a_form_of_its_own_keeps_it_when_it_is_shown():
         "variables": model.v, "module": model, "calls": calls, "graph": nb.graph(model, x), "difference": nb.diff(model.v, model.v),
         "profile": nb.profile(nb.jit(model), x, runs=1), "summary": nb.summary(model, x), "inspection": nb.inspect(model, x),
     }  # fmt: skip
-    assert not [name for name, value in shown.items() if '"view":"note"' in mimebundle(value)["text/html"]]
+    assert not [
+        name for name, value in shown.items() if '"view":"note"' in mimebundle(value)["text/html"]
+    ]

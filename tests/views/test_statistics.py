@@ -28,7 +28,9 @@ def test_the_histogram_counts_every_element(x):
     assert sum(s.bins) + s.nan + s.inf == s.size == x.size
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"])
+@pytest.mark.parametrize(
+    "dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"]
+)
 def test_every_number_type_is_measured(dtype):
     (s,) = statistics_of([jnp.ones((3, 4), dtype)])
     assert (s.size, s.mean, s.low, s.high) == (12, 1, 1, 1)
@@ -62,7 +64,9 @@ def test_reduction_on_a_device_keeps_64_bits_and_mixes_no_dtypes(dtype):
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
         device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
     values = np.abs(x) if dtype == "complex128" else x.astype(float)
-    assert device.mean == pytest.approx(values.mean(), rel=1e-3 if dtype == "float16" else 1e-5, abs=1e-4)
+    assert device.mean == pytest.approx(
+        values.mean(), rel=1e-3 if dtype == "float16" else 1e-5, abs=1e-4
+    )
     assert (device.low, device.high) == pytest.approx((values.min(), values.max()), rel=1e-6)
     assert np.ravel_multi_index(device.high_at, x.shape) == values.argmax()
     assert sum(device.bins) == x.size
@@ -94,7 +98,9 @@ def large(kind):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("kind", ["normal", "shifted", "sorted", "late", "constant", "holes", "wide"])
+@pytest.mark.parametrize(
+    "kind", ["normal", "shifted", "sorted", "late", "constant", "holes", "wide"]
+)
 def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
     monkeypatch.setattr(host_statistics, "SHARED_FROM", 1 if shared else 1 << 40)
     monkeypatch.setattr(host_statistics.os, "cpu_count", lambda: 3)
@@ -105,7 +111,11 @@ def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
     assert (s.low, s.high) == (np.nanmin(x), np.nanmax(x))
     assert (s.low_at, s.high_at) == ((np.nanargmin(x),), (np.nanargmax(x),))
     assert (s.nan, s.zero) == (np.isnan(x).sum(), (x == 0).sum())
-    expected = np.histogram(wide[np.isfinite(wide)], 32, (s.low, s.high))[0] if s.low < s.high else [x.size] + [0] * 31
+    expected = (
+        np.histogram(wide[np.isfinite(wide)], 32, (s.low, s.high))[0]
+        if s.low < s.high
+        else [x.size] + [0] * 31
+    )
     assert sum(s.bins) == x.size - s.nan
     assert np.abs(np.subtract(s.bins, expected)).sum() <= x.size / 1e3
 
@@ -114,7 +124,10 @@ def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
 def test_any_number_of_bins_counts_every_element(bins):
     x = np.random.default_rng(2).normal(size=300_000).astype("float32")
     s = host_statistics.statistics_on_host(x, bins)
-    assert np.abs(np.subtract(s.bins, np.histogram(x.astype("f8"), bins, (s.low, s.high))[0])).max() <= 8
+    assert (
+        np.abs(np.subtract(s.bins, np.histogram(x.astype("f8"), bins, (s.low, s.high))[0])).max()
+        <= 8
+    )
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float64", "float16", "bool"])

@@ -4,8 +4,6 @@ from hypothesis import strategies as st
 
 from nbmodule.base.format import width_of
 from nbmodule.live.run.series import Series
-from nbmodule.views.forms.layout import Line, align
-from nbmodule.views.forms.text import capped_text_of, text_of
 from nbmodule.views.records.records import (
     CallTable,
     HistoryRecord,
@@ -15,12 +13,22 @@ from nbmodule.views.records.records import (
     VariableRow,
     VariableTree,
 )
+from nbmodule.views.renderers.layout import Line, align
+from nbmodule.views.renderers.text import capped_text_of, text_of
 
 
 def test_a_module_tree_is_text():
     rows = [
         ModuleRow("features", "features", "Sequential", "", 1312),
-        ModuleRow("features.0", "0", "Conv2D", "1 → 16", 160, depth=1, variables=("w float32[16, 3, 3, 1]",)),
+        ModuleRow(
+            "features.0",
+            "0",
+            "Conv2D",
+            "1 → 16",
+            160,
+            depth=1,
+            variables=("w float32[16, 3, 3, 1]",),
+        ),
         ModuleRow("features.1", "1", "BatchNorm2d", "16", 32, buffers=2, depth=1),
         ModuleRow("head", "head", "Linear", "16 → 10", 170, shared_with="decoder.out"),
     ]
@@ -73,7 +81,11 @@ def test_only_differences_are_listed(records):
 
 def test_a_history_tells_last_and_best():
     history = HistoryRecord(
-        "run", (SeriesRecord("loss", (0, 1, 2), (2.0, 0.5, 1.0)), SeriesRecord("acc", (0, 1), (0.1, float("nan"))))
+        "run",
+        (
+            SeriesRecord("loss", (0, 1, 2), (2.0, 0.5, 1.0)),
+            SeriesRecord("acc", (0, 1), (0.1, float("nan"))),
+        ),
     )
     text = text_of(history)
     assert "1  best 0.5 @1" in text
@@ -82,7 +94,9 @@ def test_a_history_tells_last_and_best():
 
 def test_the_text_of_a_history_names_the_best_that_a_run_names():
     names = ("reward", "psnr", "accumulated_loss", "val_accuracy", "loss")
-    rows = text_of(HistoryRecord("run", tuple(SeriesRecord(n, (1, 2), (0.25, 0.75)) for n in names))).splitlines()[1:]
+    rows = text_of(
+        HistoryRecord("run", tuple(SeriesRecord(n, (1, 2), (0.25, 0.75)) for n in names))
+    ).splitlines()[1:]
     for name, row in zip(names, rows, strict=True):
         series = Series(name)
         series.extend([1, 2], [0.25, 0.75])
@@ -91,12 +105,16 @@ def test_the_text_of_a_history_names_the_best_that_a_run_names():
 
 
 def test_a_series_without_one_finite_value_has_no_best():
-    text = text_of(HistoryRecord("run", (SeriesRecord("loss", (1, 2), (float("nan"), float("inf"))),)))
+    text = text_of(
+        HistoryRecord("run", (SeriesRecord("loss", (1, 2), (float("nan"), float("inf"))),))
+    )
     assert "best" not in text
 
 
 def test_long_text_is_cut_and_says_how_to_see_all():
-    tree = VariableTree("v", [VariableRow(f"w{i}", f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)])
+    tree = VariableTree(
+        "v", [VariableRow(f"w{i}", f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)]
+    )
     lines = capped_text_of(tree).splitlines()
     assert len(lines) == 60
     assert lines[-1] == "… 413 more rows: print(v)"
@@ -118,7 +136,9 @@ def test_color_is_never_the_only_carrier(record):
 
 
 cells = st.lists(
-    st.tuples(*[st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z", "M"]), max_size=9)] * 3)
+    st.tuples(
+        *[st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z", "M"]), max_size=9)] * 3
+    )
 )
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import mimebundle
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.joined import held, upgrade
-from nbmodule.views.joined.sources import LiveSource, register_source
-from nbmodule.views.joined.upgrade import Views
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.comm import held, upgrade
+from nbmodule.views.comm.sources import LiveSource, register_source
+from nbmodule.views.comm.upgrade import Views
+from nbmodule.views.renderers.payload import payload_of
 
 
 class Loop:
@@ -180,9 +180,9 @@ def test_more_tiles_of_a_return_come_when_asked_for(desk):
     row = [row.path for row in record_for(model.v).rows].index("0.weight")
     axes = {"down": 1, "across": 2, "tiles": [0, 3]}
     assert ask(desk, kernel, "slice", row=row, count=80, **axes)["picture"]["s"] == [40, 3, 3]
-    assert ask(desk, kernel, "cell", row=row, window=[0, 1, 0, 1], at=[7, 0, 0, 0], down=1, across=2)["text"] == str(
-        np.asarray(model[0].weight.value)[7, 0, 0, 0]
-    )
+    assert ask(
+        desk, kernel, "cell", row=row, window=[0, 1, 0, 1], at=[7, 0, 0, 0], down=1, across=2
+    )["text"] == str(np.asarray(model[0].weight.value)[7, 0, 0, 0])
 
 
 def test_two_trees_are_looked_into_side_by_side(desk):

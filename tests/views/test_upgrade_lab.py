@@ -133,14 +133,19 @@ def test_hostile_values_are_shown_and_nothing_of_them_runs_in_a_trusted_or_an_un
     assert size < 5e6
     notebook.run_all()
     second = notebook.save()
-    assert [c.get("outputs") and [o.get("data") for o in c["outputs"]] for c in first["cells"][2:]] == [
-        c.get("outputs") and [o.get("data") for o in c["outputs"]] for c in second["cells"][2:]
-    ]
+    assert [
+        c.get("outputs") and [o.get("data") for o in c["outputs"]] for c in first["cells"][2:]
+    ] == [c.get("outputs") and [o.get("data") for o in c["outputs"]] for c in second["cells"][2:]]
     held = notebook.kernel_eval("[(h.kind, h.what) for h in nb.memory()]")
     assert len([kind for kind, _ in held if kind == "view"]) < 60
 
     second["cells"].append(
-        {"cell_type": "markdown", "id": "other", "metadata": {}, "source": "changed by somebody else"}
+        {
+            "cell_type": "markdown",
+            "id": "other",
+            "metadata": {},
+            "source": "changed by somebody else",
+        }
     )
     (lab_server.root / "untrusted.ipynb").write_text(json.dumps(second))
     page = browser.open_notebook(lab_server, "untrusted.ipynb")
@@ -159,7 +164,9 @@ def test_a_view_is_joined_in_notebook_7_too(open_notebook):
     notebook = open_notebook([SETUP, TREE, "1"], app="notebook", dark=True)
     notebook.run_all()
     tree = joined(notebook, 1)
-    assert tree.locator(".nbm-view").get_attribute("data-theme") == "light"  # the notebook decides, not the system
+    assert (
+        tree.locator(".nbm-view").get_attribute("data-theme") == "light"
+    )  # the notebook decides, not the system
     cells = notebook.cell_count
     tree.locator(".nbm-row").first.click()
     for key in ("b", "x", "d", "d", "/", "b", "Escape"):

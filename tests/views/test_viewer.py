@@ -1,4 +1,6 @@
-"""One array in place, in a browser: with a kernel that answers from NumPy's array, and on a saved page without one."""
+"""One array in place, in a browser: with a kernel that answers from NumPy's array, and on a saved
+page without one.
+"""
 
 import base64
 import json
@@ -6,13 +8,13 @@ import json
 import numpy as np
 import pytest
 
-from nbmodule.views.forms.html import view_element
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.static import plain_form_of
-from nbmodule.views.joined import upgrade
-from nbmodule.views.joined.sources import source_for
-from nbmodule.views.makers.registry import record_for
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.comm import upgrade
+from nbmodule.views.comm.sources import source_for
+from nbmodule.views.display.show import mimebundle
+from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.static import plain_form_of
 
 KERNEL = """
 async script => {
@@ -35,11 +37,14 @@ def open_joined(open_html):
     def open_one(value, **options):
         record = record_for(value)
         data = payload_of(record)
-        page = open_html(view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"), **options)
+        page = open_html(
+            view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"), **options
+        )
         page.locator(".nbm-body > *").first.wait_for()
         view = upgrade.LiveView("k-0", "array", source_for(value, record, False), record)
         page.page.expose_function(
-            "answerOf", lambda asked: json.loads(json.dumps(upgrade.answer(view, asked["kind"], asked)))
+            "answerOf",
+            lambda asked: json.loads(json.dumps(upgrade.answer(view, asked["kind"], asked))),
         )
         page.page.evaluate(KERNEL, base64.b64encode(upgrade._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")
@@ -72,7 +77,9 @@ def test_a_rectangle_is_drawn_larger_and_the_pointer_reads_the_value_of_the_arra
     page.locator(".nbm-value", has_text="mean").wait_for()
     place, words = value.inner_text()[1:].split("] mean ")
     rows, columns = (slice(*map(int, side.split(":"))) for side in place.split(", "))
-    assert float(words.split(",")[0]) == pytest.approx(x[rows, columns].astype("float64").mean(), rel=1e-5)
+    assert float(words.split(",")[0]) == pytest.approx(
+        x[rows, columns].astype("float64").mean(), rel=1e-5
+    )
     mouse.down()
     mouse.move(*cell(page, 0.53, 0.52), steps=3)
     mouse.up()
@@ -92,7 +99,10 @@ def test_a_rectangle_is_drawn_larger_and_the_pointer_reads_the_value_of_the_arra
 def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joined):
     x = np.random.default_rng(1).normal(size=(2, 3, 4, 6, 5)).astype("float32")
     page = open_joined(x)
-    assert "axis 0: 2 in blocks, axis 1: 3 down, axis 2: 4 across" in page.locator(".nbm-axisacross").inner_text()
+    assert (
+        "axis 0: 2 in blocks, axis 1: 3 down, axis 2: 4 across"
+        in page.locator(".nbm-axisacross").inner_text()
+    )
     page.page.mouse.click(*cell(page, 0.02, 0.02))
     page.locator("input[aria-label='index on axis 2']").wait_for()
     page.locator("input[aria-label='index on axis 2']").fill("3")
@@ -103,7 +113,9 @@ def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joine
     page.screenshot("views/viewer-five-axes")
 
 
-@pytest.mark.parametrize(("scale", "said"), [("1", "-4 "), ("2", "equal factors"), ("3", "of each tile its own")])
+@pytest.mark.parametrize(
+    ("scale", "said"), [("1", "-4 "), ("2", "equal factors"), ("3", "of each tile its own")]
+)
 def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
     x = np.linspace(-4, 8, 2 * 8 * 9, dtype="float32").reshape(8, 9, 2)
     page = open_joined(x)

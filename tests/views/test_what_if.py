@@ -1,15 +1,17 @@
-"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: text, saved page, and what a page may ask of the kernel."""
+"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: text, saved page, and what a page may
+ask of the kernel.
+"""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.joined.sources import Gone, source_for
+from nbmodule.views.comm.sources import Gone, source_for
+from nbmodule.views.display.show import html_of
 from nbmodule.views.panels.of_touch import sweep_record, what_if_record
 from nbmodule.views.panels.touching import ACTS, answered
-from nbmodule.views.showing.show import html_of
+from nbmodule.views.renderers.payload import payload_of
 
 
 @pytest.fixture
@@ -41,14 +43,17 @@ def test_every_act_of_a_page_does_what_the_method_does(model, x):
     for kind, message in acts:
         assert set(answered(found, kind, message)) == {"data"}
     assert (
-        found.code == 'model[1] = nb.Tanh()\nwith nb.patch(model, {"0": nb.scale_by(-1.5, unit=2)}):\n    y = model(x)'
+        found.code
+        == 'model[1] = nb.Tanh()\nwith nb.patch(model, {"0": nb.scale_by(-1.5, unit=2)}):\n    y = model(x)'
     )
     data = drawn(found)
     assert data["tried"] == [
         ["0", "unit 2", "scale -1.5", "scale", -1.5, True],
         ["1", "", "set to zero", "zero", 1.0, False],
     ]
-    assert data["sweep"]["rows"] == ["0", "1", "2"] and data["attribution"]["picture"]["k"] == "bars"
+    assert (
+        data["sweep"]["rows"] == ["0", "1", "2"] and data["attribution"]["picture"]["k"] == "bars"
+    )
     assert data["can"] == {"undo": True, "keep": True} and data["code"] == found.code
     w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
     h = np.asarray(x) @ w.T + b
@@ -62,7 +67,9 @@ def test_every_act_of_a_page_does_what_the_method_does(model, x):
 
 def test_a_page_sets_the_value_of_another_row_and_an_edge(model, x):
     found = nb.what_if(model, x)
-    answered(found, "add", {"path": "0", "what": "example", "number": 1, "part": "unit", "index": 3})
+    answered(
+        found, "add", {"path": "0", "what": "example", "number": 1, "part": "unit", "index": 3}
+    )
     h = np.array(model[0](x))
     h[:, 3] = h[1, 3]
     np.testing.assert_allclose(found.result.after, model[2](model[1](jnp.asarray(h))), rtol=1e-5)
@@ -82,7 +89,11 @@ def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
         ("add", {"path": "0", "what": "explode"}, "not known"),
         ("add", {"path": "9", "what": "zero"}, "did not run"),
         ("edit", {"method": "__init__", "path": "0"}, "not known"),
-        ("edit", {"method": "replace", "path": "0", "by": "os"}, "there is no module .os. to put there"),
+        (
+            "edit",
+            {"method": "replace", "path": "0", "by": "os"},
+            "there is no module .os. to put there",
+        ),
         ("sweep", {"over": "layers"}, "a number must be looked at"),
     ):
         with pytest.raises(nb.NbModuleError, match=said):
@@ -101,10 +112,16 @@ def test_a_view_of_what_is_gone_says_so(model, x):
 def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
     view = nb.inspect(model, x)
     before = payload_of(view.record)["parts"]["what if"]
-    assert view._what_if is None and [row[0] for row in before["places"]] == ["", "0", "1", "2"] and not before["tried"]
+    assert (
+        view._what_if is None
+        and [row[0] for row in before["places"]] == ["", "0", "1", "2"]
+        and not before["tried"]
+    )
     source = source_for(view, view.record, False)
     source.answer("add", {"path": "0", "what": "zero"})
-    assert view.what_if.tried[0].where == "0" and payload_of(view.record)["parts"]["what if"]["tried"]
+    assert (
+        view.what_if.tried[0].where == "0" and payload_of(view.record)["parts"]["what if"]["tried"]
+    )
     assert view.result.changes["0"] == 1.0 and source.answer("unknown", {}) is None
     assert view.what_if.run.question == ("metric", int(np.asarray(model(x))[0].argmax()))
 
@@ -116,16 +133,26 @@ def test_a_heat_map_and_its_text_say_the_same(model, x):
     data = payload_of(record)
     assert data["cells"][1][2:] == [None, None] and data["rows"] == ["0", "2"]
     sweep.values[0, 1] = np.nan  # as an ablation that makes the loss NaN
-    assert sweep_record(sweep).cells[0][1] != 0 and sweep.most(1)[0].setting == nb.zero(unit=1) and len(sweep) == 6
+    assert (
+        sweep_record(sweep).cells[0][1] != 0
+        and sweep.most(1)[0].setting == nb.zero(unit=1)
+        and len(sweep) == 6
+    )
     first = repr(sweep).splitlines()
-    assert first[0].startswith("Sequential · each unit set to zero · output 0") and first[2].startswith("0 ")
+    assert first[0].startswith("Sequential · each unit set to zero · output 0") and first[
+        2
+    ].startswith("0 ")
 
 
 def test_saved_pages_stand_alone_and_hold_what_was_tried(model, x):
     found = nb.what_if(model, x, {"0": nb.zero(unit=1)}, metric=0)
     for value in (found, found.sweep("layers"), found.attribute()):
         page = html_of(value)
-        assert "http" not in page.replace("http://www.w3.org", "") and "nbm-view" in page and len(page) < 60_000
+        assert (
+            "http" not in page.replace("http://www.w3.org", "")
+            and "nbm-view" in page
+            and len(page) < 60_000
+        )
     assert "set to zero" in html_of(found) and html_of(found) == html_of(found)
 
 
@@ -148,7 +175,9 @@ def test_a_page_inserts_shares_and_sets_an_attribute_with_the_code_and_undo(x):
         "model[4] = model[0]",
         "model[3].negative_slope = 0.5",
     ]
-    assert drawn(found)["edits"] == lines and drawn(found)["attributes"]["3"] == {"negative_slope": 0.5}
+    assert drawn(found)["edits"] == lines and drawn(found)["attributes"]["3"] == {
+        "negative_slope": 0.5
+    }
     w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
     h = 1 / (1 + np.exp(-np.tanh(np.asarray(x) @ w.T + b)))
     np.testing.assert_allclose(found.result.after, np.where(h > 0, h, 0.5 * h) @ w.T + b, rtol=1e-5)
@@ -204,9 +233,13 @@ class Narrow(nb.Module):
         return self.linear(x)
 
 
-def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(model, x, notebook_names):
+def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(
+    model, x, notebook_names
+):
     norm, linear = nb.RMSNorm(4), nb.Linear(2, 2)
-    notebook_names.update(norm=norm, linear=linear, Gate=Gate, Narrow=Narrow, model=model, whole=nb.Sequential(model))
+    notebook_names.update(
+        norm=norm, linear=linear, Gate=Gate, Narrow=Narrow, model=model, whole=nb.Sequential(model)
+    )
     notebook_names.update(number=3, _7=norm)
     found = nb.what_if(model, x)
     parts = drawn(found)["parts"]
@@ -245,11 +278,15 @@ def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(mo
     scope = {"nb": nb, "model": model, **notebook_names}
     wanted = found.current.model
     exec("\n".join(found.code.splitlines()[:6]), scope)
-    assert [type(layer) for layer in model] == [type(layer) for layer in wanted] and model[3] is norm
+    assert [type(layer) for layer in model] == [type(layer) for layer in wanted] and model[
+        3
+    ] is norm
     assert drawn_before.weight.shape == (2, 2)
 
 
-def test_a_part_that_does_not_fit_is_refused_with_its_shapes_and_nothing_changes(model, x, notebook_names):
+def test_a_part_that_does_not_fit_is_refused_with_its_shapes_and_nothing_changes(
+    model, x, notebook_names
+):
     notebook_names.update(norm=nb.LayerNorm(7), Block=Block, Gate=Gate)
     found = nb.what_if(model, x)
     text = repr(model)
@@ -284,5 +321,7 @@ def test_trying_parts_takes_no_key_of_the_default_stream(model, x):
     np.testing.assert_array_equal(found.current.model[2].weight.value, before)
     reset = np.asarray(found.current.model[0].weight.value)
     answered(found, "edit", {"method": "replace", "path": "1", "by": "Tanh"})
-    np.testing.assert_array_equal(found.current.model[0].weight.value, reset)  # another edit draws nothing anew
+    np.testing.assert_array_equal(
+        found.current.model[0].weight.value, reset
+    )  # another edit draws nothing anew
     assert not (reset == np.asarray(model[0].weight.value)).all()

@@ -1,4 +1,6 @@
-"""What if, by hand in JupyterLab: ablate, slide, switch, sweep, attribute, replace, undo, keep; the numbers are those of raw JAX."""
+"""What if, by hand in JupyterLab: ablate, slide, switch, sweep, attribute, replace, undo, keep; the
+numbers are those of raw JAX.
+"""
 
 DIGITS = """
 import jax, jax.numpy as jnp, numpy as np
@@ -70,16 +72,22 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     slider.evaluate("(node) => { node.value = '-0.5'; node.dispatchEvent(new Event('input')); }")
     notebook.kernel_wait("found.tried[0].setting.number == -0.5")
     assert notebook.kernel_eval("close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1])))")
-    assert notebook.kernel_eval("close(found.result.metric_after, loss(raw(x, jnp.array([1, 1, -0.5, 1]))))")
+    assert notebook.kernel_eval(
+        "close(found.result.metric_after, loss(raw(x, jnp.array([1, 1, -0.5, 1]))))"
+    )
     shown = notebook.kernel_eval("f'{found.result.metric_after:.4g}'")
     out.locator(".nbm-metric", has_text=shown).wait_for()
-    out.locator(".nbm-title .nbm-facts", has_text=shown).wait_for()  # the title says what the picture shows
+    out.locator(
+        ".nbm-title .nbm-facts", has_text=shown
+    ).wait_for()  # the title says what the picture shows
     out.get_by_role("button", name="Show and copy the call that makes this view").click()
     out.locator(".nbm-foot pre", has_text="scale_by(-0.5").wait_for()
 
     out.get_by_label("0 channel 2 on").uncheck()
     notebook.kernel_wait("not found.tried[0].on")
-    assert notebook.kernel_eval("close(found.result.after, raw(x)) and not found.result.difference.any()")
+    assert notebook.kernel_eval(
+        "close(found.result.after, raw(x)) and not found.result.difference.any()"
+    )
     out.get_by_label("0 channel 2 on").check()
     notebook.kernel_wait("found.tried[0].on")
 
@@ -93,7 +101,9 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
 
     out.get_by_role("button", name="Say where the output comes from").click()
     notebook.kernel_wait("found.attributed is not None")
-    assert notebook.kernel_eval("close(found.attributed.inputs, jax.grad(lambda x: loss(raw(x)))(x) * x)")
+    assert notebook.kernel_eval(
+        "close(found.attributed.inputs, jax.grad(lambda x: loss(raw(x)))(x) * x)"
+    )
 
     out.get_by_label("Place", exact=True).select_option("1")
     out.get_by_label("Edit", exact=True).select_option("replace")
@@ -104,7 +114,9 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     assert notebook.kernel_eval(f"close(found.result.after, {wanted}) and close(model(x), raw(x))")
     out.get_by_label("Place", exact=True).select_option("2")
     out.get_by_label("Edit", exact=True).select_option("insert")
-    out.get_by_label("With", exact=True).select_option("Narrow")  # a class of the notebook that does not fit
+    out.get_by_label("With", exact=True).select_option(
+        "Narrow"
+    )  # a class of the notebook that does not fit
     out.get_by_role("button", name="Try this edit on a copy of the model").click()
     out.locator(".nbm-failed", has_text="cannot do `model.insert(2, Narrow(4))`").wait_for()
     notebook.screenshot("views/what-if-lab")
@@ -112,7 +124,9 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     out.get_by_role("button", name="Try this edit on a copy of the model").click()
     out.locator(".nbm-setting", has_text="model.insert(2, nb.LayerNorm((4,)").wait_for()
     normed = "(lambda h: (h - h.mean(-1, keepdims=True)) / jnp.sqrt(h.var(-1, keepdims=True) + 1e-5))(jnp.tanh(h))"
-    assert notebook.kernel_eval(f"close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1]), lambda h: {normed}))")
+    assert notebook.kernel_eval(
+        f"close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1]), lambda h: {normed}))"
+    )
     out.get_by_role("button", name="Take the last step back").click()
     out.locator(".nbm-setting", has_text="model.insert").wait_for(state="detached")
 
@@ -126,7 +140,9 @@ def test_a_digits_network_is_touched_by_hand(open_notebook):
     out.locator(".nbm-setting", has_text="model[1] = nb.Tanh()").wait_for(state="detached")
     assert notebook.kernel_eval("close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1])))")
 
-    notebook.cell(1).locator(".cm-content").click()  # the hand leaves: what was tried last is what is saved
+    notebook.cell(1).locator(
+        ".cm-content"
+    ).click()  # the hand leaves: what was tried last is what is saved
     notebook.wait_text(0, "channel 2")
     out.get_by_label("0 channel 2 on").uncheck()  # and the picture still has its kernel
     notebook.kernel_wait("not found.tried[0].on")
@@ -149,6 +165,8 @@ def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
         'with nb.patch(model, {"blocks.0.attention": nb.zero(head=1)}):'
     )
     scope = "(lambda scope: exec(view.what_if.code, scope) or scope['y'])({'nb': nb, 'model': reader, 'x': tokens})"
-    assert notebook.kernel_eval(f"close(view.result.after, {scope}) and not close(view.result.after, reader(tokens))")
+    assert notebook.kernel_eval(
+        f"close(view.result.after, {scope}) and not close(view.result.after, reader(tokens))"
+    )
     out.locator(".nbm-barrow", has_text="blocks.1").first.wait_for()
     notebook.screenshot("views/what-if-inspect-lab")

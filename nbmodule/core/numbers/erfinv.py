@@ -1,4 +1,5 @@
-"""The inverse error function in NumPy, with the polynomials that XLA uses, so that drawn normal numbers agree with JAX's.
+"""The inverse error function in NumPy, with the polynomials that XLA uses, so that drawn normal
+numbers agree with JAX's.
 
 Source: Giles (2010), Approximating the erfinv function. GPU Computing Gems, Jade edition.
 """
@@ -7,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# Polynomials in w = -log(1 - x**2), highest power first. The center takes w - 2.5 (float32) or w - 3.125 (float64) below the
-# given bound of w; the tails take sqrt(w) - offset.
+# Polynomials in w = -log(1 - x**2), highest power first. The center takes w - 2.5 (float32) or w -
+# 3.125 (float64) below the given bound of w; the tails take sqrt(w) - offset.
 _CENTER_32 = (
     2.81022636e-08,
     3.43273939e-07,
@@ -103,7 +104,8 @@ _PIECES = {  # center, its offset, and the tails: from which w on, offset of sqr
 
 
 def erfinv(x: np.ndarray) -> np.ndarray:
-    """Compute the inverse error function of a float32 or float64 array; -1 and 1 give infinities, beyond them NaN.
+    """Compute the inverse error function of a float32 or float64 array; -1 and 1 give infinities,
+    beyond them NaN.
 
     Example:
         >>> erfinv(np.array([-1.0, 0.0, 0.5])).round(6)
@@ -112,7 +114,8 @@ def erfinv(x: np.ndarray) -> np.ndarray:
     real = x.dtype.type
     center, offset, tails = _PIECES[x.dtype]
     with np.errstate(divide="ignore", invalid="ignore"):
-        # near one x*x loses the digits that 1 - x*x would need; XLA loses the same ones, and this is to agree with it
+        # near one x*x loses the digits that 1 - x*x would need; XLA loses the same ones, and this
+        # is to agree with it
         w = np.multiply(x, x)
         np.negative(w, out=w)
         np.log1p(w, out=w)

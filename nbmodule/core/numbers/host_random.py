@@ -1,11 +1,12 @@
 """Random numbers drawn on the host: those of `jax.random`, to rounding, without one XLA compile.
 
-`jax.random` compiles a program for each new shape, half a second and more on a CPU, which is most of the time that building a
-model takes. Here 768 x 768 normal numbers take 13 ms at once.
+`jax.random` compiles a program for each new shape, half a second and more on a CPU, which is most
+of the time that building a model takes. Here 768 x 768 normal numbers take 13 ms at once.
 
-`uniform`, `normal` and `truncated_normal` are NumPy only. `draw_uniform`, `draw_normal` and `draw_truncated_normal` take any key
-and go to `jax.random` itself where the host cannot know it (a traced key) or does not speak its language (another generator,
-another layout of counters, another dtype).
+`uniform`, `normal` and `truncated_normal` are NumPy only. `draw_uniform`, `draw_normal` and
+`draw_truncated_normal` take any key and go to `jax.random` itself where the host cannot know it (a
+traced key) or does not speak its language (another generator, another layout of counters, another
+dtype).
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ def _fill(
     high: float,
     transform: Callable[[np.ndarray], np.ndarray] | None,
 ) -> np.ndarray:
-    """Fill an array with `transform` of uniform numbers in [low, high), made as JAX makes them for this dtype.
+    """Fill an array with `transform` of uniform numbers in [low, high), made as JAX makes them for
+    this dtype.
 
-    Random mantissa bits under the exponent of one give a number in [1, 2); one is subtracted, then it is scaled and shifted.
+    Random mantissa bits under the exponent of one give a number in [1, 2); one is subtracted, then
+    it is scaled and shifted.
     """
     dtype = _host_dtype(dtype)
     width, mantissa = _LAYOUT[dtype]
@@ -43,6 +46,7 @@ def _fill(
     work = np.float64 if dtype.itemsize == 8 else np.float32
     low, high = _round(low, dtype, work), _round(high, dtype, work)
     span = _round(high - low, dtype, work)
+    # Filled block by block in place: temporary arrays of the full size would leave the cache.
     out = np.empty(checked_shape(shape), dtype)
     flat = out.reshape(-1)
     for part, words in bit_blocks(key, out.size, width):
@@ -60,8 +64,12 @@ def _fill(
 
 
 def _scale(values: np.ndarray, span: Any, low: Any, dtype: np.dtype) -> np.ndarray:
-    """`values * span + low`, rounded once in float32, as the fused multiply and add that XLA compiles it to."""
-    if dtype.itemsize == 8 or math.frexp(span)[0] == 0.5:  # the product with a power of two is exact
+    """`values * span + low`, rounded once in float32, as the fused multiply and add that XLA
+    compiles it to.
+    """
+    if (
+        dtype.itemsize == 8 or math.frexp(span)[0] == 0.5
+    ):  # the product with a power of two is exact
         np.multiply(values, span, out=values)
         return np.add(values, low, out=values)
     wide = np.multiply(values, float(span), dtype=np.float64)
@@ -85,7 +93,9 @@ _LAYOUT = {  # random bits drawn for each number and how many of them become its
 def _host_dtype(dtype: DTypeLike) -> np.dtype:
     dtype = np.dtype(dtype)
     if dtype not in _LAYOUT:
-        raise DtypeError(f"expected float32, float64, float16 or bfloat16 to draw on the host, found {dtype}.")
+        raise DtypeError(
+            f"expected float32, float64, float16 or bfloat16 to draw on the host, found {dtype}."
+        )
     return dtype
 
 
@@ -95,7 +105,11 @@ def _round(x: Any, dtype: np.dtype, work: Any) -> Any:
 
 
 def uniform(
-    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: DTypeLike = np.float32
+    key: KeyLike,
+    shape: Sequence[int] = (),
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
     """Draw numbers uniformly from [low, high); the same as `jax.random.uniform`, to rounding.
 
@@ -107,7 +121,8 @@ def uniform(
 
 
 def normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike = np.float32) -> np.ndarray:
-    """Draw numbers from the normal distribution of mean 0 and deviation 1; the same as `jax.random.normal`, to rounding.
+    """Draw numbers from the normal distribution of mean 0 and deviation 1; the same as
+    `jax.random.normal`, to rounding.
 
     Example:
         >>> normal(0, (3,)).round(4)
@@ -119,9 +134,14 @@ def normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike = np.float3
 
 
 def truncated_normal(
-    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: DTypeLike = np.float32
+    key: KeyLike,
+    lower: float,
+    upper: float,
+    shape: Sequence[int] = (),
+    dtype: DTypeLike = np.float32,
 ) -> np.ndarray:
-    """Draw from the standard normal distribution, cut to (lower, upper); as `jax.random.truncated_normal`, to rounding.
+    """Draw from the standard normal distribution, cut to (lower, upper); as
+    `jax.random.truncated_normal`, to rounding.
 
     Example:
         >>> truncated_normal(0, -2.0, 2.0, (3,)).round(4)
@@ -131,6 +151,7 @@ def truncated_normal(
         raise ArgumentError(f"expected lower < upper, found lower={lower}, upper={upper}.")
     dtype = _host_dtype(dtype)
     work = np.float64 if dtype.itemsize == 8 else np.float32
+    # Rounded to the dtype first, as JAX does, so that the same numbers are cut off.
     bounds = np.array([lower, upper], dtype)
     inner = np.nextafter(bounds, np.array([np.inf, -np.inf], dtype)).astype(work)
     root = _round(math.sqrt(2), dtype, work)
@@ -145,7 +166,7 @@ def truncated_normal(
 
 
 def _normal_of(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
-    """The transform that takes numbers uniform in (-1, 1) to normal ones."""
+    """Return the transform that takes numbers uniform in (-1, 1) to normal ones."""
 
     def transform(values: np.ndarray) -> np.ndarray:
         root = _round(math.sqrt(2), dtype, values.dtype)
@@ -162,7 +183,8 @@ def _on_host(key: KeyLike, dtype: DTypeLike) -> bool:
 
 
 def typed_key(key: KeyLike) -> Any:
-    """The same key as a typed one of JAX, which `jax.random` and a user's own function take."""
+    """Return the same key as a typed one, which `jax.random` and functions of users take."""
+    # The generator is named, since users may change the default one.
     if isinstance(key, (int, np.integer)):
         return jax.random.key(key, impl="threefry2x32")
     if jnp.issubdtype(getattr(key, "dtype", np.float32), jax.dtypes.prng_key):
@@ -178,7 +200,11 @@ def _canonical(dtype: object) -> np.dtype:
 
 
 def draw_uniform(
-    key: KeyLike, shape: Sequence[int] = (), low: float = 0.0, high: float = 1.0, dtype: DTypeLike | None = None
+    key: KeyLike,
+    shape: Sequence[int] = (),
+    low: float = 0.0,
+    high: float = 1.0,
+    dtype: DTypeLike | None = None,
 ) -> np.ndarray | jax.Array:
     """Draw uniform numbers: a NumPy array where the host can, else what `jax.random.uniform` gives.
 
@@ -194,8 +220,11 @@ def draw_uniform(
     return jax.random.uniform(typed_key(key), checked_shape(shape), dtype, low, high)
 
 
-def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike | None = None) -> np.ndarray | jax.Array:
-    """Draw standard normal numbers: a NumPy array where the host can, else what `jax.random.normal` gives.
+def draw_normal(
+    key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike | None = None
+) -> np.ndarray | jax.Array:
+    """Draw standard normal numbers: a NumPy array where the host can, else what `jax.random.normal`
+    gives.
 
     Example:
         >>> draw_normal(0, (2,)).shape
@@ -208,9 +237,14 @@ def draw_normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike | None
 
 
 def draw_truncated_normal(
-    key: KeyLike, lower: float, upper: float, shape: Sequence[int] = (), dtype: DTypeLike | None = None
+    key: KeyLike,
+    lower: float,
+    upper: float,
+    shape: Sequence[int] = (),
+    dtype: DTypeLike | None = None,
 ) -> np.ndarray | jax.Array:
-    """Draw cut normal numbers: a NumPy array where the host can, else what `jax.random.truncated_normal` gives.
+    """Draw cut normal numbers: a NumPy array where the host can, else what
+    `jax.random.truncated_normal` gives.
 
     Example:
         >>> bool(abs(draw_truncated_normal(0, -1.0, 1.0, (100,))).max() < 1)

@@ -1,8 +1,9 @@
-"""Random streams: keys for initial values, taken on the host, and keys for draws, carried as `uint32` data.
+"""Random streams: keys for initial values, taken on the host, and keys for draws, carried as
+`uint32` data.
 
-A stream has two lanes under one key. The *making* lane counts on the host, so that a model is made without a compile, also
-while a function is being traced. The *drawing* lane is a buffer, so that a compiled function may move it on: its state goes
-in and comes out like any other variable.
+A stream has two lanes under one key. The *making* lane counts on the host, so that a model is made
+without a compile, also while a function is being traced. The *drawing* lane is a buffer, so that a
+compiled function may move it on: its state goes in and comes out like any other variable.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ import numpy as np
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import is_eager, is_only_looked_at, is_repeated, outside_traces
 from nbmodule.base.kinds import KeyLike
-from nbmodule.core.boxes.clock import clock
-from nbmodule.core.boxes.frame import Frame, here, now
-from nbmodule.core.boxes.inner import Inner
-from nbmodule.core.boxes.variable import Buffer, Variable
 from nbmodule.core.numbers import threefry
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.frame import Frame, here, now
+from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError
 
 _DRAWING = 0x80000000  # keeps the keys of the two lanes apart
@@ -30,9 +31,10 @@ _DRAWING = 0x80000000  # keeps the keys of the two lanes apart
 
 @jax.jit
 def _advance(state: Any) -> tuple[Any, Any]:
-    """The next key of a drawing lane, and the lane after it; `state` is two words of key and a counter."""
-    key = jax.random.wrap_key_data(state[:2], impl="threefry2x32")
-    return jax.random.key_data(jax.random.fold_in(key, state[2])), state.at[2].add(np.uint32(1))
+    """Return the next key of a drawing lane, and the lane after it; `state` is two words of key and
+    a counter.
+    """
+    return folded(state[:2], state[2]), state.at[2].add(np.uint32(1))
 
 
 class StreamState(Buffer):
@@ -42,7 +44,8 @@ class StreamState(Buffer):
 
     has_own_name = False
     remedy = (
-        "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in as an argument and return it: the "
+        "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in as an "
+        "argument and return it: the "
         "default stream is no part of the model"
     )
 
@@ -52,7 +55,9 @@ class StreamState(Buffer):
 
 
 class MadeCount(Buffer):
-    """How many keys the making lane of a stream has given: a number on the host, an input and an output of compiled code."""
+    """How many keys the making lane of a stream has given: a number on the host, an input and an
+    output of compiled code.
+    """
 
     __slots__ = ("_count",)
 
@@ -97,27 +102,35 @@ class Making:
 class RandomStream:
     """A source of random keys that moves on with each draw.
 
-    Held as an attribute of a module it is part of the module: its state is a buffer, saved and restored with it.
+    Held as an attribute of a module it is part of the module: its state is a buffer, saved and
+    restored with it.
+
+    Keys are typed, as those of `jax.random.key`, and always of the generator `threefry2x32`.
 
     Args:
-        seed: A number, a JAX key, or the two words of one.
+        seed: A whole number, or a JAX key of any generator.
 
     Example:
+        >>> import jax
         >>> import nbmodule as nb
-        >>> a, b = nb.RandomStream(1), nb.RandomStream(1)
-        >>> (a.draw() == b.draw()).all()
-        Array(True, dtype=bool)
+        >>> noise = nb.RandomStream(1)
+        >>> jax.random.normal(noise.draw(), (2,)).shape
+        (2,)
+        >>> noise.split(3).shape
+        (3,)
     """
 
     _is_stateful = True
     _state_names = ("state",)
     state: Any  # a Buffer, or its StateKey once exported
-    _unwatched = frozenset(("_making", "_nbm"))  # no part of the structure: they change without a retrace
+    _unwatched = frozenset(
+        ("_making", "_nbm")
+    )  # no part of the structure: they change without a retrace
 
     def __init__(self, seed: KeyLike = 0) -> None:
         self._revive()
         self.state = StreamState.pending(lambda: np.zeros(3, np.uint32), (3,), np.uint32)
-        self.seed(seed)
+        self._restart(seed)
 
     def _revive(self) -> None:
         """What a stream has beside its state."""
@@ -127,14 +140,17 @@ class RandomStream:
     def _made(self) -> int:
         return self._making.count.number
 
-    def _go_to(self, key: object, made: int) -> None:
-        """Set the making lane: its key, None to be told from the state, and how many keys it has given."""
-        self._making.key, self._making.count._count = key, made
+    def _go_to(self, key: object, count: int) -> None:
+        """Set the making lane: its key, None to be told from the state, and how many keys it has
+        given.
+        """
+        self._making.key, self._making.count._count = key, count
 
-    def seed(self, seed: KeyLike) -> None:
-        """Begin again from `seed`."""
+    def _restart(self, seed: KeyLike) -> None:
+        """Start again from `seed`."""
         key = as_key(seed)
         self._go_to(None, 0)
+        # A traced seed belongs to its trace, and so does the stream that starts from it.
         if isinstance(key, jax.core.Tracer):
             self.state = StreamState(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
             self._nbm.version += 1
@@ -147,28 +163,33 @@ class RandomStream:
             self.state.value = words
         self._go_to(np.asarray(key, np.uint32), 0)
 
-    def next_key(self) -> Any:
-        """The next key of the making lane: two `uint32` words, on the host but where they are traced, see `traced_key`."""
-        traced = self.traced_key()
+    def _next_key(self) -> Any:
+        """Return the next key of the making lane: two `uint32` words, on the host but where they
+        are traced, see `_traced_key`.
+        """
+        traced = self._traced_key()
         return self._key_on_host() if traced is None else traced
 
     def _key_on_host(self) -> Any:
         making = self._making
+        # Models may be made in several threads at once; no key is given twice.
         with making.lock:
-            made = making.count.number
-            making.count._count = made + 1
+            count = making.count.number
+            making.count._count = count + 1
         if making.key is None:
             key = self.state.value[:2]
             if isinstance(key, jax.core.Tracer):
-                return folded(key, made)
+                return folded(key, count)
             making.key = np.asarray(key)
-        return threefry.fold_in(making.key, made)
+        return threefry.fold_in(making.key, count)
 
-    def traced_key(self) -> Any:
-        """The next key of the making lane inside a transform, whose input and output the count is; None elsewhere.
+    def _traced_key(self) -> Any:
+        """Return the next key of the making lane inside a transform, whose input and output the
+        count is; None elsewhere.
 
-        It is the key that the host would give, so that the numbers are the same, compiled or not. Inside `nb.vmap` each row gets
-        one of its own. A module from outside that builds itself has keys from the host, since it outlives the trace.
+        It is the key that the host would give, so that the numbers are the same, compiled or not.
+        Inside `nb.vmap` each row gets one of its own. A module from outside that builds itself has
+        keys from the host, since it outlives the trace.
         """
         frame = now.frame
         if frame is None or now.outside or self.state._home is not None or frame.trace != here():
@@ -176,52 +197,68 @@ class RandomStream:
         if is_eager() and not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then a scan carries it all the same
             return None
         count = self._making.count
-        made = count.value
-        count.value = made + np.uint32(1)
-        return self._split(folded(self.state.value[:2], made))
+        number = count.value
+        count.value = number + np.uint32(1)
+        return self._split(folded(self.state.value[:2], number))
 
     def draw(self, state: Any = None) -> Any:
-        """The next key of the drawing lane: two `uint32` words, traced inside a transform; moves the stream on.
+        """Return the next key and advance the stream.
 
         Inside `nb.vmap` each row gets a key of its own, unless `split_streams=False`.
 
         Args:
-            state: What `nb.export_state` gave, where the stream was exported; the result is then `(key, state)`.
+            state: The state that `nb.export_state` returned, if the stream was exported. The
+                result is then `(key, state)`.
 
         Raises:
-            ArgumentTypeError: if the stream was exported and no state is given, or the other way round.
+            ArgumentTypeError: The stream was exported and no state is given, or the other way
+                round.
+            TracerLeakError: The stream is drawn from inside a raw JAX transform, which could not
+                carry its state out.
         """
+        words = self._draw_words(state)
+        return wrapped(words) if state is None else (wrapped(words[0]), words[1])
+
+    __call__ = draw
+
+    def split(self, number: int = 2) -> Any:
+        """Return an array of `number` keys and advance the stream by one draw."""
+        return jax.random.split(self.draw(), number)
+
+    def _draw_words(self, state: Any = None) -> Any:
+        """Return what `draw` does, with the key as two `uint32` words."""
         exported = not isinstance(self.state, Buffer)
         if exported != (state is not None):
             raise ArgumentTypeError(
-                "this random stream was exported (nb.export_state): draw with `key, state = stream.draw(state)`."
+                "this random stream was exported by nb.export_state: draw with "
+                "`key, state = stream.draw(state)`."
                 if exported
-                else "this random stream keeps its own state: draw with `stream.draw()`, or call nb.export_state first."
+                else "this random stream keeps its own state: draw with `stream.draw()`, or call "
+                "nb.export_state first."
             )
-        key, moved = _advance(state[self.state] if exported else self.state.value)
+        key, advanced = _advance(state[self.state] if exported else self.state.value_to_replace())
         if not exported:
-            self.state.value = moved
+            self.state.value = advanced
         key = self._split(key)
-        return (key, {**state, self.state: moved}) if exported else key
+        return (key, {**state, self.state: advanced}) if exported else key
 
     def _split(self, key: Any) -> Any:
-        """A key for each row of the `nb.vmap`s around."""
+        """Return a key for each row of the `nb.vmap`s around."""
         for axis in mapped_axes(now.frame):
-            wrapped = jax.random.wrap_key_data(key, impl="threefry2x32")
-            key = jax.random.key_data(jax.random.fold_in(wrapped, jax.lax.axis_index(axis)))
+            key = folded(key, jax.lax.axis_index(axis))
         return key
 
-    def position(self) -> tuple[int, int]:
+    def _position(self) -> tuple[int, int]:
         """How many keys each lane has given."""
         return self._made, drawn(self.state.value)
 
-    def moved_to(self, made: int) -> None:
+    def _move_to(self, count: int) -> None:
         """Follow the state, which has been set to a position that was saved, with the making lane.
 
         Args:
-            made: How many keys that lane had given.
+            count: How many keys that lane had given.
         """
-        self._go_to(np.asarray(self.state.value)[:2], made)
+        self._go_to(np.asarray(self.state.value)[:2], count)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"state": self.state, "_made": self._made}
@@ -232,12 +269,18 @@ class RandomStream:
         self._go_to(None, state["_made"])
 
     def __repr__(self) -> str:
-        return f"RandomStream({describe_shape(self.state) if isinstance(self.state, Buffer) else repr(self.state)})"
+        is_own = isinstance(self.state, Buffer)
+        return f"RandomStream({describe_shape(self.state) if is_own else repr(self.state)})"
 
 
-def folded(key: Any, number: Any) -> Any:
-    """The data of the key that follows from the data of a key and a number."""
-    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), number))
+def wrapped(words: Any) -> Any:
+    """Return the typed key that two words, or an array of such pairs, stand for."""
+    return jax.random.wrap_key_data(words, impl="threefry2x32")
+
+
+def folded(words: Any, number: Any) -> Any:
+    """Return the words of the key that `jax.random.fold_in` gives."""
+    return jax.random.key_data(jax.random.fold_in(wrapped(words), number))
 
 
 def drawn(state: object) -> int:
@@ -246,7 +289,7 @@ def drawn(state: object) -> int:
 
 
 def mapped_axes(frame: Frame | None) -> list[Any]:
-    """Names of the axes over which streams are split, innermost first."""
+    """Return names of the axes over which streams are split, innermost first."""
     axes: list[Any] = []
     while frame is not None:
         axes += frame.axes
@@ -255,22 +298,31 @@ def mapped_axes(frame: Frame | None) -> list[Any]:
 
 
 def as_key(seed: Any) -> Any:
-    """Two `uint32` words from a number, a JAX key or the words themselves; of a variable, those that it holds."""
+    """Two `uint32` words from a number, a JAX key or the words themselves; of a variable, those
+    that it holds.
+    """
     seed = seed.value if isinstance(seed, Variable) else seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, np.ndarray, jax.Array)):
         raise ArgumentTypeError(
-            f"a seed is a whole number, a JAX key or two uint32 words; found {type(seed).__name__}. No stream was changed."
+            "a seed is a whole number, a JAX key or two uint32 words; found "
+            f"{type(seed).__name__}. No stream was changed."
         )
-    if isinstance(seed, jax.core.Tracer):
-        return jax.random.key_data(seed) if jnp.issubdtype(seed.dtype, jax.dtypes.prng_key) else seed
-    return threefry.key_data(seed)
+    # The stream counts in threefry; a key of another generator gives two words to start from.
+    is_typed = hasattr(seed, "dtype") and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    if is_typed and seed.shape == () and str(jax.random.key_impl(seed)) != "threefry2x32":
+        seed = jax.random.bits(seed, (2,), np.uint32)  # two words that follow from any generator's
+    elif is_typed and isinstance(seed, jax.core.Tracer):
+        seed = jax.random.key_data(seed)
+    return seed if isinstance(seed, jax.core.Tracer) else threefry.key_data(seed)
 
 
+# Models made without a key draw from one stream, which `nb.seed` restarts.
 default = RandomStream(0)
 
 
 def seed(seed: KeyLike) -> None:
-    """Set the default random stream, from which initial values, Dropout and `nb.batches` draw. Same seed, same numbers.
+    """Set the default random stream, from which initial values, Dropout and `nb.batches` draw. Same
+    seed, same numbers.
 
     Args:
         seed: A number, a JAX key, or the two words of one.
@@ -282,16 +334,18 @@ def seed(seed: KeyLike) -> None:
         >>> (a == b).all()
         Array(True, dtype=bool)
     """
-    default.seed(seed)
+    default._restart(seed)
 
 
 def traced_key() -> Any:
-    """The next key for initial values where it is traced, from the default stream; None elsewhere."""
-    return default.traced_key()
+    """Return the next key for initial values where it is traced, from the default stream; None
+    elsewhere.
+    """
+    return default._traced_key()
 
 
 def is_one_for_many() -> bool:
-    """Whether the next key for initial values will be one for many rows, steps or calls.
+    """Return True if the next key for initial values will be one for many rows, steps or calls.
 
     That is inside a raw transform of JAX, out of which the stream cannot move on.
     """
@@ -299,5 +353,5 @@ def is_one_for_many() -> bool:
 
 
 def next_key() -> Any:
-    """The next key for initial values, from the default stream."""
-    return default.next_key()
+    """Return the next key for initial values, from the default stream."""
+    return default._next_key()

@@ -1,11 +1,11 @@
 """The random keys and bits of `jax.random`, made on the host in NumPy, without one XLA compile.
 
-Threefry is a hash of a counter, so the same bits can be had anywhere. Those here are JAX's exactly; `host_random.py` makes numbers
-of them. The arithmetic runs in blocks that stay in the processor's cache, in place. A key is a `uint32[2]` NumPy array, what
-`jax.random.key_data` gives.
+Threefry is a hash of a counter, so the same bits can be had anywhere. Those here are JAX's exactly;
+`host_random.py` makes numbers of them. The arithmetic runs in blocks that stay in the processor's
+cache, in place. A key is a `uint32[2]` NumPy array, what `jax.random.key_data` gives.
 
-Source: Salmon, Moraes, Dror and Shaw (2011), Parallel random numbers: as easy as 1, 2, 3. The layout of the counters is that of
-`jax_threefry_partitionable`, JAX's default.
+Source: Salmon, Moraes, Dror and Shaw (2011), Parallel random numbers: as easy as 1, 2, 3. The
+layout of the counters is that of `jax_threefry_partitionable`, JAX's default.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 _MASK = 0xFFFFFFFF
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_BLOCK = 1 << 15  # elements; the three work arrays of a block take 384 KiB, which fits a level-2 cache
+_BLOCK = (
+    1 << 15
+)  # elements; the three work arrays of a block take 384 KiB, which fits a level-2 cache
 _IOTA = np.arange(_BLOCK, dtype=np.uint32)
 
 
@@ -34,12 +36,15 @@ def key_data(key: KeyLike) -> np.ndarray:
     """Give the two words of a threefry key as a NumPy array `uint32[2]`.
 
     Args:
-        key: A typed JAX key, key data `uint32[2]`, or an integer seed, which means `jax.random.key(seed)`. As in JAX, only the
-            low 32 bits of a seed count unless `jax_enable_x64` is set.
+        key: A typed JAX key, key data `uint32[2]`, or an integer seed, which means
+            `jax.random.key(seed)`. As in JAX, only the low 32 bits of a seed count unless
+            `jax_enable_x64` is set.
 
     Raises:
-        ArgumentError: if the key belongs to another generator, is an array of keys, or the seed has more than 64 bits.
-        ArgumentTypeError: if it is neither key nor integer, or is traced, so that it has no value on the host.
+        ArgumentError: if the key belongs to another generator, is an array of keys, or the seed has
+            more than 64 bits.
+        ArgumentTypeError: if it is neither key nor integer, or is traced, so that it has no value
+            on the host.
 
     Example:
         >>> key_data(42)
@@ -59,23 +64,29 @@ def key_data(key: KeyLike) -> np.ndarray:
     dtype = getattr(key, "dtype", None)
     if dtype is None:
         raise ArgumentTypeError(
-            f"expected a random key (jax.random.key(0), uint32[2]) or an integer seed, found {type(key).__name__}."
+            "expected a random key (jax.random.key(0), uint32[2]) or an integer seed, found "
+            f"{type(key).__name__}."
         )
     if key.shape == () and jnp.issubdtype(dtype, np.integer):
         return _seed_words(np.asarray(key).reshape(1)[0])
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         if str(jax.random.key_impl(key)) != "threefry2x32":
-            raise ArgumentError(f"expected a key of threefry2x32, found one of {jax.random.key_impl(key)}.")
+            raise ArgumentError(
+                f"expected a key of threefry2x32, found one of {jax.random.key_impl(key)}."
+            )
         if key.shape != ():
             raise ArgumentError(f"expected one key, found an array of keys of shape {key.shape}.")
         return np.asarray(jax.random.key_data(key))
     if dtype != np.uint32 or key.shape != (2,):
-        raise ArgumentError(f"expected key data uint32[2], found {format_array(key.shape, str(dtype))}.")
+        raise ArgumentError(
+            f"expected key data uint32[2], found {format_array(key.shape, str(dtype))}."
+        )
     return np.asarray(key)
 
 
 def is_threefry(key: KeyLike) -> bool:
-    """Tell whether the host can draw from `key`: a single threefry key, or a seed, whose value is known.
+    """Tell whether the host can draw from `key`: a single threefry key, or a seed, whose value is
+    known.
 
     Example:
         >>> is_threefry(jax.random.key(0)), is_threefry(jax.random.key(0, impl="rbg"))
@@ -90,16 +101,18 @@ def is_threefry(key: KeyLike) -> bool:
         return False
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return shape == () and str(jax.random.key_impl(key)) == "threefry2x32"
-    return (dtype == np.uint32 and shape == (2,)) or (shape == () and jnp.issubdtype(dtype, np.integer))
+    return (dtype == np.uint32 and shape == (2,)) or (
+        shape == () and jnp.issubdtype(dtype, np.integer)
+    )
 
 
 def setting(name: str) -> Any:
-    """A setting of JAX as it is in force in this thread."""
+    """Return a setting of JAX as it is in force in this thread."""
     return getattr(jax.config, f"jax_{name}")
 
 
 def _seed_words(seed: int | np.integer) -> np.ndarray:
-    """A seed's high and low word, with the quirks of `jax.random.key` for 32-bit integers."""
+    """Return the high and low word of a seed, as `jax.random.key` makes them."""
     bits = 64
     if isinstance(seed, np.integer):
         bits, seed = 8 * seed.dtype.itemsize, int(seed)
@@ -122,6 +135,7 @@ def split(key: KeyLike, n: int = 2) -> np.ndarray:
     if n < 0:
         raise ArgumentError(f"cannot split a key into {n} keys.")
     k0, k1 = key_data(key).tolist()
+    # The older layout of counters is not worth a second implementation.
     if not setting("threefry_partitionable"):
         typed = jax.random.wrap_key_data(jnp.array((k0, k1), np.uint32), impl="threefry2x32")
         return np.asarray(jax.random.key_data(jax.random.split(typed, n)))
@@ -134,7 +148,8 @@ def split(key: KeyLike, n: int = 2) -> np.ndarray:
 
 
 def fold_in(key: KeyLike, n: int) -> np.ndarray:
-    """Mix a 32-bit integer into a key, which gives a new key, `uint32[2]`; the same as `jax.random.fold_in`.
+    """Mix a 32-bit integer into a key, which gives a new key, `uint32[2]`; the same as
+    `jax.random.fold_in`.
 
     Example:
         >>> fold_in(0, 7)
@@ -142,7 +157,10 @@ def fold_in(key: KeyLike, n: int) -> np.ndarray:
     """
     n = operator.index(n)
     if not 0 <= n <= _MASK:
-        raise ArgumentError(f"expected an integer of 32 bits, 0 to 4294967295, to fold into a key, found {n}.")
+        raise ArgumentError(
+            f"expected an integer of 32 bits, 0 to 4294967295, to fold into a key, found {n}."
+        )
+    # Python integers: NumPy would warn of overflow and take ten times as long.
     k0, k1 = key_data(key).tolist()
     return np.array(_hash_one(k0, k1, 0, n), np.uint32)
 
@@ -161,7 +179,9 @@ def _hash_one(k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
 
 
 def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Threefry-2x32 of the 64-bit counters 0 to `size - 1`, block by block; the arrays are used again by the next block."""
+    """Threefry-2x32 of the 64-bit counters 0 to `size - 1`, block by block; the arrays are used
+    again by the next block.
+    """
     ks = (k0, k1, k0 ^ k1 ^ _PARITY)
     n = min(size, _BLOCK)
     x0, x1, spare = (np.empty(n, np.uint32) for _ in range(3))
@@ -170,7 +190,9 @@ def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarra
         if stop - start != n:
             n = stop - start
             x0, x1, spare = x0[:n], x1[:n], spare[:n]
-        x0.fill((start >> 32) + k0 & _MASK)  # 2**32 is a multiple of the block: one high word in each
+        x0.fill(
+            (start >> 32) + k0 & _MASK
+        )  # 2**32 is a multiple of the block: one high word in each
         np.add(_IOTA[:n], np.uint32(start + k1 & _MASK), out=x1)
         for i in range(5):
             for r in _ROTATIONS[i & 1]:
@@ -214,7 +236,7 @@ def bits(key: KeyLike, shape: Sequence[int] = (), *, width: int = 32) -> np.ndar
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape as a tuple of sizes, each zero or more."""
+    """Return the shape as a tuple of sizes, each zero or more."""
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:

@@ -1,8 +1,10 @@
-"""Values of calls on their way out of a compiled function: small arrays packed into one vector for each dtype.
+"""Values of calls on their way out of a compiled function: small arrays packed into one vector for
+each dtype.
 
-An output array costs some five microseconds, whatever its size, and a tracked step has hundreds of them. So small ones leave
-together and are cut apart on the host when somebody looks at them; large ones leave as they are. An array that is recorded
-several times (the return of a Sequential is that of its last layer) leaves once.
+An output array costs some five microseconds, whatever its size, and a tracked step has hundreds of
+them. So small ones leave together and are cut apart on the host when somebody looks at them; large
+ones leave as they are. An array that is recorded several times (the return of a Sequential is that
+of its last layer) leaves once.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
-from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.structure import Static
+from nbmodule.core.structure.structure import Static
+from nbmodule.core.variables.variable import Variable
 
 SMALL = 8192
 """Bytes up to which an array is packed."""
 
 
 class StaticLeaf:
-    """A leaf that is no array (a text, a function, a Python number): static, so that it can stand among recorded values."""
+    """A leaf that is no array (a text, a function, a Python number): static, so that it can stand
+    among recorded values.
+    """
 
     __slots__ = ("static",)
 
@@ -54,7 +58,7 @@ def _as_value(leaf: object) -> Any:
 
 
 def as_given(tree: object) -> Any:
-    """The user's tree again, with what was set aside in its place."""
+    """Return the user's tree again, with what was set aside in its place."""
     return jax.tree.map(
         lambda leaf: leaf.static.value if isinstance(leaf, StaticLeaf) else leaf,
         tree,
@@ -63,7 +67,9 @@ def as_given(tree: object) -> Any:
 
 
 class PackedPlaces:
-    """Where each recorded array lies: `(0, vector, start, shape)` for a packed one, `(1, number)` for one by itself."""
+    """Where each recorded array lies: `(0, vector, start, shape)` for a packed one, `(1, number)`
+    for one by itself.
+    """
 
     __slots__ = ("places", "tree")
 
@@ -71,7 +77,11 @@ class PackedPlaces:
         self.tree, self.places = tree, places
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, PackedPlaces) and self.places == other.places and self.tree == other.tree
+        return (
+            isinstance(other, PackedPlaces)
+            and self.places == other.places
+            and self.tree == other.tree
+        )
 
     def __hash__(self) -> int:
         return hash(self.places)
@@ -89,11 +99,14 @@ class Parcel:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(x.nbytes for x in self.vectors) + sum(getattr(x, "nbytes", 0) for x in self.large)
+        return sum(x.nbytes for x in self.vectors) + sum(
+            getattr(x, "nbytes", 0) for x in self.large
+        )
 
     def opened(self) -> list[Any]:
-        """The values as they were put in: JAX arrays, traced ones while tracing."""
-        leaves = [self._leaf(place) for place in self.layout.places]
+        """Return the values as they were put in: JAX arrays, traced ones while tracing."""
+        leaves = [self._leaf(location) for location in self.layout.places]
+        # One transfer for all arrays.
         if not any(isinstance(x, Tracer) for x in self.vectors):
             cut = [i for i, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
             for i, array in zip(cut, jax.device_put([leaves[i] for i in cut])):
@@ -101,16 +114,16 @@ class Parcel:
         return jax.tree.unflatten(self.layout.tree, leaves)
 
     def part(self, number: int) -> Any:
-        """The values of one call; packed arrays as NumPy views of the vector on the host."""
+        """Return the values of one call; packed arrays as NumPy views of the vector on the host."""
         trees = self.layout.tree.children()
         start = sum(tree.num_leaves for tree in trees[:number])
         places = self.layout.places[start : start + trees[number].num_leaves]
-        return jax.tree.unflatten(trees[number], [self._leaf(place) for place in places])
+        return jax.tree.unflatten(trees[number], [self._leaf(location) for location in places])
 
-    def _leaf(self, place: tuple[Any, ...]) -> Any:
-        if place[0]:
-            return self.large[place[1]]
-        _, vector, start, shape = place
+    def _leaf(self, location: tuple[Any, ...]) -> Any:
+        if location[0]:
+            return self.large[location[1]]
+        _, vector, start, shape = location
         size = int(np.prod(shape, dtype=np.int64))
         if isinstance(self.vectors[vector], Tracer):
             return jax.lax.slice(self.vectors[vector], (start,), (start + size,)).reshape(shape)
@@ -130,27 +143,32 @@ def pack(records: list[Any]) -> Parcel:
     leaves = [
         leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves
     ]  # numbers, under `jax_disable_jit`
+    # One vector for each dtype: arrays of different dtypes cannot be concatenated.
     vectors: dict[Any, list[Any]] = {}
     lengths: dict[Any, int] = {}
     large: list[Any] = []
-    known: dict[int, Any] = {}
+    cached: dict[int, Any] = {}
     for leaf in leaves:
-        if id(leaf) in known:
+        if id(leaf) in cached:
             continue
         dtype = leaf.dtype
         if jnp.issubdtype(dtype, jax.dtypes.extended) or leaf.size * dtype.itemsize > SMALL:
-            known[id(leaf)] = (1, len(large))
+            cached[id(leaf)] = (1, len(large))
             large.append(leaf)
         else:
-            known[id(leaf)] = (0, dtype, lengths.setdefault(dtype, 0), tuple(leaf.shape))
+            cached[id(leaf)] = (0, dtype, lengths.setdefault(dtype, 0), tuple(leaf.shape))
             vectors.setdefault(dtype, []).append(jnp.ravel(leaf))
             lengths[dtype] += leaf.size
     order = {dtype: number for number, dtype in enumerate(vectors)}
-    places = (known[id(leaf)] for leaf in leaves)
-    numbered = tuple(place if place[0] else (0, order[place[1]], *place[2:]) for place in places)
-    return Parcel(PackedPlaces(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large)
+    places = (cached[id(leaf)] for leaf in leaves)
+    numbered = tuple(
+        location if location[0] else (0, order[location[1]], *location[2:]) for location in places
+    )
+    return Parcel(
+        PackedPlaces(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large
+    )
 
 
 def opened(records: Any) -> list[Any]:
-    """The values of calls, whether packed or not."""
+    """Return the values of calls, whether packed or not."""
     return records.opened() if isinstance(records, Parcel) else records

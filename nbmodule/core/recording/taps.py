@@ -1,9 +1,10 @@
 """Gradients by what submodules return.
 
-A return `x` is passed on as `tap(x, d)`, which is `x`, and whose tangent adds `d`. The nearest `nb.grad` holds `d`, a zero for
-each return, and differentiates by it as well: that is the gradient by the return. To know how many zeros and of which shapes
-it first traces the function once for its shapes (*asking*), then differentiates it with the zeros *given*. `nb.vmap` and
-`nb.scan` do the same one level further in, and hand the zeros on by rows; all other transforms let them through.
+A return `x` is passed on as `tap(x, d)`, which is `x`, and whose tangent adds `d`. The nearest
+`nb.grad` holds `d`, a zero for each return, and differentiates by it as well: that is the gradient
+by the return. To know how many zeros and of which shapes it first traces the function once for its
+shapes (*asking*), then differentiates it with the zeros *given*. `nb.vmap` and `nb.scan` do the
+same one level further in, and hand the zeros on by rows; all other transforms let them through.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from nbmodule.core.boxes.frame import now
+from nbmodule.core.variables.frame import now
 
 
 @jax.custom_jvp
@@ -31,16 +32,18 @@ def _tap_jvp(primals: Any, tangents: Any) -> Any:
 
 
 class Taps:
-    """The zeros of one function that is being traced: asked for while `given` is None, else handed out in the same order."""
+    """The zeros of one function that is being traced: asked for while `given` is None, else handed
+    out in the same order.
+    """
 
     __slots__ = ("asked", "count", "given")
 
-    def __init__(self, given: list[Any] | None = None) -> None:
-        self.given, self.count = given, 0
+    def __init__(self, provided: list[Any] | None = None) -> None:
+        self.given, self.count = provided, 0
         self.asked: list[jax.ShapeDtypeStruct] = []
 
     def ask(self, shape: tuple[int, ...], dtype: DTypeLike) -> Any:
-        """The zero for the next return; None while asking."""
+        """Return the zero for the next return; None while asking."""
         if self.given is None:
             self.asked.append(jax.ShapeDtypeStruct(shape, dtype))
             return None
@@ -58,12 +61,15 @@ class Taps:
 
 
 class Later:
-    """Stands in a record for the gradient that is known once `nb.grad` has ended; without leaves."""
+    """A placeholder without leaves for a gradient that is known once `nb.grad` has ended."""
 
     __slots__ = ("mask", "tree")
 
     def __init__(self, tree: object, mask: tuple[bool, ...]) -> None:
-        self.tree, self.mask = tree, mask  # structure of the return, and which of its leaves have a gradient
+        self.tree, self.mask = (
+            tree,
+            mask,
+        )  # structure of the return, and which of its leaves have a gradient
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Later) and self.mask == other.mask and self.tree == other.tree
@@ -72,8 +78,10 @@ class Later:
         return hash(self.mask)
 
     def filled(self, gradients: Iterator[Any]) -> Any:
-        """The gradient, in the structure of the return; None where a leaf has none."""
-        return jax.tree.unflatten(self.tree, [next(gradients, None) if has else None for has in self.mask])
+        """Return the gradient, in the structure of the return; None where a leaf has none."""
+        return jax.tree.unflatten(
+            self.tree, [next(gradients, None) if has else None for has in self.mask]
+        )
 
 
 jax.tree_util.register_static(Later)
@@ -96,7 +104,10 @@ def serving(taps: Taps | None) -> Iterator[Taps | None]:
 def tapped(outputs: object) -> tuple[Any, Later]:
     """What a submodule returns, passed through taps, and what stands for its gradient."""
     leaves, tree = jax.tree.flatten(outputs)
-    mask = tuple(isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves)
+    # Integers and keys have no gradient.
+    mask = tuple(
+        isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in leaves
+    )
     if now.taps is not None:
         for i, leaf in enumerate(leaves):
             zero = now.taps.ask(leaf.shape, leaf.dtype) if mask[i] else None
@@ -107,7 +118,8 @@ def tapped(outputs: object) -> tuple[Any, Later]:
 
 
 def asked_by(trial: Callable[[], Any]) -> list[jax.ShapeDtypeStruct]:
-    """The zeros that a function would ask for, found by tracing it for its shapes alone."""
+    """Return the zeros that a function would ask for, found by tracing it for its shapes alone."""
+    # Traced for shapes only: nothing is computed.
     taps = Taps()
     with serving(taps):
         trial()
@@ -115,12 +127,13 @@ def asked_by(trial: Callable[[], Any]) -> list[jax.ShapeDtypeStruct]:
 
 
 def are_watched() -> bool:
-    """Whether gradients by returns are to be recorded."""
+    """Return True if gradients by returns are to be recorded."""
     return now.tracker is not None and now.tracker.keep_gradient is not None
 
 
 def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
-    """Zeros for a function that runs `count` times over, each with a leading axis; None if nobody gives any.
+    """Zeros for a function that runs `count` times over, each with a leading axis; None if nobody
+    gives any.
 
     Args:
         trial: Traces the function for its shapes; each run of it asks, see `handing_on`.
@@ -134,7 +147,9 @@ def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
 
 
 def handing_on(zeros: list[Any] | None) -> Any:
-    """At the head of a function that runs many times over: give the zeros of this run; in a trial, ask from the start."""
+    """At the head of a function that runs many times over: give the zeros of this run; in a trial,
+    ask from the start.
+    """
     if zeros is not None:
         return serving(Taps(zeros))
     if now.taps is not None:  # JAX may trace the body of a scan twice

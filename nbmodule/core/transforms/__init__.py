@@ -1,1 +1,3 @@
-"""JAX's transforms for code that uses stateful modules; each one only says how the effects of its function are lifted."""
+"""JAX's transforms for code that uses stateful modules; each one only says how the effects of its
+function are lifted.
+"""

@@ -1,7 +1,9 @@
-"""What a call of a module is asked for by name, such as `track_submod_rets=True`, is no argument of what is transformed.
+"""What a call of a module is asked for by name, such as `track_submod_rets=True`, is no argument of
+what is transformed.
 
-A transform would trace it. So it goes past the transform: bound to the module for those that run what they are given each time, and
-met around the call of what is compiled, where it tells one program from another.
+A transform would trace it. So it goes past the transform: bound to the module for those that run
+what they are given each time, and met around the call of what is compiled, where it tells one
+program from another.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.core.shape.walk import is_module
+from nbmodule.core.structure.walk import is_module
 
 _REPLACE = "replace_submod_rets"
-_made: weakref.WeakKeyDictionary[Callable[..., Any], Callable[[], Any]] = weakref.WeakKeyDictionary()
+_made: weakref.WeakKeyDictionary[Callable[..., Any], Callable[[], Any]] = (
+    weakref.WeakKeyDictionary()
+)
 """The module, weakly, of each function that a transform has made of one."""
 
 
@@ -27,7 +31,11 @@ def module_of(fn: Any) -> Any:
     if is_module(fn):
         return fn
     if isinstance(fn, types.MethodType):
-        return fn.__self__ if is_module(fn.__self__) and fn.__func__ is type(fn.__self__).__call__ else None
+        return (
+            fn.__self__
+            if is_module(fn.__self__) and fn.__func__ is type(fn.__self__).__call__
+            else None
+        )
     if isinstance(fn, types.FunctionType):
         return _made.get(fn, _none)()
     return module_of(fn.fn) if hasattr(type(fn), "_is_jit") else None
@@ -46,7 +54,8 @@ def made_of(fn: Callable[..., Any], made: Callable[..., Any]) -> Any:
 
 
 def asked_of(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """The module of whose call by `fn`, which is compiled, something is asked by name, around it; else None.
+    """The module of whose call by `fn`, which is compiled, something is asked by name, around it;
+    else None.
 
     Arrays alone, in place of returns, go through the transforms between: rows take theirs.
     """
@@ -55,11 +64,19 @@ def asked_of(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
         return None
     is_direct = not isinstance(fn, types.FunctionType)
     asked = type(module)._asked_by_name.intersection(kwargs)
-    return None if not is_direct and asked == {_REPLACE} and not _split(kwargs[_REPLACE])[0] else module
+    return (
+        None
+        if not is_direct and asked == {_REPLACE} and not _split(kwargs[_REPLACE])[0]
+        else module
+    )
 
 
-def with_asked(fn: Callable[..., Any], kwargs: dict[str, Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """`fn` with what is asked by name bound to it, and the arguments that are left: arrays in place of returns are among them."""
+def with_asked(
+    fn: Callable[..., Any], kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """`fn` with what is asked by name bound to it, and the arguments that are left: arrays in place
+    of returns are among them.
+    """
     module = module_of(fn) if kwargs else None
     if module is None or type(module)._asked_by_name.isdisjoint(kwargs):
         return fn, kwargs

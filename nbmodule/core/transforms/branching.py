@@ -1,4 +1,6 @@
-"""`nb.cond`, `nb.switch`, `nb.while_loop` and `nb.checkpoint`: branches carry the union of what any of them writes."""
+"""`nb.cond`, `nb.switch`, `nb.while_loop` and `nb.checkpoint`: branches carry the union of what any
+of them writes.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,16 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import describe_shape
-from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, take_over, write_all
-from nbmodule.core.boxes.record import uncaptured
-from nbmodule.core.boxes.traceback import shortened
-from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import carried, packed, shapes_of, unpacked
+from nbmodule.core.transforms.carried import carried, fill, packed, shapes_of, split, unpacked
 from nbmodule.core.transforms.functions import check_function
-from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.mapped import EffectNames, _written
 from nbmodule.core.transforms.options import taken
-from nbmodule.core.transforms.program import fill
+from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
+from nbmodule.core.variables.record import uncaptured
+from nbmodule.core.variables.traceback import shortened
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TracerLeakError
 
 P = ParamSpec("P")
@@ -33,8 +33,11 @@ R = TypeVar("R")
 
 
 @shortened
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: object) -> Any:
-    """Call `true_fun(*operands)` or `false_fun(*operands)`; variables that either writes are carried through both.
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: object
+) -> Any:
+    """Call `true_fun(*operands)` or `false_fun(*operands)`; variables that either writes are
+    carried through both.
 
     Example:
         >>> import nbmodule as nb
@@ -48,7 +51,9 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     for function in (true_fun, false_fun):
         check_function("nb.cond", function, "(pred, true_fun, false_fun, *operands), two functions")
     pred = (
-        pred.value if isinstance(pred, Variable) else received(pred, "nb.cond: the predicate", "Nothing was computed.")
+        pred.value
+        if isinstance(pred, Variable)
+        else received(pred, "nb.cond: the predicate", "Nothing was computed.")
     )
     if jnp.shape(pred) != ():
         raise ArgumentError(
@@ -60,7 +65,8 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 @shortened
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Call the branch of that number (clipped to those there are); variables that any writes are carried through all.
+    """Call the branch of that number (clipped to those there are); variables that any writes are
+    carried through all.
 
     Example:
         >>> import nbmodule as nb
@@ -76,15 +82,21 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
     index = (
-        index.value if isinstance(index, Variable) else received(index, "nb.switch: the index", "Nothing was computed.")
+        index.value
+        if isinstance(index, Variable)
+        else received(index, "nb.switch: the index", "Nothing was computed.")
     )
     if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         found = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
-        raise ArgumentTypeError(f"nb.switch: the index must be one whole number, found {found}. Nothing was computed.")
+        raise ArgumentTypeError(
+            f"nb.switch: the index must be one whole number, found {found}. Nothing was computed."
+        )
     return _switched("nb.switch", index, branches, operands)
 
 
-def _switched(title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]) -> Any:
+def _switched(
+    title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
+) -> Any:
     operands, things = split(taken(title, branches[0], operands, {})[0])
     traced = [_branch_shapes(branch, operands, things) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
@@ -101,9 +113,12 @@ def _switched(title: str, index: Any, branches: Sequence[Callable[..., Any]], op
         return run
 
     arms = [arm(number) for number in range(len(branches))]
-    # The returns of all branches were counted for their gradients: under `jax.disable_jit` one branch alone would be run.
+    # The returns of all branches were counted for their gradients: under `jax.disable_jit` one
+    # branch alone would be run.
     with nullcontext() if now.taps is None else jax.disable_jit(False):
-        outputs, values, records = jax.lax.switch(index, arms, [box.value for box in boxes], *operands)
+        outputs, values, records = jax.lax.switch(
+            index, arms, [box.value for box in boxes], *operands
+        )
     write_all(boxes, values)
     replay(Effects(((), tuple(_joined(traced))), [], records), lifted="branch")
     return unpacked(outputs)
@@ -123,10 +138,16 @@ def _branch_shapes(
 
 
 def _padded(traced: list[Any], taken: int, records: list[Any]) -> list[Any]:
-    """Records of all branches: those of the branch that is taken, and zeros for the others, each with a mark."""
+    """Records of all branches: those of the branch that is taken, and zeros for the others, each
+    with a mark.
+    """
     padded: list[Any] = []
     for number, (shapes, _, _) in enumerate(traced):
-        own = records if number == taken else jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        own = (
+            records
+            if number == taken
+            else jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+        )
         padded += [{**record, "ran": jnp.asarray(number == taken)} for record in own]
     return padded
 
@@ -138,16 +159,26 @@ def _joined(traced: list[Any]) -> list[Any]:
         own = names.names[1]
         for info in own:
             parent = info.parent + start if info.parent >= 0 else -1
-            joined.append(replace(info, parent=parent, returned=info.returned + returned if info.returned >= 0 else -1))
+            joined.append(
+                replace(
+                    info,
+                    parent=parent,
+                    returned=info.returned + returned if info.returned >= 0 else -1,
+                )
+            )
         start, returned = start + len(own), returned + sum(info.returned >= 0 for info in own)
     return joined
 
 
 @shortened
-def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: object) -> Any:
-    """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from turn to turn.
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: object
+) -> Any:
+    """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from
+    turn to turn.
 
-    The number of turns is not known beforehand, so the calls of submodules in the body are recorded without what they return.
+    The number of turns is not known beforehand, so the calls of submodules in the body are recorded
+    without what they return.
 
     Raises:
         TracerLeakError: `cond_fun` writes a variable.
@@ -209,7 +240,8 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     static_argnums: int | tuple[int, ...] = (),
 ) -> Callable[P, R]:
-    """Make a function whose inner values are computed again in the backward pass instead of being kept; see `jax.checkpoint`.
+    """Make a function whose inner values are computed again in the backward pass instead of being
+    kept; see `jax.checkpoint`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -233,7 +265,9 @@ def checkpoint(
             outputs, effects = carried(run, args, kwargs)
             return outputs, effects
 
-        again = jax.checkpoint(inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums)
+        again = jax.checkpoint(
+            inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums
+        )
         outputs, effects = again(*held, **held_kwargs)
         replay(effects)
         return unpacked(outputs)

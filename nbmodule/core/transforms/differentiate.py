@@ -10,19 +10,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.nesting import flat, nest
-from nbmodule.core.boxes.frame import Frame, current_log, framed, is_captured, now, replay, slot_of
-from nbmodule.core.boxes.traceback import shortened
-from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.base.trees import flat, nest
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody
-from nbmodule.core.shape.building import is_built
-from nbmodule.core.shape.trainable import warn_if_functions_train, warn_if_nothing_trains
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.structure.building import is_built
+from nbmodule.core.structure.trainable import warn_if_nothing_trains, warn_of_untrained_parts
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
 from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.options import taken
+from nbmodule.core.variables.frame import (
+    Frame,
+    current_log,
+    framed,
+    is_captured,
+    now,
+    replay,
+    slot_of,
+)
+from nbmodule.core.variables.traceback import shortened
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, GradientError
 from nbmodule.tree.container import Container
 
@@ -31,7 +39,9 @@ R = TypeVar("R")
 
 
 class Wrt:
-    """An argument to differentiate by: which arrays are varied, and how their gradients are handed back."""
+    """An argument to differentiate by: which arrays are varied, and how their gradients are handed
+    back.
+    """
 
     def __init__(self, argument: Any, allow_int: bool) -> None:
         self.argument = argument
@@ -40,7 +50,7 @@ class Wrt:
         if is_stateful(argument):
             self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
             if is_module(argument) and not self.is_unbuilt:
-                warn_if_functions_train(argument)
+                warn_of_untrained_parts(argument)
                 if not self.boxes:
                     warn_if_nothing_trains(argument, "its gradient is empty")
             self.arrays: Any = [box.value for box in self.boxes]
@@ -49,7 +59,7 @@ class Wrt:
             self.arrays = [leaf for leaf in self.leaves.values() if is_floating(leaf)]
             model = argument._link.module() if argument._link is not None else None
             if model is not None:
-                warn_if_functions_train(model)
+                warn_of_untrained_parts(model)
             if model is not None and not self.leaves:
                 warn_if_nothing_trains(model, "the gradient by its v is empty")
         else:
@@ -61,7 +71,11 @@ class Wrt:
                 self.arrays = argument
 
     def _all(self) -> tuple[Variable, ...]:
-        return (self.argument,) if isinstance(self.argument, Variable) else plan_of(self.argument).boxes
+        return (
+            (self.argument,)
+            if isinstance(self.argument, Variable)
+            else plan_of(self.argument).boxes
+        )
 
     def has_been_built(self) -> bool:
         """Whether the call has built a module, whose variables were not there to be varied."""
@@ -77,21 +91,27 @@ class Wrt:
             return self._container(iter(arrays), lambda leaf: leaf), []
         if hasattr(self, "parts"):
             filled = [part.filled(own) for part, own in zip(self.parts, arrays)]
-            return self.tree.unflatten([each for each, _ in filled]), [pair for _, pairs in filled for pair in pairs]
+            return self.tree.unflatten([each for each, _ in filled]), [
+                pair for _, pairs in filled for pair in pairs
+            ]
         return arrays, []
 
     def gradient(self, arrays: Sequence[Any]) -> Any:
         if hasattr(self, "leaves"):
             return self._container(iter(arrays), jnp.zeros_like)
         if hasattr(self, "parts"):
-            return self.tree.unflatten([part.gradient(own) for part, own in zip(self.parts, arrays)])
+            return self.tree.unflatten(
+                [part.gradient(own) for part, own in zip(self.parts, arrays)]
+            )
         if not is_stateful(self.argument):
             return arrays
         if isinstance(self.argument, Variable):
             return arrays[0] if arrays else jnp.zeros_like(self.argument.value)
         known = dict(zip(self.boxes, arrays))
         places = plan_of(self.argument).places
-        parameters = {place.chain: box for box, place in places.items() if isinstance(box, Parameter)}
+        parameters = {
+            place.chain: box for box, place in places.items() if isinstance(box, Parameter)
+        }
         return Container(
             nest(
                 {
@@ -114,7 +134,9 @@ class Wrt:
         elif hasattr(self, "leaves"):
             found = {
                 "/".join(chain): array
-                for chain, array in zip((c for c, leaf in self.leaves.items() if is_floating(leaf)), arrays)
+                for chain, array in zip(
+                    (c for c, leaf in self.leaves.items() if is_floating(leaf)), arrays
+                )
             }
         else:
             return
@@ -157,11 +179,13 @@ def value_and_grad(
 ) -> Callable[P, tuple[R, Any]]:
     """Make a function that gives the value of `fn` and its gradient.
 
-    Modules may be arguments or be used from the surrounding code. The gradient by a Module is a Container like its `v`,
-    also where it stands in a list or dict; frozen and integer parameters stand in it as zeros.
+    Modules may be arguments or be used from the surrounding code. The gradient by a Module is a
+    Container like its `v`, also where it stands in a list or dict; frozen and integer parameters
+    stand in it as zeros.
 
     Args:
-        fn: A function whose value, or the first item of whose value with `has_aux=True`, is a real scalar.
+        fn: A function whose value, or the first item of whose value with `has_aux=True`, is a real
+            scalar.
         argnums: Which arguments to differentiate by.
         has_aux: Whether `fn` returns a pair `(value, auxiliary data)`.
         holomorphic: As in `jax.value_and_grad`.
@@ -211,7 +235,9 @@ def value_and_grad(
 
         arrays = [wrt.arrays for wrt in by]
         zeros = (
-            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))] if are_watched() else []
+            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))]
+            if are_watched()
+            else []
         )
         (value, (aux, effects)), (grads, by_returns) = jax.value_and_grad(
             tapped, argnums=(0, 1), has_aux=True, holomorphic=holomorphic, allow_int=allow_int
@@ -323,5 +349,7 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
         is_tuple = isinstance(outputs, tuple)
         return (outputs[0], outputs[1:]) if is_tuple else (outputs, ())
 
-    (value, rest), grads = value_and_grad(pair, has_aux=True)(v if isinstance(v, Container) else Container(v))
+    (value, rest), grads = value_and_grad(pair, has_aux=True)(
+        v if isinstance(v, Container) else Container(v)
+    )
     return ((value, *rest) if is_tuple else value), grads

@@ -23,7 +23,9 @@ LIBRARIES = sys.stdlib_module_names | {
 """Packages whose code nobody edits meanwhile, and that hold no model of a user's."""
 
 
-def check_function(transform: str, fn: Callable[..., Any], role: str = "a function or a module") -> None:
+def check_function(
+    transform: str, fn: Callable[..., Any], role: str = "a function or a module"
+) -> None:
     """Refuse what cannot be called, with what was probably meant.
 
     Args:
@@ -44,6 +46,4 @@ def _cure(transform: str, fn: Callable[..., Any]) -> str:
         return ". Pass the function itself, not its name"
     if isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
         return f". Pass the function itself, not what it returns: {transform}(f, ...), not {transform}(f(x), ...)"
-    return (
-        f". An object needs a `__call__`; of one that has methods, pass a method, as in {transform}(thing.method, ...)"
-    )
+    return f". An object needs a `__call__`; of one that has methods, pass a method, as in {transform}(thing.method, ...)"

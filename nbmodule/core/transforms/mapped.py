@@ -1,4 +1,6 @@
-"""`nb.vmap` and `nb.scan`: variables are shared by all rows, or carried from step to step; records come out stacked."""
+"""`nb.vmap` and `nb.scan`: variables are shared by all rows, or carried from step to step; records
+come out stacked.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from nbmodule.core.boxes.frame import Effects, Frame, framed, now, replay, write_all
-from nbmodule.core.boxes.traceback import shortened
-from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.recording.taps import handing_on, lifted, serving
-from nbmodule.core.shape.walk import named
+from nbmodule.core.structure.walk import named
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import packed, shapes_of, unpacked
+from nbmodule.core.transforms.carried import fill, packed, shapes_of, split, unpacked
 from nbmodule.core.transforms.functions import check_function
-from nbmodule.core.transforms.jit import split
 from nbmodule.core.transforms.options import taken
-from nbmodule.core.transforms.program import fill
 from nbmodule.core.transforms.stacked import Rows, Stacks
+from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, write_all
+from nbmodule.core.variables.traceback import shortened
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, BatchedWriteError
 
 P = ParamSpec("P")
@@ -56,9 +56,10 @@ def vmap(
 ) -> Callable[P, R]:
     """Map a function over an axis of its arguments; variables are shared by all rows.
 
-    A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and each row gets its own. What
-    the rows write into them (BatchNorm's statistics, the stream of a Dropout) is in the stack afterwards; `nb.stack` makes one.
-    A module whose axes are given leaf by leaf is copied.
+    A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and
+    each row gets its own. What the rows write into them (BatchNorm's statistics, the stream of a
+    Dropout) is in the stack afterwards; `nb.stack` makes one. A module whose axes are given leaf by
+    leaf is copied.
 
     Args:
         fn: The function for one row.
@@ -67,7 +68,8 @@ def vmap(
         axis_name: As in `jax.vmap`; collectives such as `jax.lax.pmean` take it.
         axis_size: As in `jax.vmap`.
         spmd_axis_name: As in `jax.vmap`.
-        split_streams: Whether random streams give each row numbers of its own (they move on once either way).
+        split_streams: Whether random streams give each row numbers of its own (they move on once
+            either way).
 
     Raises:
         BatchedWriteError: a variable would be written with one value for each row.
@@ -123,7 +125,9 @@ def vmap(
         def run(out: object, zeros: list[Any] | None = None) -> Any:
             given, made = (tuple(axes), 0, 0), (out_axes, out, 0, None, stacks.out_axes, None)
             along = {"axis_name": name, "axis_size": axis_size, "spmd_axis_name": spmd_axis_name}
-            return jax.vmap(inner, in_axes=given, out_axes=made, **along)(tuple(full), kwargs, zeros)
+            return jax.vmap(inner, in_axes=given, out_axes=made, **along)(
+                tuple(full), kwargs, zeros
+            )
 
         size = _size(full, axes, kwargs, axis_size)
         try:
@@ -185,7 +189,7 @@ def _refusal(boxes: list[Variable]) -> BatchedWriteError:
     )
 
 
-# -- scan --------------------------------------------------------------------------------------------
+# -- scan --
 @shortened
 def scan(
     f: Callable[..., Any],
@@ -195,10 +199,11 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """Run `f(carry, x)` over the leading axis of `xs`; variables that `f` writes are carried from step to step.
+    """Run `f(carry, x)` over the leading axis of `xs`; variables that `f` writes are carried from
+    step to step.
 
-    A module among `xs` is a stack of layers: each step gets the layer of its turn, and what it writes into its variables is
-    in the stack afterwards; `nb.stack` makes one.
+    A module among `xs` is a stack of layers: each step gets the layer of its turn, and what it
+    writes into its variables is in the stack afterwards; `nb.stack` makes one.
 
     Args:
         f: Gives `(carry, y)`.
@@ -237,7 +242,8 @@ def scan(
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]
                 written, numbers = stacks.written(rows)
-                # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step writes what another does not.
+                # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step
+                # writes what another does not.
                 wrote = tuple(box.slot for box in dict.fromkeys((*boxes, *frame.written)))
                 names = EffectNames((wrote, effects.names[1]))
                 return (new, kept), (y, effects.records, names, written, EffectNames(numbers))
@@ -249,7 +255,9 @@ def scan(
 
     def shapes(boxes: list[Variable]) -> Any:
         return shapes_of(
-            lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse), (init, [b.value for b in boxes]), (xs, None)
+            lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse),
+            (init, [b.value for b in boxes]),
+            (xs, None),
         )
 
     boxes = _written(lambda boxes: shapes(boxes)[1][2])
@@ -265,7 +273,9 @@ def scan(
 
 
 def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
-    """The boxes that a body writes: tried until no new one appears, since one write may lead to another."""
+    """The boxes that a body writes: tried until no new one appears, since one write may lead to
+    another.
+    """
     boxes: list[Variable] = []
     while True:
         known = {id(box) for box in boxes}

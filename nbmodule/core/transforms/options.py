@@ -1,7 +1,9 @@
-"""What `nb.jit` and `model.compile` are asked for, checked at once, and what they are then given that no compiled function takes.
+"""What `nb.jit` and `model.compile` are asked for, checked at once, and what they are then given
+that no compiled function takes.
 
-JAX looks at its options when the function is first called, and at names of arguments it cannot see behind the flat list of
-arrays that is compiled. So both are looked at here, when the function is wrapped.
+JAX looks at its options when the function is first called, and at names of arguments it cannot see
+behind the flat list of arrays that is compiled. So both are looked at here, when the function is
+wrapped.
 """
 
 from __future__ import annotations
@@ -14,10 +16,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import as_read_or_left, is_native, is_of_no_numbers, made_numbers, reader_of, received
+from nbmodule.base.foreign import (
+    as_read_or_left,
+    is_native,
+    is_of_no_numbers,
+    made_numbers,
+    reader_of,
+    received,
+)
 from nbmodule.base.paths import closest
 from nbmodule.base.whole_numbers import is_whole
-from nbmodule.core.shape.walk import is_module
+from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.beside import asked_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -65,7 +74,9 @@ def check_names(what: str, options: Mapping[str, Any], known: Iterable[str] = OP
     elif _TORCH.intersection(unknown):
         cure = " JAX traces whole functions for one shape each: there is nothing to choose between. Leave it out."
     elif unknown[0] in OPTIONS:
-        cure = f" It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
+        cure = (
+            f" It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
+        )
     else:
         near = closest(unknown[0], known)
         cure = f' Did you mean "{near}"?' if near else f" There are: {', '.join(known)}."
@@ -93,7 +104,8 @@ def _nothing() -> None:
 
 
 def places_of(fn: Callable[..., Any], which: str, numbers: object, names: object) -> Places:
-    """The arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each found from the other as JAX does.
+    """The arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each found
+    from the other as JAX does.
 
     Raises:
         ArgumentTypeError: a position is no number, or a name no text.
@@ -112,7 +124,9 @@ def places_of(fn: Callable[..., Any], which: str, numbers: object, names: object
         found = [listed[i] for i in given.numbers if -len(listed) <= i < len(listed)]
         return given._replace(names=tuple(name for name in found if name in by_name))
     if numbers is None:
-        return given._replace(numbers=tuple(listed.index(name) for name in given.names if name in listed))
+        return given._replace(
+            numbers=tuple(listed.index(name) for name in given.names if name in listed)
+        )
     return given
 
 
@@ -123,7 +137,9 @@ def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
         return None
 
 
-def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[inspect.Parameter]) -> None:
+def _check_exist(
+    fn: Callable[..., Any], which: str, given: Places, known: list[inspect.Parameter]
+) -> None:
     kinds = {p.kind for p in known}
     name = getattr(fn, "__name__", type(fn).__name__)
     listed = [p.name for p in known]
@@ -131,8 +147,14 @@ def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[
         for each in given.names:
             if each not in listed and asked_of(fn, {each: None}) is None:
                 near = closest(each, listed)
-                hint = f'; did you mean "{near}"?' if near else f". It takes {', '.join(listed) or 'none'}."
-                raise ArgumentError(f'{which}_argnames: {name} has no argument "{each}"{hint} Nothing was compiled.')
+                hint = (
+                    f'; did you mean "{near}"?'
+                    if near
+                    else f". It takes {', '.join(listed) or 'none'}."
+                )
+                raise ArgumentError(
+                    f'{which}_argnames: {name} has no argument "{each}"{hint} Nothing was compiled.'
+                )
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
         count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in known)
         for i in given.numbers:
@@ -146,18 +168,22 @@ def _check_exist(fn: Callable[..., Any], which: str, given: Places, known: list[
 def _as_numbers(option: str, given: Any) -> tuple[int, ...]:
     found = tuple(given) if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
     if given is not None and not all(is_whole(i) for i in found):
-        raise ArgumentTypeError(f"{option} counts arguments from 0: a number or several are wanted, found {given!r}.")
+        raise ArgumentTypeError(
+            f"{option} counts arguments from 0: a number or several are wanted, found {given!r}."
+        )
     return () if given is None else tuple(map(int, found))
 
 
 def _as_names(option: str, given: Any) -> tuple[str, ...]:
     found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
     if given is not None and not all(isinstance(name, str) for name in found):
-        raise ArgumentTypeError(f"{option} names arguments: a name or several are wanted, found {given!r}.")
+        raise ArgumentTypeError(
+            f"{option} names arguments: a name or several are wanted, found {given!r}."
+        )
     return () if given is None else found
 
 
-# -- what a compiled function is given ---------------------------------------------------------------
+# -- what a compiled function is given --
 def is_traceable(leaf: object) -> bool:
     """Whether JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
@@ -172,7 +198,11 @@ def is_traceable(leaf: object) -> bool:
 
 
 def taken(
-    title: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], others: Container[Any] = ()
+    title: str,
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    others: Container[Any] = (),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments of a transform, with arrays of NumPy as JAX reads them.
 
@@ -189,40 +219,71 @@ def taken(
 
     def each(place: Any, value: Any) -> Any:
         leaves, tree = jax.tree.flatten(value, is_leaf=is_stateful)
-        if not any(isinstance(leaf, np.ndarray) and (not is_native(leaf) or is_of_no_numbers(leaf)) for leaf in leaves):
+        if not any(
+            isinstance(leaf, np.ndarray) and (not is_native(leaf) or is_of_no_numbers(leaf))
+            for leaf in leaves
+        ):
             return value
         if place in others:
             return tree.unflatten(map(as_read_or_left, leaves))
-        argument = f"{title}: argument {place if isinstance(place, str) else _names(fn, len(args))[place]}"
-        paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful)]
+        argument = f"{title}: argument {place if isinstance(place, str) else names_of(fn, len(args))[place]}"
+        paths = [
+            path for path, _ in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful)
+        ]
         named = [(leaf, argument + jax.tree_util.keystr(path)) for leaf, path in zip(leaves, paths)]
-        return tree.unflatten([received(leaf, name, "Nothing was computed.") for leaf, name in named])
+        return tree.unflatten(
+            [received(leaf, name, "Nothing was computed.") for leaf, name in named]
+        )
 
-    return tuple([each(i, x) for i, x in enumerate(args)]), {name: each(name, x) for name, x in kwargs.items()}
+    return tuple([each(i, x) for i, x in enumerate(args)]), {
+        name: each(name, x) for name, x in kwargs.items()
+    }
 
 
 def of_forward(fn: Any) -> Callable[..., Any]:
-    """The forward of a module, which has its own names; any other function as it is. It is looked at, not called."""
+    """The forward of a module, which has its own names; any other function as it is.
+
+    It is looked at, not called.
+    """
     return types.MethodType(type(fn)._run, fn) if is_module(fn) else fn
 
 
-def _names(fn: Callable[..., Any], count: int) -> list[Any]:
+def names_of(fn: Callable[..., Any], count: int) -> list[Any]:
     """What the first arguments by position are called: by their names, or by their numbers."""
-    names: list[Any] = [p.name for p in _parameters(fn) or () if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    names: list[Any] = [
+        p.name
+        for p in _parameters(fn) or ()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     return names[:count] + list(range(len(names), count))
 
 
 def refusal(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], static: Places, how: str = "nb.jit(..., {})"
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    static: Places,
+    how: str = "nb.jit(..., {})",
 ) -> ArgumentTypeError | None:
-    """What to say of the first argument that cannot be traced; None if all can. `how` says where the cure is written."""
+    """What to say of the first argument that cannot be traced; None if all can.
+
+    `how` says where the cure is written.
+    """
     fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-    given = [(name, i, x) for i, (name, x) in enumerate(zip(_names(fn, len(args)), args)) if i not in fixed]
+    given = [
+        (name, i, x)
+        for i, (name, x) in enumerate(zip(names_of(fn, len(args)), args))
+        if i not in fixed
+    ]
     given += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
     for name, number, value in given:
         for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):
             if not is_traceable(leaf):
-                option = f'static_argnames="{name}"' if isinstance(name, str) else f"static_argnums={number}"
+                option = (
+                    f'static_argnames="{name}"'
+                    if isinstance(name, str)
+                    else f"static_argnums={number}"
+                )
                 return _refused(fn, f"{name}{jax.tree_util.keystr(path)}", how.format(option), leaf)
     return None
 
@@ -234,7 +295,9 @@ def _refused(fn: Callable[..., Any], place: str, option: str, leaf: Any) -> Argu
     elif reader_of(type(leaf)) is not None:
         cure = "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), dtype='float32') or jnp.asarray(image)."
     elif isinstance(leaf, str) or callable(leaf):
-        cure = f"If it decides what is computed, name it: {option} compiles once for each value of it."
+        cure = (
+            f"If it decides what is computed, name it: {option} compiles once for each value of it."
+        )
     else:
         cure = (
             f"Let {function} use it from the surrounding code, as a global, a closure or `self`; what is trained belongs in an "

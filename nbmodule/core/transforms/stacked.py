@@ -1,4 +1,6 @@
-"""Stacks of modules: one module whose variables have one axis more, a row for each member, and what each row writes."""
+"""Stacks of modules: one module whose variables have one axis more, a row for each member, and what
+each row writes.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +14,22 @@ import jax.numpy as jnp
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.whole_numbers import is_whole
-from nbmodule.core.boxes.frame import Home, here, now, slot_of
-from nbmodule.core.boxes.variable import Variable
 from nbmodule.core.numbers.random import as_key
-from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.core.transforms.binding import boxes_of
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.transforms.carried import boxes_of
 from nbmodule.core.transforms.functions import check_function
+from nbmodule.core.variables.frame import Home, here, now, slot_of
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StructureError
 
 
 def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
-    """Make `n` modules and stack their variables: one module, each of whose variables has a leading axis of length `n`.
+    """Make `n` modules and stack their variables: one module, each of whose variables has a leading
+    axis of length `n`.
 
-    The members are those of `n` calls one after another: they take keys from the random stream in their turn. A stack is called
-    by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and trained, saved and shown like any module.
+    The members are those of `n` calls one after another: they take keys from the random stream in
+    their turn. A stack is called by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and
+    trained, saved and shown like any module.
 
     Args:
         make: Makes one module; with `key` it is called with a key of its own.
@@ -48,7 +52,11 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
         (3,)
     """
     arrays: Any = make
-    if isinstance(arrays, (list, tuple)) and arrays and all(hasattr(each, "dtype") for each in arrays):
+    if (
+        isinstance(arrays, (list, tuple))
+        and arrays
+        and all(hasattr(each, "dtype") for each in arrays)
+    ):
         raise ArgumentTypeError(
             f"nb.stack takes a function that makes a module first, as in nb.stack(lambda: nb.Linear(3, 2), 5); found {type(arrays).__name__}. "
             "Nothing was made. Arrays are stacked by jnp.stack."
@@ -63,7 +71,9 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     for member in members:
         _check_member(member, members[0])
     leaves = [jax.tree.leaves(member) for member in members]
-    return jax.tree.unflatten(jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)])
+    return jax.tree.unflatten(
+        jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)]
+    )
 
 
 def _typed(key: KeyLike) -> Any:
@@ -74,7 +84,9 @@ def _typed(key: KeyLike) -> Any:
 def _check_member(member: Any, first: object) -> None:
     """Refuse what cannot stand in one stack with the first member."""
     if not is_module(member):
-        raise ArgumentError(f"nb.stack: make() must give a module, it gave {type(member).__name__}. No stack was made.")
+        raise ArgumentError(
+            f"nb.stack: make() must give a module, it gave {type(member).__name__}. No stack was made."
+        )
     waiting = [below for below in (member, *plan_of(member).modules) if not below._nbm.built]
     if waiting:
         raise NotBuiltError(
@@ -89,14 +101,19 @@ def _check_member(member: Any, first: object) -> None:
         for each in (member, first)
     )
     if found != wanted:
-        differing = next(pair for pair in zip_longest(wanted, found, fillvalue="nothing") if pair[0] != pair[1])
+        differing = next(
+            pair for pair in zip_longest(wanted, found, fillvalue="nothing") if pair[0] != pair[1]
+        )
         raise StructureError(
             f"nb.stack: the members differ in their variables: the first has {differing[0]}, another {differing[1]}. "
             "No stack was made."
         )
 
 
-_COPIED, _WHOLE = object(), object()  # in place of an axis: the boxes are copies; all rows have the same
+_COPIED, _WHOLE = (
+    object(),
+    object(),
+)  # in place of an axis: the boxes are copies; all rows have the same
 
 
 def has_boxes(thing: object) -> bool:
@@ -126,7 +143,9 @@ class Rows:
         self._before = [box._value for box in self._boxes]
 
     def written(self, axes: list[Any]) -> dict[Any, dict[int, Any]]:
-        """The new values, by number of the box, apart for each axis along which they are to be stacked."""
+        """The new values, by number of the box, apart for each axis along which they are to be
+        stacked.
+        """
         found: dict[Any, dict[int, Any]] = {axis: {} for axis in axes}
         for i, (box, value, axis) in enumerate(zip(self._boxes, self._before, axes)):
             if box._value is not value and axis is not _COPIED:
@@ -144,9 +163,15 @@ class Stacks:
     """
 
     def __init__(self, arguments: Any, axes: Any, kwargs: dict[str, Any]) -> None:
-        self.boxes, self._modules = stacked_boxes((arguments, kwargs)), stacked_modules((arguments, kwargs))
+        self.boxes, self._modules = (
+            stacked_boxes((arguments, kwargs)),
+            stacked_modules((arguments, kwargs)),
+        )
         self.axes: list[Any] = []
-        for argument, axis in (*zip(arguments, axes), *((kwargs[name], 0) for name in sorted(kwargs))):
+        for argument, axis in (
+            *zip(arguments, axes),
+            *((kwargs[name], 0) for name in sorted(kwargs)),
+        ):
             things, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
             for thing, own in zip(things, _spread(axis, tree, len(things))):
                 self.axes += [own] * len(stacked_boxes(thing))
@@ -155,7 +180,8 @@ class Stacks:
     def row(self, arguments: object, kwargs: object) -> Any:
         """Copies of the modules among them, born in this frame: JAX has made them outside of it.
 
-        What is recorded of them is recorded of the stack, so that tracking shows its layers under its paths.
+        What is recorded of them is recorded of the stack, so that tracking shows its layers under
+        its paths.
         """
         own = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
         for box in stacked_boxes(own):
@@ -170,13 +196,17 @@ class Stacks:
         return [kind if isinstance(kind, int) else None for kind in self.kinds]
 
     def written(self, rows: Rows) -> tuple[list[list[Any]], tuple[int, ...]]:
-        """The new values of one row, a list for each axis, and the numbers of their boxes in the same order."""
+        """The new values of one row, a list for each axis, and the numbers of their boxes in the
+        same order.
+        """
         by_axis = rows.written(self.axes)
         return [list(by_axis[kind].values()) for kind in self.kinds], tuple(
             i for kind in self.kinds for i in by_axis[kind]
         )
 
-    def written_by_all(self, numbers: tuple[int, ...], values: list[list[Any]]) -> tuple[list[Variable], list[Any]]:
+    def written_by_all(
+        self, numbers: tuple[int, ...], values: list[list[Any]]
+    ) -> tuple[list[Variable], list[Any]]:
         """The boxes of the stacks that rows have written, and their values."""
         return [self.boxes[i] for i in numbers], [value for own in values for value in own]
 
@@ -185,7 +215,9 @@ def _spread(axis: object, tree: Any, count: int) -> list[Any]:
     """The axis of each of `count` things in an argument, from one for all or a tree of them."""
     if isinstance(axis, int):
         return [axis] * count
-    marked = jax.tree.map(lambda own: _WHOLE if own is None else own, axis, is_leaf=lambda own: own is None)
+    marked = jax.tree.map(
+        lambda own: _WHOLE if own is None else own, axis, is_leaf=lambda own: own is None
+    )
     try:
         return jax.tree.leaves(jax.tree.broadcast(marked, tree.unflatten(range(count))))
     except ValueError:  # it goes on inside a module

@@ -9,7 +9,17 @@ import jax
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.function import (
+    Around,
+    Function,
+    Leaf,
+    Path,
+    Values,
+    leaves_at,
+    need,
+    nested,
+    path_of,
+)
 from nbmodule.interop.frameworks.interception import owner_of, parts_told
 
 
@@ -38,21 +48,34 @@ class EquinoxFunction(Function):
         self.eqx = eqx = need("equinox", "nb.from_equinox")
         self.name, self.call, self.state = type(model).__name__, call, state
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
-        self.places: list[Path | None] = [path_of(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves]
+        self.places: list[Path | None] = [
+            path_of(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves
+        ]
         self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
         self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
         self.parts: dict[Path, Any] = {
-            path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
+            path: type(module)
+            for path, module in modules_of(model).items()
+            if path and owner_of(type(module))
         }
         modes = [
-            [leaf for leaf in jax.tree.leaves(each) if isinstance(leaf, bool)] for each in self._in_all_modes(model)
+            [leaf for leaf in jax.tree.leaves(each) if isinstance(leaf, bool)]
+            for each in self._in_all_modes(model)
         ]
         self.is_resting = modes[0] == modes[1] != modes[2]
         is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
-        found = jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0] if state is not None else []
+        found = (
+            jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0]
+            if state is not None
+            else []
+        )
         leaves, self.state_tree = jax.tree.flatten(state)
-        numbered: Any = jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
-        self.numbers: dict[Path, int] = {}  # place of each array of the state, by the path of its index in the model
+        numbered: Any = (
+            jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
+        )
+        self.numbers: dict[
+            Path, int
+        ] = {}  # place of each array of the state, by the path of its index in the model
         for keys, index in found:
             if is_index(index):
                 for below, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]:
@@ -60,7 +83,11 @@ class EquinoxFunction(Function):
 
     def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
         """The model as it is, in inference and in training mode."""
-        return model, self.eqx.nn.inference_mode(model), self.eqx.nn.inference_mode(model, value=False)
+        return (
+            model,
+            self.eqx.nn.inference_mode(model),
+            self.eqx.nn.inference_mode(model, value=False),
+        )
 
     def state_leaves(self, state: object) -> dict[Path, Any]:
         """Arrays of a state by the path of the index that they belong to."""
@@ -68,13 +95,24 @@ class EquinoxFunction(Function):
         return {path: leaves[number] for path, number in self.numbers.items()}
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: object,
     ) -> tuple[Any, Values]:
         model = self.made(values)
         if not training or self.is_resting:
             model = self.eqx.nn.inference_mode(model, value=not training)
         parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
-        run = model if self.call is None else lambda *args, **kwargs: self.call(model, *args, **kwargs)  # type: ignore[misc]
+        run = (
+            model
+            if self.call is None
+            else lambda *args, **kwargs: self.call(model, *args, **kwargs)
+        )  # type: ignore[misc]
         with parts_told(parts, around):
             if self.state is None:
                 return run(*args, **kwargs), {}
@@ -82,7 +120,9 @@ class EquinoxFunction(Function):
         return outputs, self.state_leaves(state)
 
     def made(self, values: Values) -> Any:
-        leaves = [other if path is None else values[path] for path, other in zip(self.places, self.others)]
+        leaves = [
+            other if path is None else values[path] for path, other in zip(self.places, self.others)
+        ]
         return jax.tree.unflatten(self.tree, leaves)
 
     def restored(self, values: Values) -> Any:
@@ -104,7 +144,8 @@ def unpack(
 
     Args:
         model: An `eqx.Module`.
-        state: An `eqx.nn.State`, for a model that has one; the model is then called as `model(*args, state)`.
+        state: An `eqx.nn.State`, for a model that has one; the model is then called as
+            `model(*args, state)`.
         call: How the model is called, from `(model, *args)`; a `vmap` over single examples, say.
     """
     eqx = need("equinox", "nb.from_equinox")
@@ -113,16 +154,23 @@ def unpack(
             f"nb.from_equinox takes an eqx.Module; found {type(model).__name__}. Nothing was converted."
         )
     function = EquinoxFunction(model, state, call)
-    variables = {path: Leaf(array, bool(eqx.is_inexact_array(array))) for path, array in function.arrays.items()}
+    variables = {
+        path: Leaf(array, bool(eqx.is_inexact_array(array)))
+        for path, array in function.arrays.items()
+    }
     if state is not None:
-        variables |= {path: Leaf(array, False) for path, array in function.state_leaves(state).items()}
+        variables |= {
+            path: Leaf(array, False) for path, array in function.state_leaves(state).items()
+        }
     return function, variables
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
-    """An Equinox module that computes `function(values, args, kwargs)`, which gives outputs and changed values.
+    """An Equinox module that computes `function(values, args, kwargs)`, which gives outputs and
+    changed values.
 
-    `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that the call has changed.
+    `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that
+    the call has changed.
     """
     kind = _packed_class()
     trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
@@ -139,7 +187,9 @@ def _packed_class() -> type:
     eqx = need("equinox", "to_equinox")
 
     class Converted(eqx.Module):
-        """A model of nbmodule as an Equinox module; `parameters` and `buffers` are nested dicts of arrays."""
+        """A model of nbmodule as an Equinox module; `parameters` and `buffers` are nested dicts of
+        arrays.
+        """
 
         parameters: dict[str, Any]
         buffers: dict[str, Any]
@@ -150,7 +200,8 @@ def _packed_class() -> type:
 
         def _called(self, args: object, kwargs: object) -> Any:
             values = leaves_at(self.parameters, self.paths) | {
-                path: jax.lax.stop_gradient(value) for path, value in leaves_at(self.buffers, self.buffer_paths).items()
+                path: jax.lax.stop_gradient(value)
+                for path, value in leaves_at(self.buffers, self.buffer_paths).items()
             }
             return self.function(values, args, kwargs)
 

@@ -27,23 +27,47 @@ class LinenFunction(Function):
         self.origins: dict[Path, tuple[str, Path]] = {}  # collection, and place in it
         self.arrays: dict[Path, Any] = {}
         for collection in sorted(variables, key=lambda name: name != PARAMS):
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(variables[collection]))[0]:
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(variables[collection]))[
+                0
+            ]:
                 place = tuple(key.key for key in keys)
-                path = place if place not in self.origins else (*place[:-1], f"{collection}_{place[-1]}")
+                path = (
+                    place
+                    if place not in self.origins
+                    else (*place[:-1], f"{collection}_{place[-1]}")
+                )
                 self.origins[path], self.arrays[path] = (collection, place), leaf
-        self.collections = sorted({collection for collection, _ in self.origins.values()} - {PARAMS})
-        owners = {place[:end]: None for _, place in self.origins.values() for end in range(1, len(place))}
+        self.collections = sorted(
+            {collection for collection, _ in self.origins.values()} - {PARAMS}
+        )
+        owners = {
+            place[:end]: None for _, place in self.origins.values() for end in range(1, len(place))
+        }
         self.parts = {path: guessed(path[-1]) for path in owners}
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
     ) -> tuple[Any, Values]:
         variables = self.nested(values)
-        options: dict[str, Any] = {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
+        options: dict[str, Any] = (
+            {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
+        )
         # Scopes are those of our parts.
-        with self.linen.override_named_call(False), self.linen.intercept_methods(self.interceptor(around)):
+        with (
+            self.linen.override_named_call(False),
+            self.linen.intercept_methods(self.interceptor(around)),
+        ):
             try:
-                made = self.module.apply(variables, *args, mutable=self.collections or False, **options, **kwargs)
+                made = self.module.apply(
+                    variables, *args, mutable=self.collections or False, **options, **kwargs
+                )
             except Exception as error:
                 if type(error).__name__ == "InvalidRngError":
                     error.add_note(
@@ -56,7 +80,9 @@ class LinenFunction(Function):
         places = {origin: path for path, origin in self.origins.items()}
         new = {}
         for collection in self.collections:
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(changed.get(collection, {})))[0]:
+            for keys, leaf in jax.tree_util.tree_flatten_with_path(
+                unboxed(changed.get(collection, {}))
+            )[0]:
                 path = places.get((collection, tuple(key.key for key in keys)))
                 if path is not None and leaf is not values[path]:
                     new[path] = leaf
@@ -100,8 +126,11 @@ def unboxed(tree: object) -> Any:
     return unfreeze(tree) if hasattr(tree, "unfreeze") else tree
 
 
-def unpack(module: object, variables: object, *, rngs: tuple[str, ...] = ()) -> tuple[LinenFunction, dict[Path, Leaf]]:
-    """The pair of a linen module and its variables: `params` are trained, other collections change by calls.
+def unpack(
+    module: object, variables: object, *, rngs: tuple[str, ...] = ()
+) -> tuple[LinenFunction, dict[Path, Leaf]]:
+    """The pair of a linen module and its variables: `params` are trained, other collections change
+    by calls.
 
     Args:
         module: An `nn.Module` that is not bound.
@@ -109,17 +138,28 @@ def unpack(module: object, variables: object, *, rngs: tuple[str, ...] = ()) -> 
         rngs: Names of the random streams that the module draws from, such as `dropout`.
     """
     if not isinstance(variables, Mapping) or PARAMS not in variables:
-        found = f"keys {', '.join(map(str, variables))}" if isinstance(variables, Mapping) else type(variables).__name__
+        found = (
+            f"keys {', '.join(map(str, variables))}"
+            if isinstance(variables, Mapping)
+            else type(variables).__name__
+        )
         raise ArgumentTypeError(
             f"nb.from_flax of a linen module takes its variables too, what module.init gave, with 'params' in it; found {found}. "
             "Nothing was converted."
         )
     function = LinenFunction(module, variables, tuple(rngs))
-    return function, {path: Leaf(array, function.origins[path][0] == PARAMS) for path, array in function.arrays.items()}
+    return function, {
+        path: Leaf(array, function.origins[path][0] == PARAMS)
+        for path, array in function.arrays.items()
+    }
 
 
-def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> tuple[Any, dict[str, Any]]:
-    """A linen module and its variables, of `function(values, args, kwargs)`, which gives outputs and changed values."""
+def pack(
+    function: Callable[..., Any], variables: dict[Path, Leaf], name: str
+) -> tuple[Any, dict[str, Any]]:
+    """A linen module and its variables, of `function(values, args, kwargs)`, which gives outputs
+    and changed values.
+    """
     linen = need("flax.linen", "to_flax")
     trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
     buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
@@ -130,20 +170,25 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         @linen.compact
         def __call__(self, *args: object, **kwargs: object) -> Any:
             values = {
-                path: self.param(text_of(path), lambda _, v=value: jnp.array(v)) for path, value in trained.items()
+                path: self.param(text_of(path), lambda _, v=value: jnp.array(v))
+                for path, value in trained.items()
             }
             kept = {
                 path: self.variable("buffers", text_of(path), lambda v=value: jnp.array(v))
                 for path, value in buffers.items()
             }
-            outputs, changed = function(values | {path: box.value for path, box in kept.items()}, args, kwargs)
+            outputs, changed = function(
+                values | {path: box.value for path, box in kept.items()}, args, kwargs
+            )
             if not self.is_initializing() and self.is_mutable_collection("buffers"):
                 for path, value in changed.items():
                     kept[path].value = value
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name
-    made: dict[str, Any] = {PARAMS: {text_of(path): jnp.array(value) for path, value in trained.items()}}
+    made: dict[str, Any] = {
+        PARAMS: {text_of(path): jnp.array(value) for path, value in trained.items()}
+    }
     if buffers:
         made["buffers"] = {text_of(path): jnp.array(value) for path, value in buffers.items()}
     return Converted(), made

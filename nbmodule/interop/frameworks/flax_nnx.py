@@ -1,4 +1,6 @@
-"""Flax NNX: a model is an object that holds its variables; it is split into a definition and a state, and merged again."""
+"""Flax NNX: a model is an object that holds its variables; it is split into a definition and a
+state, and merged again.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,26 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, leaves_at, need, nested, path_of
+from nbmodule.interop.frameworks.function import (
+    Around,
+    Function,
+    Leaf,
+    Path,
+    Values,
+    leaves_at,
+    need,
+    nested,
+    path_of,
+)
 from nbmodule.interop.frameworks.interception import owner_of, parts_told
 
 
 def modules_of(model: object) -> dict[Path, Any]:
     """Modules of a model by path, itself first; one that is held twice stands under its first path."""
     nnx = need("flax.nnx", "a model of Flax")
-    walk = nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules  # a method until 0.12.1
+    walk = (
+        nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules
+    )  # a method until 0.12.1
     found = {tuple(path): module for path, module in walk(model)}
     return dict(sorted(found.items(), key=lambda item: len(item[0])))
 
@@ -31,11 +45,15 @@ class NnxFunction(Function):
         self.name = type(model).__name__
         self.definition, state = nnx.split(model)
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(state)
-        self.paths = [path_of(keys[:-1]) for keys, _ in leaves]  # the last key is the `value` of a variable
+        self.paths = [
+            path_of(keys[:-1]) for keys, _ in leaves
+        ]  # the last key is the `value` of a variable
         self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
         self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}
         self.parts: dict[Path, Any] = {
-            path: type(module) for path, module in modules_of(model).items() if path and owner_of(type(module))
+            path: type(module)
+            for path, module in modules_of(model).items()
+            if path and owner_of(type(module))
         }
         self.is_resting = self._is_in("eval") and not self._is_in("train")
 
@@ -45,7 +63,14 @@ class NnxFunction(Function):
         return self.nnx.split(model)[0] == self.definition
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: object,
     ) -> tuple[Any, Values]:
         model = self.restored(values)
         if not training:
@@ -60,7 +85,9 @@ class NnxFunction(Function):
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
     def restored(self, values: Values) -> Any:
-        return self.nnx.merge(self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths]))
+        return self.nnx.merge(
+            self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths])
+        )
 
 
 def unpack(model: object) -> tuple[NnxFunction, dict[Path, Leaf]]:
@@ -68,16 +95,23 @@ def unpack(model: object) -> tuple[NnxFunction, dict[Path, Leaf]]:
     nnx = need("flax.nnx", "nb.from_flax")
     function = NnxFunction(model)
     return function, {
-        path: Leaf(array, issubclass(function.kinds[path], nnx.Param)) for path, array in function.arrays.items()
+        path: Leaf(array, issubclass(function.kinds[path], nnx.Param))
+        for path, array in function.arrays.items()
     }
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
-    """An NNX module of `function(values, args, kwargs)`: parameters are `nnx.Param`, buffers `nnx.BatchStat`, nested by path."""
+    """An NNX module of `function(values, args, kwargs)`: parameters are `nnx.Param`, buffers
+    `nnx.BatchStat`, nested by path.
+    """
     nnx = need("flax.nnx", "to_flax")
 
     def within(level: object) -> Any:
-        return nnx.Dict({key: within(value) for key, value in level.items()}) if isinstance(level, dict) else level
+        return (
+            nnx.Dict({key: within(value) for key, value in level.items()})
+            if isinstance(level, dict)
+            else level
+        )
 
     class Converted(nnx.Module):
         """A model of nbmodule as an NNX module."""
@@ -91,7 +125,9 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
 
         def __call__(self, *args: object, **kwargs: object) -> Any:
             held = leaves_at(self.variables, tuple(variables))
-            outputs, changed = function({path: variable[...] for path, variable in held.items()}, args, kwargs)
+            outputs, changed = function(
+                {path: variable[...] for path, variable in held.items()}, args, kwargs
+            )
             for path, value in changed.items():
                 held[path][...] = value
             return outputs

@@ -1,4 +1,6 @@
-"""The pair that converters speak in: a function over variables by path, which tells of each submodule that it calls."""
+"""The pair that converters speak in: a function over variables by path, which tells of each
+submodule that it calls.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +10,21 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.base.nesting import nest
 from nbmodule.base.paths import entry_of
+from nbmodule.base.trees import nest
 from nbmodule.errors import MissingDependencyError
 
 Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
 Values = dict[Path, Any]
 Around = Callable[[Path, Any, Callable[..., Any], Args, Kwargs], Any]
 
-PACKAGES = {"flax": "flax", "equinox": "equinox", "haiku": "dm-haiku", "keras": "keras", "torch": "torch"}
+PACKAGES = {
+    "flax": "flax",
+    "equinox": "equinox",
+    "haiku": "dm-haiku",
+    "keras": "keras",
+    "torch": "torch",
+}
 
 
 class Leaf(NamedTuple):
@@ -40,7 +48,8 @@ class Function:
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
-        is_resting: Whether the model was given in evaluation mode, so that training mode is a change of it.
+        is_resting: Whether the model was given in evaluation mode, so that training mode is a
+            change of it.
     """
 
     framework: str
@@ -50,7 +59,14 @@ class Function:
     parts: dict[Path, Any]
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: object
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: object,
     ) -> tuple[Any, Values]:
         """Call the model.
 
@@ -58,7 +74,8 @@ class Function:
             values: Arrays of all variables, by path.
             args: Positional arguments of the model.
             kwargs: Keyword arguments of the model.
-            around: `around(path, module, run, args, kwargs)` is called in place of each submodule, and calls `run(*args, **kwargs)`.
+            around: `around(path, module, run, args, kwargs)` is called in place of each submodule,
+                and calls `run(*args, **kwargs)`.
             training: False puts the model into inference mode, where it has one.
             draw: Gives a random key, for a model that wants one.
 
@@ -69,11 +86,16 @@ class Function:
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickling: frameworks are named, not kept."""
-        return {k: _Named(v.__name__) if isinstance(v, ModuleType) else v for k, v in vars(self).items()}
+        return {
+            k: _Named(v.__name__) if isinstance(v, ModuleType) else v for k, v in vars(self).items()
+        }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(
-            {k: importlib.import_module(v.name) if isinstance(v, _Named) else v for k, v in state.items()}
+            {
+                k: importlib.import_module(v.name) if isinstance(v, _Named) else v
+                for k, v in state.items()
+            }
         )
 
     def restored(self, values: Values) -> Any:

@@ -22,9 +22,14 @@ def place_of(name: str) -> Path:
 
 
 def takes_key(transformed: Any, has_state: bool) -> bool:
-    """Whether `apply` takes a random key: not where `hk.without_apply_rng` has left it the arguments of `init` alone."""
+    """Whether `apply` takes a random key: not where `hk.without_apply_rng` has left it the
+    arguments of `init` alone.
+    """
     try:
-        own, made = (list(inspect.signature(each).parameters) for each in (transformed.apply, transformed.init))
+        own, made = (
+            list(inspect.signature(each).parameters)
+            for each in (transformed.apply, transformed.init)
+        )
     except (TypeError, ValueError):
         return True
     return own[1 + has_state :] != made[1:]
@@ -54,7 +59,14 @@ class HaikuFunction(Function):
         self.parts = dict.fromkeys(owners, "Module")
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
     ) -> tuple[Any, Values]:
         trees = self.trees(values)
         held = (trees[True], trees[False]) if self.has_state else (trees[True],)
@@ -64,8 +76,16 @@ class HaikuFunction(Function):
         if not self.has_state:
             return made, {}
         outputs, state = made
-        places = {(module, leaf): path for path, (trained, module, leaf) in self.origins.items() if not trained}
-        new = {places[module, leaf]: value for module, leaves in state.items() for leaf, value in leaves.items()}
+        places = {
+            (module, leaf): path
+            for path, (trained, module, leaf) in self.origins.items()
+            if not trained
+        }
+        new = {
+            places[module, leaf]: value
+            for module, leaves in state.items()
+            for leaf, value in leaves.items()
+        }
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
     def trees(self, values: Values) -> dict[bool, dict[str, dict[str, Any]]]:
@@ -77,14 +97,20 @@ class HaikuFunction(Function):
 
     def restored(self, values: Values) -> Any:
         trees = self.trees(values)
-        return (self.transformed, trees[True], trees[False]) if self.has_state else (self.transformed, trees[True])
+        return (
+            (self.transformed, trees[True], trees[False])
+            if self.has_state
+            else (self.transformed, trees[True])
+        )
 
     @staticmethod
     def interceptor(around: Around) -> Callable[..., Any]:
         def intercept(following: Any, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
             if context.method_name != "__call__":
                 return following(*args, **kwargs)
-            return around(place_of(context.module.module_name), context.module, following, args, kwargs)
+            return around(
+                place_of(context.module.module_name), context.module, following, args, kwargs
+            )
 
         return intercept
 
@@ -115,10 +141,14 @@ def unpack(
             "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. Nothing was converted. "
             "Give what hk.transform gave, or leave with_rng out."
         )
-    return function, {path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()}
+    return function, {
+        path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()
+    }
 
 
-def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> tuple[Any, Any, Any]:
+def pack(
+    function: Callable[..., Any], variables: dict[Path, Leaf], name: str
+) -> tuple[Any, Any, Any]:
     """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its state."""
     hk = need("haiku", "to_haiku")
 
@@ -127,7 +157,9 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         for path, leaf in variables.items():
             get = hk.get_parameter if leaf.trained else hk.get_state
             shape, dtype = leaf.value.shape, leaf.value.dtype
-            values[path] = get(text_of(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v))
+            values[path] = get(
+                text_of(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v)
+            )
         outputs, changed = function(values, args, kwargs)
         for path, value in changed.items():
             hk.set_state(text_of(path), value)

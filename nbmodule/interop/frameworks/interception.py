@@ -1,7 +1,8 @@
-"""See the calls of submodules of a foreign model, while it runs, by putting a function around `__call__` of their classes.
+"""See the calls of submodules of a foreign model, while it runs, by putting a function around
+`__call__` of their classes.
 
-The classes are as they were once the last block is left. Only calls of known instances, in the thread that opened the block, are
-told; all others go straight through.
+The classes are as they were once the last block is left. Only calls of known instances, in the
+thread that opened the block, are told; all others go straight through.
 """
 
 from __future__ import annotations
@@ -26,12 +27,15 @@ class _Local(threading.local):
 
 _local = _Local()
 _lock = threading.Lock()
-_known: dict[type, tuple[dict[object, None], Any]] = {}  # the blocks that are open on a class, and what it had before
+_known: dict[
+    type, tuple[dict[object, None], Any]
+] = {}  # the blocks that are open on a class, and what it had before
 
 
 @contextmanager
 def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
-    """While the block runs, `told(instance, run, args, kwargs)` is called in place of the instances of these classes.
+    """While the block runs, `told(instance, run, args, kwargs)` is called in place of the instances
+    of these classes.
 
     Args:
         classes: Classes whose instances are called.
@@ -52,7 +56,9 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
 
 
 def parts_told(parts: Iterable[tuple[Path, Any]], around: Around) -> AbstractContextManager[None]:
-    """While the block runs, `around(path, module, run, args, kwargs)` is called in place of each of these modules."""
+    """While the block runs, `around(path, module, run, args, kwargs)` is called in place of each of
+    these modules.
+    """
     known = {id(module): (path, module) for path, module in parts}
 
     def told(module: object, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
@@ -70,7 +76,9 @@ def _end(owners: Iterable[type], block: object) -> None:
 
 def owner_of(kind: type) -> type | None:
     """The class that defines `__call__` for a class."""
-    return next((each for each in kind.__mro__ if "__call__" in vars(each) and each is not object), None)
+    return next(
+        (each for each in kind.__mro__ if "__call__" in vars(each) and each is not object), None
+    )
 
 
 def _enter(owner: type, block: object) -> None:
@@ -97,7 +105,9 @@ def _around(original: Any) -> Callable[..., Any]:
     def call(self: Any, *args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         run = original.__get__(self, type(self))
-        if not _local.listeners or (_local.open and _local.open[-1] is self):  # reached again through super()
+        if not _local.listeners or (
+            _local.open and _local.open[-1] is self
+        ):  # reached again through super()
             return run(*args, **kwargs)
         depth = len(_local.open)
         try:

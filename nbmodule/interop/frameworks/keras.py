@@ -1,4 +1,6 @@
-"""Keras on its JAX backend: layers that hold their variables, called without side effects by `stateless_call`."""
+"""Keras on its JAX backend: layers that hold their variables, called without side effects by
+`stateless_call`.
+"""
 
 from __future__ import annotations
 
@@ -47,36 +49,54 @@ class KerasFunction(Function):
 
     def place(self, path: str) -> Path:
         steps = tuple(path.split("/"))
-        return steps[1:] if len(steps) > 1 and steps[0] in (self.model.name, self.model.path) else steps
+        return (
+            steps[1:]
+            if len(steps) > 1 and steps[0] in (self.model.name, self.model.path)
+            else steps
+        )
 
     def __call__(
-        self, values: Values, args: Args, kwargs: Kwargs, *, around: Around, training: bool, draw: Any
+        self,
+        values: Values,
+        args: Args,
+        kwargs: Kwargs,
+        *,
+        around: Around,
+        training: bool,
+        draw: Any,
     ) -> tuple[Any, Values]:
         arrays = [values[path] for path in self.paths]
         count = len(self.trained)
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": training} | kwargs
         with parts_told(self.layers.values(), around):
-            outputs, others = self.model.stateless_call(arrays[:count], arrays[count:], *args, **kwargs)
+            outputs, others = self.model.stateless_call(
+                arrays[:count], arrays[count:], *args, **kwargs
+            )
         new = dict(zip(self.paths[count:], others))
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
     def restored(self, values: Values) -> Any:
         keras = need("keras", "to_keras")
-        model = keras.models.clone_model(self.model) if isinstance(self.model, keras.Model) else None
+        model = (
+            keras.models.clone_model(self.model) if isinstance(self.model, keras.Model) else None
+        )
         if model is None or not model.built:
             raise ArgumentError(
                 f"to_keras: {self.name} cannot be cloned by Keras. Nothing was made. Assign the values to your own model: "
                 "`wrapped.state_dict()` has them by path."
             )
         # A clone has its variables in the same order; their names may differ.
-        for path, variable in zip(self.paths, (*model.trainable_variables, *model.non_trainable_variables)):
+        for path, variable in zip(
+            self.paths, (*model.trainable_variables, *model.non_trainable_variables)
+        ):
             variable.assign(values[path])
         return model
 
 
 def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, dict[Path, Leaf]]:
-    """The pair of a built Keras layer or model: trainable variables are trained, others change by calls.
+    """The pair of a built Keras layer or model: trainable variables are trained, others change by
+    calls.
 
     Args:
         model: The layer or model.
@@ -99,16 +119,22 @@ def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, d
         )
     function = KerasFunction(model)
     variables = {}
-    for i, (path, variable) in enumerate(zip(function.paths, (*function.trained, *function.others)) if values else ()):
+    for i, (path, variable) in enumerate(
+        zip(function.paths, (*function.trained, *function.others)) if values else ()
+    ):
         variables[path] = Leaf(jnp.array(variable.value), i < len(function.trained))
     return function, variables
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
-    """A Keras layer of `function(values, args, kwargs)`, on the JAX backend; it can be trained by `fit` in a model of Keras."""
+    """A Keras layer of `function(values, args, kwargs)`, on the JAX backend; it can be trained by
+    `fit` in a model of Keras.
+    """
     keras = need("keras", "to_keras")
     if keras.config.backend() != "jax":
-        raise ArgumentError("to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is imported.")
+        raise ArgumentError(
+            "to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is imported."
+        )
     trained = [path for path, leaf in variables.items() if leaf.trained]
     others = [path for path, leaf in variables.items() if not leaf.trained]
 
@@ -130,8 +156,12 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             self.built = True
 
         def call(self, *args: object, **kwargs: object) -> Any:
-            boxes = dict(zip(trained, self.trainable_variables)) | dict(zip(others, self.non_trainable_variables))
-            outputs, changed = function({path: box.value for path, box in boxes.items()}, args, kwargs)
+            boxes = dict(zip(trained, self.trainable_variables)) | dict(
+                zip(others, self.non_trainable_variables)
+            )
+            outputs, changed = function(
+                {path: box.value for path, box in boxes.items()}, args, kwargs
+            )
             for path, value in changed.items():
                 boxes[path].assign(value)
             return outputs

@@ -1,12 +1,12 @@
-"""`nb.from_torch` and `to_torch`: models of PyTorch as modules of the same layout, and state dicts with PyTorch's names."""
+"""`nb.from_torch` and `to_torch`: models of PyTorch as modules of the same layout, and state dicts
+with PyTorch's names.
+"""
 
 from nbmodule.base.sockets import plug
 from nbmodule.interop.torch_layers.convert import Conversion, from_torch
-from nbmodule.interop.torch_layers.files import torch_rows
 from nbmodule.interop.torch_layers.names import to_torch
 from nbmodule.interop.torch_layers.states import StateMatch, torch_state
 
 __all__ = ["Conversion", "StateMatch", "from_torch", "to_torch"]
 
 plug("torch_state", torch_state)
-plug("torch_rows", torch_rows)

@@ -1,4 +1,6 @@
-"""Layers of the library that are called as PyTorch's are: channels first, time first, PyTorch's names of masks."""
+"""Layers of the library that are called as PyTorch's are: channels first, time first, PyTorch's
+names of masks.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ class TorchGRU(_TimeFirst, _GRU):
 
 def mask_of(mask: Any) -> Any:
     """PyTorch marks with True what is left out; a floating mask is added in both."""
-    return None if mask is None else jnp.logical_not(mask) if jnp.asarray(mask).dtype == bool else mask
+    return (
+        None if mask is None else jnp.logical_not(mask) if jnp.asarray(mask).dtype == bool else mask
+    )
 
 
 class MultiheadAttention(_MultiHeadAttention):
@@ -78,9 +82,15 @@ class MultiheadAttention(_MultiHeadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> Any:
-        turn = (lambda x: jnp.swapaxes(x, 0, 1)) if not self.batch_first and jnp.ndim(query) == 3 else (lambda x: x)
+        turn = (
+            (lambda x: jnp.swapaxes(x, 0, 1))
+            if not self.batch_first and jnp.ndim(query) == 3
+            else (lambda x: x)
+        )
         masks = {"mask": mask_of(attn_mask), "key_mask": mask_of(key_padding_mask)}
-        found = super().forward(turn(query), turn(key), turn(value), return_weights=need_weights, **masks)
+        found = super().forward(
+            turn(query), turn(key), turn(value), return_weights=need_weights, **masks
+        )
         if not need_weights:
             return turn(found), None
         return turn(found[0]), found[1].mean(-3) if average_attn_weights else found[1]
@@ -92,7 +102,11 @@ class TorchTransformerEncoderLayer(_TransformerEncoderLayer):
     batch_first = True
 
     def forward(
-        self, src: object, src_mask: object = None, src_key_padding_mask: object = None, is_causal: bool = False
+        self,
+        src: object,
+        src_mask: object = None,
+        src_key_padding_mask: object = None,
+        is_causal: bool = False,
     ) -> Any:
         turn = turned(self.batch_first)
         masks = {"mask": mask_of(src_mask), "key_mask": mask_of(src_key_padding_mask)}
@@ -105,7 +119,11 @@ class TorchTransformerEncoder(_TransformerEncoder):
     batch_first = True
 
     def forward(
-        self, src: object, mask: object = None, src_key_padding_mask: object = None, is_causal: bool | None = None
+        self,
+        src: object,
+        mask: object = None,
+        src_key_padding_mask: object = None,
+        is_causal: bool | None = None,
     ) -> Any:
         turn = turned(self.batch_first)
         masks = {"mask": mask_of(mask), "key_mask": mask_of(src_key_padding_mask)}

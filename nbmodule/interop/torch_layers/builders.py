@@ -1,4 +1,6 @@
-"""For each layer of PyTorch the layer of the library that computes the same, not yet with its numbers."""
+"""For each layer of PyTorch the layer of the library that computes the same, not yet with its
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.interop.torch_layers import adapters
-from nbmodule.nn import activation, convolution, dropout, linear, normalization, pooling, recurrent, resizing
+from nbmodule.nn import (
+    activation,
+    convolution,
+    dropout,
+    linear,
+    normalization,
+    pooling,
+    recurrent,
+    resizing,
+)
 from nbmodule.nn.batch_normalization import BatchNorm2d, BatchNorm3d
 from nbmodule.nn.functional.activations import gelu
 from nbmodule.nn.functional.rectifiers import relu
@@ -57,7 +68,12 @@ def conv(n: int, transposed: bool) -> Callable[[Any], Any]:
 def max_pool(n: int) -> Callable[[Any], Any]:
     def make(m: pools._MaxPoolNd) -> Any:
         only(m, return_indices=False)
-        options = {"stride": m.stride, "padding": m.padding, "dilation": m.dilation, "ceil_mode": m.ceil_mode}
+        options = {
+            "stride": m.stride,
+            "padding": m.padding,
+            "dilation": m.dilation,
+            "ceil_mode": m.ceil_mode,
+        }
         return getattr(pooling, f"MaxPool{n}d")(m.kernel_size, data_format=FORMATS[n], **options)
 
     return make
@@ -66,14 +82,19 @@ def max_pool(n: int) -> Callable[[Any], Any]:
 def avg_pool(n: int) -> Callable[[Any], Any]:
     def make(m: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d) -> Any:
         options = {"stride": m.stride, "padding": m.padding, "ceil_mode": m.ceil_mode}
-        options |= {"count_include_pad": m.count_include_pad, "divisor_override": getattr(m, "divisor_override", None)}
+        options |= {
+            "count_include_pad": m.count_include_pad,
+            "divisor_override": getattr(m, "divisor_override", None),
+        }
         return getattr(pooling, f"AvgPool{n}d")(m.kernel_size, data_format=FORMATS[n], **options)
 
     return make
 
 
 def adaptive(n: int) -> Callable[[Any], Any]:
-    return lambda m: getattr(resizing, f"AdaptiveAvgPool{n}d")(m.output_size, data_format=FORMATS[n])
+    return lambda m: getattr(resizing, f"AdaptiveAvgPool{n}d")(
+        m.output_size, data_format=FORMATS[n]
+    )
 
 
 def batch_norm(n: int) -> Callable[[Any], Any]:
@@ -88,7 +109,9 @@ def batch_norm(n: int) -> Callable[[Any], Any]:
         }
         if n == 1:
             return adapters.TorchBatchNorm1d(m.num_features, **options)
-        return {2: BatchNorm2d, 3: BatchNorm3d}[n](m.num_features, data_format=FORMATS[n], **options)
+        return {2: BatchNorm2d, 3: BatchNorm3d}[n](
+            m.num_features, data_format=FORMATS[n], **options
+        )
 
     return make
 
@@ -96,7 +119,9 @@ def batch_norm(n: int) -> Callable[[Any], Any]:
 def instance_norm(n: int) -> Callable[[Any], Any]:
     def make(m: instancenorm._InstanceNorm) -> Any:
         only(m, track_running_stats=False)
-        return normalization.InstanceNorm(m.num_features, eps=m.eps, affine=m.affine, data_format=FORMATS[n])
+        return normalization.InstanceNorm(
+            m.num_features, eps=m.eps, affine=m.affine, data_format=FORMATS[n]
+        )
 
     return make
 
@@ -145,7 +170,9 @@ def multihead(m: nn.MultiheadAttention) -> Any:
     return made
 
 
-def options_of_transformer(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> dict[str, Any]:
+def options_of_transformer(
+    m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
+) -> dict[str, Any]:
     """What the library's transformer layers are made with, besides their sizes."""
     name = getattr(m.activation, "__name__", type(m.activation).__name__).lower()
     known = {"relu": relu, "gelu": gelu}
@@ -160,13 +187,17 @@ def options_of_transformer(m: nn.TransformerEncoderLayer | nn.TransformerDecoder
     }
 
 
-def sizes_of_transformer(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> tuple[int, int, int]:
+def sizes_of_transformer(
+    m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
+) -> tuple[int, int, int]:
     return m.self_attn.embed_dim, m.self_attn.num_heads, m.linear1.out_features
 
 
 def transformer_layer(name: str) -> Callable[[Any], Any]:
     def make(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> Any:
-        made = getattr(adapters, f"Torch{name}")(*sizes_of_transformer(m), **options_of_transformer(m))
+        made = getattr(adapters, f"Torch{name}")(
+            *sizes_of_transformer(m), **options_of_transformer(m)
+        )
         made.batch_first = m.self_attn.batch_first
         return made
 
@@ -180,7 +211,10 @@ def transformer_encoder(m: nn.TransformerEncoder) -> Any:
     ):
         raise Unlike(f"layers of {type(first).__name__}")
     made = adapters.TorchTransformerEncoder(
-        len(m.layers), *sizes_of_transformer(first), final_norm=m.norm is not None, **options_of_transformer(first)
+        len(m.layers),
+        *sizes_of_transformer(first),
+        final_norm=m.norm is not None,
+        **options_of_transformer(first),
     )
     made.batch_first = first.self_attn.batch_first
     return made
@@ -190,7 +224,11 @@ def upsample(m: nn.Upsample) -> Any:
     size, factor = m.size, m.scale_factor
     factor = tuple(factor) if isinstance(factor, (tuple, list)) else factor
     return resizing.Upsample(
-        size, scale_factor=factor, mode=m.mode, align_corners=bool(m.align_corners), data_format="NCHW"
+        size,
+        scale_factor=factor,
+        mode=m.mode,
+        align_corners=bool(m.align_corners),
+        data_format="NCHW",
     )
 
 
@@ -211,9 +249,15 @@ def plain(name: str, **options: str) -> Callable[[Any], Any]:
 
 BUILDERS: dict[str, Callable[[Any], Any]] = {
     "Linear": lambda m: linear.Linear(m.in_features, m.out_features, with_bias=m.bias is not None),
-    "Bilinear": lambda m: linear.Bilinear(m.in1_features, m.in2_features, m.out_features, with_bias=m.bias is not None),
+    "Bilinear": lambda m: linear.Bilinear(
+        m.in1_features, m.in2_features, m.out_features, with_bias=m.bias is not None
+    ),
     "Embedding": lambda m: linear.Embedding(
-        m.num_embeddings, m.embedding_dim, padding_idx=m.padding_idx, max_norm=m.max_norm, norm_type=m.norm_type
+        m.num_embeddings,
+        m.embedding_dim,
+        padding_idx=m.padding_idx,
+        max_norm=m.max_norm,
+        norm_type=m.norm_type,
     ),
     "Identity": lambda m: linear.Identity(),
     "Flatten": lambda m: linear.Flatten(m.start_dim, m.end_dim),
@@ -226,7 +270,9 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     **{f"InstanceNorm{n}d": instance_norm(n) for n in FORMATS},
     "LayerNorm": layer_norm,
     "RMSNorm": rms_norm,
-    "GroupNorm": lambda m: adapters.TorchGroupNorm(m.num_groups, m.num_channels, eps=m.eps, affine=m.affine),
+    "GroupNorm": lambda m: adapters.TorchGroupNorm(
+        m.num_groups, m.num_channels, eps=m.eps, affine=m.affine
+    ),
     "Dropout": lambda m: dropout.Dropout(m.p),
     "Dropout1d": lambda m: dropout.Dropout1d(m.p, data_format="NCW"),
     "Dropout2d": lambda m: dropout.Dropout2d(m.p, data_format="NCHW"),

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from nbmodule.core.shape.building import ensure_built
-from nbmodule.core.shape.naming import named_modules
-from nbmodule.core.shape.walk import module_aliases, own_aliases
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.naming import named_modules
+from nbmodule.core.structure.walk import module_aliases, own_aliases
 from nbmodule.interop.frameworks.torch import tensors_of
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
@@ -25,7 +25,7 @@ from nbmodule.nn.convolution import (
 from nbmodule.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 if TYPE_CHECKING:
-    from nbmodule.doors.module import Module
+    from nbmodule.api.module import Module
 
 CONVOLUTIONS = (Conv1d, Conv2d, Conv3d, DepthwiseConv2d)
 TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
@@ -47,17 +47,25 @@ class TorchTensor(NamedTuple):
 
 
 def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
-    """All tensors that PyTorch would have for a model, with their full names; a shared variable stands under its first, if it is `once`."""
+    """All tensors that PyTorch would have for a model, with their full names; a shared variable
+    stands under its first, if it is `once`.
+    """
     ensure_built(model)
     known: set[Any] = set()
-    names: dict[Any, tuple[str, str | None]] = {}  # of each module: ours, and PyTorch's; None below an attention
+    names: dict[
+        Any, tuple[str, str | None]
+    ] = {}  # of each module: ours, and PyTorch's; None below an attention
     for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
         above, theirs = names.get(parent, ("", ""))
         if isinstance(parent, MultiHeadAttention) or theirs is None:
             names[module] = (name, None)
             continue
         own = name[len(above) :].removeprefix(".")
-        own = RENAMED.get(own, own) if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer)) else own
+        own = (
+            RENAMED.get(own, own)
+            if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer))
+            else own
+        )
         prefix = f"{theirs}{own}." if own else theirs
         names[module] = (name, prefix)
         for entry in own_entries(module, once):
@@ -67,12 +75,16 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
 
 
 def laid_out_otherwise(model: Module) -> dict[Any, str]:
-    """The variables whose axes PyTorch has in another order, and the class of the layer that each belongs to."""
+    """The variables whose axes PyTorch has in another order, and the class of the layer that each
+    belongs to.
+    """
     found = {}
     for _, module, _ in named_modules(model, None, True):
         if isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
             found |= {
-                box: type(module).__name__ for name, box in module.named_tensors(recursive=False) if name == "weight"
+                box: type(module).__name__
+                for name, box in module.named_tensors(recursive=False)
+                if name == "weight"
             }
     return found
 
@@ -84,7 +96,9 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
         return
     for name, box in module.named_tensors(recursive=False) if once else own_aliases(module):
         if name == "weight" and isinstance(module, CONVOLUTIONS):
-            yield TorchTensor(name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),))
+            yield TorchTensor(
+                name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),)
+            )
         elif name == "weight" and isinstance(module, TRANSPOSED):
             groups = module.groups
             yield TorchTensor(
@@ -100,7 +114,9 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
 
 
 def swapped(weight: object, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
-    """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups, *kernel)` differ so."""
+    """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups,
+    *kernel)` differ so.
+    """
     parts = np.split(np.asarray(weight), groups)
     return np.concatenate([np.moveaxis(part, source, target) for part in parts], 0)
 
@@ -120,13 +136,16 @@ def attention_entries(module: Module) -> Iterator[TorchTensor]:
 
 
 def joined(name: str, boxes: list[Any]) -> TorchTensor:
-    ends = np.cumsum([box.shape[0] for box in boxes])[:-1]  # keys and values may be shorter, where heads share them
+    ends = np.cumsum([box.shape[0] for box in boxes])[
+        :-1
+    ]  # keys and values may be shorter, where heads share them
     return TorchTensor(name, tuple(boxes), np.concatenate, lambda a: tuple(np.split(a, ends)))
 
 
 def to_torch(model: Module) -> Any:
     """See `Module.to_torch`."""
     found = {
-        entry.name: entry.out([np.asarray(box.value) for box in entry.boxes]) for entry in entries_of(model, once=False)
+        entry.name: entry.out([np.asarray(box.value) for box in entry.boxes])
+        for entry in entries_of(model, once=False)
     }
     return tensors_of(found)

@@ -1,7 +1,9 @@
-"""A state that PyTorch wrote goes into a module: by the names and axes of the layers, all or nothing, with a report.
+"""A state that PyTorch wrote goes into a module: by the names and axes of the layers, all or
+nothing, with a report.
 
-Numbers alone do not say how the axes of a convolution lie. What does: a tensor of PyTorch, a file or a name that only PyTorch writes, a
-shape that fits in one way. Where both ways fit, the caller is asked.
+Numbers alone do not say how the axes of a convolution lie. What does: a tensor of PyTorch, a file
+or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the caller is
+asked.
 """
 
 from __future__ import annotations
@@ -14,8 +16,8 @@ import numpy as np
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape, shown
-from nbmodule.core.boxes.variable import Variable
-from nbmodule.core.shape.walk import aliases, plan_of
+from nbmodule.core.structure.walk import aliases, plan_of
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, MissingKeysError, ShapeError, UnexpectedKeysError
 from nbmodule.interop.frameworks.torch import array_of
 from nbmodule.interop.torch_layers.names import COUNT, TorchTensor, entries_of, laid_out_otherwise
@@ -29,8 +31,10 @@ class StateMatch:
     """What became of each tensor of a state that PyTorch wrote.
 
     Attributes:
-        tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in another order there.
-        passed_over: Names without a place here: counters of batch norms, second names of one tensor, what `strict=False` ignores.
+        tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in
+            another order there.
+        passed_over: Names without a place here: counters of batch norms, second names of one
+            tensor, what `strict=False` ignores.
         left: Variables that nothing was given for, which are as they were.
     """
 
@@ -54,9 +58,16 @@ class StateMatch:
 
 
 def torch_state(
-    module: Any, given: Mapping[str, Any], *, title: str, strict: bool, layout: str | None, is_torch: bool
+    module: Any,
+    given: Mapping[str, Any],
+    *,
+    title: str,
+    strict: bool,
+    layout: str | None,
+    is_torch: bool,
 ) -> tuple[dict[Variable, Any], StateMatch] | None:
-    """The arrays that a state of PyTorch gives to variables, and the report; None if the numbers lie as the module's do.
+    """The arrays that a state of PyTorch gives to variables, and the report; None if the numbers
+    lie as the module's do.
 
     Args:
         module: It is not changed.
@@ -77,29 +88,45 @@ def torch_state(
 
 
 def table_of(module: Any) -> dict[str, TorchTensor]:
-    """PyTorch's tensors of a module by each name that a state may have for them: PyTorch's, the module's own, its chains in `v`."""
+    """PyTorch's tensors of a module by each name that a state may have for them: PyTorch's, the
+    module's own, its chains in `v`.
+    """
     entries = list(entries_of(module))
     table = {entry.name: entry for entry in entries}
     alone = {entry.boxes[0]: entry for entry in entries if len(entry.boxes) == 1}
     places = [(".".join(place.chain), box) for box, place in plan_of(module).places.items()]
     for name, box in (*aliases(module), *places):
-        table.setdefault(name, alone.get(box) or TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,)))
+        table.setdefault(
+            name, alone.get(box) or TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,))
+        )
     return table
 
 
-def unwrapped(given: Mapping[str, Any], table: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[str, ...]]:
+def unwrapped(
+    given: Mapping[str, Any], table: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The state without the levels that stand around it, and the names of what stands beside it."""
     beside: dict[str, None] = {}
     while given and not any(name in table for name in given):
-        starts = [f"{wrapper}." for wrapper in WRAPPERS if any(name.startswith(f"{wrapper}.") for name in given)]
+        starts = [
+            f"{wrapper}."
+            for wrapper in WRAPPERS
+            if any(name.startswith(f"{wrapper}.") for name in given)
+        ]
         if not starts:
             break
         beside |= {name.partition(".")[0]: None for name in given if not name.startswith(starts[0])}
-        given = {name[len(starts[0]) :]: value for name, value in given.items() if name.startswith(starts[0])}
+        given = {
+            name[len(starts[0]) :]: value
+            for name, value in given.items()
+            if name.startswith(starts[0])
+        }
     return given, tuple(beside)
 
 
-def layout_by_shapes(module: Any, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str) -> str:
+def layout_by_shapes(
+    module: Any, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str
+) -> str:
     """How the axes of arrays lie that nothing else tells about.
 
     Raises:
@@ -112,7 +139,10 @@ def layout_by_shapes(module: Any, given: Mapping[str, Any], table: Mapping[str, 
             continue
         shape = tuple(np.shape(value))
         is_ours, is_theirs = shape == entry.boxes[0].shape, fits(entry, shape)
-        only_ours, only_theirs = only_ours or is_ours > is_theirs, only_theirs or is_theirs > is_ours
+        only_ours, only_theirs = (
+            only_ours or is_ours > is_theirs,
+            only_theirs or is_theirs > is_ours,
+        )
         if is_ours and is_theirs and matters(entry, shape):
             both.append((name, entry.boxes[0]))
     if both and not only_ours and not only_theirs:
@@ -141,9 +171,15 @@ def matters(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
 
 
 def matched(
-    module: Any, given: Mapping[str, Any], *, title: str, strict: bool = True, changed: str = "No variable was changed."
+    module: Any,
+    given: Mapping[str, Any],
+    *,
+    title: str,
+    strict: bool = True,
+    changed: str = "No variable was changed.",
 ) -> tuple[dict[Variable, Any], StateMatch]:
-    """The arrays of a state of PyTorch as the variables may hold them, and the report; nothing is changed yet.
+    """The arrays of a state of PyTorch as the variables may hold them, and the report; nothing is
+    changed yet.
 
     Raises:
         UnexpectedKeysError, MissingKeysError: names do not agree, and `strict` wants it.
@@ -152,7 +188,11 @@ def matched(
     table, otherwise = table_of(module), laid_out_otherwise(module)
     names = {box: name for name, box in module.named_tensors()}
     taken: dict[str, str] = {}  # names given, by those of the entries
-    extra = [name for name in given if name not in table or taken.setdefault(table[name].name, name) != name]
+    extra = [
+        name
+        for name in given
+        if name not in table or taken.setdefault(table[name].name, name) != name
+    ]
     values: dict[Variable, Any] = {}
     rows = []
     for name in taken.values():
@@ -168,10 +208,16 @@ def matched(
             )
         values |= {box: box.admitted(part) for box, part in zip(entry.boxes, entry.back(array))}
         rows.append((name, tuple(names[box] for box in entry.boxes), is_turned))
-    unexpected = [name for name in extra if not name.endswith(COUNT) and not is_alias(given[name], values, table)]
+    unexpected = [
+        name
+        for name in extra
+        if not name.endswith(COUNT) and not is_alias(given[name], values, table)
+    ]
     left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.boxes)]
     if strict and unexpected:
-        raise UnexpectedKeysError(f"{title}: unexpected tensors: {', '.join(unexpected)}. {changed}")
+        raise UnexpectedKeysError(
+            f"{title}: unexpected tensors: {', '.join(unexpected)}. {changed}"
+        )
     if strict and left:
         raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {changed}")
     counters = [name for name in taken.values() if not table[name].boxes]
@@ -180,14 +226,23 @@ def matched(
 
 
 def as_array(value: Any) -> np.ndarray:
-    return array_of(value) if is_tensor(value) else np.asarray(value.value if isinstance(value, Variable) else value)
+    return (
+        array_of(value)
+        if is_tensor(value)
+        else np.asarray(value.value if isinstance(value, Variable) else value)
+    )
 
 
 def is_alias(value: Any, values: Mapping[Variable, Any], table: Mapping[str, TorchTensor]) -> bool:
     """Whether a tensor is there under another name as well, equal in every number."""
     array = as_array(value)
-    for entry in {entry.name: entry for entry in table.values() if values.keys() >= set(entry.boxes)}.values():
+    for entry in {
+        entry.name: entry for entry in table.values() if values.keys() >= set(entry.boxes)
+    }.values():
         if entry.boxes and fits(entry, array.shape):
-            if all(np.array_equal(values[box], part) for box, part in zip(entry.boxes, entry.back(array))):
+            if all(
+                np.array_equal(values[box], part)
+                for box, part in zip(entry.boxes, entry.back(array))
+            ):
                 return True
     return False

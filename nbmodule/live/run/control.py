@@ -1,8 +1,9 @@
 """Commands from a view, and the values a reader may change while a model trains.
 
-A click may arrive in any thread. It only puts a command in the queue; the loop applies what is in the queue between two
-steps, in its own thread, so that no step ever sees a change in its middle. A control is data (what the view draws) and an
-optional function that is called with the new value at that boundary.
+A click may arrive in any thread. It only puts a command in the queue; the loop applies what is in
+the queue between two steps, in its own thread, so that no step ever sees a change in its middle. A
+control is data (what the view draws) and an optional function that is called with the new value at
+that boundary.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat
 
+from nbmodule.base.format import shown
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 _MOST_WAITING = 1000
@@ -28,7 +30,9 @@ RECEIPT = "receipt"
 
 @dataclass(frozen=True)
 class Command:
-    """One wish of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or a message of a page."""
+    """One wish of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or a message of a
+    page.
+    """
 
     kind: str
     content: dict[str, Any] = field(default_factory=dict)
@@ -38,7 +42,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Route:
-    """The way of a click: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` says it to a reader."""
+    """The way of a click: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` says it to a
+    reader.
+    """
 
     kind: str
     text: str
@@ -98,7 +104,9 @@ class Control:
 
     kind = "field"
 
-    def __init__(self, name: str, value: Any, apply: Callable[[Any], None] | None = None, *, group: str = "") -> None:
+    def __init__(
+        self, name: str, value: Any, apply: Callable[[Any], None] | None = None, *, group: str = ""
+    ) -> None:
         self.name, self.group, self.apply = name, group, apply
         self.value = self.check(value)
         self.error: str | None = None
@@ -123,6 +131,7 @@ class Control:
     def _details(self) -> dict[str, Any]:
         return {}
 
+    @shown
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.value!r})"
 
@@ -144,9 +153,13 @@ class Slider(Control):
         group: str = "",
     ) -> None:
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ArgumentError(f"slider {name!r}: low must be below high, found low={low}, high={high}")
+            raise ArgumentError(
+                f"slider {name!r}: low must be below high, found low={low}, high={high}"
+            )
         if log and low <= 0:
-            raise ArgumentError(f"slider {name!r}: a logarithmic scale begins above 0, found low={low}")
+            raise ArgumentError(
+                f"slider {name!r}: a logarithmic scale begins above 0, found low={low}"
+            )
         self.low, self.high, self.log = float(low), float(high), log
         super().__init__(name, value, apply, group=group)
 
@@ -154,7 +167,9 @@ class Slider(Control):
         """Give a number between the limits."""
         number = _number(self.name, value)
         if not self.low <= number <= self.high:
-            raise ArgumentError(f"{self.name!r} must lie between {self.low:g} and {self.high:g}, found {number:g}")
+            raise ArgumentError(
+                f"{self.name!r} must lie between {self.low:g} and {self.high:g}, found {number:g}"
+            )
         return number
 
     def _details(self) -> dict[str, Any]:
@@ -182,7 +197,9 @@ class Field(Control):
     def check(self, value: Any) -> Any:
         """Give a text, one of the choices, or a number of the kind it began with."""
         if self.choices is not None and str(value) not in self.choices:
-            raise ArgumentError(f"{self.name!r} must be one of {', '.join(self.choices)}; found {value!r}")
+            raise ArgumentError(
+                f"{self.name!r} must be one of {', '.join(self.choices)}; found {value!r}"
+            )
         if self._type is str:
             return str(value)
         number = _number(self.name, value)
@@ -250,7 +267,9 @@ class Controls:
         """Add a number or a text to type in, or with `choices` one of several."""
         return self.add(Field(name, value, apply, choices=choices, group=group))
 
-    def toggle(self, name: str, value: bool, apply: Callable[[Any], None] | None = None, *, group: str = "") -> Toggle:
+    def toggle(
+        self, name: str, value: bool, apply: Callable[[Any], None] | None = None, *, group: str = ""
+    ) -> Toggle:
         """Add a switch."""
         return self.add(Toggle(name, value, apply, group=group))
 
@@ -298,6 +317,7 @@ class Controls:
         """Say all that a view must know to draw them."""
         return [control.describe() for control in self._controls.values()]
 
+    @shown
     def __repr__(self) -> str:
         return f"Controls({', '.join(f'{c.name}={c.value!r}' for c in self)})"
 
@@ -318,10 +338,14 @@ def _type_of_field(name: str, value: str | SupportsFloat) -> type:
     for kind in (str, bool, int, float):
         if isinstance(value, kind):
             if kind is bool:
-                raise ArgumentTypeError(f"field {name!r} holds a number or a text; use a toggle for {value!r}")
+                raise ArgumentTypeError(
+                    f"field {name!r} holds a number or a text; use a toggle for {value!r}"
+                )
             return kind
     try:
         float(value)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"field {name!r} holds a number or a text, found {type(value).__name__}") from None
+        raise ArgumentTypeError(
+            f"field {name!r} holds a number or a text, found {type(value).__name__}"
+        ) from None
     return float

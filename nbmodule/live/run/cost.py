@@ -1,9 +1,11 @@
 """Measures what watching costs, and says when the next look can be afforded.
 
-All that is spent is a debt, which the time that passes pays off at the rate of the budget; what can wait waits until it is
-paid. So the budget holds whatever a look costs and however short the steps are.
+All that is spent is a debt, which the time that passes pays off at the rate of the budget; what can
+wait waits until it is paid. So the budget holds whatever a look costs and however short the steps
+are.
 
-What is done beside the training is counted in the time of its thread, so that other processes do not count as its cost.
+What is done beside the training is counted in the time of its thread, so that other processes do
+not count as its cost.
 """
 
 from __future__ import annotations
@@ -55,7 +57,10 @@ class CostMeter:
         self._spans.append((now, seconds))
         self._total += seconds
         if now - self._started >= _BEGINNING:
-            self._debt, self._paid_at = min(max(self._debt_at(now) + seconds, 0.0), self.budget * _REMEMBERED), now
+            self._debt, self._paid_at = (
+                min(max(self._debt_at(now) + seconds, 0.0), self.budget * _REMEMBERED),
+                now,
+            )
         self._forget(now)
 
     def fraction(self, now: float | None = None) -> float:
@@ -67,7 +72,9 @@ class CostMeter:
         return max(self._total, 0.0) / max(min(now - self._started, WINDOW), 1e-3)
 
     def go_on(self, now: float) -> None:
-        """Steps follow: the time since the last of them, in which others may have run, pays nothing."""
+        """Steps follow: the time since the last of them, in which others may have run, pays
+        nothing.
+        """
         self._paid_at = now
 
     def rest(self, now: float | None = None) -> float:
@@ -93,12 +100,18 @@ class CostMeter:
         self._begun = time.thread_time()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
         self.note(time.thread_time() - self._begun)
 
 
 class SampledCost:
-    """Measures what is done at every step in one of several steps, since a clock costs as much as what it is to measure.
+    """Measures what is done at every step in one of several steps, since a clock costs as much as
+    what it is to measure.
 
     Example:
         >>> cost = SampledCost(every=4)
@@ -127,7 +140,9 @@ class SampledCost:
         self._seconds += seconds
 
     def add_once(self, seconds: float) -> None:
-        """Add what was done now and not at every step; where that was within a part that is measured, it counts once."""
+        """Add what was done now and not at every step; where that was within a part that is
+        measured, it counts once.
+        """
         self._once += seconds
         self._seconds -= seconds * self.is_on
 
@@ -138,10 +153,11 @@ class SampledCost:
 
 
 class Pace:
-    """Says how long to wait between two actions so that together they take at most a share of the time.
+    """Says how long to wait between two actions so that together they take at most a share of the
+    time.
 
-    The cost of one action is the median of the last few, at first the least of them, so that one that was slow by chance
-    does not count.
+    The cost of one action is the median of the last few, at first the least of them, so that one
+    that was slow by chance does not count.
 
     Example:
         >>> pace = Pace(share=0.01, least=0.1, most=10.0)

@@ -26,7 +26,11 @@ _runs: OrderedDict[str, list[EarlierRun]] = OrderedDict()
 
 def remember_run(cell: str, history: History, ended: str) -> None:
     """Keep the curves of a run that is over; at most five of a cell."""
-    curves = {series.name: reduce_curve(series.since(0), _COLUMNS) for series in history if len(series) > 1}
+    curves = {
+        series.name: reduce_curve(series.since(0), _COLUMNS)
+        for series in history
+        if len(series) > 1
+    }
     if not curves:
         return
     kept = {name: Curve(curve.steps.copy(), curve.values.copy()) for name, curve in curves.items()}
@@ -60,7 +64,9 @@ def forget_runs(cell: str) -> None:
 
 
 def current_cell() -> str:
-    """Name the place that runs now: the notebook's cell where the front end says which, else the line of the caller."""
+    """Name the place that runs now: the notebook's cell where the front end says which, else the
+    line of the caller.
+    """
     try:
         from IPython import get_ipython
 

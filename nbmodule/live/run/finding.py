@@ -1,4 +1,6 @@
-"""One thing that is wrong with a run, and what can be done about it: the words of a button, and what it sends."""
+"""One thing that is wrong with a run, and what can be done about it: the words of a button, and
+what it sends.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +27,9 @@ class RunFinding(NamedTuple):
 
     def describe(self) -> list[Any]:
         """As the bar below a title reads it: how bad, in words, where, which part, path, remedy."""
-        f, place = self.finding, "steps" if self.step is not None else "modules" if self.finding.path else None
+        f, place = (
+            self.finding,
+            "steps" if self.step is not None else "modules" if self.finding.path else None,
+        )
         remedy = self.remedy and {"label": self.remedy.label, "message": dict(self.remedy.message)}
         return [f.kind, plain(f.text, 300), self.step, place, plain(f.path), remedy]

@@ -10,7 +10,9 @@ from nbmodule.live.run.series import Curve
 
 
 class Attempt(NamedTuple):
-    """A change that is tried: how it is made for a while, what ends it, and how it is made for good."""
+    """A change that is tried: how it is made for a while, what ends it, and how it is made for
+    good.
+    """
 
     label: str
     make: Callable[[], Any]
@@ -33,7 +35,9 @@ class Future:
     @shown
     def __repr__(self) -> str:
         ends = ", ".join(
-            f"{name} {format_number(float(c.values[-1]))}" for name, c in self.curves.items() if len(c.values)
+            f"{name} {format_number(float(c.values[-1]))}"
+            for name, c in self.curves.items()
+            if len(c.values)
         )
         count = max((len(c.values) for c in self.curves.values()), default=0)
         return f"Future({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"

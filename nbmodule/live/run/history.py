@@ -32,8 +32,8 @@ MOST_SERIES = 200
 class History:
     """Numbers over steps, and texts, arrays and pictures beside them.
 
-    `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`; `history.shelf` holds
-    all that is no number.
+    `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`;
+    `history.shelf` holds all that is no number.
 
     Example:
         >>> history = History()
@@ -76,7 +76,8 @@ class History:
         return sum(series.nbytes for series in list(self._series.values())) + self.shelf.nbytes
 
     def groups(self) -> dict[str, dict[str, Series]]:
-        """Give the series that share a plot, by what they measure: `loss` and `val_loss` are one group.
+        """Give the series that share a plot, by what they measure: `loss` and `val_loss` are one
+        group.
 
         Example:
             >>> history = History()
@@ -101,7 +102,9 @@ class History:
             return series[name]
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        raise AttributePathError(self._unknown(name) if series else f"the history has no series {name!r} yet")
+        raise AttributePathError(
+            self._unknown(name) if series else f"the history has no series {name!r} yet"
+        )
 
     def _unknown(self, name: str) -> str:
         close = difflib.get_close_matches(name, self._series, 1)
@@ -127,8 +130,12 @@ class History:
         for series in list(self)[:MOST_SERIES]:
             best = series.best
             about = f"best {best[1]:.4g} at step {best[0]:,}" if best else "no finite value"
-            lines.append(f"  {series.name:<{width}}  {len(series):>9,} points  last {series.last:.4g}  {about}")
-        lines.extend(f"  {name:<{width}}  {len(self.shelf[name]):>9,} entries" for name in self.shelf)
+            lines.append(
+                f"  {series.name:<{width}}  {len(series):>9,} points  last {series.last:.4g}  {about}"
+            )
+        lines.extend(
+            f"  {name:<{width}}  {len(self.shelf[name]):>9,} entries" for name in self.shelf
+        )
         return "\n".join(lines)
 
     def to_numpy(self) -> dict[str, Curve]:
@@ -143,7 +150,9 @@ class History:
         return {series.name: Curve(series.steps, series.values) for series in self}
 
     def to_container(self) -> Any:
-        """Give a `Container` with `steps` and `values` below the name of each series (`train/loss` is two levels)."""
+        """Give a `Container` with `steps` and `values` below the name of each series (`train/loss`
+        is two levels).
+        """
         from nbmodule.tree.container import Container
 
         container = Container()
@@ -153,7 +162,8 @@ class History:
         return container
 
     def to_table(self) -> tuple[NDArray[np.integer], dict[str, NDArray[np.floating]]]:
-        """Give all steps in rising order, and for each series its value there, NaN where it has none.
+        """Give all steps in rising order, and for each series its value there, NaN where it has
+        none.
 
         Of several values at one step the last counts.
 
@@ -190,7 +200,8 @@ class History:
         return pandas.DataFrame(columns, index=pandas.Index(steps, name="step"))
 
     def to_csv(self, path: str | Path | None = None) -> str | None:
-        """Write a table with a row for each step to a file, or give it as text where no path is given.
+        """Write a table with a row for each step to a file, or give it as text where no path is
+        given.
 
         Example:
             >>> history = History()
@@ -205,13 +216,16 @@ class History:
         writer.writerow(["step", *columns])
         has = self._presence(steps)
         for row, step in enumerate(steps.tolist()):
-            writer.writerow([step, *(_spell(columns[n][row]) if has[n][row] else "" for n in columns)])
+            writer.writerow(
+                [step, *(_spell(columns[n][row]) if has[n][row] else "" for n in columns)]
+            )
         return _deliver(text.getvalue(), path)
 
     def to_json_lines(self, path: str | Path | None = None) -> str | None:
         r"""Write one JSON object for each step to a file, or give the text.
 
-        What is not finite is written as "NaN", "Infinity" or "-Infinity", since JSON has no such numbers.
+        What is not finite is written as "NaN", "Infinity" or "-Infinity", since JSON has no such
+        numbers.
 
         Example:
             >>> history = History()
@@ -257,7 +271,9 @@ class History:
             raise MissingDependencyError(
                 "plot() draws with matplotlib, which is not installed: `pip install matplotlib`"
             ) from None
-        groups = {g: m for g, m in self.groups().items() if not names or g in names or set(m) & set(names)}
+        groups = {
+            g: m for g, m in self.groups().items() if not names or g in names or set(m) & set(names)
+        }
         for name in names:
             if name not in self and name not in self.groups():
                 raise PathError(self._unknown(name))
@@ -268,7 +284,13 @@ class History:
                 if names and group not in names and name not in names:
                     continue
                 curve = reduce_curve(series.since(0), columns)
-                axis.plot(curve.steps, curve.values, _ROLE_STYLE[group_of(name)[1]], label=name, linewidth=1.2)
+                axis.plot(
+                    curve.steps,
+                    curve.values,
+                    _ROLE_STYLE[group_of(name)[1]],
+                    label=name,
+                    linewidth=1.2,
+                )
             axis.set(title=group, xlabel="step", yscale="log" if log else "linear")
             if len(members) > 1:
                 axis.legend(frameon=False)

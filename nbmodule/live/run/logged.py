@@ -1,4 +1,6 @@
-"""What people log, in the form that a history keeps: flat names, and how many steps of the training one turn of the loop made."""
+"""What people log, in the form that a history keeps: flat names, and how many steps of the training
+one turn of the loop made.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class Scanned(NamedTuple):
 
 
 def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
-    """Give the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr` is `lr/0`, `lr/1`; None is nothing.
+    """Give the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
+    is `lr/0`, `lr/1`; None is nothing.
 
     Example:
         >>> dict(leaves_of('train', {'loss': 1.0, 'lr': [0.1, 0.2], 'norm': None}))
@@ -32,7 +35,9 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
         parts: Any = value.items()
     elif isinstance(value, (list, tuple)):
         if len(value) > MOST_ITEMS:
-            raise ArgumentTypeError(f"cannot log {name!r}: a list of {len(value):,} items; log an array in its place")
+            raise ArgumentTypeError(
+                f"cannot log {name!r}: a list of {len(value):,} items; log an array in its place"
+            )
         parts = zip(getattr(value, "_fields", range(len(value))), value, strict=True)
     else:
         if value is not None:
@@ -45,10 +50,12 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
 
 
 class ScannedSteps:
-    """Which steps of the training a turn of the loop made, where each turn is several, compiled into one call.
+    """Which steps of the training a turn of the loop made, where each turn is several, compiled
+    into one call.
 
-    It begins with the first values that a run logs: where those are a vector of n numbers, a turn is n steps. A vector that
-    comes later, beside numbers of earlier turns, is something else: `first` gives None.
+    It begins with the first values that a run logs: where those are a vector of n numbers, a turn
+    is n steps. A vector that comes later, beside numbers of earlier turns, is something else:
+    `first` gives None.
 
     Example:
         >>> steps = ScannedSteps()
@@ -83,12 +90,16 @@ class ScannedSteps:
         return end + (turn - self.turns[k]) * each
 
     def first(self, name: str, turn: int, count: int, *, may_begin: bool = False) -> int | None:
-        """The first of the steps that `count` values of a turn belong to; None if they are no values of steps."""
+        """The first of the steps that `count` values of a turn belong to; None if they are no
+        values of steps.
+        """
         if not self.turns:
             if not may_begin:
                 return None
             self._begin(turn, turn * count if turn else count - 1, count)
-        elif turn < self.turns[-1] or (count != self.each and (turn == self._newest or name not in self._names)):
+        elif turn < self.turns[-1] or (
+            count != self.each and (turn == self._newest or name not in self._names)
+        ):
             return None
         elif count != self.each:
             self._begin(turn, self.at(turn - 1) + count, count)

@@ -15,7 +15,9 @@ _LONGEST = 4000
 
 @dataclass
 class Message:
-    """One line for the reader: `kind` is 'error', 'warning' or 'note'; equal ones that follow each other are counted."""
+    """One line for the reader: `kind` is 'error', 'warning' or 'note'; equal ones that follow each
+    other are counted.
+    """
 
     step: int
     kind: str
@@ -59,7 +61,12 @@ class Messages:
     def add_change(self, step: int, name: str, before: object, after: object) -> None:
         """Add that a control was moved; moves of one control that follow each other are one."""
         last = self._messages[-1] if self._messages else None
-        if last is not None and last.mark == "changed" and last.detail == "" and last.text.startswith(f"{name}: "):
+        if (
+            last is not None
+            and last.mark == "changed"
+            and last.detail == ""
+            and last.text.startswith(f"{name}: ")
+        ):
             before, last.step = last.text[len(name) + 2 :].split(" → ")[0], step
             last.text = f"{name}: {before} → {_spelled(after)}"
             self.version += 1

@@ -41,7 +41,11 @@ def _median(values: Any) -> float:
     """The median of a few numbers; NumPy's own takes ten times as long to begin."""
     ordered = np.sort(values)
     half = len(ordered) // 2
-    return float(ordered[half]) if len(ordered) % 2 else (float(ordered[half - 1]) + float(ordered[half])) / 2
+    return (
+        float(ordered[half])
+        if len(ordered) % 2
+        else (float(ordered[half - 1]) + float(ordered[half])) / 2
+    )
 
 
 class Outlier(NamedTuple):
@@ -83,7 +87,7 @@ class Outliers:
 
     def look(self, history: History) -> list[int]:
         """Steps that stand out among those that have come since this was asked last."""
-        name = next((s.name for s in history if _is_loss(s.name)), None)
+        name = next((s.name for s in history if is_training_loss(s.name)), None)
         if name is None:
             return []
         steps, values = history[name].since(0)
@@ -136,7 +140,9 @@ class Outliers:
         if not self._kept:
             return "no step stands out"
         verb = "stands" if len(self._kept) == 1 else "stand"
-        return f"{count_noun(len(self._kept), 'step')} {verb} out: " + ", ".join(map(repr, self._kept))
+        return f"{count_noun(len(self._kept), 'step')} {verb} out: " + ", ".join(
+            map(repr, self._kept)
+        )
 
 
 def _badness(outlier: Outlier) -> tuple[bool, float]:
@@ -145,6 +151,7 @@ def _badness(outlier: Outlier) -> tuple[bool, float]:
     return finite, -(outlier.loss - outlier.usual) if finite else 0.0
 
 
-def _is_loss(name: str) -> bool:
+def is_training_loss(name: str) -> bool:
+    """Return True for the name of a loss of the training."""
     group, role = group_of(name)
     return role == "train" and group.lower().endswith("loss")

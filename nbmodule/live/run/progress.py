@@ -1,4 +1,6 @@
-"""Counts the steps of a loop: how many are done, how fast, how long it will still take, and how the loop stands."""
+"""Counts the steps of a loop: how many are done, how fast, how long it will still take, and how the
+loop stands.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from nbmodule.base.format import format_count, format_number, format_seconds
+from nbmodule.base.format import format_count, format_number, format_seconds, shown
 
 WINDOW = 5.0
 """Seconds over which the rate is measured."""
@@ -18,7 +20,9 @@ ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a loop is: `done` of `total` steps (None: not known), epochs counted from 1, `rate` in steps a second."""
+    """Where a loop is: `done` of `total` steps (None: not known), epochs counted from 1, `rate` in
+    steps a second.
+    """
 
     state: str = "waiting"
     done: int = 0
@@ -35,11 +39,15 @@ class Progress:
         """Give the fields as a plain dict."""
         return dict(self.__dict__)
 
+    @shown
     def __str__(self) -> str:
         parts = [self.state + (f" ({self.reason})" if self.reason else "")]
         if self.epochs > 1:
             parts.append(f"epoch {self.epoch}/{self.epochs}")
-        parts.append(f"step {format_count(self.done)}" + (f"/{format_count(self.total)}" if self.total else ""))
+        parts.append(
+            f"step {format_count(self.done)}"
+            + (f"/{format_count(self.total)}" if self.total else "")
+        )
         if self.rate:
             parts.append(f"{format_number(self.rate, 3)}/s")
         if self.remaining is not None and self.state == "running":
@@ -163,7 +171,11 @@ class StepCount:
     @property
     def may_drop_last(self) -> bool:
         """Whether batches that are not full can be left out from the next epoch on."""
-        return not self.has_ended and self.has_more_epochs and getattr(self.source, "drop_last", None) is False
+        return (
+            not self.has_ended
+            and self.has_more_epochs
+            and getattr(self.source, "drop_last", None) is False
+        )
 
     @property
     def progress(self) -> Progress:

@@ -17,7 +17,9 @@ _FIRST_ROOM = 64
 
 
 class Curve(NamedTuple):
-    """Points of one series: `steps` (whole numbers) and `values` (float32 or float64) of one length."""
+    """Points of one series: `steps` (whole numbers) and `values` (float32 or float64) of one
+    length.
+    """
 
     steps: NDArray[np.integer]
     values: NDArray[np.floating]
@@ -26,8 +28,9 @@ class Curve(NamedTuple):
 class Series:
     """One logged number over the steps.
 
-    Points are kept in two arrays that grow by half their length: 8 bytes for a point that was logged as float32, 12 for
-    a Python number (float64). Steps are whole numbers in the order in which they were logged.
+    Points are kept in two arrays that grow by half their length: 8 bytes for a point that was
+    logged as float32, 12 for a Python number (float64). Steps are whole numbers in the order in
+    which they were logged.
 
     Example:
         >>> loss = Series('loss')
@@ -94,7 +97,9 @@ class Series:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and value of the best point: the smallest, or the largest where the name speaks of a score."""
+        """Step and value of the best point: the smallest, or the largest where the name speaks of a
+        score.
+        """
         return self._best
 
     @property
@@ -137,7 +142,11 @@ def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) ->
         dtype = np.dtype(np.float32)
     if needed <= len(array) and dtype == array.dtype:
         return array
-    room = len(array) if needed <= len(array) else max(_FIRST_ROOM, needed, len(array) + len(array) // 2)
+    room = (
+        len(array)
+        if needed <= len(array)
+        else max(_FIRST_ROOM, needed, len(array) + len(array) // 2)
+    )
     grown = np.empty(room, dtype)
     grown[:size] = array[:size]
     return grown
@@ -146,9 +155,9 @@ def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) ->
 def reduce_curve(curve: Curve, columns: int) -> Curve:
     """Keep what a drawing of so many pixel columns can show of a curve.
 
-    Of each column the lowest, the highest and the first non-finite point are kept, and of the whole the first and the
-    last, so that a drawing of the reduced curve looks like one of the full curve. A curve of few points is given back
-    as it is.
+    Of each column the lowest, the highest and the first non-finite point are kept, and of the whole
+    the first and the last, so that a drawing of the reduced curve looks like one of the full curve.
+    A curve of few points is given back as it is.
 
     Example:
         >>> full = Curve(np.arange(100_000), np.sin(np.arange(100_000) / 1e4))
@@ -162,7 +171,11 @@ def reduce_curve(curve: Curve, columns: int) -> Curve:
     if order is not None:
         steps, values = steps[order], values[order]
     first, span = steps[0], max(int(steps[-1]) - int(steps[0]), 1)
-    column = np.minimum((steps - first) * columns // span, columns - 1) if span < 2**62 // columns else None
+    column = (
+        np.minimum((steps - first) * columns // span, columns - 1)
+        if span < 2**62 // columns
+        else None
+    )
     if column is None:
         column = ((steps - first) / span * columns).astype(np.int64).clip(0, columns - 1)
     starts = np.flatnonzero(np.diff(column, prepend=-1))

@@ -1,7 +1,7 @@
 """Keeps what was logged beside numbers: texts, arrays, pictures.
 
-Host memory is bounded: when it is full every other entry of the largest list is dropped, so that an even selection over
-the whole run stays, always with the newest.
+Host memory is bounded: when it is full every other entry of the largest list is dropped, so that an
+even selection over the whole run stays, always with the newest.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Shelf:
         self._bytes = 0
 
     def put(self, name: str, step: int, value: Any) -> None:
-        """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H, W, 3]`)."""
+        """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H,
+        W, 3]`).
+        """
         kind, kept = _normalize(name, value)
         self._entries.setdefault(name, Thinned(MOST_ENTRIES)).append(ShelfItem(step, kind, kept))
         self._bytes = self._count_bytes()
@@ -93,7 +95,9 @@ class Shelf:
 
 
 def _bytes_of(entries: Thinned[ShelfItem]) -> int:
-    return sum(e.value.nbytes if isinstance(e.value, np.ndarray) else len(e.value) for e in entries.items)
+    return sum(
+        e.value.nbytes if isinstance(e.value, np.ndarray) else len(e.value) for e in entries.items
+    )
 
 
 def _normalize(name: str, value: Any) -> tuple[str, Any]:

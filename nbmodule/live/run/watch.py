@@ -1,8 +1,10 @@
-"""What a watcher of a model is, and the statistics per submodule that watchers bring, kept over the steps.
+"""What a watcher of a model is, and the statistics per submodule that watchers bring, kept over the
+steps.
 
-`Live` asks a `Watcher` at a boundary to measure the step that follows, and takes what has been measured at later ones. A
-watcher never waits for the device. `WATCHES` is the socket: each entry is asked once a run whether it can watch this
-model; the rooms that know modules plug theirs in, and `weights` plugs in the one that needs none.
+`Live` asks a `Watcher` at a boundary to measure the step that follows, and takes what has been
+measured at later ones. A watcher never waits for the device. `WATCHES` is the socket: each entry is
+asked once a run whether it can watch this model; the rooms that know modules plug theirs in, and
+`weights` plugs in the one that needs none.
 """
 
 from __future__ import annotations
@@ -58,11 +60,16 @@ class Watcher(Protocol):
         """Give a context in which the requested step is to run, None if there is none."""
 
     def take(self, step: int) -> Sequence[Sample]:
-        """Give what has been measured since; never wait. Called at boundaries, with the steps that are done."""
+        """Give what has been measured since; never wait.
+
+        Called at boundaries, with the steps that are done.
+        """
         ...
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Give an array to draw of one submodule now, of its weights or its return; None if there is none."""
+        """Give an array to draw of one submodule now, of its weights or its return; None if there
+        is none.
+        """
 
     def close(self) -> None:
         """Let go of the model."""
@@ -86,7 +93,9 @@ class Strips:
         self.quantity = quantity
         self.paths: tuple[str, ...] = ()
         self.left_out = 0
-        self._kept: Thinned[tuple[int, NDArray[np.float32], NDArray[np.float32] | None]] = Thinned(MOST_SAMPLES)
+        self._kept: Thinned[tuple[int, NDArray[np.float32], NDArray[np.float32] | None]] = Thinned(
+            MOST_SAMPLES
+        )
 
     def add(self, sample: Sample) -> None:
         """Keep a sample; rows are found by path, new ones are added at the end."""
@@ -99,8 +108,13 @@ class Strips:
             values = _spread(values[kept], places, len(self.paths))
             bins = None if bins is None else _spread(bins[kept], places, len(self.paths))
         kept = self._kept.items
-        if kept and sample.step < kept[-1][0]:  # what a recorder keeps is read later than what is watched
-            self._kept.insert(bisect.bisect([step for step, _, _ in kept], sample.step), (sample.step, values, bins))
+        if (
+            kept and sample.step < kept[-1][0]
+        ):  # what a recorder keeps is read later than what is watched
+            self._kept.insert(
+                bisect.bisect([step for step, _, _ in kept], sample.step),
+                (sample.step, values, bins),
+            )
         else:
             self._kept.append((sample.step, values, bins))
 
@@ -128,13 +142,22 @@ class Strips:
         if not self._kept.items:
             return np.empty((0, 0, 0), np.float32)
         rows = len(self.paths)
-        return np.stack([_spread(v, range(len(v)), rows) if len(v) < rows else v for _, v, _ in self._kept.items])
+        return np.stack(
+            [
+                _spread(v, range(len(v)), rows) if len(v) < rows else v
+                for _, v, _ in self._kept.items
+            ]
+        )
 
     def recent(self, count: int) -> NDArray[np.float32]:
-        """`[samples, rows, fields]` of the last samples, at most so many; NaN where a row had no value."""
+        """`[samples, rows, fields]` of the last samples, at most so many; NaN where a row had no
+        value.
+        """
         rows = len(self.paths)
         kept = self._kept.items[-count:]
-        return np.stack([_spread(v, range(len(v)), rows) if len(v) < rows else v for _, v, _ in kept])
+        return np.stack(
+            [_spread(v, range(len(v)), rows) if len(v) < rows else v for _, v, _ in kept]
+        )
 
     @property
     def newest(self) -> NDArray[np.float32] | None:

@@ -1,4 +1,6 @@
-"""The functions behind the layers: each one inline compiled kernel, pure, over any number of leading axes."""
+"""The functions behind the layers: each one inline compiled kernel, pure, over any number of
+leading axes.
+"""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +20,25 @@ from nbmodule.nn.functional.activations import (
     softsign,
     tanh,
 )
-from nbmodule.nn.functional.adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from nbmodule.nn.functional.adaptive_pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
+)
 from nbmodule.nn.functional.attention import (
     merge_heads,
     multi_head_attention,
     scaled_dot_product_attention,
     split_heads,
 )
-from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, kl_div
+from nbmodule.nn.functional.classification import (
+    accuracy,
+    binary_cross_entropy,
+    cross_entropy,
+    ctc_loss,
+    hinge_loss,
+    kl_div,
+)
 from nbmodule.nn.functional.convolution import conv1d, conv2d, conv3d, depthwise_conv2d
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
@@ -38,9 +51,26 @@ from nbmodule.nn.functional.normalization import (
     local_response_norm,
     rms_norm,
 )
-from nbmodule.nn.functional.pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
+from nbmodule.nn.functional.pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
-from nbmodule.nn.functional.rectifiers import celu, elu, hardsigmoid, hardswish, leaky_relu, prelu, relu, relu6, selu
+from nbmodule.nn.functional.rectifiers import (
+    celu,
+    elu,
+    hardsigmoid,
+    hardswish,
+    leaky_relu,
+    prelu,
+    relu,
+    relu6,
+    selu,
+)
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from nbmodule.nn.functional.regression import (
     cosine_loss,
@@ -54,7 +84,8 @@ from nbmodule.nn.functional.resize import interpolate
 from nbmodule.nn.functional.spectral import dct, fft, idct, ifft, irfft, rfft
 from nbmodule.nn.functional.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 
-# Kept from the formatter: one line or two for each of the files above, in place of ninety with a name each.
+# Kept from the formatter: one line or two for each of the files above, in place of ninety with a
+# name each.
 __all__ = [
     "celu", "elu", "geglu", "gelu", "glu", "hardsigmoid", "hardswish", "leaky_relu", "log_sigmoid", "log_softmax", "logit", "mish",
     "prelu", "relu", "relu6", "selu", "sigmoid", "silu", "softmax", "softplus", "softsign", "tanh",
@@ -66,7 +97,7 @@ __all__ = [
     "alpha_dropout", "dropout", "dropout1d", "dropout2d", "dropout3d",
     "merge_heads", "multi_head_attention", "scaled_dot_product_attention", "split_heads", "rotary_embedding", "sinusoidal_positions", "time_embedding",
     "gru", "gru_cell", "lstm", "lstm_cell", "rnn", "rnn_cell",
-    "binary_cross_entropy", "cosine_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "hinge_loss", "huber_loss", "kl_div",
+    "accuracy", "binary_cross_entropy", "cosine_loss", "cosine_similarity", "cross_entropy", "ctc_loss", "hinge_loss", "huber_loss", "kl_div",
     "log_poisson_loss", "mae_loss", "mse_loss",
     "dct", "fft", "idct", "ifft", "irfft", "rfft",
 ]  # fmt: skip

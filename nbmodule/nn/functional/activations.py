@@ -29,7 +29,8 @@ def sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 @kernel
 def log_sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Compute the logarithm of the sigmoid, `-log(1 + exp(-x))`, exact also where the sigmoid underflows.
+    """Compute the logarithm of the sigmoid, `-log(1 + exp(-x))`, exact also where the sigmoid
+    underflows.
 
     Example:
         >>> log_sigmoid(jnp.array([-100.0, 0.0]))
@@ -96,13 +97,15 @@ def softplus(x: Float[Array, "*shape"], *, beta: float = 1.0) -> Float[Array, "*
         >>> softplus(jnp.array([-100.0, 0.0, 100.0]))
         Array([  0.   ,   0.693, 100.   ], dtype=float32)
 
-    Source: Dugas, Bengio, Belisle, Nadeau and Garcia (2001), Incorporating second-order functional knowledge.
+    Source: Dugas, Bengio, Belisle, Nadeau and Garcia (2001), Incorporating second-order functional
+    knowledge.
     """
     check_floating("softplus", x=x)
     check_number("softplus", "beta", beta, above=0)
     if beta != 1:
         x = x * beta
-    # max(x, 0) + log1p(exp(-|x|)), both taken from the right at zero, where their gradients then add up to the true half
+    # max(x, 0) + log1p(exp(-|x|)), both taken from the right at zero, where their gradients then
+    # add up to the true half
     y = where(x >= 0, x, 0) + lax.log1p(lax.exp(where(x >= 0, -x, x)))
     return y / beta if beta != 1 else y
 
@@ -141,7 +144,8 @@ def gelu(x: Float[Array, "*shape"], *, approximate: bool = False) -> Float[Array
 
     Args:
         x: Values of any shape.
-        approximate: Use `0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)))`, as GPT-2 does, in place of the error function.
+        approximate: Use `0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x**3)))`, as GPT-2 does,
+            in place of the error function.
 
     Example:
         >>> gelu(jnp.array([-1.0, 0.0, 2.0]))
@@ -170,7 +174,8 @@ def softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shap
         >>> softmax(jnp.array([1000.0, 1000.0, -1000.0]))
         Array([0.5, 0.5, 0. ], dtype=float32)
 
-    Source: Bridle (1990), Probabilistic interpretation of feedforward classification network outputs.
+    Source: Bridle (1990), Probabilistic interpretation of feedforward classification network
+    outputs.
     """
     check_floating("softmax", x=x)
     axis = check_axis("softmax", axis, x.ndim)
@@ -182,7 +187,8 @@ def softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shap
 
 @kernel(static=("axis",))
 def log_softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
-    """Compute the logarithm of softmax, `x - log(sum(exp(x)))`, exact also where softmax underflows.
+    """Compute the logarithm of softmax, `x - log(sum(exp(x)))`, exact also where softmax
+    underflows.
 
     Example:
         >>> log_softmax(jnp.array([0.0, 1000.0]))
@@ -215,7 +221,9 @@ def glu(x: Float[Array, "..."], *, axis: int = -1) -> Float[Array, "..."]:
 
 
 @kernel(static=("approximate", "axis"))
-def geglu(x: Float[Array, "..."], *, axis: int = -1, approximate: bool = False) -> Float[Array, "..."]:
+def geglu(
+    x: Float[Array, "..."], *, axis: int = -1, approximate: bool = False
+) -> Float[Array, "..."]:
     """Gate the first half of an axis by the GELU of the second: `a * gelu(b)`.
 
     Args:
@@ -238,7 +246,9 @@ def geglu(x: Float[Array, "..."], *, axis: int = -1, approximate: bool = False) 
 
 
 def _peak(x: Array, axis: int) -> Array:
-    """The largest value, to be subtracted against overflow; the result does not depend on it, nor does the gradient."""
+    """The largest value, to be subtracted against overflow; the result does not depend on it, nor
+    does the gradient.
+    """
     return lax.stop_gradient(jnp.max(x, axis, keepdims=True))
 
 
@@ -246,5 +256,9 @@ def _halves(where_: str, x: Array, axis: int) -> tuple[Array, Array]:
     axis = check_axis(where_, axis, x.ndim)
     size = x.shape[axis]
     if size % 2:
-        raise ShapeError(f"{where_}: axis {axis} must have an even size, to be halved, found {describe_shape(x)}.")
-    return lax.slice_in_dim(x, 0, size // 2, axis=axis), lax.slice_in_dim(x, size // 2, size, axis=axis)
+        raise ShapeError(
+            f"{where_}: axis {axis} must have an even size, to be halved, found {describe_shape(x)}."
+        )
+    return lax.slice_in_dim(x, 0, size // 2, axis=axis), lax.slice_in_dim(
+        x, size // 2, size, axis=axis
+    )

@@ -38,11 +38,13 @@ def adaptive_avg_pool2d(
 ) -> Float[Array, "*batch _new_height _new_width _channels"]:
     """Take means over parts of an image, so that the output has a given size.
 
-    On an axis of size `n`, output `i` of `m` is the mean of pixels `floor(i * n / m)` to `ceil((i + 1) * n / m) - 1`.
+    On an axis of size `n`, output `i` of `m` is the mean of pixels `floor(i * n / m)` to `ceil((i +
+    1) * n / m) - 1`.
 
     Args:
         x: Images, with any number of leading axes.
-        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the mean of the whole image.
+        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the
+            mean of the whole image.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Example:
@@ -75,13 +77,17 @@ def _adaptive(name: str, x: Array, n: int, output_size: object, data_format: str
     check_floating(name, x=x)
     axes = spatial_axes(name, x, data_format, n)
     if isinstance(output_size, tuple) and len(output_size) == n:
-        output_size = tuple(x.shape[a] if size is None else size for a, size in zip(axes, output_size, strict=True))
+        output_size = tuple(
+            x.shape[a] if size is None else size for a, size in zip(axes, output_size, strict=True)
+        )
     new = sizes(name, "output_size", output_size, n)
     if any(x.shape[axis] == 0 for axis in axes):
         raise ShapeError(f"{name}: x must have pixels, found {describe_shape(x)}.")
     for axis, size in zip(axes, new, strict=True):
         if x.shape[axis] % size == 0:
-            parts = lax.reshape(x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :]))
+            parts = lax.reshape(
+                x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
+            )
             x = jnp.mean(parts, axis + 1)
         else:
             x = mix(x, axis, _shares(x.shape[axis], size))

@@ -14,7 +14,13 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_rank, check_shape
+from nbmodule.nn.functional.checks import (
+    check_flag,
+    check_floating,
+    check_number,
+    check_rank,
+    check_shape,
+)
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.functional.windows import sizes
@@ -44,8 +50,10 @@ def scaled_dot_product_attention(
         query: One vector for each position that asks.
         key: One vector for each position that is looked at; leading axes are broadcast.
         value: What these positions hold.
-        mask: What broadcasts to `(*batch, length, size)`: True where a query may look, or numbers that are added to the scores.
-        is_causal: Whether query `i` may look at positions up to `i` only, counted from the start; joined with `mask`.
+        mask: What broadcasts to `(*batch, length, size)`: True where a query may look, or numbers
+            that are added to the scores.
+        is_causal: Whether query `i` may look at positions up to `i` only, counted from the start;
+            joined with `mask`.
         scale: Factor of the scores, `1 / sqrt(features)` by default.
         dropout_rate: Probability to drop a weight.
         dropout_key: Key for dropout, needed where the rate is not zero.
@@ -101,9 +109,11 @@ def multi_head_attention(
         key: Projected keys.
         value: Projected values.
         num_heads: Number of heads, which divides `features`.
-        num_kv_heads: Number of heads of keys and values, where several heads of queries share one: it divides `num_heads`, by
-            default it is `num_heads`. Keys have `features / num_heads * num_kv_heads` features.
-        mask: What broadcasts to `(*batch, num_heads, length, size)`: True where a query may look, or numbers that are added.
+        num_kv_heads: Number of heads of keys and values, where several heads of queries share one:
+            it divides `num_heads`, by default it is `num_heads`. Keys have `features / num_heads *
+            num_kv_heads` features.
+        mask: What broadcasts to `(*batch, num_heads, length, size)`: True where a query may look,
+            or numbers that are added.
         key_mask: True for the positions that may be looked at at all; False for padding.
         is_causal: As in `scaled_dot_product_attention`.
         scale: Factor of the scores, `1 / sqrt(features / num_heads)` by default.
@@ -112,7 +122,8 @@ def multi_head_attention(
         return_weights: Also give the weights, `(*batch, num_heads, length, size)`.
 
     Returns:
-        `(*batch, length, value_features / num_kv_heads * num_heads)`; with `return_weights` a pair of that and the weights.
+        `(*batch, length, value_features / num_kv_heads * num_heads)`; with `return_weights` a pair
+        of that and the weights.
 
     Raises:
         ShapeError: if shapes do not fit together or the heads do not divide the features.
@@ -123,18 +134,23 @@ def multi_head_attention(
         >>> out.shape, weights.shape
         ((2, 5, 8), (2, 4, 5, 5))
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023), arXiv:2305.13245.
+    Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023),
+    arXiv:2305.13245.
     """
     name = "multi_head_attention"
     shared = _shared(name, num_heads, num_kv_heads)
     query, key, value, batch = _checked(name, query, key, value, shared)
     n = len(batch)
     q = _heads(name, "query", query, num_heads)
-    k, v = (_heads(name, which, x, num_heads // shared) for which, x in (("key", key), ("value", value)))
+    k, v = (
+        _heads(name, which, x, num_heads // shared) for which, x in (("key", key), ("value", value))
+    )
     if shared > 1:
         k, v = jnp.repeat(k, shared, -2), jnp.repeat(v, shared, -2)
     along = ((*range(n), n + 1), (*range(n), n + 1))
-    scores = lax.dot_general(q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=_wide(q.dtype))
+    scores = lax.dot_general(
+        q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=_wide(q.dtype)
+    )
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
@@ -190,7 +206,10 @@ def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
     """How many heads of queries share one of keys and values."""
     if num_kv_heads is None:
         return 1
-    (heads,), (kv,) = sizes(name, "num_heads", num_heads, 1), sizes(name, "num_kv_heads", num_kv_heads, 1)
+    (heads,), (kv,) = (
+        sizes(name, "num_heads", num_heads, 1),
+        sizes(name, "num_kv_heads", num_kv_heads, 1),
+    )
     if heads % kv:
         raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, found {kv}.")
     return heads // kv
@@ -217,7 +236,11 @@ def _checked(
     for which, x in (("query", query), ("key", key), ("value", value)):
         check_rank(name, which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
-        wanted = "as many features" if shared == 1 else f"{shared} features of the query for each of the key"
+        wanted = (
+            "as many features"
+            if shared == 1
+            else f"{shared} features of the query for each of the key"
+        )
         raise ShapeError(
             f"{name}: query and key must have {wanted}, found {describe_shape(query)} and {describe_shape(key)}."
         )
@@ -231,7 +254,9 @@ def _checked(
         raise ShapeError(
             f"{name}: leading axes must fit together, found query {describe_shape(query)}, key {describe_shape(key)}, value {describe_shape(value)}."
         ) from None
-    query, key, value = (jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in promoted(query, key, value))
+    query, key, value = (
+        jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in promoted(query, key, value)
+    )
     return query, key, value, batch
 
 
@@ -257,7 +282,9 @@ def _weights(
             a in (1, b) for a, b in zip(shape[::-1], scores.shape[::-1], strict=False)
         )
         if not fits:
-            raise ShapeError(f"{name}: mask must broadcast to {list(scores.shape)}, found {describe_shape(mask)}.")
+            raise ShapeError(
+                f"{name}: mask must broadcast to {list(scores.shape)}, found {describe_shape(mask)}."
+            )
         if mask.dtype == jnp.bool_:
             allowed = mask if allowed is None else allowed & mask
         elif jnp.issubdtype(mask.dtype, jnp.floating):
@@ -269,7 +296,9 @@ def _weights(
             )
     if is_causal:
         shape = scores.shape[-2:]
-        lower = lax.broadcasted_iota(jnp.int32, shape, 0) >= lax.broadcasted_iota(jnp.int32, shape, 1)
+        lower = lax.broadcasted_iota(jnp.int32, shape, 0) >= lax.broadcasted_iota(
+            jnp.int32, shape, 1
+        )
         allowed = lower if allowed is None else allowed & lower
     if allowed is not None:
         scores = where(allowed, scores, -jnp.inf)

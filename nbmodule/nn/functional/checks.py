@@ -1,6 +1,7 @@
 """Checks of arguments, which say in one line what was expected and what was found.
 
-They stand at the head of kernels and run while these are traced, so they look at shapes, dtypes and Python values only.
+They stand at the head of kernels and run while these are traced, so they look at shapes, dtypes and
+Python values only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def check_kind(where: str, kind: Any, wanted: str, **arrays: object) -> None:
         if not jnp.issubdtype(jnp.result_type(x), kind):
             convertible = kind is not jnp.integer and hasattr(x, "shape")
             cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
-            error = DtypeError(f"{where}: {name} must hold {wanted}, found {describe_shape(x)}.{cure}")
+            error = DtypeError(
+                f"{where}: {name} must hold {wanted}, found {describe_shape(x)}.{cure}"
+            )
             error.floats_wanted = name if kind in (jnp.floating, jnp.inexact) else None
             raise error
 
@@ -67,7 +70,12 @@ def check_integers(where: str, **arrays: object) -> None:
 
 
 def check_rank(
-    where: str, name: str, x: Array | complex, wanted: str, at_least: int, at_most: int | None = None
+    where: str,
+    name: str,
+    x: Array | complex,
+    wanted: str,
+    at_least: int,
+    at_most: int | None = None,
 ) -> None:
     """Refuse too few or too many axes; `wanted` names them."""
     ndim = np.ndim(x)
@@ -75,14 +83,20 @@ def check_rank(
         raise ShapeError(f"{where}: {name} must have axes {wanted}, found {describe_shape(x)}.")
 
 
-def check_shape(where: str, name: str, x: Array | complex, shape: tuple[int, ...], why: str) -> None:
+def check_shape(
+    where: str, name: str, x: Array | complex, shape: tuple[int, ...], why: str
+) -> None:
     """Refuse an array whose shape differs from `shape`, which follows from `why`."""
     if np.shape(x) != tuple(shape):
-        raise ShapeError(f"{where}: {name} must have shape {list(shape)} ({why}), found {describe_shape(x)}.")
+        raise ShapeError(
+            f"{where}: {name} must have shape {list(shape)} ({why}), found {describe_shape(x)}."
+        )
 
 
 def known(x: Array) -> Any:
-    """The value of an array, also of one that is only being differentiated; None where it is not known while tracing."""
+    """The value of an array, also of one that is only being differentiated; None where it is not
+    known while tracing.
+    """
     return concrete_value(x) if isinstance(x, jax.core.Tracer) else x
 
 
@@ -122,12 +136,18 @@ def check_number(
     most: float | None = None,
 ) -> None:
     """Refuse what is no real number, or lies outside of the bounds."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
         raise ArgumentTypeError(f"{where}: {name} must be a number, found {value!r}.")
     wanted = [f"above {above}"] if above is not None else []
     wanted += [f"at least {least}"] if least is not None else []
     wanted += [f"at most {most}"] if most is not None else []
-    holds = (above is None or value > above) and (least is None or value >= least) and (most is None or value <= most)
+    holds = (
+        (above is None or value > above)
+        and (least is None or value >= least)
+        and (most is None or value <= most)
+    )
     if not holds:
         raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, found {value}.")
 
@@ -135,4 +155,6 @@ def check_number(
 def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a word that is not among the choices."""
     if value not in choices:
-        raise ArgumentError(f"{where}: {name} must be one of {', '.join(map(repr, choices))}, found {value!r}.")
+        raise ArgumentError(
+            f"{where}: {name} must be one of {', '.join(map(repr, choices))}, found {value!r}."
+        )

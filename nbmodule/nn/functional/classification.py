@@ -1,4 +1,6 @@
-"""Losses of probabilities against classes: cross entropy, binary cross entropy, Kullback-Leibler, hinge, CTC."""
+"""Losses of probabilities against classes: cross entropy, binary cross entropy, Kullback-Leibler,
+hinge, CTC.
+"""
 
 from __future__ import annotations
 
@@ -45,18 +47,21 @@ def cross_entropy(
     ignore_index: int | None = -100,
     reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute the negative log-probability of the right class: `-sum over classes of target * log(softmax(prediction))`.
+    """Compute the negative log-probability of the right class: `-sum over classes of target *
+    log(softmax(prediction))`.
 
     Args:
         prediction: Logits, classes along `axis`.
-        target: Either integer labels, of the shape of `prediction` without `axis`; a label that is no class gives NaN. Or
-            probabilities of all classes, of the shape of `prediction`.
-        weight: Factor of each class. The mean over labels is then divided by the sum of their weights.
+        target: Either integer labels, of the shape of `prediction` without `axis`; a label that is
+            no class gives NaN. Or probabilities of all classes, of the shape of `prediction`.
+        weight: Factor of each class. The mean over labels is then divided by the sum of their
+            weights.
         axis: Axis of the classes.
-        from_logits: False if `prediction` holds probabilities; their logarithm is taken as -100 at least.
+        from_logits: False if `prediction` holds probabilities; their logarithm is taken as -100 at
+            least.
         label_smoothing: Share of the target, from 0 to 1, that is spread evenly over all classes.
-        ignore_index: Label of positions that count for nothing, neither in the sum nor in the mean; a mean over none is zero.
-            None if all labels count.
+        ignore_index: Label of positions that count for nothing, neither in the sum nor in the mean;
+            a mean over none is zero. None if all labels count.
         reduction: `mean` over all positions, `sum`, or `none` for the loss of each.
 
     Raises:
@@ -86,7 +91,10 @@ def cross_entropy(
     log_p = log_softmax(prediction, axis=axis) if from_logits else _log(prediction)
     labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
     if target.shape == prediction.shape and target.ndim > 0:
-        dense = lax.convert_element_type(target, log_p.dtype) * (1 - label_smoothing) + label_smoothing / classes
+        dense = (
+            lax.convert_element_type(target, log_p.dtype) * (1 - label_smoothing)
+            + label_smoothing / classes
+        )
         values = -jnp.sum(_weighted(_product(dense, log_p), weight), axis)
         return reduce(name, values, reduction)
     if target.shape != labels_shape:
@@ -117,7 +125,9 @@ def _of_labels(
     target = lax.convert_element_type(
         target, widened(target.dtype, jnp.int32) if target.dtype.kind == "i" else jnp.int32
     )
-    is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(target, (axis,))
+    is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(
+        target, (axis,)
+    )
     share = None if weight is None else jnp.sum(where(is_label, weight, 0), axis)
     values = _weighted(-jnp.sum(where(is_label, log_p, 0), axis), share)
     if label_smoothing:
@@ -138,12 +148,18 @@ def _of_labels(
 
 
 def _refusing_logits(loss: Callable[..., Any]) -> Any:
-    """Look at the predictions before the kernel does, where their values are known: logits would give NaN in silence."""
+    """Look at the predictions before the kernel does, where their values are known: logits would
+    give NaN in silence.
+    """
 
     @functools.wraps(loss)
     def checked(prediction: Array, *args: object, **options: Any) -> Any:
         found = None if options.get("from_logits") else known(plain(prediction))
-        if isinstance(found, (jax.Array, np.ndarray)) and found.dtype.kind == "f" and bool(_is_outside(found)):
+        if (
+            isinstance(found, (jax.Array, np.ndarray))
+            and found.dtype.kind == "f"
+            and bool(_is_outside(found))
+        ):
             raise ArgumentError(
                 "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and holds values outside. If they are "
                 "logits, pass from_logits=True; if not, put a sigmoid before the loss."
@@ -169,14 +185,16 @@ def binary_cross_entropy(
     label_smoothing: float = 0.0,
     reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute the negative log-probability of yes or no: `-(target * log(p) + (1 - target) * log(1 - p))`.
+    """Compute the negative log-probability of yes or no: `-(target * log(p) + (1 - target) * log(1
+    - p))`.
 
     Args:
-        prediction: Probabilities of yes, 0 ... 1, of any shape; logits are out of this range: refused where values
-            are known, NaN inside a compiled function.
+        prediction: Probabilities of yes, 0 ... 1, of any shape; logits are out of this range:
+            refused where values are known, NaN inside a compiled function.
         target: 1 for yes, 0 for no, or what is between, of the same shape.
         pos_weight: Factor of the yes part, one number or what broadcasts to `prediction`.
-        from_logits: True if `prediction` holds logits, so that `p = sigmoid(prediction)`; exact also where this underflows.
+        from_logits: True if `prediction` holds logits, so that `p = sigmoid(prediction)`; exact
+            also where this underflows.
         label_smoothing: Share of the target, from 0 to 1, that is replaced by one half.
         reduction: `mean`, `sum`, or `none` for the loss of each value.
 
@@ -205,7 +223,11 @@ def binary_cross_entropy(
             )
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
-    yes = target if pos_weight is None else target * lax.convert_element_type(pos_weight, prediction.dtype)
+    yes = (
+        target
+        if pos_weight is None
+        else target * lax.convert_element_type(pos_weight, prediction.dtype)
+    )
     no = 1 - target
     if from_logits:
         values = no * prediction + (yes + no) * softplus(-prediction)
@@ -224,7 +246,8 @@ def kl_div(
     log_target: bool = False,
     reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute the Kullback-Leibler divergence of the target from the prediction: `target * (log(target) - prediction)`.
+    """Compute the Kullback-Leibler divergence of the target from the prediction: `target *
+    (log(target) - prediction)`.
 
     Args:
         prediction: Logarithms of probabilities.
@@ -232,7 +255,8 @@ def kl_div(
         axis: Axis of the classes, for `from_logits`.
         from_logits: True if `prediction` holds logits, whose log-softmax is taken.
         log_target: True if the target holds logarithms as well.
-        reduction: `mean` over all values, `batchmean` over the first axis, which is the divergence proper, `sum`, or `none`.
+        reduction: `mean` over all values, `batchmean` over the first axis, which is the divergence
+            proper, `sum`, or `none`.
 
     Example:
         >>> p = jnp.array([[0.5, 0.5]])
@@ -252,7 +276,9 @@ def kl_div(
         values = lax.exp(target) * (where(some, target, 0) - where(some, prediction, 0))
     else:
         some = target > 0
-        values = where(some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0)
+        values = where(
+            some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0
+        )
     if reduction == "batchmean":
         if not values.ndim:
             raise ShapeError(
@@ -264,9 +290,14 @@ def kl_div(
 
 @kernel(static=("margin", "reduction"))
 def hinge_loss(
-    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, margin: float = 1.0, reduction: str = "mean"
+    prediction: Float[Array, "*shape"],
+    target: Real[Array, "*shape"],
+    *,
+    margin: float = 1.0,
+    reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute how far scores fall short of a margin on the right side of zero: `max(0, margin - target * prediction)`.
+    """Compute how far scores fall short of a margin on the right side of zero: `max(0, margin -
+    target * prediction)`.
 
     Args:
         prediction: Scores of any shape.
@@ -285,6 +316,41 @@ def hinge_loss(
     return reduce("hinge_loss", relu(margin - target * prediction), reduction)
 
 
+@kernel(static=("axis",))
+def accuracy(
+    prediction: Real[Array, "..."], target: Integer[Array, "..."], *, axis: int = -1
+) -> Float[Array, ""]:
+    """Compute the share of positions whose largest score is that of the right class.
+
+    A metric, not a loss: its gradient is zero. For one score a position, compare it with a
+    threshold and average: `((scores > 0) == target).mean()`.
+
+    Args:
+        prediction: Scores, logits or probabilities, classes along `axis`; or predicted labels.
+        target: Integer labels, of the shape of `prediction` without `axis`, or that of labels.
+        axis: Axis of the classes.
+
+    Raises:
+        ShapeError: if the shapes do not fit.
+
+    Example:
+        >>> accuracy(jnp.array([[2.0, 0.0], [0.0, 1.0], [3.0, 1.0]]), jnp.array([0, 1, 1])).round(2)
+        Array(0.67, dtype=float32)
+    """
+    if prediction.shape != target.shape or jnp.issubdtype(prediction.dtype, jnp.floating):
+        axis = check_axis("accuracy", axis, prediction.ndim)
+        labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
+        if target.shape != labels_shape:
+            raise ShapeError(
+                f"accuracy: target must hold labels of shape {list(labels_shape)} (prediction "
+                f"{describe_shape(prediction)}, classes on axis {axis}), found "
+                f"{describe_shape(target)}. For one score a position: "
+                "((scores > 0) == target).mean()."
+            )
+        prediction = jnp.argmax(prediction, axis)
+    return jnp.mean((prediction == target).astype(jnp.float32))
+
+
 @kernel(static=("blank", "reduction"))
 def ctc_loss(
     prediction: Float[Array, "*batch time classes"],
@@ -295,9 +361,11 @@ def ctc_loss(
     blank: int = 0,
     reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute the negative log-probability of a sequence of labels, summed over all ways to lay it along time.
+    """Compute the negative log-probability of a sequence of labels, summed over all ways to lay it
+    along time.
 
-    Labels that cannot be laid along so few times have probability zero: their loss is infinite, and adds no gradient.
+    Labels that cannot be laid along so few times have probability zero: their loss is infinite, and
+    adds no gradient.
 
     Args:
         prediction: Logits (or log-probabilities) of the classes at each time.
@@ -305,7 +373,8 @@ def ctc_loss(
         prediction_lengths: Number of times that count; all by default.
         target_lengths: Number of labels that count; all by default.
         blank: Class that stands for no label.
-        reduction: `mean` divides each loss by the number of its labels first, as PyTorch does; `sum`; or `none` for each sequence.
+        reduction: `mean` divides each loss by the number of its labels first, as PyTorch does;
+            `sum`; or `none` for each sequence.
 
     Raises:
         ShapeError: if the leading axes differ.
@@ -322,7 +391,11 @@ def ctc_loss(
     name = "ctc_loss"
     refuse_swapped(name, prediction, target)
     check_integers(name, target=target)
-    if prediction.ndim < 2 or target.ndim != prediction.ndim - 1 or target.shape[:-1] != prediction.shape[:-2]:
+    if (
+        prediction.ndim < 2
+        or target.ndim != prediction.ndim - 1
+        or target.shape[:-1] != prediction.shape[:-2]
+    ):
         raise ShapeError(
             f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share their leading axes, found "
             f"{describe_shape(prediction)} and {describe_shape(target)}."
@@ -330,7 +403,10 @@ def ctc_loss(
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)
     absent = []
-    for which, lengths, size in (("prediction", prediction_lengths, time), ("target", target_lengths, labels)):
+    for which, lengths, size in (
+        ("prediction", prediction_lengths, time),
+        ("target", target_lengths, labels),
+    ):
         if lengths is None:
             lengths = jnp.full(batch, size, jnp.int32)
         check_integers(name, **{f"{which}_lengths": lengths})
@@ -338,27 +414,40 @@ def ctc_loss(
         flat = lax.reshape(lengths, (lengths.size, 1))
         absent.append(
             lax.convert_element_type(
-                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat, widened(prediction.dtype)
+                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat,
+                widened(prediction.dtype),
             )
         )
-    # Zeros are multiplied with log-probabilities: a class that cannot be has a large number there, and far from overflow.
+    # Zeros are multiplied with log-probabilities: a class that cannot be has a large number there,
+    # and far from overflow.
     wide = widened_array(prediction)
     never = float(jnp.finfo(wide.dtype).min) / (4 * (time + 1))
     wide = where(wide == -jnp.inf, never, wide)
-    flat_prediction = lax.reshape(wide, (-(-prediction.size // max(time * classes, 1)), time, classes))
+    flat_prediction = lax.reshape(
+        wide, (-(-prediction.size // max(time * classes, 1)), time, classes)
+    )
     flat_target = lax.reshape(target, (flat_prediction.shape[0], labels))
     values = optax.ctc_loss(
-        flat_prediction, absent[0], flat_target, absent[1], blank_id=blank % classes, log_epsilon=never
+        flat_prediction,
+        absent[0],
+        flat_target,
+        absent[1],
+        blank_id=blank % classes,
+        log_epsilon=never,
     )
     values = where(_fits(flat_target, absent) & ~(values > -never / 2), values, jnp.inf)
     if reduction == "mean":
         present = jnp.sum(1 - absent[1], -1)
         values = values / where(present < 1, 1, present)
-    return reduce(name, lax.convert_element_type(lax.reshape(values, batch), prediction.dtype), reduction)
+    return reduce(
+        name, lax.convert_element_type(lax.reshape(values, batch), prediction.dtype), reduction
+    )
 
 
 def _fits(target: Array, absent: list[Array]) -> Array:
-    """Whether the labels of each sequence can be laid along its times; a blank must stand between two that are equal."""
+    """Whether the labels of each sequence can be laid along its times; a blank must stand between
+    two that are equal.
+    """
     times, there = (jnp.sum(1 - part, -1) for part in absent)
     both = (1 - absent[1])[:, 1:]
     repeats = jnp.sum(where(target[:, 1:] == target[:, :-1], both, 0), -1)

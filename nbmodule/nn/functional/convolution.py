@@ -1,7 +1,7 @@
 """Convolution and its transpose over one to three spatial axes.
 
-Weights lie as `(out_channels, *kernel, in_channels / groups)`, whatever the layout of the images. As in all libraries of the
-field the kernel is not flipped: this is correlation.
+Weights lie as `(out_channels, *kernel, in_channels / groups)`, whatever the layout of the images.
+As in all libraries of the field the kernel is not flipped: this is correlation.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from nbmodule.nn.functional.windows import (
 from nbmodule.nn.kernel import kernel
 
 _OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
-_FEW_TAPS = (
-    64  # a depthwise kernel up to this size is a sum of shifted products, 2 to 10 times faster than XLA's on the CPU
-)
+# a depthwise kernel up to this size is a sum of shifted products, 2 to 10 times faster than XLA's
+# on the CPU
+_FEW_TAPS = 64
 
 
 @kernel(static=_OPTIONS)
@@ -86,17 +86,20 @@ def conv2d(
 ) -> Inexact[Array, "*batch _new_height _new_width _out_channels"]:
     """Convolve images: each output pixel is a weighted sum of the pixels under the kernel.
 
-    `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride + i * dilation, w * stride + j * dilation, c]`
+    `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride + i * dilation, w
+    * stride + j * dilation, c]`
 
     Args:
         x: Images, with any number of leading axes.
         weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`.
         bias: Added to each output channel.
         stride: Step of the kernel, one number or one for each axis.
-        padding: Zeros around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or
-            `SAME` for as many outputs as inputs, divided by the stride and rounded up.
+        padding: Zeros around the image: a number, one for each axis, a pair (before, after) for
+            each axis, `VALID` for none, or `SAME` for as many outputs as inputs, divided by the
+            stride and rounded up.
         dilation: Distance of the pixels that the kernel reads.
-        groups: Number of groups of channels that are convolved apart; as many as channels make it depthwise.
+        groups: Number of groups of channels that are convolved apart; as many as channels make it
+            depthwise.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -158,11 +161,13 @@ def depthwise_conv2d(
     dilation: Sizes = 1,
     data_format: str = "NHWC",
 ) -> Inexact[Array, "*batch _new_height _new_width _out_channels"]:
-    """Convolve each channel of an image by kernels of its own: `conv2d` with as many groups as channels.
+    """Convolve each channel of an image by kernels of its own: `conv2d` with as many groups as
+    channels.
 
     Args:
         x: Images, with any number of leading axes.
-        weight: Kernels, `(channels * multiplier, kernel_height, kernel_width, 1)`; the outputs of a channel are neighbors.
+        weight: Kernels, `(channels * multiplier, kernel_height, kernel_width, 1)`; the outputs of a
+            channel are neighbors.
         bias: Added to each output channel.
         stride: Step of the kernel, one number or one for each axis.
         padding: As in `conv2d`.
@@ -182,7 +187,9 @@ def depthwise_conv2d(
     check_inexact("depthwise_conv2d", x=x)
     spatial_axes("depthwise_conv2d", x, data_format, 2)
     groups = x.shape[channel_axis(x.ndim, data_format)]
-    return _convolve("depthwise_conv2d", x, weight, bias, 2, stride, padding, dilation, groups, data_format)
+    return _convolve(
+        "depthwise_conv2d", x, weight, bias, 2, stride, padding, dilation, groups, data_format
+    )
 
 
 def _convolve(
@@ -241,7 +248,9 @@ def check_convolution(
             f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of weight {describe_shape(weight)}."
         )
     if 0 in weight.shape[1:-1]:
-        raise ShapeError(f"{name}: the kernel must not be empty, found weight {describe_shape(weight)}.")
+        raise ShapeError(
+            f"{name}: the kernel must not be empty, found weight {describe_shape(weight)}."
+        )
     if bias is not None:
         check_inexact(name, bias=bias)
         check_shape(name, "bias", bias, weight.shape[:1], "one for each output channel")
@@ -283,7 +292,11 @@ def _pointwise(x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[in
 
 
 def _depthwise(
-    x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...]
+    x: Array,
+    weight: Array,
+    axes: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilations: tuple[int, ...],
 ) -> Array:
     """The sum over the kernel's places of shifted images times one number for each channel."""
     dtype = x.dtype
@@ -295,18 +308,26 @@ def _depthwise(
         x = lax.broadcast_in_dim(x, (*x.shape, multiplier), tuple(range(x.ndim)))
     places = lax.reshape(
         weight,
-        (channels, multiplier, math.prod(kernel_shape)) if multiplier > 1 else (channels, math.prod(kernel_shape)),
+        (channels, multiplier, math.prod(kernel_shape))
+        if multiplier > 1
+        else (channels, math.prod(kernel_shape)),
     )
     total: Array | None = None
     for place in range(math.prod(kernel_shape)):
         shifted, rest = x, place
-        for axis, size, stride, dilation in reversed(list(zip(axes, kernel_shape, strides, dilations, strict=True))):
+        for axis, size, stride, dilation in reversed(
+            list(zip(axes, kernel_shape, strides, dilations, strict=True))
+        ):
             rest, index = divmod(rest, size)
             count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
             start = index * dilation
-            shifted = lax.slice_in_dim(shifted, start, start + (count - 1) * stride + 1, stride, axis)
+            shifted = lax.slice_in_dim(
+                shifted, start, start + (count - 1) * stride + 1, stride, axis
+            )
         term = shifted * lax.index_in_dim(places, place, places.ndim - 1, keepdims=False)
         total = term if total is None else total + term
     assert total is not None
     total = lax.convert_element_type(total, dtype)
-    return lax.reshape(total, (*total.shape[:-2], channels * multiplier)) if multiplier > 1 else total
+    return (
+        lax.reshape(total, (*total.shape[:-2], channels * multiplier)) if multiplier > 1 else total
+    )

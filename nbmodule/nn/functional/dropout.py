@@ -1,7 +1,8 @@
-"""Dropout: values or whole channels are set to zero at random, and the rest is scaled so that the mean stays.
+"""Dropout: values or whole channels are set to zero at random, and the rest is scaled so that the
+mean stays.
 
-A key is given as its two words `uint32[2]`, what a random stream gives, or as a JAX key. The numbers are those of
-`jax.random.bernoulli`.
+A key is given as its two words `uint32[2]`, what a random stream gives, or as a JAX key. The
+numbers are those of `jax.random.bernoulli`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def dropout(
 
     Args:
         x: Values of any shape.
-        rate: From 0, which changes nothing, to 1, which leaves nothing. An array may change from step to step without a new
-            compile.
+        rate: From 0, which changes nothing, to 1, which leaves nothing. An array may change from
+            step to step without a new compile.
         key: Key data `uint32[2]`, or a JAX key.
         shared_axes: Axes along which all values share one fate.
 
@@ -57,7 +58,11 @@ def dropout(
 
 @kernel(static=("data_format",), numbers=("rate",))
 def dropout1d(
-    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: KeyLike, *, data_format: str = "NWC"
+    x: Float[Array, "*shape"],
+    rate: float | Float[Array, ""],
+    key: KeyLike,
+    *,
+    data_format: str = "NWC",
 ) -> Float[Array, "*shape"]:
     """Set whole channels of sequences to zero; as `dropout2d`, with one spatial axis.
 
@@ -72,9 +77,14 @@ def dropout1d(
 
 @kernel(static=("data_format",), numbers=("rate",))
 def dropout2d(
-    x: Float[Array, "*shape"], rate: float | Float[Array, ""], key: KeyLike, *, data_format: str = "NHWC"
+    x: Float[Array, "*shape"],
+    rate: float | Float[Array, ""],
+    key: KeyLike,
+    *,
+    data_format: str = "NHWC",
 ) -> Float[Array, "*shape"]:
-    """Set each channel of each image to zero with probability `rate`, and divide the others by `1 - rate`.
+    """Set each channel of each image to zero with probability `rate`, and divide the others by `1 -
+    rate`.
 
     Args:
         x: Images, with any number of leading axes, each of which has a fate of its own.
@@ -110,7 +120,8 @@ def dropout3d(
 
 @kernel(static=("rate",))
 def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: KeyLike) -> Float[Array, "*shape"]:
-    """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become the SELU's floor.
+    """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become
+    the SELU's floor.
 
     Args:
         x: Values of any shape, of mean 0 and variance 1.
@@ -130,18 +141,26 @@ def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: KeyLike) -> Float
     if kept == 0:
         return lax.full_like(x, 0)
     scale = 1 / math.sqrt(kept * (1 + (1 - kept) * _SELU_FLOOR**2))
-    return scale * where(_kept("alpha_dropout", key, kept, x.shape), x, _SELU_FLOOR) - scale * _SELU_FLOOR * (1 - kept)
+    return scale * where(
+        _kept("alpha_dropout", key, kept, x.shape), x, _SELU_FLOOR
+    ) - scale * _SELU_FLOOR * (1 - kept)
 
 
-def _dropped(name: str, x: Array, rate: object, key: KeyLike, shared_axes: tuple[int, ...]) -> Array:
+def _dropped(
+    name: str, x: Array, rate: object, key: KeyLike, shared_axes: tuple[int, ...]
+) -> Array:
     check_floating(name, x=x)
     if not isinstance(shared_axes, tuple):
-        raise ArgumentTypeError(f"{name}: shared_axes must be a tuple of axes, found {shared_axes!r}.")
+        raise ArgumentTypeError(
+            f"{name}: shared_axes must be a tuple of axes, found {shared_axes!r}."
+        )
     shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
     kept = _keep_rate(name, rate)
     if kept is None:
         return x
-    keep = _kept(name, key, kept, tuple(1 if i in shared else size for i, size in enumerate(x.shape)))
+    keep = _kept(
+        name, key, kept, tuple(1 if i in shared else size for i, size in enumerate(x.shape))
+    )
     if isinstance(kept, jax.Array):
         return where(keep, x / lax.convert_element_type(where(kept > 0, kept, 1), x.dtype), 0)
     return where(keep, x / kept if kept else x, 0)
@@ -159,7 +178,9 @@ def _keep_rate(name: str, rate: Any) -> Any:
 
 
 def _kept(name: str, key: KeyLike, kept: Any, shape: tuple[int, ...]) -> Array:
-    """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole number."""
+    """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole
+    number.
+    """
     words = jax.random.bits(_typed(name, key), shape, jnp.uint32) >> np.uint32(9)
     if isinstance(kept, jax.Array):
         return words < lax.convert_element_type(lax.ceil(kept * 2.0**23), jnp.uint32)
@@ -173,4 +194,6 @@ def _typed(name: str, key: Any) -> Any:
     if dtype == np.uint32 and shape == (2,):
         return jax.random.wrap_key_data(key, impl="threefry2x32")
     found = type(key).__name__ if dtype is None else describe_shape(key)
-    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], found {found}.")
+    raise ArgumentTypeError(
+        f"{name}: key must be one JAX key, or its data uint32[2], found {found}."
+    )

@@ -111,11 +111,13 @@ def embedding(
     """Look up rows of a table: `y[...] = weight[indices[...]]`.
 
     Args:
-        indices: Whole numbers from 0 on; one that is no row of the table, a negative one too, gives NaN.
+        indices: Whole numbers from 0 on; one that is no row of the table, a negative one too, gives
+            NaN.
         weight: The table, one row for each index.
         padding_idx: Index whose row gets no gradient; negative ones count from the end.
-        max_norm: Rows with a larger norm are scaled down to it. As in PyTorch the gradient does not see the scaling, which counts
-            as a change of the table; `renormed` gives the changed table.
+        max_norm: Rows with a larger norm are scaled down to it. As in PyTorch the gradient does not
+            see the scaling, which counts as a change of the table; `renormed` gives the changed
+            table.
         norm_type: The p of the p-norm.
 
     Raises:
@@ -135,7 +137,9 @@ def embedding(
     rows = _rows(indices, weight)
     if max_norm is not None:
         short = _shortened("embedding", rows, max_norm, norm_type)
-        rows = lax.stop_gradient(short) + (rows - lax.stop_gradient(rows))  # a zero whose gradient is that of the rows
+        rows = lax.stop_gradient(short) + (
+            rows - lax.stop_gradient(rows)
+        )  # a zero whose gradient is that of the rows
     if padding_idx is not None:
         padding_idx = check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
         rows = where((indices == padding_idx)[..., None], lax.stop_gradient(rows), rows)
@@ -150,7 +154,8 @@ def renormed(
     max_norm: float,
     norm_type: float = 2.0,
 ) -> Float[Array, "num_embeddings features"]:
-    """Scale down the rows of a table that are looked up and have a norm above `max_norm`; other rows stay as they are.
+    """Scale down the rows of a table that are looked up and have a norm above `max_norm`; other
+    rows stay as they are.
 
     Args:
         indices: Which rows; those that do not exist are left out.
@@ -168,7 +173,9 @@ def renormed(
     check_rank("renormed", "weight", weight, "(num_embeddings, features)", 2, 2)
     new = _shortened("renormed", _rows(indices, weight), max_norm, norm_type)
     dimensions = lax.ScatterDimensionNumbers((indices.ndim,), (0,), (0,))
-    return lax.scatter(weight, indices[..., None], new, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP)
+    return lax.scatter(
+        weight, indices[..., None], new, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP
+    )
 
 
 def _rows(indices: Array, weight: Array) -> Array:
@@ -192,4 +199,6 @@ def _shortened(name: str, rows: Array, max_norm: float, norm_type: float) -> Arr
         norm = jnp.max(size, -1, keepdims=True)
     else:
         norm = jnp.sum(size**norm_type, -1, keepdims=True) ** (1 / norm_type)
-    return lax.convert_element_type(wide * where(norm > max_norm, max_norm / (norm + 1e-7), 1), rows.dtype)
+    return lax.convert_element_type(
+        wide * where(norm > max_norm, max_norm / (norm + 1e-7), 1), rows.dtype
+    )

@@ -1,7 +1,7 @@
 """Normalization by mean and variance, over the batch, the features or groups of channels.
 
-Statistics are computed in float32 at least, and the result has the dtype of `x`, so that normalization may stand in a network of
-half precision with its own variables in float32.
+Statistics are computed in float32 at least, and the result has the dtype of `x`, so that
+normalization may stand in a network of half precision with its own variables in float32.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def batch_norm_train(
     axis: int = -1,
     axis_name: object = None,
 ) -> tuple[Float[Array, "..."], Float[Array, " channels"], Float[Array, " channels"]]:
-    """Normalize each channel by its own mean and variance over all other axes, and move the remembered statistics on.
+    """Normalize each channel by its own mean and variance over all other axes, and move the
+    remembered statistics on.
 
     The biased variance normalizes, the unbiased one (divided by n - 1) is remembered:
     `new = (1 - momentum) * old + momentum * batch`.
@@ -91,11 +92,13 @@ def batch_norm_train(
         axis_name: Name of a mapped axis (`vmap`, `shard_map`) over which statistics are shared too.
 
     Returns:
-        The normalized values; the new remembered mean and variance, or those of the batch where none are given. An empty
-        batch has nothing to be learned from: what is remembered stays as it is.
+        The normalized values; the new remembered mean and variance, or those of the batch where
+        none are given. An empty batch has nothing to be learned from: what is remembered stays as
+        it is.
 
     Raises:
-        ShapeError: if there are not as many statistics as channels, or there is one value for each channel only.
+        ShapeError: if there are not as many statistics as channels, or there is one value for each
+            channel only.
 
     Example:
         >>> y, mean, var = batch_norm_train(jnp.array([[1.0], [3.0]]), jnp.zeros(1), jnp.ones(1), eps=0.0)
@@ -105,11 +108,15 @@ def batch_norm_train(
     Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
     """
     name = "batch_norm_train"
-    axis = _check_channels(name, x, axis, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias)
+    axis = _check_channels(
+        name, x, axis, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
     check_number(name, "eps", eps, least=0)
     check_number(name, "momentum", momentum, least=0, most=1)
     others = tuple(i for i in range(x.ndim) if i != axis)
-    count = math.prod(x.shape[i] for i in others) * (1 if axis_name is None else lax.axis_size(axis_name))
+    count = math.prod(x.shape[i] for i in others) * (
+        1 if axis_name is None else lax.axis_size(axis_name)
+    )
     if count == 0:
         mean, var = _unmoved(x, axis, running_mean, running_var)
         return _affine(x, weight, bias, axis, x.dtype), mean, var
@@ -120,7 +127,10 @@ def batch_norm_train(
     wide = widened_array(x)
     mean, var = _moments(wide, others, axis_name)
     y = _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
-    mean, var = lax.reshape(mean, (x.shape[axis],)), lax.reshape(var, (x.shape[axis],)) * (count / (count - 1))
+    mean, var = (
+        lax.reshape(mean, (x.shape[axis],)),
+        lax.reshape(var, (x.shape[axis],)) * (count / (count - 1)),
+    )
     return y, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum)
 
 
@@ -140,7 +150,8 @@ def layer_norm(
         x: Values of any shape.
         weight: Gains, of the shape of the normalized axes.
         bias: Offsets, of the shape of the normalized axes.
-        normalized_shape: Sizes of the normalized axes; by default those of `weight` or `bias`, else the last axis.
+        normalized_shape: Sizes of the normalized axes; by default those of `weight` or `bias`, else
+            the last axis.
         eps: Added to the variance, in squared units of `x`.
         new_std: Standard deviation after normalization, before `weight`.
 
@@ -170,12 +181,14 @@ def rms_norm(
     normalized_shape: int | Sequence[int] | None = None,
     eps: float = 1e-6,
 ) -> Float[Array, "..."]:
-    """Divide each feature vector by its root mean square, then scale it: `x / sqrt(mean(x**2) + eps) * weight`.
+    """Divide each feature vector by its root mean square, then scale it: `x / sqrt(mean(x**2) +
+    eps) * weight`.
 
     Args:
         x: Values to normalize, feature axis last.
         weight: Gain of each feature.
-        normalized_shape: Sizes of the normalized axes; by default those of `weight`, else the last axis.
+        normalized_shape: Sizes of the normalized axes; by default those of `weight`, else the last
+            axis.
         eps: Added to the mean square, in squared units of `x`; keeps a zero vector at zero.
 
     Raises:
@@ -190,7 +203,9 @@ def rms_norm(
     axes = _check_last("rms_norm", x, weight, None, normalized_shape)
     check_number("rms_norm", "eps", eps, least=0)
     wide = widened_array(x)
-    return _scaled(wide * lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + eps), weight, None, x.dtype)
+    return _scaled(
+        wide * lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + eps), weight, None, x.dtype
+    )
 
 
 @kernel(static=("num_groups", "eps", "data_format"))
@@ -211,8 +226,9 @@ def group_norm(
         weight: Gain of each channel.
         bias: Offset of each channel.
         eps: Added to the variance, in squared units of `x`.
-        data_format: `NC`, `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW`; N stands for any number of leading axes. By default
-            the first axis is the batch, the last one the channels, all between are spatial.
+        data_format: `NC`, `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW`; N stands for any
+            number of leading axes. By default the first axis is the batch, the last one the
+            channels, all between are spatial.
 
     Raises:
         ShapeError: if the groups do not divide the channels.
@@ -230,7 +246,9 @@ def group_norm(
     (groups,) = sizes("group_norm", "num_groups", num_groups, 1)
     channels = x.shape[axis]
     if channels % groups:
-        raise ShapeError(f"group_norm: {groups} groups must divide the {channels} channels of x {describe_shape(x)}.")
+        raise ShapeError(
+            f"group_norm: {groups} groups must divide the {channels} channels of x {describe_shape(x)}."
+        )
     wide = widened_array(x)
     parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
     within = tuple(i + (i > axis) for i in spatial) + (axis + 1,)
@@ -282,11 +300,18 @@ def instance_norm(
 
 @kernel(static=("size", "alpha", "beta", "k", "axis"))
 def local_response_norm(
-    x: Float[Array, "*shape"], size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
+    x: Float[Array, "*shape"],
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    axis: int = -1,
 ) -> Float[Array, "*shape"]:
     """Divide each value by a power of the mean square of its neighbors among the channels.
 
-    `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel zeros are counted.
+    `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel
+    zeros are counted.
 
     Args:
         x: Values of any shape.
@@ -300,7 +325,8 @@ def local_response_norm(
         >>> local_response_norm(jnp.array([2.0, 0.0]), 2, alpha=1.0, beta=1.0).round(3)
         Array([0.667, 0.   ], dtype=float32)
 
-    Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional neural networks.
+    Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional
+    neural networks.
     """
     check_floating("local_response_norm", x=x)
     axis = check_axis("local_response_norm", axis, x.ndim)
@@ -320,20 +346,32 @@ def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) ->
         if vector is not None:
             check_floating(where, **{name: vector})
             check_shape(
-                where, name, vector, (x.shape[axis],), f"one for each channel on axis {axis} of x {describe_shape(x)}"
+                where,
+                name,
+                vector,
+                (x.shape[axis],),
+                f"one for each channel on axis {axis} of x {describe_shape(x)}",
             )
     return axis
 
 
-def _check_last(where: str, x: Array, weight: Array | None, bias: Array | None, shape: object) -> tuple[int, ...]:
+def _check_last(
+    where: str, x: Array, weight: Array | None, bias: Array | None, shape: object
+) -> tuple[int, ...]:
     """The axes that are normalized: the last ones."""
     check_floating(where, x=x)
     given = [v for v in (weight, bias) if v is not None]
     if shape is None:
         shape = given[0].shape if given else x.shape[-1:]
-    shape = tuple(shape) if isinstance(shape, Sequence) else sizes(where, "normalized_shape", shape, 1, least=0)
+    shape = (
+        tuple(shape)
+        if isinstance(shape, Sequence)
+        else sizes(where, "normalized_shape", shape, 1, least=0)
+    )
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
-        raise ShapeError(f"{where}: x must end with the normalized shape {list(shape)}, found {describe_shape(x)}.")
+        raise ShapeError(
+            f"{where}: x must end with the normalized shape {list(shape)}, found {describe_shape(x)}."
+        )
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None:
             check_floating(where, **{name: vector})
@@ -349,7 +387,9 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
     known = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
     if data_format not in known:
-        raise ArgumentError(f"{where}: data_format must be one of {', '.join(known)}, found {data_format!r}.")
+        raise ArgumentError(
+            f"{where}: data_format must be one of {', '.join(known)}, found {data_format!r}."
+        )
     rank = len(data_format) - 1
     if x.ndim < rank:
         raise ShapeError(
@@ -383,7 +423,9 @@ def _moved(old: Array | None, new: Array, momentum: float) -> Array:
     return lax.convert_element_type((1 - momentum) * before + momentum * new, old.dtype)
 
 
-def _affine(y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: DTypeLike) -> Array:
+def _affine(
+    y: Array, weight: Array | None, bias: Array | None, axis: int, dtype: DTypeLike
+) -> Array:
     weight, bias = (None if v is None else along(v, axis, y.ndim) for v in (weight, bias))
     return _scaled(y, weight, bias, dtype)
 

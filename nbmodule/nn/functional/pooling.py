@@ -28,7 +28,15 @@ from nbmodule.nn.functional.windows import (
 from nbmodule.nn.kernel import kernel
 
 _MAX_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "data_format")
-_AVG_OPTIONS = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override", "data_format")
+_AVG_OPTIONS = (
+    "kernel_size",
+    "stride",
+    "padding",
+    "ceil_mode",
+    "count_include_pad",
+    "divisor_override",
+    "data_format",
+)
 
 
 @kernel(static=_MAX_OPTIONS)
@@ -57,7 +65,9 @@ def max_pool1d(
         >>> max_pool1d(jnp.array([[1.0], [4.0], [2.0], [3.0]]), 2)[:, 0]
         Array([4., 3.], dtype=float32)
     """
-    return _max_pool("max_pool1d", x, 1, kernel_size, stride, padding, dilation, ceil_mode, data_format)
+    return _max_pool(
+        "max_pool1d", x, 1, kernel_size, stride, padding, dilation, ceil_mode, data_format
+    )
 
 
 @kernel(static=_MAX_OPTIONS)
@@ -79,10 +89,12 @@ def max_pool2d(
         x: Images, with any number of leading axes.
         kernel_size: Size of the window, one number or one for each axis.
         stride: Step of the window, by default its size.
-        padding: Around the image: a number, one for each axis, a pair (before, after) for each axis, `VALID` for none, or `SAME`
-            for as many outputs as inputs, divided by the stride and rounded up. Numbers are at most half the window.
+        padding: Around the image: a number, one for each axis, a pair (before, after) for each
+            axis, `VALID` for none, or `SAME` for as many outputs as inputs, divided by the stride
+            and rounded up. Numbers are at most half the window.
         dilation: Distance of the pixels that the window reads.
-        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the image.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
+            image.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
 
     Raises:
@@ -97,7 +109,9 @@ def max_pool2d(
 
     Source: Weng, Ahuja and Huang (1992), Cresceptron.
     """
-    return _max_pool("max_pool2d", x, 2, kernel_size, stride, padding, dilation, ceil_mode, data_format)
+    return _max_pool(
+        "max_pool2d", x, 2, kernel_size, stride, padding, dilation, ceil_mode, data_format
+    )
 
 
 @kernel(static=_MAX_OPTIONS)
@@ -126,7 +140,9 @@ def max_pool3d(
         >>> max_pool3d(jnp.ones((4, 4, 4, 2)), (1, 2, 2)).shape
         (4, 2, 2, 2)
     """
-    return _max_pool("max_pool3d", x, 3, kernel_size, stride, padding, dilation, ceil_mode, data_format)
+    return _max_pool(
+        "max_pool3d", x, 3, kernel_size, stride, padding, dilation, ceil_mode, data_format
+    )
 
 
 @kernel(static=_AVG_OPTIONS)
@@ -158,7 +174,16 @@ def avg_pool1d(
         Array([2.5, 2.5], dtype=float32)
     """
     return _avg_pool(
-        "avg_pool1d", x, 1, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+        "avg_pool1d",
+        x,
+        1,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+        data_format,
     )
 
 
@@ -181,8 +206,8 @@ def avg_pool2d(
         kernel_size: Size of the window, one number or one for each axis.
         stride: Step of the window, by default its size.
         padding: As in `max_pool2d`.
-        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the image. What lies beyond the
-            padding is not counted.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
+            image. What lies beyond the padding is not counted.
         count_include_pad: Whether padding counts as zeros, or not at all.
         divisor_override: Divide the sum by this in place of the number of pixels.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
@@ -199,7 +224,16 @@ def avg_pool2d(
     Source: Fukushima (1980), Neocognitron.
     """
     return _avg_pool(
-        "avg_pool2d", x, 2, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+        "avg_pool2d",
+        x,
+        2,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+        data_format,
     )
 
 
@@ -232,7 +266,16 @@ def avg_pool3d(
         (2, 2, 2, 2)
     """
     return _avg_pool(
-        "avg_pool3d", x, 3, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+        "avg_pool3d",
+        x,
+        3,
+        kernel_size,
+        stride,
+        padding,
+        ceil_mode,
+        count_include_pad,
+        divisor_override,
+        data_format,
     )
 
 
@@ -261,7 +304,9 @@ def _max_pool(
     edges = _edges(name, x, axes, padding, spans, strides, ceil_mode)
     least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     x = pad(x, axes, _reach(x, axes, edges, spans, strides, ceil_mode), least)
-    for axis, window, step, spread in reversed(list(zip(axes, windows, strides, dilations, strict=True))):
+    for axis, window, step, spread in reversed(
+        list(zip(axes, windows, strides, dilations, strict=True))
+    ):
         x = slide(x, axis, window, step, spread, _larger)
     return x
 
@@ -315,13 +360,22 @@ def _edges(
     check_flag(name, "ceil_mode", ceil_mode)
     given = pairs(name, padding, len(axes))
     edges = resolve(given, tuple(x.shape[axis] for axis in axes), spans, strides)
-    if not isinstance(given, str) and any(max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)):
+    if not isinstance(given, str) and any(
+        max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)
+    ):
         raise ArgumentError(
             f"{name}: padding must be at most half the window, found {padding!r} for a window of {list(spans)}."
         )
-    over = strides if ceil_mode else (1,) * len(axes)  # the first window may reach over the end as a last one may
+    over = (
+        strides if ceil_mode else (1,) * len(axes)
+    )  # the first window may reach over the end as a last one may
     check_fit(
-        name, x, axes, edges, tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True)), spans
+        name,
+        x,
+        axes,
+        edges,
+        tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True)),
+        spans,
     )
     return edges
 
@@ -334,7 +388,9 @@ def _reach(
     strides: tuple[int, ...],
     ceil_mode: bool,
 ) -> Pairs:
-    """The padding, and with `ceil_mode` as much more as a last window needs that begins before the padding at the end."""
+    """The padding, and with `ceil_mode` as much more as a last window needs that begins before the
+    padding at the end.
+    """
     if not ceil_mode:
         return edges
     found = []
@@ -356,9 +412,13 @@ def _counts(
     strides: tuple[int, ...],
     count_include_pad: bool,
 ) -> Any:
-    """How many pixels each window holds: one number where all are alike, else a constant that broadcasts."""
+    """How many pixels each window holds: one number where all are alike, else a constant that
+    broadcasts.
+    """
     total = np.ones((1,) * x.ndim)
-    for axis, asked, given, window, stride in zip(axes, edges, reach, windows, strides, strict=True):
+    for axis, asked, given, window, stride in zip(
+        axes, edges, reach, windows, strides, strict=True
+    ):
         before, after = asked if count_include_pad else (0, 0)
         held = np.zeros(sum(given) + x.shape[axis])
         held[given[0] - before : given[0] + x.shape[axis] + after] = 1
@@ -366,4 +426,6 @@ def _counts(
         shape = [1] * x.ndim
         shape[axis] = len(count)
         total = total * count.reshape(shape)
-    return float(total.flat[0]) if (total == total.flat[0]).all() else total.astype(widened(x.dtype))
+    return (
+        float(total.flat[0]) if (total == total.flat[0]).all() else total.astype(widened(x.dtype))
+    )

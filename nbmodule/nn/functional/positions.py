@@ -15,12 +15,16 @@ from nbmodule.nn.functional.windows import sizes
 from nbmodule.nn.kernel import kernel
 
 
-def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -> Float[Array, "length features"]:
-    """Make a table of sines and cosines: `sin(p / base**(2i / features))` at feature `2i`, the cosine at `2i + 1`.
+def sinusoidal_positions(
+    length: int, features: int, *, base: float = 10000.0
+) -> Float[Array, "length features"]:
+    """Make a table of sines and cosines: `sin(p / base**(2i / features))` at feature `2i`, the
+    cosine at `2i + 1`.
 
     Args:
         length: Number of positions.
-        features: Number of features, two for each frequency; an odd one has a last sine without its cosine.
+        features: Number of features, two for each frequency; an odd one has a last sine without its
+            cosine.
         base: Ratio of the longest to the shortest wave.
 
     Returns:
@@ -50,10 +54,11 @@ def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
 def time_embedding(
     t: Real[Array, "*batch"], features: int, *, base: float = 10000.0
 ) -> Float[Array, "*batch features"]:
-    """Turn times into vectors: sines of `t / base**(2i / features)` in the first half of the features, cosines in the second.
+    """Turn times into vectors: sines of `t / base**(2i / features)` in the first half of the
+    features, cosines in the second.
 
-    This is how diffusion models are told how noisy their input is. Unlike `sinusoidal_positions` it takes any numbers, not
-    rows of a table, and does not mix sines with cosines.
+    This is how diffusion models are told how noisy their input is. Unlike `sinusoidal_positions` it
+    takes any numbers, not rows of a table, and does not mix sines with cosines.
 
     Args:
         t: Times, any shape, whole numbers or not.
@@ -74,13 +79,17 @@ def time_embedding(
     check_number("time_embedding", "base", base, above=0)
     (count,) = sizes("time_embedding", "features", features, 1)
     if count % 2:
-        raise ShapeError(f"time_embedding: features must be even, a sine and a cosine for each wave, found {count}.")
+        raise ShapeError(
+            f"time_embedding: features must be even, a sine and a cosine for each wave, found {count}."
+        )
     dtype = t.dtype if jnp.issubdtype(t.dtype, jnp.floating) else jnp.float32
     wide = widened(dtype)
     angle = lax.convert_element_type(t, wide)[..., None] * np.power(
         float(base), -np.arange(0, count, 2) / count
     ).astype(wide)
-    return lax.convert_element_type(lax.concatenate([lax.sin(angle), lax.cos(angle)], angle.ndim - 1), dtype)
+    return lax.convert_element_type(
+        lax.concatenate([lax.sin(angle), lax.cos(angle)], angle.ndim - 1), dtype
+    )
 
 
 @kernel(static=("base",))
@@ -90,9 +99,11 @@ def rotary_embedding(
     *,
     base: float = 10000.0,
 ) -> Float[Array, "*batch length features"]:
-    """Turn pairs of features by angles that grow with the position, so that products of queries and keys see distances only.
+    """Turn pairs of features by angles that grow with the position, so that products of queries and
+    keys see distances only.
 
-    Feature `i` of the first half is paired with feature `i` of the second half, and turned by `position / base**(2i / features)`.
+    Feature `i` of the first half is paired with feature `i` of the second half, and turned by
+    `position / base**(2i / features)`.
 
     Args:
         x: Queries or keys, an even number of features.
@@ -107,19 +118,24 @@ def rotary_embedding(
         Array([[1.        , 0.        ],
                [0.5403023 , 0.84147096]], dtype=float32)
 
-    Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864; the pairing is that of GPT-NeoX and Llama.
+    Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864; the pairing is that of
+    GPT-NeoX and Llama.
     """
     check_floating("rotary_embedding", x=x)
     check_rank("rotary_embedding", "x", x, "(*batch, length, features)", 2)
     check_number("rotary_embedding", "base", base, above=0)
     length, features = x.shape[-2:]
     if features % 2:
-        raise ShapeError(f"rotary_embedding: x must have an even number of features, found {describe_shape(x)}.")
+        raise ShapeError(
+            f"rotary_embedding: x must have an even number of features, found {describe_shape(x)}."
+        )
     if positions is None:
         positions = jnp.arange(length)
     check_real("rotary_embedding", positions=positions)
     shape = positions.shape
-    if not 1 <= len(shape) < x.ndim or any(a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)):
+    if not 1 <= len(shape) < x.ndim or any(
+        a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)
+    ):
         raise ShapeError(
             f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {describe_shape(positions)}."
         )
@@ -127,6 +143,9 @@ def rotary_embedding(
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)
     angle = lax.convert_element_type(positions, wide)[..., None] * frequency
     cos, sin = lax.cos(angle), lax.sin(angle)
-    first, second = (lax.convert_element_type(part, wide) for part in lax.split(x, (features // 2,) * 2, x.ndim - 1))
+    first, second = (
+        lax.convert_element_type(part, wide)
+        for part in lax.split(x, (features // 2,) * 2, x.ndim - 1)
+    )
     turned = lax.concatenate([first * cos - second * sin, second * cos + first * sin], x.ndim - 1)
     return lax.convert_element_type(turned, x.dtype)

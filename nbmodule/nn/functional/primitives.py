@@ -1,7 +1,7 @@
 """Selection, promotion and broadcasting without the nested jits of `jax.numpy`.
 
-`jnp.where`, `jnp.clip` and their like leave a call inside a call in the program, which is slower to trace and hides in a graph
-what is computed. These leave single operations.
+`jnp.where`, `jnp.clip` and their like leave a call inside a call in the program, which is slower to
+trace and hides in a graph what is computed. These leave single operations.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from nbmodule.base.promotion import common_dtype
 
 
 def where(condition: Any, x: Any, y: Any) -> jax.Array:
-    """Choose from `x` where the condition holds, else from `y`; all three are broadcast, numbers take the dtype of the array.
+    """Choose from `x` where the condition holds, else from `y`; all three are broadcast, numbers
+    take the dtype of the array.
 
     Example:
         >>> where(jnp.array([True, False]), 1.0, jnp.array([5.0, 6.0]))
@@ -24,11 +25,14 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
     """
     dtype = common_dtype(x, y)
     shape = jnp.broadcast_shapes(jnp.shape(condition), jnp.shape(x), jnp.shape(y))
-    return lax.select(*(spread(part, shape, kind) for part, kind in ((condition, bool), (x, dtype), (y, dtype))))
+    return lax.select(
+        *(spread(part, shape, kind) for part, kind in ((condition, bool), (x, dtype), (y, dtype)))
+    )
 
 
 def nan_where(condition: Any, x: jax.Array) -> jax.Array:
-    """NaN where the condition holds, else `x`. With `jax_debug_nans` no NaN goes in, which JAX would take for one that came out.
+    """NaN where the condition holds, else `x`. With `jax_debug_nans` no NaN goes in, which JAX
+    would take for one that came out.
 
     Example:
         >>> nan_where(jnp.array([True, False]), jnp.array([1.0, 2.0]))

@@ -1,7 +1,8 @@
 """Activations that are straight above zero: ReLU and its relatives.
 
-Each keeps NaN, so that a fault shows where it arises, and has a finite gradient everywhere, also where the exponential of a
-large positive input, which is not used, would overflow. At a kink the gradient is that of PyTorch.
+Each keeps NaN, so that a fault shows where it arises, and has a finite gradient everywhere, also
+where the exponential of a large positive input, which is not used, would overflow. At a kink the
+gradient is that of PyTorch.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def relu6(x: Real[Array, "*shape"]) -> Real[Array, "*shape"]:
 
 
 @kernel(static=("negative_slope",))
-def leaky_relu(x: Float[Array, "*shape"], *, negative_slope: float = 0.01) -> Float[Array, "*shape"]:
+def leaky_relu(
+    x: Float[Array, "*shape"], *, negative_slope: float = 0.01
+) -> Float[Array, "*shape"]:
     """Scale negative values by a small slope: `x` above zero, `negative_slope * x` below.
 
     Args:
@@ -59,7 +62,8 @@ def leaky_relu(x: Float[Array, "*shape"], *, negative_slope: float = 0.01) -> Fl
         >>> leaky_relu(jnp.array([-2.0, 3.0]), negative_slope=0.1)
         Array([-0.2,  3. ], dtype=float32)
 
-    Source: Maas, Hannun and Ng (2013), Rectifier nonlinearities improve neural network acoustic models.
+    Source: Maas, Hannun and Ng (2013), Rectifier nonlinearities improve neural network acoustic
+    models.
     """
     check_floating("leaky_relu", x=x)
     check_number("leaky_relu", "negative_slope", negative_slope)
@@ -67,7 +71,9 @@ def leaky_relu(x: Float[Array, "*shape"], *, negative_slope: float = 0.01) -> Fl
 
 
 @kernel(static=("axis",))
-def prelu(x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int = -1) -> Float[Array, "*shape"]:
+def prelu(
+    x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int = -1
+) -> Float[Array, "*shape"]:
     """Scale negative values by a trained slope: `x` above zero, `weight * x` below.
 
     Args:
@@ -97,7 +103,9 @@ def prelu(x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int =
             )
         weight = along(weight, axis, x.ndim)
     else:
-        raise ShapeError(f"prelu: weight must have one axis or none, found {describe_shape(weight)}.")
+        raise ShapeError(
+            f"prelu: weight must have one axis or none, found {describe_shape(weight)}."
+        )
     return where(x > 0, x, x * weight)
 
 
@@ -118,7 +126,8 @@ def elu(x: Float[Array, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shap
 
 @kernel
 def selu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Apply an ELU that keeps mean 0 and variance 1 through layers: `1.0507 * elu(x, alpha=1.6733)`.
+    """Apply an ELU that keeps mean 0 and variance 1 through layers: `1.0507 * elu(x,
+    alpha=1.6733)`.
 
     Example:
         >>> selu(jnp.array([-1.0, 2.0]))
@@ -180,5 +189,7 @@ def hardswish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def _expm1_below_zero(x: Array) -> Array:
-    """`exp(x) - 1` where x is negative, else zero: an overflow that is not chosen would make the gradient NaN."""
+    """`exp(x) - 1` where x is negative, else zero: an overflow that is not chosen would make the
+    gradient NaN.
+    """
     return lax.expm1(where(x > 0, 0, x))

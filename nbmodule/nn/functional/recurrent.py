@@ -1,7 +1,8 @@
 """Recurrent cells, and their scans over time: plain (Elman), LSTM and GRU.
 
-Weights lie as in PyTorch: the gates one below the other, in the order i, f, g, o (LSTM) and r, z, n (GRU). Time is the axis before
-the features. In a scan the inputs of all times are projected at once, so that only the state's product stays in the loop.
+Weights lie as in PyTorch: the gates one below the other, in the order i, f, g, o (LSTM) and r, z, n
+(GRU). Time is the axis before the features. In a scan the inputs of all times are projected at
+once, so that only the state's product stays in the loop.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def rnn_cell(
     *,
     nonlinearity: str = "tanh",
 ) -> Float[Array, "*batch hidden"]:
-    """Take one step of a plain recurrent network: `tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+    """Take one step of a plain recurrent network: `tanh(weight_ih @ x + bias_ih + weight_hh @ h +
+    bias_hh)`.
 
     Args:
         x: Inputs of this time.
@@ -62,7 +64,9 @@ def rnn_cell(
     """
     check_choice("rnn_cell", "nonlinearity", nonlinearity, ("tanh", "relu"))
     _check_cell("rnn_cell", 1, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
+        x, h, weight_ih, weight_hh, bias_ih, bias_hh
+    )
     return _rnn_step(nonlinearity)(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
 
 
@@ -78,8 +82,8 @@ def lstm_cell(
 ) -> tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]]:
     """Take one step of a long short-term memory.
 
-    `i, f, o = sigmoid(...)`, `g = tanh(...)`, `c' = f * c + i * g`, `h' = o * tanh(c')`, where each `...` is its part of
-    `weight_ih @ x + bias_ih + weight_hh @ h + bias_hh`.
+    `i, f, o = sigmoid(...)`, `g = tanh(...)`, `c' = f * c + i * g`, `h' = o * tanh(c')`, where each
+    `...` is its part of `weight_ih @ x + bias_ih + weight_hh @ h + bias_hh`.
 
     Args:
         x: Inputs of this time.
@@ -98,10 +102,13 @@ def lstm_cell(
         >>> h, c
         (Array([0., 0.], dtype=float32), Array([0., 0.], dtype=float32))
 
-    Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins (2000).
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins
+    (2000).
     """
     _check_cell("lstm_cell", 4, x, (h, c), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, c, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, c, weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, c, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
+        x, h, c, weight_ih, weight_hh, bias_ih, bias_hh
+    )
     h, c = _lstm_step(linear(x, weight_ih, bias_ih), (h, c), weight_hh, bias_hh)
     return h, c
 
@@ -117,8 +124,9 @@ def gru_cell(
 ) -> Float[Array, "*batch hidden"]:
     """Take one step of a gated recurrent unit.
 
-    `r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)`, `n = tanh(x_n + r * h_n)`, `h' = (1 - z) * n + z * h`, with `x_r` and so on
-    the parts of `weight_ih @ x + bias_ih`, and `h_r` those of `weight_hh @ h + bias_hh`.
+    `r, z = sigmoid(x_r + h_r), sigmoid(x_z + h_z)`, `n = tanh(x_n + r * h_n)`, `h' = (1 - z) * n +
+    z * h`, with `x_r` and so on the parts of `weight_ih @ x + bias_ih`, and `h_r` those of
+    `weight_hh @ h + bias_hh`.
 
     Args:
         x: Inputs of this time.
@@ -135,10 +143,13 @@ def gru_cell(
         >>> gru_cell(jnp.ones(3), jnp.ones(2), jnp.zeros((6, 3)), jnp.zeros((6, 2)))
         Array([0.5, 0.5], dtype=float32)
 
-    Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product, as PyTorch and cuDNN have it.
+    Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product,
+    as PyTorch and cuDNN have it.
     """
     _check_cell("gru_cell", 3, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
+        x, h, weight_ih, weight_hh, bias_ih, bias_hh
+    )
     return _gru_step(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
 
 
@@ -164,7 +175,8 @@ def rnn(
         weight_hh: Weights of the state.
         bias_ih: Bias of the inputs' part.
         bias_hh: Bias of the state's part.
-        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as
+            it is.
         nonlinearity: `tanh` or `relu`.
         reverse: Run from the last time to the first.
 
@@ -178,7 +190,17 @@ def rnn(
     """
     check_choice("rnn", "nonlinearity", nonlinearity, ("tanh", "relu"))
     ys, (h,) = _scan(
-        "rnn", 1, _rnn_step(nonlinearity), x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
+        "rnn",
+        1,
+        _rnn_step(nonlinearity),
+        x,
+        (h,),
+        weight_ih,
+        weight_hh,
+        bias_ih,
+        bias_hh,
+        lengths,
+        reverse,
     )
     return ys, h
 
@@ -194,7 +216,10 @@ def lstm(
     *,
     lengths: Integer[Array, "*batch"] | None = None,
     reverse: bool = False,
-) -> tuple[Float[Array, "*batch time hidden"], tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]]]:
+) -> tuple[
+    Float[Array, "*batch time hidden"],
+    tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]],
+]:
     """Run `lstm_cell` over a sequence.
 
     Args:
@@ -204,7 +229,8 @@ def lstm(
         weight_hh: Weights of the hidden state.
         bias_ih: Bias of the inputs' part.
         bias_hh: Bias of the state's part.
-        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as
+            it is.
         reverse: Run from the last time to the first.
 
     Returns:
@@ -218,9 +244,21 @@ def lstm(
     if state is None:
         state = (None, None)  # type: ignore[assignment]
     if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise ShapeError("lstm: state must be a pair (h, c) of hidden state and cell state, or None.")
+        raise ShapeError(
+            "lstm: state must be a pair (h, c) of hidden state and cell state, or None."
+        )
     ys, (h, c) = _scan(
-        "lstm", 4, _lstm_step, x, tuple(map(plain, state)), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
+        "lstm",
+        4,
+        _lstm_step,
+        x,
+        tuple(map(plain, state)),
+        weight_ih,
+        weight_hh,
+        bias_ih,
+        bias_hh,
+        lengths,
+        reverse,
     )
     return ys, (h, c)
 
@@ -246,7 +284,8 @@ def gru(
         weight_hh: Weights of the state.
         bias_ih: Bias of the inputs' part.
         bias_hh: Bias of the state's part.
-        lengths: How many times of each sequence count; later ones give zeros and leave the state as it is.
+        lengths: How many times of each sequence count; later ones give zeros and leave the state as
+            it is.
         reverse: Run from the last time to the first.
 
     Returns:
@@ -257,7 +296,9 @@ def gru(
         >>> ys.shape, h.shape
         ((5, 2), (2,))
     """
-    ys, (h,) = _scan("gru", 3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse)
+    ys, (h,) = _scan(
+        "gru", 3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
+    )
     return ys, h
 
 
@@ -265,21 +306,27 @@ Step = Callable[[Array, tuple[Array, ...], Array, "Array | None"], tuple[Array, 
 
 
 def _rnn_step(nonlinearity: str) -> Step:
-    def step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+    def step(
+        projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
+    ) -> tuple[Array, ...]:
         total = projected + linear(state[0], weight, bias)
         return (lax.tanh(total) if nonlinearity == "tanh" else relu(total),)
 
     return step
 
 
-def _lstm_step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+def _lstm_step(
+    projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
+) -> tuple[Array, ...]:
     h, c = state
     i, f, g, o = _parts(projected + linear(h, weight, bias), 4)
     c = lax.logistic(f) * c + lax.logistic(i) * lax.tanh(g)
     return lax.logistic(o) * lax.tanh(c), c
 
 
-def _gru_step(projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None) -> tuple[Array, ...]:
+def _gru_step(
+    projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
+) -> tuple[Array, ...]:
     (h,) = state
     (xr, xz, xn), (hr, hz, hn) = _parts(projected, 3), _parts(linear(h, weight, bias), 3)
     z = lax.logistic(xz + hz)
@@ -305,9 +352,22 @@ def _check_cell(
     batch: tuple[int, ...] | None = None,
 ) -> None:
     check_floating(name, x=x, weight_ih=weight_ih, weight_hh=weight_hh)
-    check_rank(name, "weight_hh", weight_hh, "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)", 2, 2)
+    check_rank(
+        name,
+        "weight_hh",
+        weight_hh,
+        "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)",
+        2,
+        2,
+    )
     hidden = weight_hh.shape[1]
-    check_shape(name, "weight_hh", weight_hh, (gates * hidden, hidden), f"{gates} gates" if gates > 1 else "square")
+    check_shape(
+        name,
+        "weight_hh",
+        weight_hh,
+        (gates * hidden, hidden),
+        f"{gates} gates" if gates > 1 else "square",
+    )
     check_rank(name, "x", x, "(*batch, in_features)", 1)
     check_shape(
         name,
@@ -324,7 +384,13 @@ def _check_cell(
     for which, state in zip("hc", states, strict=False):
         if state is not None:
             check_floating(name, **{which: state})
-            check_shape(name, which, state, wanted, f"leading axes as in x {describe_shape(x)}, {hidden} hidden")
+            check_shape(
+                name,
+                which,
+                state,
+                wanted,
+                f"leading axes as in x {describe_shape(x)}, {hidden} hidden",
+            )
 
 
 def _scan(
@@ -345,11 +411,17 @@ def _scan(
     check_rank(name, "x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
     _check_cell(name, gates, x, states, weight_ih, weight_hh, bias_ih, bias_hh, batch=batch)
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, weight_ih, weight_hh, bias_ih, bias_hh, *states)
-    state = tuple(jnp.zeros((*batch, weight_hh.shape[1]), x.dtype) if s is None else s for s in states_)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(
+        x, weight_ih, weight_hh, bias_ih, bias_hh, *states
+    )
+    state = tuple(
+        jnp.zeros((*batch, weight_hh.shape[1]), x.dtype) if s is None else s for s in states_
+    )
     if not time:  # which `lax.scan` refuses under `jax_disable_jit`
         return jnp.zeros((*batch, 0, weight_hh.shape[1]), x.dtype), state
-    times = lax.transpose(linear(x, weight_ih, bias_ih), (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
+    times = lax.transpose(
+        linear(x, weight_ih, bias_ih), (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1)
+    )
     counts: Array | None = None
     if lengths is not None:
         check_integers(name, lengths=lengths)
@@ -357,12 +429,16 @@ def _scan(
         shape = (time, *batch)
         counts = (lax.broadcasted_iota(lengths.dtype, shape, 0) < lengths)[..., None]
 
-    def advance(state: tuple[Array, ...], inputs: tuple[Array, Array | None]) -> tuple[tuple[Array, ...], Array]:
+    def advance(
+        state: tuple[Array, ...], inputs: tuple[Array, Array | None]
+    ) -> tuple[tuple[Array, ...], Array]:
         projected, counted = inputs
         new = step(projected, state, weight_hh, bias_hh)
         if counted is None:
             return new, new[0]
-        return tuple(where(counted, a, b) for a, b in zip(new, state, strict=True)), where(counted, new[0], 0)
+        return tuple(where(counted, a, b) for a, b in zip(new, state, strict=True)), where(
+            counted, new[0], 0
+        )
 
     state, ys = lax.scan(advance, state, (times, counts), reverse=reverse)
     return lax.transpose(ys, (*range(1, ys.ndim - 1), 0, ys.ndim - 1)), state

@@ -42,7 +42,9 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
 
 
 def _one_column(prediction: Array, target: Array) -> str:
-    """What to do about the commonest pair: one of them has an axis of one column, the other has not."""
+    """What to do about the commonest pair: one of them has an axis of one column, the other has
+    not.
+    """
     if prediction.shape == (*target.shape, 1):
         return " Drop the column of the prediction, prediction[..., 0], or give the target one: target[..., None]."
     if target.shape == (*prediction.shape, 1):
@@ -53,7 +55,8 @@ def _one_column(prediction: Array, target: Array) -> str:
 def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> Array:
     """Mean (over `count` if given), sum, or the values themselves.
 
-    A mean is divided before it is rounded to the dtype of the values: the sum of many in half precision may be none of its numbers.
+    A mean is divided before it is rounded to the dtype of the values: the sum of many in half
+    precision may be none of its numbers.
     """
     check_choice(where, "reduction", reduction, REDUCTIONS)
     if reduction == "none":

@@ -60,11 +60,16 @@ def mae_loss(
 
 @kernel(static=("delta", "reduction"))
 def huber_loss(
-    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, delta: float = 1.0, reduction: str = "mean"
+    prediction: Float[Array, "*shape"],
+    target: Real[Array, "*shape"],
+    *,
+    delta: float = 1.0,
+    reduction: str = "mean",
 ) -> Float[Array, "..."]:
     """Compute an error that is squared near zero and straight beyond.
 
-    `0.5 * d**2` where `|d| <= delta`, else `delta * (|d| - 0.5 * delta)`, with `d = prediction - target`.
+    `0.5 * d**2` where `|d| <= delta`, else `delta * (|d| - 0.5 * delta)`, with `d = prediction -
+    target`.
 
     Args:
         prediction: Values of any shape.
@@ -82,22 +87,28 @@ def huber_loss(
     check_number("huber_loss", "delta", delta, above=0)
     difference = prediction - target
     size = _size(difference)
-    near = where(size <= delta, difference, 0)  # of what is far, the gradient of the square may be no number
+    near = where(
+        size <= delta, difference, 0
+    )  # of what is far, the gradient of the square may be no number
     values = where(size <= delta, 0.5 * near * near, delta * (size - 0.5 * delta))
     return reduce("huber_loss", values, reduction)
 
 
 @kernel(static=("full", "reduction"))
 def log_poisson_loss(
-    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, full: bool = False, reduction: str = "mean"
+    prediction: Float[Array, "*shape"],
+    target: Real[Array, "*shape"],
+    *,
+    full: bool = False,
+    reduction: str = "mean",
 ) -> Float[Array, "..."]:
     """Compute the negative log-likelihood of counts: `exp(prediction) - target * prediction`.
 
     Args:
         prediction: Logarithm of the expected count, of any shape.
         target: Counts, of the same shape.
-        full: Also add Stirling's formula for the logarithm of `target!`, where the target is above one; it does not depend on the
-            prediction.
+        full: Also add Stirling's formula for the logarithm of `target!`, where the target is above
+            one; it does not depend on the prediction.
         reduction: `mean`, `sum`, or `none` for the error of each value.
 
     Example:
@@ -118,7 +129,8 @@ def log_poisson_loss(
 def cosine_similarity(
     x1: Float[Array, "*shape"], x2: Float[Array, "*shape"], *, axis: int = -1, eps: float = 1e-8
 ) -> Float[Array, "..."]:
-    """Compute the cosine of the angle between vectors: `x1 . x2 / (max(|x1|, eps) * max(|x2|, eps))`.
+    """Compute the cosine of the angle between vectors: `x1 . x2 / (max(|x1|, eps) * max(|x2|,
+    eps))`.
 
     Args:
         x1: Vectors along `axis`.
@@ -145,7 +157,8 @@ def cosine_loss(
     eps: float = 1e-8,
     reduction: str = "mean",
 ) -> Float[Array, "..."]:
-    """Compute one minus the cosine of the angle between prediction and target, from 0 (same direction) to 2 (opposite).
+    """Compute one minus the cosine of the angle between prediction and target, from 0 (same
+    direction) to 2 (opposite).
 
     Args:
         prediction: Vectors along `axis`.

@@ -15,7 +15,13 @@ from nbmodule.nn.functional.checks import check_choice, check_flag, check_floati
 from nbmodule.nn.functional.windows import Sizes, mix, sizes, spatial_axes
 from nbmodule.nn.kernel import kernel
 
-_MODES = {"nearest": (1, 2, 3), "linear": (1,), "bilinear": (2,), "trilinear": (3,), "bicubic": (2,)}
+_MODES = {
+    "nearest": (1, 2, 3),
+    "linear": (1,),
+    "bilinear": (2,),
+    "trilinear": (3,),
+    "bicubic": (2,),
+}
 _SHARPNESS = -0.75  # of the cubic kernel, as in PyTorch and OpenCV
 
 
@@ -31,20 +37,25 @@ def interpolate(
 ) -> Float[Array, "..."]:
     """Resize images, also known as upsampling.
 
-    Output pixel `i` looks at the input coordinate `(i + 0.5) * scale - 0.5`, with `scale` the ratio of input to output size (or
-    `1 / scale_factor`); `nearest` takes pixel `floor(i * scale)`; with `align_corners` the coordinate is
-    `i * (n_in - 1) / (n_out - 1)`. Beyond the edge the last pixel is used. There is no smoothing before an image is made smaller.
+    Output pixel `i` looks at the input coordinate `(i + 0.5) * scale - 0.5`, with `scale` the ratio
+    of input to output size (or `1 / scale_factor`); `nearest` takes pixel `floor(i * scale)`; with
+    `align_corners` the coordinate is `i * (n_in - 1) / (n_out - 1)`. Beyond the edge the last pixel
+    is used. There is no smoothing before an image is made smaller.
 
     Args:
         x: Images, with any number of leading axes.
         size: Size of the output, one number or one for each spatial axis.
-        scale_factor: In place of `size`, the factor by which each axis grows; sizes are rounded down.
-        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes; `bicubic` for two.
-        align_corners: Whether the centers of the corner pixels stay where they are; not for `nearest`.
+        scale_factor: In place of `size`, the factor by which each axis grows; sizes are rounded
+            down.
+        mode: `nearest`; `linear`, `bilinear`, `trilinear` for one, two, three spatial axes;
+            `bicubic` for two.
+        align_corners: Whether the centers of the corner pixels stay where they are; not for
+            `nearest`.
         data_format: `NWC`, `NHWC`, `NDHWC`, or `NCW`, `NCHW`, `NCDHW` with channels first.
 
     Raises:
-        ArgumentError: if not exactly one of `size` and `scale_factor` is given, or the mode is for another number of axes.
+        ArgumentError: if not exactly one of `size` and `scale_factor` is given, or the mode is for
+            another number of axes.
 
     Example:
         >>> x = jnp.array([[1.0], [3.0]])
@@ -61,7 +72,9 @@ def interpolate(
     n = len(data_format) - 2 if isinstance(data_format, str) and 3 <= len(data_format) <= 5 else 2
     axes = spatial_axes("interpolate", x, data_format, n)
     if n not in _MODES[mode]:
-        raise ArgumentError(f"interpolate: mode {mode!r} is not for {n} spatial axes ({data_format}).")
+        raise ArgumentError(
+            f"interpolate: mode {mode!r} is not for {n} spatial axes ({data_format})."
+        )
     if align_corners and mode == "nearest":
         raise ArgumentError("interpolate: align_corners is not for mode 'nearest'.")
     if (size is None) == (scale_factor is None):
@@ -73,7 +86,9 @@ def interpolate(
     return x
 
 
-def _targets(x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: Any) -> list[tuple[int, int, float]]:
+def _targets(
+    x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: Any
+) -> list[tuple[int, int, float]]:
     """For each axis the new size and how many old pixels one new pixel covers."""
     old = [x.shape[axis] for axis in axes]
     if 0 in old:
@@ -83,12 +98,18 @@ def _targets(x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: 
         return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
     factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * len(axes)
     if len(factors) != len(axes):
-        raise ArgumentError(f"interpolate: scale_factor must be one number or {len(axes)}, found {scale_factor!r}.")
+        raise ArgumentError(
+            f"interpolate: scale_factor must be one number or {len(axes)}, found {scale_factor!r}."
+        )
     for factor in factors:
         check_number("interpolate", "scale_factor", factor, above=0)
-    found = [(axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)]
+    found = [
+        (axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)
+    ]
     if any(m < 1 for _, m, _ in found):
-        raise ShapeError(f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}.")
+        raise ShapeError(
+            f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}."
+        )
     return found
 
 
@@ -96,10 +117,14 @@ def _resize(x: Array, axis: int, new: int, scale: float, mode: str, align_corner
     old = x.shape[axis]
     if mode == "nearest":
         # in float32, as PyTorch does, whose rounding decides on ties
-        source = np.minimum(np.floor(np.arange(new, dtype=np.float32) * np.float32(scale)).astype(int), old - 1)
+        source = np.minimum(
+            np.floor(np.arange(new, dtype=np.float32) * np.float32(scale)).astype(int), old - 1
+        )
         if new % old == 0 and (source == np.arange(new) // (new // old)).all():
             x = lax.broadcast_in_dim(
-                x, (*x.shape[: axis + 1], new // old, *x.shape[axis + 1 :]), _without(x.ndim, axis + 1)
+                x,
+                (*x.shape[: axis + 1], new // old, *x.shape[axis + 1 :]),
+                _without(x.ndim, axis + 1),
             )
             return lax.reshape(x, (*x.shape[:axis], new, *x.shape[axis + 2 :]))
         return mix(x, axis, np.eye(old)[source])
@@ -134,7 +159,9 @@ def _cubic(places: np.ndarray, size: int) -> np.ndarray:
     for offset in (-1, 0, 1, 2):
         distance = np.abs(places - first - offset)
         near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance**2 + 1
-        far = ((_SHARPNESS * distance - 5 * _SHARPNESS) * distance + 8 * _SHARPNESS) * distance - 4 * _SHARPNESS
+        far = (
+            (_SHARPNESS * distance - 5 * _SHARPNESS) * distance + 8 * _SHARPNESS
+        ) * distance - 4 * _SHARPNESS
         share = np.where(distance <= 1, near, far)
         np.add.at(weights, (np.arange(len(places)), np.clip(first + offset, 0, size - 1)), share)
     return weights

@@ -23,19 +23,22 @@ _NORMS = ("backward", "ortho", "forward")
 def fft(
     x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex[Array, "..."]:
-    """Compute the discrete Fourier transform: `y[k] = sum over m of x[m] * exp(-2j * pi * k * m / n)`.
+    """Compute the discrete Fourier transform: `y[k] = sum over m of x[m] * exp(-2j * pi * k * m /
+    n)`.
 
     Args:
         x: Real or complex values.
         n: Number of values that are taken; `x` is cut or filled with zeros at the end.
         axis: Axis along which is transformed.
-        norm: `backward` divides by `n` in the inverse only, `forward` in `fft` only, `ortho` by `sqrt(n)` in both.
+        norm: `backward` divides by `n` in the inverse only, `forward` in `fft` only, `ortho` by
+            `sqrt(n)` in both.
 
     Example:
         >>> fft(jnp.array([1.0, 0.0, 0.0, 0.0]))
         Array([1.+0.j, 1.+0.j, 1.+0.j, 1.+0.j], dtype=complex64)
 
-    Source: Cooley and Tukey (1965), An algorithm for the machine calculation of complex Fourier series.
+    Source: Cooley and Tukey (1965), An algorithm for the machine calculation of complex Fourier
+    series.
     """
     return _complex_transform("fft", x, n, axis, norm, lax.FftType.FFT)
 
@@ -57,7 +60,8 @@ def ifft(
 def rfft(
     x: Float[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex[Array, "..."]:
-    """Compute the Fourier transform of real values: the first `n // 2 + 1` numbers of `fft`, which tell the others.
+    """Compute the Fourier transform of real values: the first `n // 2 + 1` numbers of `fft`, which
+    tell the others.
 
     Args:
         x: Real values.
@@ -99,14 +103,21 @@ def irfft(
     axis = check_axis("irfft", axis, x.ndim)
     n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
     if n < 1:
-        raise ShapeError(f"irfft: axis {axis} must have two values at least, or n be given, found {describe_shape(x)}.")
+        raise ShapeError(
+            f"irfft: axis {axis} must have two values at least, or n be given, found {describe_shape(x)}."
+        )
     y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
     return _back(y * (_factor(norm, n, inverse=True) * n), axis)
 
 
 @kernel(static=("type", "n", "axis", "norm"))
 def dct(
-    x: Float[Array, "..."], *, type: int = 2, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Float[Array, "..."],
+    *,
+    type: int = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: str = "backward",
 ) -> Float[Array, "..."]:
     """Compute the discrete cosine transform of type I to IV, as SciPy defines it.
 
@@ -117,7 +128,8 @@ def dct(
         type: 1, 2, 3 or 4.
         n: Number of values that are taken; `x` is cut or filled with zeros at the end.
         axis: Axis along which is transformed.
-        norm: `backward` for no factor, `forward` to divide by `2 * n` (type I: `2 * (n - 1)`), `ortho` for an orthogonal matrix.
+        norm: `backward` for no factor, `forward` to divide by `2 * n` (type I: `2 * (n - 1)`),
+            `ortho` for an orthogonal matrix.
 
     Example:
         >>> dct(jnp.array([1.0, 1.0]), norm="ortho")
@@ -130,7 +142,12 @@ def dct(
 
 @kernel(static=("type", "n", "axis", "norm"))
 def idct(
-    x: Float[Array, "..."], *, type: int = 2, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Float[Array, "..."],
+    *,
+    type: int = 2,
+    n: int | None = None,
+    axis: int = -1,
+    norm: str = "backward",
 ) -> Float[Array, "..."]:
     """Invert `dct` of the same type and norm.
 
@@ -141,7 +158,9 @@ def idct(
     return _cosine("idct", x, type, n, axis, norm, inverse=True)
 
 
-def _complex_transform(name: str, x: Array, n: object, axis: int, norm: str, kind: lax.FftType) -> Array:
+def _complex_transform(
+    name: str, x: Array, n: object, axis: int, norm: str, kind: lax.FftType
+) -> Array:
     check_inexact(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     axis = check_axis(name, axis, x.ndim)
@@ -151,7 +170,9 @@ def _complex_transform(name: str, x: Array, n: object, axis: int, norm: str, kin
     return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
 
 
-def _cosine(name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool) -> Array:
+def _cosine(
+    name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool
+) -> Array:
     check_floating(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     if type not in (1, 2, 3, 4):
@@ -159,7 +180,9 @@ def _cosine(name: str, x: Array, type: int, n: object, axis: int, norm: str, *, 
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
     if type == 1 and n < 2:
-        raise ShapeError(f"{name}: type 1 needs two values at least on axis {axis}, found {describe_shape(x)}.")
+        raise ShapeError(
+            f"{name}: type 1 needs two values at least on axis {axis}, found {describe_shape(x)}."
+        )
     dtype = x.dtype
     x = _fitted(widened_array(x), axis, n)
     if inverse:

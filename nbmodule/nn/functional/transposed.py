@@ -49,7 +49,17 @@ def conv_transpose1d(
         Array([1., 1., 3., 3.], dtype=float32)
     """
     return _spread(
-        "conv_transpose1d", x, weight, bias, 1, stride, padding, output_padding, dilation, groups, data_format
+        "conv_transpose1d",
+        x,
+        weight,
+        bias,
+        1,
+        stride,
+        padding,
+        output_padding,
+        dilation,
+        groups,
+        data_format,
     )
 
 
@@ -68,19 +78,21 @@ def conv_transpose2d(
 ) -> Inexact[Array, "*batch _new_height _new_width _out_channels"]:
     """Spread each pixel by a kernel, which makes images larger.
 
-    The map is the transpose of `conv2d` with the same stride, padding and dilation. An axis of size `n` becomes
-    `(n - 1) * stride + dilation * (kernel - 1) + 1 - padding before - padding after + output_padding`.
+    The map is the transpose of `conv2d` with the same stride, padding and dilation. An axis of size
+    `n` becomes `(n - 1) * stride + dilation * (kernel - 1) + 1 - padding before - padding after +
+    output_padding`.
 
     Args:
         x: Images, with any number of leading axes.
-        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`, as for `conv2d`. PyTorch's
-            `(in_channels, out_channels / groups, ...)` has the two ends exchanged.
+        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`, as for
+            `conv2d`. PyTorch's `(in_channels, out_channels / groups, ...)` has the two ends
+            exchanged.
         bias: Added to each output channel.
         stride: Distance of the input pixels in the output.
-        padding: What is cut off around the output: a number, one for each axis, a pair for each axis, `VALID` for none, or
-            `SAME` for outputs of `n * stride`.
-        output_padding: What is added at the end, less than stride or dilation; it chooses among the sizes that `conv2d` with this
-            stride maps to the same.
+        padding: What is cut off around the output: a number, one for each axis, a pair for each
+            axis, `VALID` for none, or `SAME` for outputs of `n * stride`.
+        output_padding: What is added at the end, less than stride or dilation; it chooses among the
+            sizes that `conv2d` with this stride maps to the same.
         dilation: Distance of the pixels to which the kernel writes.
         groups: Number of groups of channels that are convolved apart.
         data_format: `NHWC`, or `NCHW` with channels before height and width.
@@ -95,7 +107,17 @@ def conv_transpose2d(
     Source: Zeiler, Krishnan, Taylor and Fergus (2010), Deconvolutional networks.
     """
     return _spread(
-        "conv_transpose2d", x, weight, bias, 2, stride, padding, output_padding, dilation, groups, data_format
+        "conv_transpose2d",
+        x,
+        weight,
+        bias,
+        2,
+        stride,
+        padding,
+        output_padding,
+        dilation,
+        groups,
+        data_format,
     )
 
 
@@ -133,7 +155,17 @@ def conv_transpose3d(
         (4, 4, 4, 3)
     """
     return _spread(
-        "conv_transpose3d", x, weight, bias, 3, stride, padding, output_padding, dilation, groups, data_format
+        "conv_transpose3d",
+        x,
+        weight,
+        bias,
+        3,
+        stride,
+        padding,
+        output_padding,
+        dilation,
+        groups,
+        data_format,
     )
 
 
@@ -161,9 +193,14 @@ def _spread(
     window = tuple(d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[1:-1], strict=True))
     edges = tuple(
         (w - 1 - before, w - 1 - after + e)
-        for w, (before, after), e in zip(window, _cut(pairs(name, padding, n), window, strides), extra, strict=True)
+        for w, (before, after), e in zip(
+            window, _cut(pairs(name, padding, n), window, strides), extra, strict=True
+        )
     )
-    size = [(x.shape[a] - 1) * s + 1 + sum(p) - w + 1 for a, s, p, w in zip(axes, strides, edges, window, strict=True)]
+    size = [
+        (x.shape[a] - 1) * s + 1 + sum(p) - w + 1
+        for a, s, p, w in zip(axes, strides, edges, window, strict=True)
+    ]
     if min(size) < 1:
         raise ShapeError(
             f"{name}: padding {padding!r} leaves nothing of x {describe_shape(x)} under a window of {list(window)}."
@@ -175,7 +212,9 @@ def _spread(
 
 
 def _cut(padding: str | Pairs, window: tuple[int, ...], strides: tuple[int, ...]) -> Pairs:
-    """What is cut off on both sides; SAME cuts as much as the convolution from `n * stride` to `n` would pad."""
+    """What is cut off on both sides; SAME cuts as much as the convolution from `n * stride` to `n`
+    would pad.
+    """
     if padding == "VALID":
         return ((0, 0),) * len(window)
     if padding == "SAME":

@@ -1,6 +1,8 @@
-"""What convolution and pooling share: the forms in which strides, paddings and layouts are given, and sliding windows.
+"""What convolution and pooling share: the forms in which strides, paddings and layouts are given,
+and sliding windows.
 
-`data_format` names the axes of an image: N all leading (batch) axes, D, H and W the spatial ones, C the channels.
+`data_format` names the axes of an image: N all leading (batch) axes, D, H and W the spatial ones, C
+the channels.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _FIRST = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, ...]:
     """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
     if data_format not in (_LAST[n], _FIRST[n]):
-        raise ArgumentError(f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}.")
+        raise ArgumentError(
+            f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}."
+        )
     if x.ndim < n + 1:
         axes = f"{'*batch, ' if n else ''}{', '.join(data_format[1:])}"
         raise ShapeError(f"{where}: x must have axes ({axes}), found {describe_shape(x)}.")
@@ -46,9 +50,13 @@ def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tu
     if not isinstance(given, tuple) or not all(
         isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in given
     ):
-        raise ArgumentTypeError(f"{where}: {name} must be an integer or {n} of them, found {value!r}.")
+        raise ArgumentTypeError(
+            f"{where}: {name} must be an integer or {n} of them, found {value!r}."
+        )
     if len(given) != n:
-        raise ArgumentError(f"{where}: {name} must be one integer or {n}, one for each spatial axis, found {value!r}.")
+        raise ArgumentError(
+            f"{where}: {name} must be one integer or {n}, one for each spatial axis, found {value!r}."
+        )
     if min(given) < least:
         raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}.")
     return tuple(int(v) for v in given)
@@ -58,7 +66,9 @@ def pairs(where: str, padding: object, n: int) -> str | Pairs:
     """Padding before and after each spatial axis, or one of the words SAME and VALID."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
-            raise ArgumentError(f"{where}: padding must be 'SAME', 'VALID' or numbers, found {padding!r}.")
+            raise ArgumentError(
+                f"{where}: padding must be 'SAME', 'VALID' or numbers, found {padding!r}."
+            )
         return padding.upper()
     if isinstance(padding, tuple) and padding and all(isinstance(pair, tuple) for pair in padding):
         if len(padding) != n or any(len(pair) != 2 for pair in padding):
@@ -71,12 +81,19 @@ def pairs(where: str, padding: object, n: int) -> str | Pairs:
     return tuple((p, p) for p in sizes(where, "padding", padding, n, least=0))
 
 
-def resolve(padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]) -> Pairs:
-    """The numbers behind SAME (as many outputs as inputs, divided by the stride and rounded up) and VALID (none)."""
+def resolve(
+    padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]
+) -> Pairs:
+    """The numbers behind SAME (as many outputs as inputs, divided by the stride and rounded up) and
+    VALID (none).
+    """
     if padding == "VALID":
         return ((0, 0),) * len(size)
     if padding == "SAME":
-        total = [max((-(-s // t) - 1) * t + w - s, 0) for s, w, t in zip(size, window, stride, strict=True)]
+        total = [
+            max((-(-s // t) - 1) * t + w - s, 0)
+            for s, w, t in zip(size, window, stride, strict=True)
+        ]
         return tuple((t // 2, t - t // 2) for t in total)
     assert not isinstance(padding, str)
     return padding
@@ -90,7 +107,9 @@ def check_fit(
     window: tuple[int, ...],
     named: tuple[int, ...] | None = None,
 ) -> None:
-    """Refuse a window that is larger than the padded input; the message may name another, of which `window` is what must fit."""
+    """Refuse a window that is larger than the padded input; the message may name another, of which
+    `window` is what must fit.
+    """
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):
         raise ShapeError(
@@ -101,7 +120,9 @@ def check_fit(
 def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
     """Join all axes but the last `rank` into one, which may be new; and the axes that were joined."""
     batch = x.shape[: x.ndim - rank]
-    return (x if len(batch) == 1 else lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :]))), batch
+    return (
+        x if len(batch) == 1 else lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :]))
+    ), batch
 
 
 def pad(x: jax.Array, axes: tuple[int, ...], padding: Pairs, value: Any) -> jax.Array:
@@ -122,12 +143,13 @@ def slide(
 ) -> jax.Array:
     """Combine the values under a window that slides along one axis.
 
-    One strided slice for each place in the window: XLA fuses them into one loop, and their gradient is ten to a hundred times
-    faster on the CPU than that of `lax.reduce_window`.
+    One strided slice for each place in the window: XLA fuses them into one loop, and their gradient
+    is ten to a hundred times faster on the CPU than that of `lax.reduce_window`.
     """
     count = (x.shape[axis] - dilation * (window - 1) - 1) // stride + 1
     taps = [
-        lax.slice_in_dim(x, i * dilation, i * dilation + (count - 1) * stride + 1, stride, axis) for i in range(window)
+        lax.slice_in_dim(x, i * dilation, i * dilation + (count - 1) * stride + 1, stride, axis)
+        for i in range(window)
     ]
     result = taps[0]
     for tap in taps[1:]:

@@ -2,11 +2,18 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.dialects import teach
 from nbmodule.base.lazy import no_such
+from nbmodule.base.migration import accept_aliases
 from nbmodule.nn.initializers.base import Initializer, compute_fans
 from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
-from nbmodule.nn.initializers.plain import Constant, Ones, Orthogonal, RandomNormal, TruncatedNormal, Zeros
+from nbmodule.nn.initializers.plain import (
+    Constant,
+    Ones,
+    Orthogonal,
+    RandomNormal,
+    TruncatedNormal,
+    Zeros,
+)
 from nbmodule.nn.initializers.scaled import (
     FirstLayerSiren,
     GlorotNormal,
@@ -40,8 +47,12 @@ __all__ = [
     "Siren",
 ]
 
-for _kind in [each for each in list(globals().values()) if isinstance(each, type) and issubclass(each, Initializer)]:
-    teach(_kind)  # here, where the constructors that dataclasses make are there
+for _kind in [
+    each
+    for each in list(globals().values())
+    if isinstance(each, type) and issubclass(each, Initializer)
+]:
+    accept_aliases(_kind)  # here, where the constructors that dataclasses make are there
 
 
 def __dir__() -> list[str]:

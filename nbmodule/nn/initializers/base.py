@@ -1,10 +1,12 @@
 """What all initializers share: a box that draws when it is first read, and fans.
 
-An initializer is a value: it can be compared, shared between layers and printed. `create_variables` fixes key, shape and dtype
-at once, so that a variable that is loaded or given is never drawn, and the order of reading changes nothing. Values are drawn on
-the host: the numbers of `jax.random`, to rounding, without a compile.
+An initializer is a value: it can be compared, shared between layers and printed. `create_variables`
+fixes key, shape and dtype at once, so that a variable that is loaded or given is never drawn, and
+the order of reading changes nothing. Values are drawn on the host: the numbers of `jax.random`, to
+rounding, without a compile.
 
-A fan is the number of values that one output reads (in) or one input feeds (out); in a convolution the kernel's area counts.
+A fan is the number of values that one output reads (in) or one input feeds (out); in a convolution
+the kernel's area counts.
 """
 
 from __future__ import annotations
@@ -23,15 +25,19 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.base.whole_numbers import is_real
-from nbmodule.core.boxes.placement import find_device, find_dtype
-from nbmodule.core.boxes.variable import Parameter
 from nbmodule.core.numbers import threefry
 from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
-from nbmodule.core.shape.trainable import level_of_the_user
+from nbmodule.core.variables.placement import find_device, find_dtype
+from nbmodule.core.variables.traceback import level_of_user_code
+from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
-LAYOUTS = {"O...I": (0, -1, slice(1, -1)), "OI...": (0, 1, slice(2, None)), "...IO": (-1, -2, slice(None, -2))}
+LAYOUTS = {
+    "O...I": (0, -1, slice(1, -1)),
+    "OI...": (0, 1, slice(2, None)),
+    "...IO": (-1, -2, slice(None, -2)),
+}
 FAN_MODES = {
     "fan_in": ("fan_in",),
     "fan_out": ("fan_out",),
@@ -44,8 +50,10 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
     """Tell fan in and fan out of a weight from its shape.
 
     Args:
-        shape: Two or more sizes; those that are neither inputs nor outputs are the kernel's and count in both fans.
-        layout: Which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in PyTorch, `...IO` as in Keras.
+        shape: Two or more sizes; those that are neither inputs nor outputs are the kernel's and
+            count in both fans.
+        layout: Which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in
+            PyTorch, `...IO` as in Keras.
 
     Returns:
         Fan in and fan out.
@@ -60,9 +68,13 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
         (75, 400)
     """
     if layout not in LAYOUTS:
-        raise ArgumentError(f"layout must be one of {', '.join(map(repr, LAYOUTS))}, found {layout!r}.")
+        raise ArgumentError(
+            f"layout must be one of {', '.join(map(repr, LAYOUTS))}, found {layout!r}."
+        )
     if len(shape) < 2:
-        raise ArgumentError(f"fans can be told from a shape of two or more axes, found {list(shape)}.")
+        raise ArgumentError(
+            f"fans can be told from a shape of two or more axes, found {list(shape)}."
+        )
     outputs, inputs, kernel = LAYOUTS[layout]
     area = math.prod(shape[kernel])
     return shape[inputs] * area, shape[outputs] * area
@@ -103,7 +115,8 @@ class Initializer:
             fan_out: Number of values that one input feeds; told from the shape if not given.
             fan_in: Number of values that one output reads; told from the shape if not given.
             dtype: Dtype of the variable, float32 by default.
-            key: Random key (typed, or `uint32[2]`) or seed; the next one of the default stream if not given.
+            key: Random key (typed, or `uint32[2]`) or seed; the next one of the default stream if
+                not given.
 
         Raises:
             ArgumentError: if a fan is wanted that is neither given nor to be told from the shape.
@@ -116,11 +129,17 @@ class Initializer:
             ((64, 3), True)
         """
         shape = threefry.checked_shape(var_shape)
-        place, dtype = find_device(device), jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
+        place, dtype = (
+            find_device(device),
+            jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float),
+        )
         fan_out, fan_in = self._checked_fan("fan_out", fan_out), self._checked_fan("fan_in", fan_in)
         if len(shape) >= 2:
             told_in, told_out = compute_fans(shape)
-            fan_in, fan_out = told_in if fan_in is None else fan_in, told_out if fan_out is None else fan_out
+            fan_in, fan_out = (
+                told_in if fan_in is None else fan_in,
+                told_out if fan_out is None else fan_out,
+            )
         self.check(shape, dtype, fan_out, fan_in)
         if key is None and (traced := traced_key()) is not None:
             later = lambda: self._drawn(next_key(), shape, dtype, fan_out, fan_in)  # noqa: E731 - a draw has no name
@@ -133,10 +152,16 @@ class Initializer:
             key = next_key()
         elif threefry.is_threefry(key):
             key = threefry.key_data(key)
-        return Parameter.pending(partial(draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place)
+        return Parameter.pending(
+            partial(draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place
+        )
 
-    def _drawn(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None) -> Drawn:
-        """What `draw` gives, in the shape and dtype of the variable: a user's own may give another dtype, or an array of JAX."""
+    def _drawn(
+        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None
+    ) -> Drawn:
+        """What `draw` gives, in the shape and dtype of the variable: a user's own may give another
+        dtype, or an array of JAX.
+        """
         value: Any = self.draw(key, shape, dtype, *fans)
         value = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
         if tuple(value.shape) != shape:
@@ -155,11 +180,13 @@ class Initializer:
                 "initial values are drawn inside a raw JAX transform (jax.vmap, jit, scan, ...), out of which a random stream "
                 "cannot move on: all its rows, steps and later calls get the same ones. Use nb.vmap, nb.jit or nb.scan, or give "
                 "the layer a key of its own, as nb.Linear(3, 2, key=key). (Said once.)",
-                stacklevel=level_of_the_user(),
+                stacklevel=level_of_user_code(),
             )
         return self._drawn(*args)
 
-    def check(self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""
 
     def draw(
@@ -173,31 +200,42 @@ class Initializer:
         """Draw a value: a pure function of its arguments.
 
         Args:
-            key: Key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of another generator).
+            key: Key data `uint32[2]`; a JAX key where the host cannot draw from it (traced, or of
+                another generator).
             shape: Shape of the value.
             dtype: Dtype of the value.
             fan_out: None if it is neither given nor to be told from the shape.
             fan_in: None if it is neither given nor to be told from the shape.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in).")
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in)."
+        )
 
     def _checked_fan(self, name: str, fan: object) -> float | None:
         if fan is None:
             return None
         if not is_real(fan):
-            raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, found {fan!r}. Nothing was made.")
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: {name} must be a number, found {fan!r}. Nothing was made."
+            )
         if not 0 <= fan < math.inf:
-            raise ArgumentError(f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing was made.")
+            raise ArgumentError(
+                f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing was made."
+            )
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
 
 
 def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> None:
     """Refuse to draw integers, booleans and complex numbers."""
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise DtypeError(f"{type(initializer).__name__} draws floating values, found dtype {dtype}. Nothing was made.")
+        raise DtypeError(
+            f"{type(initializer).__name__} draws floating values, found dtype {dtype}. Nothing was made."
+        )
 
 
-def refuse_bad_number(initializer: Initializer, name: str, value: object, *, least: float = -math.inf) -> None:
+def refuse_bad_number(
+    initializer: Initializer, name: str, value: object, *, least: float = -math.inf
+) -> None:
     """Refuse a constant of an initializer that is no finite number, or too small."""
     kind = type(initializer).__name__
     if not is_real(value):

@@ -1,7 +1,8 @@
-"""Initializers of a user's own making, as layers take them: an `Initializer`, a function, or one of another library.
+"""Initializers of a user's own making, as layers take them: an `Initializer`, a function, or one of
+another library.
 
-Whatever is given, a layer gets a parameter: an array that a user's `create_variables` returns would else be bound as a buffer,
-which is never trained.
+Whatever is given, a layer gets a parameter: an array that a user's `create_variables` returns would
+else be bound as a buffer, which is never trained.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.base.neighbors import NAMES
-from nbmodule.core.boxes.placement import find_device, find_dtype
-from nbmodule.core.boxes.variable import Parameter, Variable
+from nbmodule.base.migration import NAMES
 from nbmodule.core.numbers.host_random import typed_key
 from nbmodule.core.numbers.random import next_key
-from nbmodule.core.shape.building import move
+from nbmodule.core.structure.building import move
+from nbmodule.core.variables.placement import find_device, find_dtype
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.initializers.base import Drawn, Initializer
 from nbmodule.nn.initializers.plain import Constant
@@ -43,8 +44,8 @@ def as_initializer(where: str, given: object) -> Initializer:
 
     Args:
         where: For messages, as `Linear: weight_initializer`.
-        given: An initializer, an object with `create_variables`, a function of `(key, shape, dtype)` or `(shape, dtype)`, or a
-            number.
+        given: An initializer, an object with `create_variables`, a function of `(key, shape,
+            dtype)` or `(shape, dtype)`, or a number.
 
     Raises:
         ArgumentTypeError: if it is none of these.
@@ -60,7 +61,9 @@ def as_initializer(where: str, given: object) -> Initializer:
         return _Creating(where, given)
     if not callable(given):
         cure = f": {NAMES[given]}" if isinstance(given, str) and given in NAMES else ""
-        raise _unfit(where, f"{given!r}{cure}" if isinstance(given, (str, bool)) else type(given).__name__)
+        raise _unfit(
+            where, f"{given!r}{cure}" if isinstance(given, (str, bool)) else type(given).__name__
+        )
     return FromFunction(given, *_arguments_of(where, given))
 
 
@@ -71,7 +74,9 @@ def _unfit(where: str, found: str) -> ArgumentTypeError:
 def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
     """Whether `fn` takes a key, and how many of (key, shape, dtype) it takes by position."""
     try:
-        known = [p for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY]
+        known = [
+            p for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY
+        ]
     except (TypeError, ValueError):
         return True, 3
     if any(p.kind is p.VAR_POSITIONAL for p in known):
@@ -83,7 +88,9 @@ def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
     required = sum(p.default is p.empty for p in known)
     of_jax = str(getattr(fn, "__module__", "")).endswith("nn.initializers") and known
     if (known and required == 0) or (of_jax and known[0].name not in ("key", "rng")):
-        raise _unfit(where, f"{name}, which makes an initializer and is none itself. Call it: {name}(...)")
+        raise _unfit(
+            where, f"{name}, which makes an initializer and is none itself. Call it: {name}(...)"
+        )
     if len(known) < 2 or required > 3:
         raise _unfit(where, f"{name}({', '.join(p.name for p in known)})")
     return True, min(len(known), 3)
@@ -108,7 +115,12 @@ class FromFunction(Initializer):
     count: int = 3
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Call the function; it sees the shape of the variable, and a typed key."""
         del fan_out, fan_in
@@ -117,7 +129,9 @@ class FromFunction(Initializer):
 
 
 class _Creating(Initializer):
-    """A user's own `create_variables`, which may take fewer arguments than ours, and may give an array or a box."""
+    """A user's own `create_variables`, which may take fewer arguments than ours, and may give an
+    array or a box.
+    """
 
     def __init__(self, where: str, given: Any) -> None:
         self.where, self.given = where, given
@@ -136,7 +150,13 @@ class _Creating(Initializer):
         place, kind = find_device(device), find_dtype(dtype)
         positional = (tuple(var_shape), device, fan_out, fan_in, dtype)
         made = self.given.create_variables(*self._taken(positional), **self._key(key))
-        return boxed(f"{self.where}: {type(self.given).__name__}.create_variables", made, tuple(var_shape), place, kind)
+        return boxed(
+            f"{self.where}: {type(self.given).__name__}.create_variables",
+            made,
+            tuple(var_shape),
+            place,
+            kind,
+        )
 
     def _signature(self) -> list[inspect.Parameter]:
         return list(inspect.signature(self.given.create_variables).parameters.values())
@@ -146,7 +166,10 @@ class _Creating(Initializer):
         if any(p.kind is p.VAR_POSITIONAL for p in known):
             return positional
         return positional[
-            : sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "key" for p in known)
+            : sum(
+                p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "key"
+                for p in known
+            )
         ]
 
     def _key(self, key: Any) -> dict[str, Any]:
@@ -155,7 +178,9 @@ class _Creating(Initializer):
         return {"key": typed_key(next_key() if key is None else key)}
 
 
-def boxed(where: str, made: object, shape: tuple[int, ...], place: object, dtype: DTypeLike) -> Variable:
+def boxed(
+    where: str, made: object, shape: tuple[int, ...], place: object, dtype: DTypeLike
+) -> Variable:
     """The parameter around an array that `where` has given; a box is taken as it is."""
     if isinstance(made, Variable):
         box = made

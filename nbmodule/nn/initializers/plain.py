@@ -15,7 +15,12 @@ from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
-from nbmodule.nn.initializers.base import Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
+from nbmodule.nn.initializers.base import (
+    Drawn,
+    Initializer,
+    refuse_bad_number,
+    refuse_other_than_floating,
+)
 
 
 @dataclass(frozen=True, init=False)
@@ -37,7 +42,9 @@ class Constant(Initializer):
 
     def __init__(self, constant: float | None = None, *, value: float | None = None) -> None:
         if (constant is None) == (value is None):
-            raise ArgumentTypeError("Constant takes one number, as Constant(0.5) or Constant(constant=0.5).")
+            raise ArgumentTypeError(
+                "Constant takes one number, as Constant(0.5) or Constant(constant=0.5)."
+            )
         number = value if constant is None else constant
         if not isinstance(number, (bool, int, float, complex, np.generic)):
             raise ArgumentTypeError(f"Constant takes a number, found {type(number).__name__}.")
@@ -48,18 +55,28 @@ class Constant(Initializer):
         """The number."""
         return self.constant
 
-    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse a dtype of a narrower kind than the number."""
         del shape, fan_out, fan_in
         kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
         wanted, found = (
-            [jnp.issubdtype(d, kind) for kind in kinds].index(True) for d in (np.asarray(self.constant).dtype, dtype)
+            [jnp.issubdtype(d, kind) for kind in kinds].index(True)
+            for d in (np.asarray(self.constant).dtype, dtype)
         )
         if wanted > found:
-            raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}. Nothing was made.")
+            raise DtypeError(
+                f"Constant({self.constant!r}) cannot be held in dtype {dtype}. Nothing was made."
+            )
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
@@ -78,7 +95,12 @@ class Zeros(Initializer):
     is_random = False
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
@@ -97,7 +119,12 @@ class Ones(Initializer):
     is_random = False
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Fill an array."""
         del key, fan_out, fan_in
@@ -124,13 +151,20 @@ class RandomNormal(Initializer):
         refuse_bad_number(self, "mean", self.mean)
         refuse_bad_number(self, "std", self.std, least=0)
 
-    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse what is not floating."""
         del shape, fan_out, fan_in
         refuse_other_than_floating(self, dtype)
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Draw, scale and shift."""
         del fan_out, fan_in
@@ -163,24 +197,36 @@ class TruncatedNormal(Initializer):
             refuse_bad_number(self, name, getattr(self, name))
         refuse_bad_number(self, "std", self.std, least=0)
         if not self.lower < self.upper:
-            raise ArgumentError(f"TruncatedNormal: lower must be below upper, found {self.lower} and {self.upper}.")
+            raise ArgumentError(
+                f"TruncatedNormal: lower must be below upper, found {self.lower} and {self.upper}."
+            )
 
-    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse what is not floating."""
         del shape, fan_out, fan_in
         refuse_other_than_floating(self, dtype)
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Draw, scale and shift."""
         del fan_out, fan_in
-        return scaled(draw_truncated_normal(key, self.lower, self.upper, shape, dtype), self.std, self.mean)
+        return scaled(
+            draw_truncated_normal(key, self.lower, self.upper, shape, dtype), self.std, self.mean
+        )
 
 
 @dataclass(frozen=True)
 class Orthogonal(Initializer):
-    """Draw a matrix with orthonormal rows (or columns, if there are more rows), uniformly among all of them.
+    """Draw a matrix with orthonormal rows (or columns, if there are more rows), uniformly among all
+    of them.
 
     The first axis counts the rows; all others together the columns.
 
@@ -192,7 +238,8 @@ class Orthogonal(Initializer):
         >>> bool(jnp.allclose(w @ w.T, jnp.eye(2), atol=1e-6))
         True
 
-    Source: Saxe, McClelland and Ganguli (2014), arXiv:1312.6120; Mezzadri (2007), arXiv:math-ph/0609050.
+    Source: Saxe, McClelland and Ganguli (2014), arXiv:1312.6120; Mezzadri (2007),
+    arXiv:math-ph/0609050.
     """
 
     gain: float = 1.0
@@ -200,15 +247,24 @@ class Orthogonal(Initializer):
     def __post_init__(self) -> None:
         refuse_bad_number(self, "gain", self.gain)
 
-    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse what is no matrix, or not floating."""
         del fan_out, fan_in
         refuse_other_than_floating(self, dtype)
         if len(shape) < 2:
-            raise ArgumentError(f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing was made.")
+            raise ArgumentError(
+                f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing was made."
+            )
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Factor a normal matrix, and fix the signs that the factoring leaves open."""
         del fan_out, fan_in

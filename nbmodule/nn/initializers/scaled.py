@@ -10,10 +10,18 @@ from jax.typing import DTypeLike
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError
-from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer, refuse_bad_number, refuse_other_than_floating
+from nbmodule.nn.initializers.base import (
+    FAN_MODES,
+    Drawn,
+    Initializer,
+    refuse_bad_number,
+    refuse_other_than_floating,
+)
 from nbmodule.nn.initializers.plain import scaled
 
-_CUT = 0.87962566103423978  # standard deviation of a standard normal variable that is cut at -2 and 2
+_CUT = (
+    0.87962566103423978  # standard deviation of a standard normal variable that is cut at -2 and 2
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +37,9 @@ class _FanScaled(Initializer):
                 f"{type(self).__name__}: fan_mode must be one of {', '.join(map(repr, FAN_MODES))}, found {self._mode()!r}."
             )
 
-    def check(self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None) -> None:
+    def check(
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+    ) -> None:
         """Refuse what is not floating, and a shape without fans."""
         refuse_other_than_floating(self, dtype)
         for name, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
@@ -43,7 +53,9 @@ class _FanScaled(Initializer):
         """The fan that counts; that of an empty weight is one, so that nothing is divided by zero."""
         fan_in, fan_out = fan_in or 0, fan_out or 0
         both = fan_in + fan_out
-        return {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": both, "fan_avg": both / 2}[self._mode()] or 1
+        return {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": both, "fan_avg": both / 2}[
+            self._mode()
+        ] or 1
 
 
 class _FanUniform(_FanScaled):
@@ -54,7 +66,12 @@ class _FanUniform(_FanScaled):
         raise NotImplementedError
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Draw between the limits."""
         limit = self.limit(self.fan(fan_out, fan_in))
@@ -105,7 +122,8 @@ class GlorotUniform(_FanUniform):
         >>> bool(abs(w).max() <= (6 / 300) ** 0.5)
         True
 
-    Source: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward neural networks.
+    Source: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward
+    neural networks.
     """
 
     def limit(self, fan: float) -> float:
@@ -115,7 +133,8 @@ class GlorotUniform(_FanUniform):
 
 @dataclass(frozen=True)
 class FirstLayerSiren(_FanUniform):
-    """Draw uniformly between plus and minus `1 / fan_in`, for the first layer of a network of sines.
+    """Draw uniformly between plus and minus `1 / fan_in`, for the first layer of a network of
+    sines.
 
     Example:
         >>> w = FirstLayerSiren().create_variables((100, 4), key=0).value
@@ -135,7 +154,8 @@ class FirstLayerSiren(_FanUniform):
 
 @dataclass(frozen=True)
 class Siren(_FanUniform):
-    """Draw uniformly between plus and minus `sqrt(6 / fan_in) / w0`, for the inner layers of a network of sines.
+    """Draw uniformly between plus and minus `sqrt(6 / fan_in) / w0`, for the inner layers of a
+    network of sines.
 
     Args:
         w0: Frequency of the sines, above zero.
@@ -165,11 +185,13 @@ class Siren(_FanUniform):
 
 @dataclass(frozen=True)
 class KaimingUniform(_FanUniform):
-    """Draw uniformly between plus and minus `sqrt(6 / ((1 + negative_slope**2) * fan))`, for layers before a ReLU.
+    """Draw uniformly between plus and minus `sqrt(6 / ((1 + negative_slope**2) * fan))`, for layers
+    before a ReLU.
 
     Args:
         fan_mode: `fan_in`, `fan_out`, `fan_sum` or `fan_avg`, the mean of both.
-        negative_slope: Slope of the leaky ReLU that follows; `sqrt(5)` gives `1 / sqrt(fan)`, PyTorch's default for layers.
+        negative_slope: Slope of the leaky ReLU that follows; `sqrt(5)` gives `1 / sqrt(fan)`,
+            PyTorch's default for layers.
 
     Example:
         >>> w = KaimingUniform().create_variables((100, 24), key=0).value
@@ -193,7 +215,8 @@ class KaimingUniform(_FanUniform):
 
 @dataclass(frozen=True)
 class KaimingNormal(_FanScaled):
-    """Draw normal numbers of deviation `sqrt(2 / ((1 + negative_slope**2) * fan))`, for layers before a ReLU.
+    """Draw normal numbers of deviation `sqrt(2 / ((1 + negative_slope**2) * fan))`, for layers
+    before a ReLU.
 
     Args:
         mean: Mean of the distribution.
@@ -218,7 +241,12 @@ class KaimingNormal(_FanScaled):
         refuse_bad_number(self, "negative_slope", self.negative_slope)
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Draw, scale and shift."""
         std = math.sqrt(2 / ((1 + self.negative_slope**2) * self.fan(fan_out, fan_in)))
@@ -229,7 +257,12 @@ class _CutNormal(_FanScaled):
     """Normal numbers cut at two deviations, scaled so that after the cut the variance is `1 / fan`."""
 
     def draw(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
     ) -> Drawn:
         """Draw and scale."""
         std = math.sqrt(1 / self.fan(fan_out, fan_in)) / _CUT
@@ -245,7 +278,8 @@ class GlorotNormal(_CutNormal):
         >>> float(w.std().round(2))
         0.05
 
-    Source: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward neural networks.
+    Source: Glorot and Bengio (2010), Understanding the difficulty of training deep feedforward
+    neural networks.
     """
 
     def _mode(self) -> str:
@@ -254,7 +288,8 @@ class GlorotNormal(_CutNormal):
 
 @dataclass(frozen=True)
 class LecunNormal(_CutNormal):
-    """Draw normal numbers of variance `1 / fan_in`, cut at two deviations; for layers before a SELU.
+    """Draw normal numbers of variance `1 / fan_in`, cut at two deviations; for layers before a
+    SELU.
 
     Example:
         >>> w = LecunNormal().create_variables((500, 400), key=0).value

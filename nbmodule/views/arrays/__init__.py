@@ -1,1 +1,3 @@
-"""Arrays as facts: what is known without reading them, their statistics, and pictures small enough to draw."""
+"""Arrays as facts: what is known without reading them, their statistics, and pictures small enough
+to draw.
+"""

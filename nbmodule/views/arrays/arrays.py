@@ -1,7 +1,8 @@
-"""What can be said about any leaf without reading it: is it an array, of what type, where does it live, can it be read.
+"""What can be said about any leaf without reading it: is it an array, of what type, where does it
+live, can it be read.
 
-Looking never moves a device array to the host here, and never raises: a tracer, a deleted buffer or a random key has a
-type and a reason why its values are not shown.
+Looking never moves a device array to the host here, and never raises: a tracer, a deleted buffer or
+a random key has a type and a reason why its values are not shown.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ class Facts(NamedTuple):
 
 
 def is_array(x: object) -> bool:
-    """Tell whether a value is an array of JAX or NumPy, or stands for one (a tracer, a shape without values)."""
+    """Tell whether a value is an array of JAX or NumPy, or stands for one (a tracer, a shape
+    without values).
+    """
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
@@ -56,19 +59,37 @@ def facts_of(x: object) -> Facts:
         ('float32[2, 3]', 'str')
     """
     if isinstance(x, jax.core.Tracer):
-        return Facts("array", x.shape, str(x.dtype), 0, "", None, "traced: no values while a function is compiled")
+        return Facts(
+            "array",
+            x.shape,
+            str(x.dtype),
+            0,
+            "",
+            None,
+            "traced: no values while a function is compiled",
+        )
     if isinstance(x, jax.ShapeDtypeStruct):
         return Facts("array", x.shape, str(x.dtype), 0, "", None, "a shape without values")
     if isinstance(x, jax.Array):
         return _facts_of_jax(x)
     if isinstance(x, np.ndarray | np.generic):
-        unreadable = None if holds_numbers(x.dtype) else "objects, not numbers" if x.dtype.hasobject else "no numbers"
-        return Facts("array", tuple(x.shape), _spelled(x.dtype), int(x.nbytes), "host", None, unreadable)
+        unreadable = (
+            None
+            if holds_numbers(x.dtype)
+            else "objects, not numbers"
+            if x.dtype.hasobject
+            else "no numbers"
+        )
+        return Facts(
+            "array", tuple(x.shape), _spelled(x.dtype), int(x.nbytes), "host", None, unreadable
+        )
     return Facts(type(x).__name__, None, type(x).__name__, 0, "", None, None)
 
 
 def holds_numbers(dtype: np.dtype) -> bool:
-    """Tell whether a NumPy dtype, or one of the small floats and integers that JAX adds, is made of numbers."""
+    """Tell whether a NumPy dtype, or one of the small floats and integers that JAX adds, is made of
+    numbers.
+    """
     return dtype.kind in "fiubc" or dtype.name.startswith(("float", "bfloat", "int", "uint"))
 
 
@@ -81,7 +102,9 @@ def is_integer(dtype: DTypeLike) -> bool:
 def _facts_of_jax(x: jax.Array) -> Facts:
     size = x.size * x.dtype.itemsize
     if x.is_deleted():
-        return Facts("array", x.shape, str(x.dtype), 0, "", None, "deleted: its buffer was donated or freed")
+        return Facts(
+            "array", x.shape, str(x.dtype), 0, "", None, "deleted: its buffer was donated or freed"
+        )
     device, sharding = place_of(x.sharding)
     dtype, unreadable = _spelled(x.dtype), None
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -94,12 +117,14 @@ def _facts_of_jax(x: jax.Array) -> Facts:
 @functools.lru_cache(256)
 def _spelled(dtype: DTypeLike) -> str:
     """The name of a dtype; NumPy takes ten microseconds to spell one."""
-    return str(dtype)
+    return {"U": "str", "S": "bytes"}.get(getattr(dtype, "kind", "")) or str(dtype)
 
 
 @functools.lru_cache(512)
 def place_of(sharding: Sharding | None) -> tuple[str, str | None]:
-    """Name the devices of a sharding, and how the array is split over them (None on a single device)."""
+    """Name the devices of a sharding, and how the array is split over them (None on a single
+    device).
+    """
     if sharding is None:  # of what has a shape and no value
         return "no value", None
     devices = sorted(sharding.device_set, key=lambda d: d.id)
@@ -108,11 +133,14 @@ def place_of(sharding: Sharding | None) -> tuple[str, str | None]:
         return first, None
     spec = getattr(sharding, "spec", None)
     split = f"{', '.join(map(str, spec))}" if spec is not None else type(sharding).__name__
-    return f"{len(devices)} × {devices[0].platform}", "replicated" if not split.strip("None, ") else plain(split)
+    return f"{len(devices)} × {devices[0].platform}", "replicated" if not split.strip(
+        "None, "
+    ) else plain(split)
 
 
 def readable_numbers(x: object) -> np.ndarray:
-    """Give the values of a readable array as NumPy numbers: small floats and integers widened, complex as magnitude.
+    """Give the values of a readable array as NumPy numbers: small floats and integers widened,
+    complex as magnitude.
 
     An array on the CPU is not copied.
     """
@@ -141,7 +169,9 @@ def _magnitudes(x: np.ndarray) -> np.ndarray:
 
 
 def short_value(x: object) -> str:
-    """Write a leaf that is no array, or one number, as one short line; never runs a long or failing `repr` to its end."""
+    """Write a leaf that is no array, or one number, as one short line; never runs a long or failing
+    `repr` to its end.
+    """
     if isinstance(x, str):
         return plain(repr(x[:80] + "…" if len(x) > 80 else x), 100)
     if isinstance(x, bool | int | float | complex | type(None)):
@@ -154,6 +184,8 @@ def short_value(x: object) -> str:
     if callable(x):
         return plain(getattr(x, "__qualname__", type(x).__name__), 80)
     try:
-        return plain(re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80)  # an address is another one in each run
+        return plain(
+            re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80
+        )  # an address is another one in each run
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         return f"repr raised {type(error).__name__}"

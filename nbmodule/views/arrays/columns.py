@@ -1,7 +1,8 @@
-"""The leaves of a PyTree as columns, found in one walk: a tree of 100,000 leaves makes no object for each of them.
+"""The leaves of a PyTree as columns, found in one walk: a tree of 100,000 leaves makes no object
+for each of them.
 
-What arrays of one type and place have in common is worked out once and named by its number. A row is made when somebody
-reads it, which for a large tree is the rows in view.
+What arrays of one type and place have in common is worked out once and named by its number. A row
+is made when somebody reads it, which for a large tree is the rows in view.
 """
 
 from __future__ import annotations
@@ -84,15 +85,21 @@ class LeafRows(Sequence[VariableRow]):
     def __iter__(self) -> Iterator[VariableRow]:
         return (self[i] for i in range(len(self)))
 
-    def with_values(self, values: Mapping[int, Any], statistics: Mapping[int, Any] | None = None) -> LeafRows:
-        """The same rows with other short values and pictures, and with more statistics if any are given."""
+    def with_values(
+        self, values: Mapping[int, Any], statistics: Mapping[int, Any] | None = None
+    ) -> LeafRows:
+        """The same rows with other short values and pictures, and with more statistics if any are
+        given.
+        """
         return replace(self, values=values, statistics={**self.statistics, **(statistics or {})})
 
     @property
     def bytes(self) -> int:
         """Bytes of all arrays, each counted once."""
         sizes = [facts.bytes for facts in self.facts]
-        return sum([sizes[code] for code in self.codes]) - sum(sizes[self.codes[i]] for i in self.shared)
+        return sum([sizes[code] for code in self.codes]) - sum(
+            sizes[self.codes[i]] for i in self.shared
+        )
 
     def count(self, is_meant: Any) -> int:
         """How many rows have facts for which `is_meant` holds."""
@@ -101,8 +108,12 @@ class LeafRows(Sequence[VariableRow]):
 
     @functools.cached_property
     def grouped(self) -> Outline:
-        """The lines with neighbors of one structure folded into one, and levels that hold one level joined with it."""
-        alike = [(f.kind, f.shape, f.dtype, f.unreadable if f.is_lost else None) for f in self.facts]
+        """The lines with neighbors of one structure folded into one, and levels that hold one level
+        joined with it.
+        """
+        alike = [
+            (f.kind, f.shape, f.dtype, f.unreadable if f.is_lost else None) for f in self.facts
+        ]
         signatures = [None if r < 0 else alike[self.codes[r]] for r in self.outline.row]
         return join_levels(group_neighbors(self.outline, signatures, leaves=False, longest=1))
 
@@ -111,7 +122,8 @@ def flatten(tree: Any) -> tuple[LeafRows, list[Any], dict[str, str]]:
     """Walk a PyTree once.
 
     Args:
-        tree: Any PyTree; None is a leaf. Mappings whose keys have no order are walked as they stand.
+        tree: Any PyTree; None is a leaf. Mappings whose keys have no order are walked as they
+            stand.
 
     Returns:
         The rows, the leaves, and how each step is written in Python.
@@ -141,14 +153,22 @@ class _Walk:
         self.holds: list[bool] = []
         self.spelled: dict[str, str] = {}
         self.steps: dict[Any, str] = {}
-        self.nodes: dict[type, bool] = {dict: True, list: True, tuple: True, type(None): False, np.ndarray: False}
+        self.nodes: dict[type, bool] = {
+            dict: True,
+            list: True,
+            tuple: True,
+            type(None): False,
+            np.ndarray: False,
+        }
         self.numbered: dict[Any, int] = {}
         self.first: dict[int, int] = {}
         self.shared: dict[int, int] = {}
         self.values: dict[int, Any] = {}
 
     def rows(self) -> LeafRows:
-        return LeafRows(self.outline, self.names, self.above, self.facts, self.codes, self.shared, self.values)
+        return LeafRows(
+            self.outline, self.names, self.above, self.facts, self.codes, self.shared, self.values
+        )
 
     def is_node(self, x: object) -> bool:
         kind = type(x)
@@ -169,7 +189,8 @@ class _Walk:
             return enumerate(x)
         try:
             return [
-                (path[0], child) for path, child in jax.tree_util.tree_flatten_with_path(x, lambda y: y is not x)[0]
+                (path[0], child)
+                for path, child in jax.tree_util.tree_flatten_with_path(x, lambda y: y is not x)[0]
             ]
         except (TypeError, ValueError):  # a mapping of another kind whose keys have no order
             if isinstance(x, Mapping):
@@ -241,14 +262,18 @@ class _Walk:
             self.values[i] = facts.unreadable
 
     def step(self, key: object) -> str:
-        """Name one step; a text that looks like a number keeps its quotes, since items of lists are numbers too."""
+        """Name one step; a text that looks like a number keeps its quotes, since items of lists are
+        numbers too.
+        """
         value, code = key, None
         for name in ("key", "idx", "name"):
             if type(key) not in (str, int) and hasattr(key, name):
                 value = getattr(key, name)
                 code = plain(key)
                 break
-        label = plain(value) if isinstance(value, str) and not value.isdecimal() else plain(repr(value))
+        label = (
+            plain(value) if isinstance(value, str) and not value.isdecimal() else plain(repr(value))
+        )
         if type(key) is str:
             self.steps[key] = label
         self.spelled[label] = code if code is not None else plain(f"[{key!r}]")

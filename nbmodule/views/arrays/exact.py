@@ -1,4 +1,6 @@
-"""The values of an array as they are: as bytes for a page, as text for a reader; nothing is rounded that could be told apart."""
+"""The values of an array as they are: as bytes for a page, as text for a reader; nothing is rounded
+that could be told apart.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def exact_bytes(x: np.ndarray) -> tuple[bytes, str]:
         x: Numbers of any type.
 
     Returns:
-        The bytes, and the type: 'f4', 'f8', 'i8', 'u8', or 'c8' and 'c16', real and imaginary parts in turn.
+        The bytes, and the type: 'f4', 'f8', 'i8', 'u8', or 'c8' and 'c16', real and imaginary parts
+        in turn.
 
     Example:
         >>> exact_bytes(np.array([16777217], 'int32'))[1], exact_bytes(np.array([1.5], 'float16'))[1]

@@ -1,8 +1,10 @@
-"""Statistics of an array that lies in host memory: every element is read twice, in blocks that fit the cache.
+"""Statistics of an array that lies in host memory: every element is read twice, in blocks that fit
+the cache.
 
-The first pass takes sums, extremes and counts; the second one counts the histogram. Counting is what costs: three codes of
-five bits are packed into one number of 16 bits, so that one count stands for three elements. Large arrays are shared out
-among threads, since NumPy lets go of the interpreter while it computes.
+The first pass takes sums, extremes and counts; the second one counts the histogram. Counting is
+what costs: three codes of five bits are packed into one number of 16 bits, so that one count stands
+for three elements. Large arrays are shared out among threads, since NumPy lets go of the
+interpreter while it computes.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ _ONES = np.ones(ROW, np.float32)
 
 
 class _Part(NamedTuple):
-    """The sums of a stretch of an array, over its finite elements, of their distances to a number near the mean."""
+    """The sums of a stretch of an array, over its finite elements, of their distances to a number
+    near the mean.
+    """
 
     total: float
     square: float
@@ -61,7 +65,9 @@ def statistics_on_host(x: object, bins: int = 32) -> ShownStatistics:
     shape, flat = values.shape, values.reshape(-1)
     if flat.size == 0:
         return _without_values(0, 0, 0)
-    with np.errstate(all="ignore"):  # a range near the largest float overflows; its bins are still counted
+    with np.errstate(
+        all="ignore"
+    ):  # a range near the largest float overflows; its bins are still counted
         if flat.size <= SMALL:
             return _of_few(flat, shape, bins)
         about = _about(flat)
@@ -70,26 +76,43 @@ def statistics_on_host(x: object, bins: int = 32) -> ShownStatistics:
         finite = flat.size - nan - inf
         if not finite:
             return _without_values(flat.size, nan, inf)
-        lowest, highest = min(parts, key=lambda part: part.low), max(parts, key=lambda part: part.high)
+        lowest, highest = (
+            min(parts, key=lambda part: part.low),
+            max(parts, key=lambda part: part.high),
+        )
         low, high = lowest.low, highest.high
         exponent = _exponent_of(flat.dtype, low, high)
         if exponent:
             part = statistics_on_host(np.ldexp(flat, -exponent), bins)
-            mean, std, counts = math.ldexp(part.mean, exponent), math.ldexp(part.std, exponent), part.bins
+            mean, std, counts = (
+                math.ldexp(part.mean, exponent),
+                math.ldexp(part.std, exponent),
+                part.bins,
+            )
         else:
             moved = sum(part.total for part in parts) / finite
             mean, square = about + moved, sum(part.square for part in parts) / finite - moved**2
             if not moved**2 < 100 * square:  # the first block said too little of the others
-                square = sum(_shared(lambda start, stop: _spread(flat, start, stop, mean), flat.size)) / finite
-            counts, std = _histogram(flat, low, high, bins, nan + inf > 0), max(float(square), 0.0) ** 0.5
-    mean, std = (mean, std) if high > low else (low, 0.0)  # the mean of equal numbers is off by a rounding
+                square = (
+                    sum(_shared(lambda start, stop: _spread(flat, start, stop, mean), flat.size))
+                    / finite
+                )
+            counts, std = (
+                _histogram(flat, low, high, bins, nan + inf > 0),
+                max(float(square), 0.0) ** 0.5,
+            )
+    mean, std = (
+        (mean, std) if high > low else (low, 0.0)
+    )  # the mean of equal numbers is off by a rounding
     where = _place(lowest.low_at, shape), _place(highest.high_at, shape)
     bins_of = tuple(map(int, counts))
     return ShownStatistics(flat.size, float(mean), std, low, high, nan, inf, zero, bins_of, *where)
 
 
 def _exponent_of(dtype: np.dtype, low: float, high: float) -> int:
-    """The power of two by which an array is divided before anything is multiplied; 0 where the numbers bear that."""
+    """The power of two by which an array is divided before anything is multiplied; 0 where the
+    numbers bear that.
+    """
     if dtype != np.float32:
         return exponent_of(low, high)
     least, most = _SQUARED_SINGLE
@@ -114,7 +137,10 @@ def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> ShownStatist
         inf = flat.size - kept.size - nan
         if not kept.size:
             return _without_values(flat.size, nan, inf)
-        low_at, high_at = int(np.where(finite, wide, np.inf).argmin()), int(np.where(finite, wide, -np.inf).argmax())
+        low_at, high_at = (
+            int(np.where(finite, wide, np.inf).argmin()),
+            int(np.where(finite, wide, -np.inf).argmax()),
+        )
     low, high = float(wide[low_at]), float(wide[high_at])
     if exponent_of(low, high) or not high > low:
         mean, std = mean_and_deviation(kept, low, high)
@@ -126,7 +152,17 @@ def _of_few(flat: np.ndarray, shape: tuple[int, ...], bins: int) -> ShownStatist
         codes = ((kept - low) * (bins / (high - low))).astype(np.intp)
     counts = np.bincount(np.minimum(codes, bins - 1), minlength=bins).tolist()
     return ShownStatistics(
-        flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), _place(low_at, shape), _place(high_at, shape)
+        flat.size,
+        mean,
+        std,
+        low,
+        high,
+        nan,
+        inf,
+        zero,
+        tuple(counts),
+        _place(low_at, shape),
+        _place(high_at, shape),
     )
 
 
@@ -139,7 +175,9 @@ def _place(at: int, shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _about(flat: np.ndarray) -> float:
-    """A number near the mean, so that squares of the distance to it lose no digits; 0 where that is near enough."""
+    """A number near the mean, so that squares of the distance to it lose no digits; 0 where that is
+    near enough.
+    """
     first = _wide(flat[:ROW])
     first = first[np.isfinite(first)]
     if not first.size:
@@ -149,7 +187,9 @@ def _about(flat: np.ndarray) -> float:
 
 
 def in_threads(work: Callable[[int, int], Any], count: int, elements: int) -> list[Any]:
-    """Do `work(first, last)` for stretches of `count` things, by several threads where they hold many elements."""
+    """Do `work(first, last)` for stretches of `count` things, by several threads where they hold
+    many elements.
+    """
     workers = min(8, os.cpu_count() or 1, count) if elements >= SHARED_FROM else 1
     if workers == 1:
         return [work(0, count)]
@@ -165,18 +205,26 @@ def in_threads(work: Callable[[int, int], Any], count: int, elements: int) -> li
 
 def _shared(work: Callable[[int, int], Any], size: int) -> list[Any]:
     blocks = -(-size // BLOCK)
-    return in_threads(lambda first, last: work(first * BLOCK, min(last * BLOCK, size)), blocks, size)
+    return in_threads(
+        lambda first, last: work(first * BLOCK, min(last * BLOCK, size)), blocks, size
+    )
 
 
 def _wide(block: np.ndarray) -> np.ndarray:
-    return block if block.dtype == np.float32 or block.dtype == np.float64 else block.astype(np.float64)
+    return (
+        block
+        if block.dtype == np.float32 or block.dtype == np.float64
+        else block.astype(np.float64)
+    )
 
 
 def _sums(flat: np.ndarray, start: int, stop: int, about: float) -> _Part:
     total = square = 0.0
     nan = inf = zero = low_at = high_at = 0
     low, high = float("inf"), float("-inf")
-    marks = np.empty(min(BLOCK, stop - start), bool)  # made once: fresh memory costs more than what is done with it
+    marks = np.empty(
+        min(BLOCK, stop - start), bool
+    )  # made once: fresh memory costs more than what is done with it
     for at in range(start, stop, BLOCK):
         block = whole = flat[at : min(at + BLOCK, stop)]
         zero += int(np.count_nonzero(np.equal(whole, 0, out=marks[: whole.size])))
@@ -232,7 +280,9 @@ def _histogram(flat: np.ndarray, low: float, high: float, bins: int, holes: bool
         found = np.zeros(bins, np.int64)
         triples = np.zeros(1 << 3 * CODE_BITS, np.int64)
         kept = np.empty(min(BLOCK, stop - start), np.uint16)
-        room = np.empty(min(BLOCK // 3, stop - start), np.float64 if flat.dtype != np.float32 else np.float32)
+        room = np.empty(
+            min(BLOCK // 3, stop - start), np.float64 if flat.dtype != np.float32 else np.float32
+        )
         for at in range(start, stop, BLOCK):
             block = flat[at : min(at + BLOCK, stop)]
             block = block[np.isfinite(block)] if holes else block
@@ -254,7 +304,9 @@ def _histogram(flat: np.ndarray, low: float, high: float, bins: int, holes: bool
     return np.sum(_shared(count, flat.size), axis=0)
 
 
-def _codes(block: np.ndarray, low: float, scale: float, bins: int, codes: np.ndarray, room: np.ndarray) -> np.ndarray:
+def _codes(
+    block: np.ndarray, low: float, scale: float, bins: int, codes: np.ndarray, room: np.ndarray
+) -> np.ndarray:
     """Write the number of each element's interval into `codes`."""
     kind = block.dtype.type
     for at in range(0, block.size, BLOCK // 3):

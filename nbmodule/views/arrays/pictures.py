@@ -1,9 +1,9 @@
 """Arrays made small enough to draw: overviews, grids of channels, heads, bars, a corner of values.
 
-A large array is reduced by the mean of blocks that are equal to within one row and column, each element counted, where it
-lies: on another device by one compiled function, on the host in place. A block with an element that stands out far beyond
-what the others hold shows that element in place of its mean, and is marked. What comes out is one byte per cell and the
-limits of the color scale.
+A large array is reduced by the mean of blocks that are equal to within one row and column, each
+element counted, where it lies: on another device by one compiled function, on the host in place. A
+block with an element that stands out far beyond what the others hold shows that element in place of
+its mean, and is marked. What comes out is one byte per cell and the limits of the color scale.
 """
 
 from __future__ import annotations
@@ -53,17 +53,22 @@ def picture_of(
     exact: int = 0,
     limits: tuple[float, float] | None = None,
 ) -> Picture:
-    """Draw an array the way its number of axes suggests; what cannot be drawn becomes a picture of text.
+    """Draw an array the way its number of axes suggests; what cannot be drawn becomes a picture of
+    text.
 
     Args:
-        x: Any value. Vectors become bars; matrices and longer vectors a heat map; with three and more axes a grid of
-            tiles: `[B, H, W, C]` shows the channels of the first example, `[B, H, T, T]` its heads, `[B, T, F]` the examples.
+        x: Any value. Vectors become bars; matrices and longer vectors a heat map; with three and
+            more axes a grid of
+            tiles: `[B, H, W, C]` shows the channels of the first example, `[B, H, T, T]` its heads,
+            `[B, T, F]` the examples.
         kind: 'heatmap', 'channels', 'kernels', 'heads' or 'bars', where the suggestion is wrong.
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
-        exact: Up to so many elements, the picture holds their values too, for whoever points at them.
-        weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile for each pair of channels.
+        exact: Up to so many elements, the picture holds their values too, for whoever points at
+            them, and a vector is drawn element by element.
+        weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile
+            for each pair of channels.
         limits: The ends of the scale, for pictures that are to be compared; by default its own.
 
     Example:
@@ -76,8 +81,13 @@ def picture_of(
         return text_picture(facts.text, facts.unreadable or "no array")
     if 0 in facts.shape:
         return text_picture(facts.text, "no elements")
+    is_few = facts.dtype == "bool" and x.size > MOST_BARS  # colors say more than a line
+    if kind is None and len(facts.shape) == 1 and x.size <= exact and not is_few:
+        kind = "bars"  # a line where it is long
     kind = kind or kind_for(facts.shape, weights=weights)
-    return _draw(x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text, limits, exact)
+    return _draw(
+        x, kind, tuple(plain(t, 40) for t in labels), tiles, side, facts.text, limits, exact
+    )
 
 
 def text_picture(of: str, reason: str) -> Picture:
@@ -101,7 +111,9 @@ def kind_for(shape: tuple[int, ...], *, weights: bool = False) -> str:
 
 
 def _window(shape: tuple[int, ...]) -> int | None:
-    """The axis at which the window of a convolution kernel begins: 0 or 1, the smaller window first; None for no kernel."""
+    """The axis at which the window of a convolution kernel begins: 0 or 1, the smaller window
+    first; None for no kernel.
+    """
     places = [k for k in (1, 0) if shape[k] == shape[k + 1] <= LARGEST_WINDOW]
     return min(places, key=lambda k: shape[k], default=None)
 
@@ -118,9 +130,13 @@ def _draw(
 ) -> Picture:
     notes: list[str] = []
     if kind == "bars":
-        bars = _bars(readable_numbers(jax.device_get(x)).reshape(-1), labels, of)
+        bars = _bars(readable_numbers(jax.device_get(x)).reshape(-1), labels, of, exact)
         bars = bars._replace(notes=("|x|", *bars.notes)) if np.dtype(x.dtype).kind == "c" else bars
-        return bars if limits is None else bars._replace(limits=limits, scale="signed" if limits[0] < 0 else "positive")
+        return (
+            bars
+            if limits is None
+            else bars._replace(limits=limits, scale="signed" if limits[0] < 0 else "positive")
+        )
     lengths = tuple(x.shape)
     x, total, axes = _as_tiles(x, kind, tiles, notes)
     if total > x.shape[0]:
@@ -139,11 +155,15 @@ def _draw(
         limit=high,
         signed=low < 0,
     )
-    return with_exact(picture, x, exact)._replace(axes=axes, lengths=tuple(lengths[axis] for axis in axes))
+    return with_exact(picture, x, exact)._replace(
+        axes=axes, lengths=tuple(lengths[axis] for axis in axes)
+    )
 
 
 def with_exact(picture: Picture, x: Any, most: int) -> Picture:
-    """Add the values themselves to a picture of `x`, where there are at most so many and each cell is one of them."""
+    """Add the values themselves to a picture of `x`, where there are at most so many and each cell
+    is one of them.
+    """
     if x.size > most or picture.shape != x.shape:
         return picture
     exact, kind = exact_bytes(np.asarray(jax.device_get(x)))
@@ -182,7 +202,17 @@ def draw_tiles(
         low: The beginning of the scale 'range'.
     """
     if np.dtype(x.dtype).kind == "c":
-        return _draw_phase(x, side, kind, of=of, about=about, notes=notes, labels=labels, limit=limit, origin=origin)
+        return _draw_phase(
+            x,
+            side,
+            kind,
+            of=of,
+            about=about,
+            notes=notes,
+            labels=labels,
+            limit=limit,
+            origin=origin,
+        )
     blocks = reduce_blocks(x, side)
     shown, extremes = blocks.with_extremes()
     if not scale:
@@ -249,7 +279,8 @@ def _draw_phase(
         labels,
         of,
         _sentence(
-            f"{about} of {values.shape[1]} × {values.shape[2]}, phase as hue", real._replace(means=size, bad=bad)
+            f"{about} of {values.shape[1]} × {values.shape[2]}, phase as hue",
+            real._replace(means=size, bad=bad),
         ),
         (*words, *notes, *([f"{clipped} clipped"] if clipped else [])),
         window=(*origin, *x.shape[1:]),
@@ -261,13 +292,21 @@ def _sentence(about: str, blocks: Blocks) -> str:
     wrong = int((~good).sum())
     with np.errstate(over="ignore", invalid="ignore"):
         weights = np.broadcast_to(blocks.sizes, good.shape)[good]
-        mean = float(np.average(blocks.means[good].astype(np.float64), weights=weights)) if good.any() else None
+        mean = (
+            float(np.average(blocks.means[good].astype(np.float64), weights=weights))
+            if good.any()
+            else None
+        )
     said = "no finite values" if mean is None else f"mean {format_number(mean, 3)}"
     return f"{about}, {said}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
 
 
-def _as_tiles(x: Array, kind: str, tiles: int, notes: list[str]) -> tuple[Any, int, tuple[int, ...]]:
-    """Bring an array to (tile, row, column); the choice of axes is written to the notes, and those of rows, columns, tiles given."""
+def _as_tiles(
+    x: Array, kind: str, tiles: int, notes: list[str]
+) -> tuple[Any, int, tuple[int, ...]]:
+    """Bring an array to (tile, row, column); the choice of axes is written to the notes, and those
+    of rows, columns, tiles given.
+    """
     shape = tuple(x.shape)
     last = len(shape) - 1
     if len(shape) < 2:
@@ -285,7 +324,11 @@ def _as_tiles(x: Array, kind: str, tiles: int, notes: list[str]) -> tuple[Any, i
         x = x.reshape(-1, *shape[-2:])
         return x[: max(tiles, FIRST_OF_MANY)], x.shape[0], (last - 1, last, *range(last - 1))
     if kind == "heads" or (kind == "heatmap"):
-        return *_leading_tiles(x, tiles if kind == "heads" else 1, notes), (last - 1, last, last - 2)
+        return *_leading_tiles(x, tiles if kind == "heads" else 1, notes), (
+            last - 1,
+            last,
+            last - 2,
+        )
     if kind == "kernels":
         if _window(shape) == 1:  # channels out first
             x = x.transpose(1, 2, 0, 3)
@@ -311,7 +354,9 @@ def _leading_tiles(x: Array, tiles: int, notes: list[str]) -> tuple[Any, int]:
 
 
 class Blocks(NamedTuple):
-    """An array `[tile, row, column]` in blocks: each array below is `[tile, rows of blocks, columns of blocks]`."""
+    """An array `[tile, row, column]` in blocks: each array below is `[tile, rows of blocks, columns
+    of blocks]`.
+    """
 
     means: np.ndarray
     """Of the finite elements; 0 where there are none."""
@@ -327,7 +372,10 @@ class Blocks(NamedTuple):
     @property
     def sizes(self) -> np.ndarray:
         """How many elements each block has."""
-        rows, columns = (np.diff(block_edges(n, k)) for n, k in zip(self.shape, self.means.shape[1:], strict=True))
+        rows, columns = (
+            np.diff(block_edges(n, k))
+            for n, k in zip(self.shape, self.means.shape[1:], strict=True)
+        )
         return np.outer(rows, columns)
 
     @property
@@ -341,13 +389,16 @@ class Blocks(NamedTuple):
     def with_extremes(self) -> tuple[np.ndarray, dict[int, float]]:
         """Give what each cell shows, and the extremes that are shown in place of a mean, by cell.
 
-        Nine blocks of ten say how far elements lie from the mean of their block; what lies several times farther in one
-        of the others would vanish in its mean.
+        Nine blocks of ten say how far elements lie from the mean of their block; what lies several
+        times farther in one of the others would vanish in its mean.
         """
         if not self.said:
             return self.means, {}
         with np.errstate(over="ignore", invalid="ignore"):
-            above, below = self.high - self.means.astype(np.float64), self.means - self.low.astype(np.float64)
+            above, below = (
+                self.high - self.means.astype(np.float64),
+                self.means - self.low.astype(np.float64),
+            )
         apart = np.maximum(above, below)
         apart[~np.isfinite(apart)] = 0
         cells = np.flatnonzero(apart > FAR * np.quantile(apart, 0.9))
@@ -411,12 +462,20 @@ def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray
     rows, columns = x.shape[1:]
     if cells[0] < rows:  # whole rows at once are several times faster than `reduceat` along them
         out = np.empty((x.shape[0], cells[0], columns), x.dtype)
-        in_threads(functools.partial(_fold_rows, reduce, x, out, block_edges(rows, cells[0])), cells[0], x.size)
+        in_threads(
+            functools.partial(_fold_rows, reduce, x, out, block_edges(rows, cells[0])),
+            cells[0],
+            x.size,
+        )
         x = out
-    return reduce.reduceat(x, block_edges(columns, cells[1])[:-1], axis=2) if cells[1] < columns else x
+    return (
+        reduce.reduceat(x, block_edges(columns, cells[1])[:-1], axis=2) if cells[1] < columns else x
+    )
 
 
-def _fold_rows(reduce: np.ufunc, x: np.ndarray, out: np.ndarray, edges: np.ndarray, first: int, last: int) -> None:
+def _fold_rows(
+    reduce: np.ufunc, x: np.ndarray, out: np.ndarray, edges: np.ndarray, first: int, last: int
+) -> None:
     for k in range(first, last):
         reduce.reduce(x[:, edges[k] : edges[k + 1]], axis=1, out=out[:, k])
 
@@ -434,7 +493,9 @@ def _reduce_on_device(x: jax.Array, cells: tuple[int, int]) -> tuple[jax.Array, 
     return means, jnp.where(worst == 4, 0, worst).astype(jnp.uint8), low, high
 
 
-def _fold_on_device(reduce: Callable[..., Any], x: jax.Array, cells: tuple[int, int], filler: float) -> jax.Array:
+def _fold_on_device(
+    reduce: Callable[..., Any], x: jax.Array, cells: tuple[int, int], filler: float
+) -> jax.Array:
     """Reduce each block; a block that is one shorter than the longest is filled up."""
     for axis, count in ((1, cells[0]), (2, cells[1])):
         edges = block_edges(x.shape[axis], count)
@@ -450,26 +511,32 @@ def _limit_of(blocks: Blocks) -> float | None:
     return most_of(blocks.means[blocks.bad == 0]) or None
 
 
-def _bars(values: np.ndarray, labels: tuple[str, ...], of: str) -> Picture:
+def _bars(values: np.ndarray, labels: tuple[str, ...], of: str, exact: int = 0) -> Picture:
     values, notes = values.astype(np.float64), []
-    if values.size > MOST_BARS:
+    if values.size > max(MOST_BARS, exact):
         blocks = reduce_blocks(values.reshape(1, 1, -1), MOST_BARS)
         shown, extremes = blocks.with_extremes()
         marks = np.array([0, np.nan, np.inf, -np.inf])
         values = np.where(blocks.bad > 0, marks[blocks.bad], shown).reshape(-1)
         notes.append(f"mean of {blocks.said.rpartition(' ')[2]} neighbors")
-        notes += [f"{count_noun(len(extremes), 'bar')} at an extreme in place of the mean"] if extremes else []
+        notes += (
+            [f"{count_noun(len(extremes), 'bar')} at an extreme in place of the mean"]
+            if extremes
+            else []
+        )
     finite = values[np.isfinite(values)]
-    limits = (float(min(finite.min(), 0)), float(max(finite.max(), 0))) if finite.size else (0.0, 0.0)
+    limits = (
+        (float(min(finite.min(), 0)), float(max(finite.max(), 0))) if finite.size else (0.0, 0.0)
+    )
     scale = "signed" if limits[0] < 0 else "positive"
     with np.errstate(over="ignore"):
         data = values.astype("<f4").tobytes()
     mean = f"mean {format_number(float(finite.mean()), 3)}" if finite.size else "no finite values"
     wrong = values.size - finite.size
-    about = (
-        f"{of} as {count_noun(values.size, 'bar')}, {mean}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
+    about = f"{of} as {count_noun(values.size, 'bar')}, {mean}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
+    return Picture(
+        "bars", (values.size,), data, scale, limits, (), labels[: values.size], of, about, (*notes,)
     )
-    return Picture("bars", (values.size,), data, scale, limits, (), labels[: values.size], of, about, (*notes,))
 
 
 def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:
@@ -479,7 +546,13 @@ def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:
     if (facts.unreadable and not is_text) or facts.shape is None or 0 in facts.shape:
         return ()
     part = x[(0,) * max(len(facts.shape) - 2, 0)] if len(facts.shape) > 2 else x
-    part = part[:side, :side] if len(part.shape) == 2 else part[:side] if len(part.shape) == 1 else part
+    part = (
+        part[:side, :side]
+        if len(part.shape) == 2
+        else part[:side]
+        if len(part.shape) == 1
+        else part
+    )
     values = np.asarray(jax.device_get(part))
     if values.dtype.kind not in "iubcUS":
         values = readable_numbers(values)

@@ -1,4 +1,6 @@
-"""How values become one byte per cell: the scales of pictures, and the bytes of values that are not finite."""
+"""How values become one byte per cell: the scales of pictures, and the bytes of values that are not
+finite.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,8 @@ def quantize(
         values: `[tile, row, column]`.
         bad: 0 where a value is finite, else 1 NaN, 2 +Inf, 3 -Inf.
         dtype: Of the array: few integers get separate colors.
-        limit: The end of the scale, by default that of 99.5 % of the sizes; of 'range' and 'log' the highest.
+        limit: The end of the scale, by default that of 99.5 % of the sizes; of 'range' and 'log'
+            the highest.
         extremes: Cells that are marked, which do not count as clipped.
         signed: Whether the scale has a negative half though nothing is negative.
         scale: One of `SCALES`.
@@ -74,16 +77,21 @@ def quantize(
     if scale == "log":
         return _logarithmic(values, bad, finite, limit)
     if scale == "tiles" and len(values) > 1:
-        ends = np.array([_rounded(most_of(tile[wrong == 0])) for tile, wrong in zip(values, bad, strict=True)])
+        ends = np.array(
+            [_rounded(most_of(tile[wrong == 0])) for tile, wrong in zip(values, bad, strict=True)]
+        )
     else:
         ends = np.array([_rounded(limit or most_of(finite))])
     return _around_zero(values, bad, finite, ends, extremes, signed)
 
 
 def most_of(finite: np.ndarray) -> float:
-    """The size below which 99.5 % of the values lie, or the largest where that is 0."""
+    """Return the size below which 99.5 % of the values lie; the largest of few values, or if it is 0."""
     size = np.abs(finite)
-    return float(np.quantile(size, LIMIT)) or float(size.max()) if size.size else 0.0
+    if not size.size:
+        return 0.0
+    few = size.size * (1 - LIMIT) < 1  # the share that may be clipped is less than one value
+    return float(size.max()) if few else float(np.quantile(size, LIMIT)) or float(size.max())
 
 
 def with_marks(code: np.ndarray, bad: np.ndarray) -> bytes:
@@ -99,21 +107,32 @@ def _rounded(end: float) -> float:
 
 
 def _around_zero(
-    values: np.ndarray, bad: np.ndarray, finite: np.ndarray, ends: np.ndarray, extremes: Collection[int], signed: bool
+    values: np.ndarray,
+    bad: np.ndarray,
+    finite: np.ndarray,
+    ends: np.ndarray,
+    extremes: Collection[int],
+    signed: bool,
 ) -> Coded:
-    """Zero in the middle, or at the beginning where nothing is negative; `ends` has one end for all tiles or one for each."""
+    """Zero in the middle, or at the beginning where nothing is negative; `ends` has one end for all
+    tiles or one for each.
+    """
     end = np.broadcast_to(ends[:, None, None], values.shape)
     high = float(ends.max())
     if high == 0:
         return Coded(with_marks(np.full(values.shape, FIRST), bad), "positive", (0.0, 0.0))
     signed = signed or bool((finite < 0).any())
     middle, half = ((FIRST + LAST) / 2, (LAST - FIRST) / 2) if signed else (FIRST, LAST - FIRST)
-    code = np.rint(middle + half * np.clip(values.astype(np.float64) / np.where(end == 0, 1.0, end), -1, 1))
+    code = np.rint(
+        middle + half * np.clip(values.astype(np.float64) / np.where(end == 0, 1.0, end), -1, 1)
+    )
     beyond = (np.abs(values) > end * 1.0005) & (bad == 0)
     clipped = int(beyond.sum()) - sum(bool(beyond.flat[k]) for k in extremes)
     limits = (-high if signed else 0.0, high)
     each = (*ends.tolist(),) if ends.size > 1 else ()
-    return Coded(with_marks(code, bad), "signed" if signed else "positive", limits, (), clipped, each)
+    return Coded(
+        with_marks(code, bad), "signed" if signed else "positive", limits, (), clipped, each
+    )
 
 
 def _from_low_to_high(
@@ -126,7 +145,9 @@ def _from_low_to_high(
     return Coded(with_marks(np.rint(FIRST + (LAST - FIRST) * share), bad), "range", (low, high))
 
 
-def _logarithmic(values: np.ndarray, bad: np.ndarray, finite: np.ndarray, limit: float | None) -> Coded:
+def _logarithmic(
+    values: np.ndarray, bad: np.ndarray, finite: np.ndarray, limit: float | None
+) -> Coded:
     """Equal steps of color for equal factors; zero has a byte of its own, below all sizes."""
     size = np.abs(values.astype(np.float64))
     known = np.abs(finite[finite != 0]).astype(np.float64)
@@ -145,7 +166,9 @@ def _logarithmic(values: np.ndarray, bad: np.ndarray, finite: np.ndarray, limit:
 def _classes(finite: np.ndarray, dtype: Any) -> np.ndarray | None:
     if not is_integer(dtype) or finite.size == 0:
         return None
-    if float(finite.max()) - float(finite.min()) > 1000 or not np.array_equal(finite, np.rint(finite)):
+    if float(finite.max()) - float(finite.min()) > 1000 or not np.array_equal(
+        finite, np.rint(finite)
+    ):
         return None
     classes = np.unique(finite)
     return classes if classes.size <= MOST_CLASSES else None

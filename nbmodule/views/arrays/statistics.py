@@ -1,8 +1,9 @@
 """Mean, spread, extremes, non-finite counts and a histogram that counts every element.
 
-Arrays that already lie in host memory (also those of the CPU backend) are read in place; see `host_statistics`.
-An array on another device is reduced there by one compiled function and only the results come over; small ones are
-fetched together instead, which is faster than compiling for their shapes.
+Arrays that already lie in host memory (also those of the CPU backend) are read in place; see
+`host_statistics`. An array on another device is reduced there by one compiled function and only the
+results come over; small ones are fetched together instead, which is faster than compiling for their
+shapes.
 """
 
 from __future__ import annotations
@@ -65,16 +66,23 @@ def _or_none(fn: Callable[..., Any], *args: object) -> Any:
 
 @functools.partial(jax.jit, static_argnames="bins")
 def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
-    """Everything in one compiled function: the edges follow from the extremes, the counts from comparisons with them."""
+    """Everything in one compiled function: the edges follow from the extremes, the counts from
+    comparisons with them.
+    """
     x = jnp.abs(x) if jnp.iscomplexobj(x) else x
     dtype = widened(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
     x = x.astype(dtype).reshape(-1)
     finite = jnp.isfinite(x)
     n = jnp.maximum(finite.sum(), 1).astype(dtype)
-    low_at, high_at = jnp.where(finite, x, jnp.inf).argmin(), jnp.where(finite, x, -jnp.inf).argmax()
+    low_at, high_at = (
+        jnp.where(finite, x, jnp.inf).argmin(),
+        jnp.where(finite, x, -jnp.inf).argmax(),
+    )
     low, high = x[low_at], x[high_at]
     most = jnp.finfo(dtype).maxexp - 2
-    exponent = jnp.clip(jnp.frexp(jnp.maximum(-low, high))[1], -most, most)  # so that no square is lost or infinite
+    exponent = jnp.clip(
+        jnp.frexp(jnp.maximum(-low, high))[1], -most, most
+    )  # so that no square is lost or infinite
     bottom, top, y = (jnp.ldexp(part, -exponent) for part in (low, high, jnp.where(finite, x, low)))
     mean = jnp.where(finite, y, 0).sum() / n
     square = jnp.where(finite, jnp.square(y - mean), 0).sum() / n
@@ -82,9 +90,21 @@ def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
     above = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
     counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
     mean, std = (
-        jnp.where(high > low, jnp.ldexp(part, exponent), equal) for part, equal in ((mean, low), (square**0.5, 0))
+        jnp.where(high > low, jnp.ldexp(part, exponent), equal)
+        for part, equal in ((mean, low), (square**0.5, 0))
     )
-    return mean, std, low, high, jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum(), counts, low_at, high_at
+    return (
+        mean,
+        std,
+        low,
+        high,
+        jnp.isnan(x).sum(),
+        jnp.isinf(x).sum(),
+        (x == 0).sum(),
+        counts,
+        low_at,
+        high_at,
+    )
 
 
 def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
@@ -92,6 +112,10 @@ def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
     if int(nan) + int(inf) == x.size:
         none = float("nan")
         return ShownStatistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
-    where: Any = [tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)]
+    where: Any = [
+        tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)
+    ]
     mean, std, low, high = (float(v) for v in (mean, std, low, high))
-    return ShownStatistics(x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where)
+    return ShownStatistics(
+        x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where
+    )

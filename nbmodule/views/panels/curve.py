@@ -1,8 +1,8 @@
 """A curve that grows in the running cell: `LossCurve().log(loss=loss)` in any loop.
 
-The output is the static view, sent again at most every `every` seconds under one display id; in a terminal it is one line
-that is written over, in a job log a line now and then. Values of JAX are kept as they are and read a step late, so that
-logging never waits for the device.
+The output is the static view, sent again at most every `every` seconds under one display id; in a
+terminal it is one line that is written over, in a job log a line now and then. Values of JAX are
+kept as they are and read a step late, so that logging never waits for the device.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy as np
 
 from nbmodule.base.format import format_count, format_number, plain, shown
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.views.forms.payload import thinned
-from nbmodule.views.makers.registry import register_record
+from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
+from nbmodule.views.renderers.payload import thinned
 
 MOST_WAITING = 256
 """Values that may wait for the device before the oldest is read whatever it takes."""
@@ -49,7 +49,14 @@ class LossCurve:
         (1.0, 0.5, 0.3333333333333333)
     """
 
-    def __init__(self, name: str = "training", *, every: float = 0.1, axis: str = "step", display: bool = True) -> None:
+    def __init__(
+        self,
+        name: str = "training",
+        *,
+        every: float = 0.1,
+        axis: str = "step",
+        display: bool = True,
+    ) -> None:
         self.name, self.axis = name, axis
         self.every = max(float(every), 0.1)
         self.state = ""
@@ -59,10 +66,13 @@ class LossCurve:
         self._shown_at = 0.0
         self._changed = False
         self._output = _output() if display else None
-        self._stop_listening = _at_end_of_cell(self) if isinstance(self._output, _Notebook) else None
+        self._stop_listening = (
+            _at_end_of_cell(self) if isinstance(self._output, _Notebook) else None
+        )
 
     def log(self, step: float | None = None, **values: Any) -> None:
-        """Add one number to each named series; returns at once, also when the device is still computing it.
+        """Add one number to each named series; returns at once, also when the device is still
+        computing it.
 
         Args:
             step: Where on the axis; one more than the last by default.
@@ -105,7 +115,8 @@ class LossCurve:
     def record(self) -> HistoryRecord:
         """Give what has been read so far as a record."""
         series = tuple(
-            SeriesRecord(name, tuple(steps), tuple(values)) for name, (steps, values) in self._points.items()
+            SeriesRecord(name, tuple(steps), tuple(values))
+            for name, (steps, values) in self._points.items()
         )
         return HistoryRecord(plain(self.name), series, self.state, self.axis)
 
@@ -130,7 +141,12 @@ class LossCurve:
     def __enter__(self) -> LossCurve:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         elif issubclass(kind, KeyboardInterrupt):
@@ -140,20 +156,22 @@ class LossCurve:
 
     @shown
     def __repr__(self) -> str:
-        from nbmodule.views.forms.text import text_of
+        from nbmodule.views.renderers.text import text_of
 
         self._read()
         return text_of(self.record(), color=False)
 
     def plot(self, file: Any = None, *, log: bool = False) -> Any:
-        """Draw the series as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        """Draw the series as a matplotlib figure, and write that to a file if one is named; see
+        `nb.plot`.
+        """
         from nbmodule.views.panels.figures import plot
 
         self._read()
         return plot(self.record(), file, log=log)
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from nbmodule.views.showing.show import mimebundle
+        from nbmodule.views.display.show import mimebundle
 
         self._read()
         return mimebundle(self.record())
@@ -161,7 +179,7 @@ class LossCurve:
 
 def _output() -> Any:
     """Choose where updates go: a notebook's display, a terminal's last line, or a log."""
-    from nbmodule.views.showing.show import in_notebook
+    from nbmodule.views.display.show import in_notebook
 
     if in_notebook():
         return _Notebook()
@@ -169,7 +187,9 @@ def _output() -> Any:
 
 
 class _Notebook:
-    """Sends the whole view now and then, for a page that is opened in the middle, and between only what is drawn anew."""
+    """Sends the whole view now and then, for a page that is opened in the middle, and between only
+    what is drawn anew.
+    """
 
     def __init__(self) -> None:
         self._handle: Any = None
@@ -178,7 +198,7 @@ class _Notebook:
     def show(self, history: HistoryRecord, *, last: bool) -> None:
         from IPython.display import display
 
-        from nbmodule.views.showing.show import chosen_form, mimebundle
+        from nbmodule.views.display.show import chosen_form, mimebundle
 
         whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
         bundle = mimebundle(history) if whole else brief_bundle(history)
@@ -193,7 +213,8 @@ class _Notebook:
 
 
 def brief_bundle(history: HistoryRecord) -> dict[str, str]:
-    """A display of a history for a page that has its renderer already: as many points as the curve has pixels.
+    """A display of a history for a page that has its renderer already: as many points as the curve
+    has pixels.
 
     Example:
         >>> steps = tuple(map(float, range(5000)))
@@ -201,9 +222,9 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
         >>> len(bundle['text/html']) < 8000, bundle['text/plain'][:15]
         (True, 'run  step 4,999')
     """
-    from nbmodule.views.forms.html import tag, view_element
-    from nbmodule.views.forms.payload import payload_of
-    from nbmodule.views.forms.text import capped_text_of
+    from nbmodule.views.renderers.html import tag, view_element
+    from nbmodule.views.renderers.payload import payload_of
+    from nbmodule.views.renderers.text import capped_text_of
 
     kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
     series = tuple(
@@ -244,7 +265,12 @@ def one_line(history: HistoryRecord) -> str:
     last = max((s.steps[-1] for s in history.series if s.steps), default=0)
     values = [f"{plain(s.name)} {format_number(s.values[-1])}" for s in history.series if s.values]
     return "  ".join(
-        [history.name, f"{history.axis} {format_count(int(last))}", *values, *filter(None, [history.state])]
+        [
+            history.name,
+            f"{history.axis} {format_count(int(last))}",
+            *values,
+            *filter(None, [history.state]),
+        ]
     )
 
 

@@ -1,4 +1,6 @@
-"""The drawings inside figures: each puts one thing on given axes, in the colors of the page on a light ground."""
+"""The drawings inside figures: each puts one thing on given axes, in the colors of the page on a
+light ground.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,6 @@ import numpy as np
 
 from nbmodule.base.format import format_number, format_seconds, ordinal, plain
 from nbmodule.views.arrays.scales import FIRST, LAST
-from nbmodule.views.forms.drawing import CLASSES, LINES, palette
-from nbmodule.views.forms.text import number_badges, spread
 from nbmodule.views.records.records import (
     CallRow,
     DifferenceRow,
@@ -20,6 +20,8 @@ from nbmodule.views.records.records import (
     SeriesRecord,
     ShownStatistics,
 )
+from nbmodule.views.renderers.drawing import CLASSES, LINES, palette
+from nbmodule.views.renderers.text import number_badges, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +36,14 @@ def draw_picture(figure: Figure, axes: Axes, picture: Picture, title: str = "") 
     axes.set_title(plain(title), loc="left", fontsize=8, parse_math=False)
     if picture.kind == "text":
         axes.text(
-            0.5, 0.5, plain(picture.about, 200), ha="center", va="center", wrap=True, fontsize=8, parse_math=False
+            0.5,
+            0.5,
+            plain(picture.about, 200),
+            ha="center",
+            va="center",
+            wrap=True,
+            fontsize=8,
+            parse_math=False,
         )
         axes.set_axis_off()
     elif picture.kind == "bars":
@@ -58,7 +67,9 @@ def draw_bars(axes: Any, picture: Picture) -> None:
     axes.tick_params(labelsize=7)
     if picture.labels and len(picture.labels) == values.size:
         labels = [plain(label, 24) for label in picture.labels]
-        axes.set_xticks(range(values.size), labels=labels, rotation=60, ha="right", fontsize=7, parse_math=False)
+        axes.set_xticks(
+            range(values.size), labels=labels, rotation=60, ha="right", fontsize=7, parse_math=False
+        )
     _quiet(axes)
 
 
@@ -66,11 +77,13 @@ def _tiles(figure: Figure, axes: Axes, picture: Picture) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
-    colors = np.array(palette(picture.scale)) / 255
+    colors = np.array(palette(picture)) / 255
     codes, marks = laid_out(picture)
     pixels = np.ones((*codes.shape, 3))
     pixels[marks] = colors[codes[marks]]
-    axes.imshow(pixels, interpolation="nearest", aspect="equal" if picture.kind != "heatmap" else "auto")
+    axes.imshow(
+        pixels, interpolation="nearest", aspect="equal" if picture.kind != "heatmap" else "auto"
+    )
     axes.set_xticks([])
     axes.set_yticks([])
     if picture.labels and picture.shape[0] == 1:
@@ -80,11 +93,21 @@ def _tiles(figure: Figure, axes: Axes, picture: Picture) -> None:
         side.set_visible(picture.shape[0] == 1)
     if picture.scale == "classes":
         handles = [
-            axes.scatter([], [], marker="s", color=CLASSES[k % len(CLASSES)]) for k in range(len(picture.classes))
+            axes.scatter([], [], marker="s", color=CLASSES[k % len(CLASSES)])
+            for k in range(len(picture.classes))
         ]
-        axes.legend(handles, picture.classes, fontsize=6, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        axes.legend(
+            handles,
+            picture.classes,
+            fontsize=6,
+            frameon=False,
+            loc="center left",
+            bbox_to_anchor=(1, 0.5),
+        )
     elif picture.limits != (0.0, 0.0):
-        mapped = ScalarMappable(Normalize(*picture.limits), ListedColormap(colors[FIRST : LAST + 1]))
+        mapped = ScalarMappable(
+            Normalize(*picture.limits), ListedColormap(colors[FIRST : LAST + 1])
+        )
         bar = figure.colorbar(mapped, ax=axes, shrink=0.75, pad=0.02)
         bar.ax.tick_params(labelsize=6)
         bar.outline.set_visible(False)
@@ -93,7 +116,9 @@ def _tiles(figure: Figure, axes: Axes, picture: Picture) -> None:
 def _name_sides(axes: Axes, picture: Picture) -> None:
     labels = [plain(label, 16) for label in picture.labels]
     if len(labels) == picture.shape[2]:
-        axes.set_xticks(range(len(labels)), labels=labels, rotation=90, fontsize=6, parse_math=False)
+        axes.set_xticks(
+            range(len(labels)), labels=labels, rotation=90, fontsize=6, parse_math=False
+        )
     if len(labels) == picture.shape[1]:
         axes.set_yticks(range(len(labels)), labels=labels, fontsize=6, parse_math=False)
 
@@ -123,7 +148,9 @@ def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
-    """Draw the counts of an array's values, its mean and deviation in words; what is not finite stands in red."""
+    """Draw the counts of an array's values, its mean and deviation in words; what is not finite
+    stands in red.
+    """
     wrong = ", ".join(number_badges(stats, zeros=False))
     axes.set_title(plain(title, 40), loc="left", fontsize=8, parse_math=False)
     if stats.bins:
@@ -152,7 +179,10 @@ def draw_shares(axes: Axes, rows: Sequence[ModuleRow]) -> None:
 
 def draw_calls(figure: Figure, rows: Sequence[CallRow], timing: str) -> None:
     """Draw mean, deviation and range of each return beside the time of each call."""
-    timed, measured = any(row.seconds is not None for row in rows), any(row.statistics for row in rows)
+    timed, measured = (
+        any(row.seconds is not None for row in rows),
+        any(row.statistics for row in rows),
+    )
     axes = figure.subplots(1, timed + measured, sharey=True, squeeze=False)[0]
     names = call_names(rows)
     if timed:
@@ -186,30 +216,52 @@ def _draw_spreads(axes: Axes, rows: Sequence[CallRow]) -> None:
         if stats is None or not stats.bins:
             continue
         color = WRONG if stats.nan + stats.inf else BLUE
-        axes.plot([stats.low, stats.high], [y, y], color="#d8dce1", linewidth=2, solid_capstyle="butt")
         axes.plot(
-            [stats.mean - stats.std, stats.mean + stats.std], [y, y], color=FILL, linewidth=4, solid_capstyle="butt"
+            [stats.low, stats.high], [y, y], color="#d8dce1", linewidth=2, solid_capstyle="butt"
+        )
+        axes.plot(
+            [stats.mean - stats.std, stats.mean + stats.std],
+            [y, y],
+            color=FILL,
+            linewidth=4,
+            solid_capstyle="butt",
         )
         axes.plot([stats.mean], [y], "o", color=color, markersize=3)
         if stats.nan + stats.inf:
             axes.text(
-                stats.high, y, f"  {', '.join(number_badges(stats, zeros=False))}", va="center", fontsize=7, color=WRONG
+                stats.high,
+                y,
+                f"  {', '.join(number_badges(stats, zeros=False))}",
+                va="center",
+                fontsize=7,
+                color=WRONG,
             )
     axes.set_xlabel("return: mean ± deviation, from lowest to highest", fontsize=8)
 
 
 def draw_changes(axes: Axes, rows: Sequence[DifferenceRow | PairRow]) -> None:
     """Draw by how much each leaf differs."""
-    changes = [row.change if row.change is not None and np.isfinite(row.change) else 0.0 for row in rows]
+    changes = [
+        row.change if row.change is not None and np.isfinite(row.change) else 0.0 for row in rows
+    ]
     axes.barh(range(len(rows)), changes, color=FILL)
     for y, row in enumerate(rows):
-        axes.text(changes[y], y, f" {format_number(row.change or 0.0, 3)}", va="center", fontsize=7, color=QUIET)
+        axes.text(
+            changes[y],
+            y,
+            f" {format_number(row.change or 0.0, 3)}",
+            va="center",
+            fontsize=7,
+            color=QUIET,
+        )
     _down(axes, [plain(row.path, 50) for row in rows])
     axes.set_xlabel("change, relative to the first", fontsize=8)
 
 
 def draw_curves(axes: Axes, members: Sequence[SeriesRecord], step: str, log: bool) -> None:
-    """Draw series of one unit; values for validation are dashed, those that are not finite are crosses at the top."""
+    """Draw series of one unit; values for validation are dashed, those that are not finite are
+    crosses at the top.
+    """
     for k, series in enumerate(members):
         steps, values = np.array(series.steps), np.array(series.values)
         finite = np.isfinite(values)
@@ -243,7 +295,14 @@ def draw_curves(axes: Axes, members: Sequence[SeriesRecord], step: str, log: boo
 
 
 def _down(axes: Axes, names: Sequence[str]) -> None:
-    axes.set_yticks(range(len(names)), labels=names, fontsize=7, family="monospace", ha="right", parse_math=False)
+    axes.set_yticks(
+        range(len(names)),
+        labels=names,
+        fontsize=7,
+        family="monospace",
+        ha="right",
+        parse_math=False,
+    )
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     _quiet(axes, left=False)

@@ -1,7 +1,8 @@
 """Views as matplotlib figures, for papers: `nb.plot(x)`, `calls.plot()`, `curve.plot("loss.svg")`.
 
-matplotlib is imported when a figure is asked for, and never its `pyplot`: no window, no state, no backend is touched. The
-colors are those of the page on a light ground, and the same record gives the same bytes.
+matplotlib is imported when a figure is asked for, and never its `pyplot`: no window, no state, no
+backend is touched. The colors are those of the page on a light ground, and the same record gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.format import count_noun, cut_middle, plain
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
-from nbmodule.views.forms.text import best_of
-from nbmodule.views.forms.titles import title_of
-from nbmodule.views.makers.registry import record_for
+from nbmodule.views.builders.registry import record_for
 from nbmodule.views.panels.figure_parts import (
     call_names,
     draw_calls,
@@ -42,6 +41,8 @@ from nbmodule.views.records.records import (
     ReturnTable,
     VariableTree,
 )
+from nbmodule.views.renderers.text import best_of
+from nbmodule.views.renderers.titles import title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,11 +52,14 @@ MOST_PANELS = 24
 _DRAWERS: dict[type, Callable[..., None]] = {}
 
 
-def plot(value: Any, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: object) -> Any:
+def plot(
+    value: Any, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: object
+) -> Any:
     """Draw what `nb.show` shows as a matplotlib figure.
 
     Args:
-        value: A model, variables, calls, an array, a comparison, a curve, any PyTree of arrays, or a picture.
+        value: A model, variables, calls, an array, a comparison, a curve, any PyTree of arrays, or
+            a picture.
         file: Where it is written too: `.svg`, `.png` or `.pdf`.
         dpi: Pixels per inch of a PNG file.
         options: For curves `log=True`: a logarithmic axis.
@@ -105,7 +109,9 @@ def figure_class() -> Any:
     class ShownFigure(Figure):
         """A figure that displays itself as PNG."""
 
-        def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        def _repr_mimebundle_(
+            self, include: object = None, exclude: object = None
+        ) -> dict[str, Any]:
             return {"text/plain": repr(self), "image/png": bytes_of(self, "png", 150)}
 
     return ShownFigure
@@ -117,7 +123,10 @@ def bytes_of(figure: Figure, kind: str, dpi: int = 150) -> bytes:
 
     out = io.BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
-    with mpl.rc_context({"svg.hashsalt": "nbmodule", "svg.fonttype": "none"}), warnings.catch_warnings():
+    with (
+        mpl.rc_context({"svg.hashsalt": "nbmodule", "svg.fonttype": "none"}),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")  # a letter that the font does not have
         figure.savefig(out, format=kind, dpi=dpi, metadata=metadata)
     return out.getvalue()
@@ -140,7 +149,9 @@ def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "row") -
 
 
 def _empty(record: Any, why: str) -> ArgumentError:
-    return ArgumentError(f"there is nothing to draw of {plain(' · '.join(title_of(record)))}: {why}.")
+    return ArgumentError(
+        f"there is nothing to draw of {plain(' · '.join(title_of(record)))}: {why}."
+    )
 
 
 def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4) -> list[Any]:
@@ -171,10 +182,14 @@ def _array(figure: Figure, card: ArrayCard) -> None:
 
 @drawer(VariableTree)
 def _variables(figure: Figure, tree: VariableTree) -> None:
-    known = [(row.path, row.statistics) for row in tree.rows if row.statistics and row.statistics.size]
+    known = [
+        (row.path, row.statistics) for row in tree.rows if row.statistics and row.statistics.size
+    ]
     if not known:
         raise _empty(tree, "no array of it was measured")
-    for axes, (path, stats) in zip(_grid(figure, min(len(known), MOST_PANELS), 2.6, 1.6), known, strict=False):
+    for axes, (path, stats) in zip(
+        _grid(figure, min(len(known), MOST_PANELS), 2.6, 1.6), known, strict=False
+    ):
         draw_histogram(axes, stats, plain(path))
     _titled(figure, tree, len(known) - MOST_PANELS, "histogram")
 
@@ -204,10 +219,14 @@ def _calls(figure: Figure, table: CallTable) -> None:
 def _returns(figure: Figure, table: ReturnTable) -> None:
     names = [name.strip() for name in call_names(table.rows)]
     rows = zip(names, table.rows, strict=True)
-    named = [(name, picture) for name, row in rows for picture in row.pictures if picture.kind != "text"]
+    named = [
+        (name, picture) for name, row in rows for picture in row.pictures if picture.kind != "text"
+    ]
     if not named:
         raise _empty(table, "no return of it was drawn")
-    for axes, (name, picture) in zip(_grid(figure, min(len(named), MOST_PANELS), 3, 2.8, 3), named, strict=False):
+    for axes, (name, picture) in zip(
+        _grid(figure, min(len(named), MOST_PANELS), 3, 2.8, 3), named, strict=False
+    ):
         draw_picture(figure, axes, picture, title=name)
     _titled(figure, table, len(named) - MOST_PANELS, "picture")
 
@@ -223,12 +242,18 @@ def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None
     below = 3.0 if pictured else 0.0
     figure.set_size_inches(9, 0.8 + 0.22 * len(shown) + below)
     parts = figure.subfigures(
-        2 if pictured else 1, 1, squeeze=False, height_ratios=[0.6 + 0.22 * len(shown), *([below] if pictured else [])]
+        2 if pictured else 1,
+        1,
+        squeeze=False,
+        height_ratios=[0.6 + 0.22 * len(shown), *([below] if pictured else [])],
     )
     draw_changes(parts[0, 0].subplots(), shown)
     if pictured:
         for axes, picture, what in zip(
-            parts[1, 0].subplots(1, 3), pictured.pictures, (tree.a, tree.b, "difference"), strict=True
+            parts[1, 0].subplots(1, 3),
+            pictured.pictures,
+            (tree.a, tree.b, "difference"),
+            strict=True,
         ):
             draw_picture(parts[1, 0], axes, picture, title=f"{plain(pictured.path)}: {plain(what)}")
     _titled(figure, tree, len(changed) - len(shown))
@@ -239,11 +264,19 @@ def _history(figure: Figure, history: HistoryRecord, *, log: bool = False) -> No
     groups: dict[str, list[Any]] = {}
     for series in history.series:
         if series.values:
-            groups.setdefault(series.name.removeprefix("train_").removeprefix("val_"), []).append(series)
+            groups.setdefault(series.name.removeprefix("train_").removeprefix("val_"), []).append(
+                series
+            )
     if not groups:
         raise _empty(history, "nothing was logged")
-    for axes, (name, members) in zip(_grid(figure, len(groups), 4.2, 2.8, 3), groups.items(), strict=True):
+    for axes, (name, members) in zip(
+        _grid(figure, len(groups), 4.2, 2.8, 3), groups.items(), strict=True
+    ):
         draw_curves(axes, members, history.axis, log)
-        bests = [f"best {plain(one.name)} {best_of(one):.4g}" for one in members if math.isfinite(best_of(one))]
+        bests = [
+            f"best {plain(one.name)} {best_of(one):.4g}"
+            for one in members
+            if math.isfinite(best_of(one))
+        ]
         axes.set_title(", ".join([plain(name), *bests]), loc="left", fontsize=9, parse_math=False)
     _titled(figure, history)

@@ -1,4 +1,6 @@
-"""`nb.inspect`: modules, calls, returns and the graph of one call in one panel, under one selection."""
+"""`nb.inspect`: modules, calls, returns and the graph of one call in one panel, under one
+selection.
+"""
 
 from __future__ import annotations
 
@@ -16,42 +18,55 @@ from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.statistics import reduce_tree
 from nbmodule.errors import ArgumentTypeError, PathError
-from nbmodule.flow import Graph, headline
-from nbmodule.touch.run import Run
-from nbmodule.touch.what_if import WhatIf, WhatIfResult
-from nbmodule.views.forms.payload_values import picture_payload
-from nbmodule.views.joined.held import BUDGET, keep_view, moved_to_host
-from nbmodule.views.joined.sources import Gone, LiveSource, register_source
-from nbmodule.views.makers.of_calls import call_table, pictures_at
-from nbmodule.views.makers.registry import record_for, register_record
+from nbmodule.graphs import Graph, headline
+from nbmodule.interventions.run import Run
+from nbmodule.interventions.what_if import WhatIf, WhatIfResult
+from nbmodule.views.builders.of_calls import call_table, pictures_at
+from nbmodule.views.builders.registry import record_for, register_record
+from nbmodule.views.comm.held import BUDGET, keep_view, moved_to_host
+from nbmodule.views.comm.sources import Gone, LiveSource, register_source
 from nbmodule.views.panels import recorded as _recorded  # noqa: F401 - takes recorders in
 from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.of_graphs import graph_record
 from nbmodule.views.panels.of_inspections import Panel
-from nbmodule.views.panels.of_touch import PlaceRow, WhatIfRecord, attributes_of, counts_of, what_if_record
+from nbmodule.views.panels.of_touch import (
+    PlaceRow,
+    WhatIfRecord,
+    attributes_of,
+    counts_of,
+    what_if_record,
+)
 from nbmodule.views.panels.touching import ACTS, SETTLE, answered, settled
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
+from nbmodule.views.renderers.payload_values import picture_payload
 
-_FACTS = tuple(name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent"))
+_FACTS = tuple(
+    name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent")
+)
 
 
 def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
-    """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it, in one panel.
+    """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it,
+    in one panel.
 
-    Of an `nb.Recorder` nothing is called: the panel shows the steps that were recorded, and one slider moves modules, calls, pictures
-    and the colors of the graph.
+    Of an `nb.Recorder` nothing is called: the panel shows the steps that were recorded, and one
+    slider moves modules, calls, pictures and the colors of the graph.
 
-    The run leaves no trace: what it writes into variables is thrown away, attributes, random keys and flags stay. A first
-    run that takes less than two seconds is done twice, since its times would be those of compiling its operations.
+    The run leaves no trace: what it writes into variables is thrown away, attributes, random keys
+    and flags stay. A first run that takes less than two seconds is done twice, since its times
+    would be those of compiling its operations.
 
     Args:
-        model: A module, or a function that uses one; of another callable the graph alone is shown. Or a recorder.
-        *args: Its arguments; of a recorder's model they are needed where the graph cannot be traced from the recorded shapes.
+        model: A module, or a function that uses one; of another callable the graph alone is shown.
+            Or a recorder.
+        *args: Its arguments; of a recorder's model they are needed where the graph cannot be traced
+            from the recorded shapes.
         **kwargs: Its keyword arguments.
 
     Returns:
-        The panel. `calls` and `graph` are what ran, `selected` is the call that is selected in the page or from Python.
+        The panel. `calls` and `graph` are what ran, `selected` is the call that is selected in the
+        page or from Python.
 
     Raises:
         ArgumentTypeError: `model` cannot be called. What fails inside of it is shown, not raised.
@@ -74,7 +89,9 @@ class Inspection:
         graph: The computation graph; None where it could not be made.
     """
 
-    def __init__(self, parts: Parts, asked: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None) -> None:
+    def __init__(
+        self, parts: Parts, asked: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+    ) -> None:
         ran, why = _tried(parts.run)
         made, no_graph = _tried(parts.graph)
         self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls
@@ -102,11 +119,18 @@ class Inspection:
     def record(self) -> Panel:
         """What the panel shows; with what was tried last."""
         tried = self._what_if
-        return self._shown if tried is None else dataclasses.replace(self._shown, what_if=what_if_record(tried))
+        return (
+            self._shown
+            if tried is None
+            else dataclasses.replace(self._shown, what_if=what_if_record(tried))
+        )
 
     @property
     def what_if(self) -> WhatIf:
-        """What is tried in the panel, as `nb.what_if` gives it; made when it is first asked for. It looks at the largest output."""
+        """What is tried in the panel, as `nb.what_if` gives it; made when it is first asked for.
+
+        It looks at the largest output.
+        """
         if self._what_if is None:
             if self._asked is None:
                 raise ArgumentTypeError(
@@ -118,12 +142,16 @@ class Inspection:
 
     @property
     def result(self) -> WhatIfResult:
-        """What was tried last in the panel: output before and after, and by how much each module changes."""
+        """What was tried last in the panel: output before and after, and by how much each module
+        changes.
+        """
         return self.what_if.result
 
     @property
     def selected(self) -> Call | None:
-        """The call that is selected: a path, a path with the number of the call, a position or a call may be assigned."""
+        """The call that is selected: a path, a path with the number of the call, a position or a
+        call may be assigned.
+        """
         if self._selected is None or self._selected[0] not in self.calls.paths:
             return None
         return self.calls[self._selected]
@@ -154,9 +182,11 @@ class Inspection:
         raise PathError(f"{call!r} is not a call of this run. The selection was left as it is.")
 
     def hear(self, message: Any) -> None:
-        """Take a message of the page: `{"type": "select", "path": "blocks.5", "call": 0}`. Others are not for this view.
+        """Take a message of the page: `{"type": "select", "path": "blocks.5", "call": 0}`. Others
+        are not for this view.
 
-        A page that was just drawn says `joined` instead: what Python has selected is then told to it.
+        A page that was just drawn says `joined` instead: what Python has selected is then told to
+        it.
         """
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "joined" and self._selected is not None:
@@ -170,7 +200,10 @@ class Inspection:
             self._selected = None
         elif isinstance(path, str):
             count = sum(call.path == path for call in self.calls)
-            self._selected = path, min(max(number if isinstance(number, int) else 0, 0), max(count - 1, 0))
+            self._selected = (
+                path,
+                min(max(number if isinstance(number, int) else 0, 0), max(count - 1, 0)),
+            )
 
     def tell(self, send: Callable[[dict[str, Any]], None] | None) -> None:
         """Say where messages to the pages go that show this; None where no page listens."""
@@ -182,29 +215,31 @@ class Inspection:
 
     def show(self, form: str | None = None) -> None:
         """Put it on the screen; see `nb.show`."""
-        from nbmodule.views.showing.show import show
+        from nbmodule.views.display.show import show
 
         show(self, form)
 
     def plot(self, file: Any = None) -> Any:
-        """Draw the calls as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        """Draw the calls as a matplotlib figure, and write that to a file if one is named; see
+        `nb.plot`.
+        """
         from nbmodule.views.panels.figures import plot
 
         return plot(self, file)
 
     def _ipython_display_(self) -> None:
-        from nbmodule.views.showing.show import show_in_place
+        from nbmodule.views.display.show import show_in_place
 
         show_in_place(self)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        from nbmodule.views.showing.show import mimebundle
+        from nbmodule.views.display.show import mimebundle
 
         return mimebundle(self)
 
     @shown
     def __repr__(self) -> str:
-        from nbmodule.views.forms.text import text_of
+        from nbmodule.views.renderers.text import text_of
 
         return text_of(record_for(self), color=False)
 
@@ -219,8 +254,14 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
 def _largest(calls: Calls) -> Any:
     """The largest output of the first row, at the last position of a sequence: an index."""
     outer = next((call for call in calls if call.parent is None and not call.error), None)
-    arrays = [] if outer is None else [x for x in jax.tree.leaves(outer.returns) if getattr(x, "ndim", 0)]
-    x = next((np.asarray(x) for x in arrays if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)), None)
+    arrays = (
+        []
+        if outer is None
+        else [x for x in jax.tree.leaves(outer.returns) if getattr(x, "ndim", 0)]
+    )
+    x = next(
+        (np.asarray(x) for x in arrays if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)), None
+    )
     if x is None:
         return None
     if x.ndim == 3:
@@ -231,8 +272,16 @@ def _largest(calls: Calls) -> Any:
 
 def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
     """The part before anything was tried: the places, without a run."""
-    places = tuple(dict.fromkeys(PlaceRow(call.path, *_counts(call)) for call in ran.calls if call.kind == "call"))
-    modules = {call.path: call.module for call in ran.calls if call.kind == "call" and call.module is not None}
+    places = tuple(
+        dict.fromkeys(
+            PlaceRow(call.path, *_counts(call)) for call in ran.calls if call.kind == "call"
+        )
+    )
+    modules = {
+        call.path: call.module
+        for call in ran.calls
+        if call.kind == "call" and call.module is not None
+    }
     return WhatIfRecord(
         name,
         places=places,
@@ -244,22 +293,47 @@ def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
 
 def _counts(call: Call) -> tuple[int, int, int, int]:
     """Heads, channels, units and tokens of what a call returned."""
-    x = next((x for x in jax.tree.leaves(call.returns) if getattr(x, "ndim", 0)), None) if not call.error else None
+    x = (
+        next((x for x in jax.tree.leaves(call.returns) if getattr(x, "ndim", 0)), None)
+        if not call.error
+        else None
+    )
     return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
 
 
 def _panel(
-    parts: Parts, ran: Ran | None, why: Exception | None, made: Graph | None, no_graph: Exception | None
+    parts: Parts,
+    ran: Ran | None,
+    why: Exception | None,
+    made: Graph | None,
+    no_graph: Exception | None,
 ) -> Panel:
     name = parts.name
-    graph = _missing("graph", no_graph) if made is None else dataclasses.replace(graph_record(made), root="view.graph")
+    graph = (
+        _missing("graph", no_graph)
+        if made is None
+        else dataclasses.replace(graph_record(made), root="view.graph")
+    )
     if ran is None:
         title = (name, *headline(made).split(" · ")[1:]) if made is not None else (name,)
         return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
     table = ran.table or dataclasses.replace(call_table(ran.calls), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
-    tried = _tried_first(name, ran) if parts.recorder is None and ran.error is None and len(ran.calls) else None
-    return Panel(name, ran.modules, table, graph, tried, dict(ran.sources), notes=notes, title=_facts(name, ran, table))
+    tried = (
+        _tried_first(name, ran)
+        if parts.recorder is None and ran.error is None and len(ran.calls)
+        else None
+    )
+    return Panel(
+        name,
+        ran.modules,
+        table,
+        graph,
+        tried,
+        dict(ran.sources),
+        notes=notes,
+        title=_facts(name, ran, table),
+    )
 
 
 def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
@@ -271,14 +345,20 @@ def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
     known = [row.statistics for row in table.rows if row.statistics]
     bad = sum(1 for s in known if s.nan + s.inf)
     finite = (
-        f"non-finite in {count_noun(bad, 'return')}" if bad else "all finite" if len(known) == len(table.rows) else ""
+        f"non-finite in {count_noun(bad, 'return')}"
+        if bad
+        else "all finite"
+        if len(known) == len(table.rows)
+        else ""
     )
     return tuple(filter(None, (name, flow, mode, finite)))
 
 
 def _missing(what: str, error: Exception | None) -> Note:
     known = isinstance(error, NoModules)
-    return Note(what, f"no {what}: {plain(str(error), 600) if known else _said(error)}", is_error=not known)
+    return Note(
+        what, f"no {what}: {plain(str(error), 600) if known else _said(error)}", is_error=not known
+    )
 
 
 def _said(error: Exception | None) -> str:
@@ -286,7 +366,9 @@ def _said(error: Exception | None) -> str:
 
 
 def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
-    """The same calls with their values on the host; those that find no room keep their statistics alone."""
+    """The same calls with their values on the host; those that find no room keep their statistics
+    alone.
+    """
     kept: dict[int, Call] = {}
     moved: dict[int, tuple[Any, Any]] = {}
     total = left_out = 0
@@ -294,13 +376,24 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
         values, size = moved_to_host(call.values, room - total, moved)
         if values is None:
             left_out += size
-            values = {"statistics": call.values.get("statistics") or reduce_tree(call.values.get("output"))}
+            values = {
+                "statistics": call.values.get("statistics")
+                or reduce_tree(call.values.get("output"))
+            }
         else:
             total += size
-        new = Call(call.path, values, **{fact: getattr(call, fact) for fact in _FACTS}, _module=call._module)
+        new = Call(
+            call.path,
+            values,
+            **{fact: getattr(call, fact) for fact in _FACTS},
+            _module=call._module,
+        )
         new.parent = kept.get(id(call.parent))
         kept[id(call)] = new
-    notes = [*calls.notes, *([f"returns of {format_bytes(left_out)} were let go"] if left_out else [])]
+    notes = [
+        *calls.notes,
+        *([f"returns of {format_bytes(left_out)} were let go"] if left_out else []),
+    ]
     return Calls(list(kept.values()), name=calls.name, known=calls.known, notes=notes), total
 
 
@@ -312,7 +405,11 @@ def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
     step, path, index = (message.get(name) for name in ("step", "path", "call"))
     if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
         return {"pictures": []}
-    return {"pictures": [picture_payload(picture) for picture in pictures_at(recorder, step, path, index)]}
+    return {
+        "pictures": [
+            picture_payload(picture) for picture in pictures_at(recorder, step, path, index)
+        ]
+    }
 
 
 class _Line(LiveSource):

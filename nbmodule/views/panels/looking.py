@@ -1,7 +1,9 @@
-"""Runs a model to look at it: its modules, its calls and its graph, each made by itself, so that one that fails leaves the rest.
+"""Runs a model to look at it: its modules, its calls and its graph, each made by itself, so that
+one that fails leaves the rest.
 
-Whatever the run writes into variables stays in a frame that is thrown away; attributes, private state, random keys and
-flags are put back. A model of another kind is taken in by one more case of `parts_of`.
+Whatever the run writes into variables stays in a frame that is thrown away; attributes, private
+state, random keys and flags are put back. A model of another kind is taken in by one more case of
+`parts_of`.
 """
 
 from __future__ import annotations
@@ -18,18 +20,19 @@ from nbmodule.base.sockets import socket
 from nbmodule.calls import track
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import Recorder
-from nbmodule.core.boxes.frame import framed
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.compiled.capture import reachable
+from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.running.module import CoreModule
-from nbmodule.core.shape.looking import unchanged
-from nbmodule.core.shape.walk import is_module, plan_of
-from nbmodule.core.transforms.captured import guess
-from nbmodule.core.transforms.jit import Jit, split
+from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.transforms.carried import split
+from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.flow import Graph
-from nbmodule.views.makers.of_models import module_tree
-from nbmodule.views.makers.source import Lines, source_of
+from nbmodule.graphs import Graph
+from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.source import Lines, source_of
 from nbmodule.views.panels.of_graphs import graph_of
 from nbmodule.views.records.findings import with_findings
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note
@@ -55,7 +58,9 @@ class Ran(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """How the parts of a panel are made; each function may raise, its part then says why it is missing."""
+    """How the parts of a panel are made; each function may raise, its part then says why it is
+    missing.
+    """
 
     name: str
     run: Callable[[], Ran]
@@ -66,17 +71,24 @@ class Parts(NamedTuple):
 
 @functools.singledispatch
 def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
-    """Say how to look at a call of `model`. A function is looked at through the one module that it calls."""
+    """Say how to look at a call of `model`.
+
+    A function is looked at through the one module that it calls.
+    """
     if framework_of(model) is not None:
         return socket("as_it_stands")("inspect", model, args, kwargs)
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(model):
-        raise ArgumentTypeError(f"nb.inspect takes a model or a function to be called; found {type(model).__name__}.")
+        raise ArgumentTypeError(
+            f"nb.inspect takes a model or a function to be called; found {type(model).__name__}."
+        )
 
     def run() -> Ran:
         return look(_module_in(model, args, kwargs), model, args, kwargs)
 
-    return Parts("function" if name == "<lambda>" else name, run, lambda: _graph(model, args, kwargs))
+    return Parts(
+        "function" if name == "<lambda>" else name, run, lambda: _graph(model, args, kwargs)
+    )
 
 
 @parts_of.register
@@ -96,19 +108,29 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """The one outermost module among the arguments of a function, else among what it reaches."""
     while isinstance(fn, Jit):
         fn = fn.fn
-    for things in (split((args, kwargs))[1], guess(fn)):
+    for things in (split((args, kwargs))[1], reachable(fn)):
         modules = [thing for thing in things if is_module(thing)]
-        roots = [m for m in modules if not any(m is not other and m in plan_of(other).modules for other in modules)]
+        roots = [
+            m
+            for m in modules
+            if not any(m is not other and m in plan_of(other).modules for other in modules)
+        ]
         if len(roots) == 1:
             return roots[0]
         if roots:
             names = ", ".join(type(root).__name__ for root in roots)
-            raise NoModules(f"it uses several models ({names}): inspect the one whose calls are wanted.")
+            raise NoModules(
+                f"it uses several models ({names}): inspect the one whose calls are wanted."
+            )
     name = getattr(fn, "__name__", type(fn).__name__)
-    raise NoModules(f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is.")
+    raise NoModules(
+        f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is."
+    )
 
 
-def look(module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def look(
+    module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Ran:
     """Call `fn` with the calls of `module` recorded, and leave everything as it was.
 
     Example:
@@ -122,9 +144,14 @@ def look(module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwar
     return _once(module, fn, args, kwargs) if ran.error is None and first < REPEATED_WITHIN else ran
 
 
-def _once(module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Ran:
+def _once(
+    module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Ran:
     error: Exception | None = None
-    things = {id(thing): thing for thing in (module, *split((args, kwargs))[1], *(() if fn is module else guess(fn)))}
+    things = {
+        id(thing): thing
+        for thing in (module, *split((args, kwargs))[1], *(() if fn is module else reachable(fn)))
+    }
     with unchanged(list(things.values())), untracked():
         with track(module, last=1) as recorded:
             try:
@@ -154,20 +181,28 @@ def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
         else row._replace(input_shapes=None, output_shapes=None)
         for row in tree.rows
     ]
-    return with_findings(dataclasses.replace(tree, rows=rows), [*(tree.findings or ()), *_random(tree, first)])
+    return with_findings(
+        dataclasses.replace(tree, rows=rows), [*(tree.findings or ()), *_random(tree, first)]
+    )
 
 
 def _random(tree: ModuleTree, called: Mapping[str, Any]) -> Iterator[Finding]:
-    """Layers that ran in train mode and do something else in eval: who looks has perhaps forgotten `model.eval()`."""
+    """Layers that ran in train mode and do something else in eval: who looks has perhaps forgotten
+    `model.eval()`.
+    """
     acting = [
         (k, row)
         for k, row in enumerate(tree.rows)
-        if row.training and row.path in called and row.class_name.startswith(("Dropout", "BatchNorm"))
+        if row.training
+        and row.path in called
+        and row.class_name.startswith(("Dropout", "BatchNorm"))
     ]
     if acting:
         k, row = acting[0]
         kinds = ", ".join(sorted({row.class_name for _, row in acting}))
-        yield Finding(f"in train mode: {count_noun(len(acting), 'layer')} ({kinds})", row.path, "note", 2.0, k)
+        yield Finding(
+            f"in train mode: {count_noun(len(acting), 'layer')} ({kinds})", row.path, "note", 2.0, k
+        )
 
 
 def _sources(module: CoreModule) -> dict[str, Lines]:

@@ -1,4 +1,6 @@
-"""The view of two graphs: what differs, as a list, and both pictures side by side with the differences marked."""
+"""The view of two graphs: what differs, as a list, and both pictures side by side with the
+differences marked.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.flow import data
-from nbmodule.flow.writing.comparing import SIGNS, GraphComparison
-from nbmodule.flow.writing.data import spelled
-from nbmodule.views.forms.html import Markup, tag
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.static import body_of
-from nbmodule.views.forms.text import text_form
-from nbmodule.views.forms.titles import title_facts
-from nbmodule.views.makers.registry import register_record
+from nbmodule.graphs import data
+from nbmodule.graphs.writing.comparing import SIGNS, GraphComparison
+from nbmodule.graphs.writing.data import spelled
+from nbmodule.views.builders.registry import register_record
 from nbmodule.views.panels.of_graphs import graph_record, still_picture
 from nbmodule.views.records.records import Titled
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.static import body_of
+from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.titles import title_facts
 
 BUDGET = 120_000
 """Bytes of each graph."""
@@ -40,7 +42,9 @@ def _(pair: GraphPair) -> list[str]:
 def _(pair: GraphPair) -> dict[str, Any]:
     changes = pair.comparison.changes
     left_out = (
-        [f"{len(changes) - MOST_CHANGES:,} more differences: print(comparison)"] if len(changes) > MOST_CHANGES else []
+        [f"{len(changes) - MOST_CHANGES:,} more differences: print(comparison)"]
+        if len(changes) > MOST_CHANGES
+        else []
     )
     sides = {}
     for name in ("a", "b"):
@@ -71,7 +75,9 @@ def _(pair: GraphPair, width: int, color: bool) -> list[str]:
 
 @body_of.register
 def _(pair: GraphPair) -> Markup:
-    changes = [tag("div", plain(str(change), 300)) for change in pair.comparison.changes[:MOST_CHANGES]]
+    changes = [
+        tag("div", plain(str(change), 300)) for change in pair.comparison.changes[:MOST_CHANGES]
+    ]
     sides = [
         tag(
             "div",

@@ -1,4 +1,5 @@
-"""The view of a graph: what it computes, as text, as a still picture with its outline, and as a page to walk through.
+"""The view of a graph: what it computes, as text, as a still picture with its outline, and as a
+page to walk through.
 
 The record holds the graph itself, which is facts only: no array, no module, no tracer.
 """
@@ -14,19 +15,19 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import plain
-from nbmodule.core.running.staging import Staged, staged
-from nbmodule.flow import Graph, Options, data, headline, outline, read_graph, to_svg
+from nbmodule.core.call.staging import Staged, staged
+from nbmodule.graphs import Graph, Options, data, headline, outline, read_graph, to_svg
 from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.forms.drawing import source_of
-from nbmodule.views.forms.html import Markup, tag, view_element
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.static import body_of, plain_form_of
-from nbmodule.views.forms.text import text_form
-from nbmodule.views.forms.titles import title_facts
-from nbmodule.views.makers.registry import register_record
+from nbmodule.views.builders.registry import register_record
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import Titled
-from nbmodule.views.showing.show import mimebundle
+from nbmodule.views.renderers.drawing import source_of
+from nbmodule.views.renderers.html import Markup, tag, view_element
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.static import body_of, plain_form_of
+from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.titles import title_facts
 
 MOST_LINES = 150
 MOST_SVG = 120_000
@@ -36,7 +37,9 @@ SIDE = 24
 """Cells along one side of a small picture."""
 _PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
 _PAGE = "margin:0 auto;padding:16px;max-width:1400px;font:14px/1.45 system-ui,sans-serif"
-_THEME = "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"
+_THEME = (
+    "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"
+)
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class GraphRecord(Titled):
 
 
 def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
-    """Trace a module or a function with its variables taken out; see `nbmodule.graph` for what comes of it.
+    """Trace a module or a function with its variables taken out; see `nbmodule.graph` for what
+    comes of it.
 
     Example:
         >>> graph_of(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}).flops
@@ -76,8 +80,8 @@ def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from nbmodule.flow import trace_graph
-        >>> from nbmodule.views.forms.titles import title_of
+        >>> from nbmodule.graphs import trace_graph
+        >>> from nbmodule.views.renderers.titles import title_of
         >>> title_of(graph_record(trace_graph(jnp.sin, jnp.ones(3))))
         ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
     """
@@ -89,7 +93,7 @@ def graph_page(graph: Graph, options: Options | None = None) -> str:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> from nbmodule.flow import trace_graph
+        >>> from nbmodule.graphs import trace_graph
         >>> page = graph_page(trace_graph(jnp.sin, jnp.ones(3)))
         >>> page[:15], page.count("<nbm-view")
         ('<!DOCTYPE html>', 1)
@@ -150,7 +154,12 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
     for call in () if isinstance(values, Mapping) else values:
         known = returns[call.path]
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
-        if room and array is not None and call.index < len(known) and "picture" not in known[call.index]:
+        if (
+            room
+            and array is not None
+            and call.index < len(known)
+            and "picture" not in known[call.index]
+        ):
             room -= 1
             made = picture_of(array, side=SIDE, tiles=1)
             high, wide = made.shape[-2:] if len(made.shape) > 1 else (1, 2)
@@ -181,7 +190,14 @@ def still_picture(record: GraphRecord) -> list[Markup]:
         svg = to_svg(record.graph, **choices | {"depth": depth})
         if len(svg) <= MOST_SVG:
             source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
-            return [tag("img", src=source, alt=headline(record.graph), style="max-width:100%;background:#fff")]
+            return [
+                tag(
+                    "img",
+                    src=source,
+                    alt=headline(record.graph),
+                    style="max-width:100%;background:#fff",
+                )
+            ]
     return []
 
 

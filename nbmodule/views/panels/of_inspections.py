@@ -1,4 +1,6 @@
-"""The view of an inspection: records that exist already, side by side, with the code of each module."""
+"""The view of an inspection: records that exist already, side by side, with the code of each
+module.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.views.forms.html import Markup, tag
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.sizes import fitted
-from nbmodule.views.forms.static import body_of, plain_form_of
-from nbmodule.views.forms.text import text_form, text_of
-from nbmodule.views.forms.titles import title_facts
-from nbmodule.views.forms.trees import call_outline, group_lines, module_outline
-from nbmodule.views.makers.source import Lines
+from nbmodule.views.builders.source import Lines
 from nbmodule.views.panels.of_graphs import GraphRecord
 from nbmodule.views.panels.of_touch import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, Titled
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.sizes import fitted
+from nbmodule.views.renderers.static import body_of, plain_form_of
+from nbmodule.views.renderers.text import text_form, text_of
+from nbmodule.views.renderers.titles import title_facts
+from nbmodule.views.renderers.trees import call_outline, group_lines, module_outline
 
 MOST_SOURCE = 40_000
 """Letters of code in one panel."""
@@ -59,13 +61,21 @@ def _(panel: Panel) -> list[str]:
 
 @derived.register
 def _(panel: Panel) -> list[Finding]:
-    return [f._replace(part=name) for name, part in panel.parts() if name != "graph" for f in findings_of(part)][::-1]
+    return [
+        f._replace(part=name)
+        for name, part in panel.parts()
+        if name != "graph"
+        for f in findings_of(part)
+    ][::-1]
 
 
 def _bar(panel: Panel, parts: dict[str, Any]) -> dict[str, Any]:
     """The findings of all parts in one bar, each at its line in its part."""
     lines = {
-        (name, text): line for name, part in parts.items() for _, text, line, _, _ in part.pop("findings", ()) if name
+        (name, text): line
+        for name, part in parts.items()
+        for _, text, line, _, _ in part.pop("findings", ())
+        if name
     }
     for part in parts.values():
         part.pop("first", None)
@@ -82,6 +92,7 @@ def _(panel: Panel) -> dict[str, Any]:
     parts = {name: payload_of(fitted(part, PICTURE_BYTES)) for name, part in panel.parts()}
     notes = [plain(note, 2000) for note in panel.notes]
     texts: dict[Lines, int] = {}
+    has_steps = isinstance(panel.calls, CallTable) and bool(panel.calls.moments)
     at: dict[str, int] = {}
     spent = 0
     for path, lines in panel.sources.items():
@@ -95,7 +106,7 @@ def _(panel: Panel) -> dict[str, Any]:
         **({"notes": notes} if notes else {}),
         **_bar(panel, parts),
         "parts": parts,
-        "code": "nb.inspect(model, x)",
+        "code": f"nb.inspect({'recorder' if has_steps else 'model, x'})",
         "lines": [_code(lines) for lines in texts],
         "at": at,
         **_returned(panel),
@@ -103,7 +114,9 @@ def _(panel: Panel) -> dict[str, Any]:
 
 
 def _returned(panel: Panel) -> dict[str, Any]:
-    """For each line of the modules the lines of the calls that say what it returned, where the panel has several steps."""
+    """For each line of the modules the lines of the calls that say what it returned, where the
+    panel has several steps.
+    """
     tree, table = panel.modules, panel.calls
     if isinstance(tree, Note) or isinstance(table, Note) or len(table.moments) < 2:
         return {}
@@ -111,7 +124,9 @@ def _returned(panel: Panel) -> dict[str, Any]:
     line = {table.rows[row].path: i for i, row in enumerate(calls.row) if row >= 0}
     own = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
     found = {
-        i: [at] if at is not None else [own[j] for j in group_lines(modules, i) if own[j] is not None]
+        i: [at]
+        if at is not None
+        else [own[j] for j in group_lines(modules, i) if own[j] is not None]
         for i, at in enumerate(own)
     }
     return {"returned": {i: lines for i, lines in found.items() if lines}}
@@ -136,5 +151,7 @@ def _(panel: Panel) -> Markup:
     parts = []
     for name, part in panel.parts():
         head = tag("summary", tag("b", name))
-        parts.append(tag("details", head, plain_form_of(part), open=name == "calls", style="margin:4px 0"))
+        parts.append(
+            tag("details", head, plain_form_of(part), open=name == "calls", style="margin:4px 0")
+        )
     return tag("div", *parts)

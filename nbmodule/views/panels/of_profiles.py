@@ -8,14 +8,14 @@ from typing import Any
 
 from nbmodule.base.format import format_number, format_percent, format_seconds, plain
 from nbmodule.calls.profile import PASSES, Profile, ProfileRow
-from nbmodule.views.forms.layout import Line, align
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.payload_values import numbers
-from nbmodule.views.forms.text import text_form
-from nbmodule.views.forms.titles import title_facts
-from nbmodule.views.makers.registry import register_record
+from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import Titled
+from nbmodule.views.renderers.layout import Line, align
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload_values import numbers
+from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.titles import title_facts
 
 MOST_ROWS = 4000
 """Rows of one view; the cheapest are left out."""

@@ -1,4 +1,6 @@
-"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: what was tried, what it changes, where it matters."""
+"""The views of `nb.what_if`, `nb.sweep` and `nb.attribute`: what was tried, what it changes, where
+it matters.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +11,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from nbmodule.base.format import format_number, plain
-from nbmodule.touch.attribute import Attribution
-from nbmodule.touch.edit import scalars_of
-from nbmodule.touch.spots import heads_of, names_of
-from nbmodule.touch.sweep import Sweep
-from nbmodule.touch.what_if import WhatIf
+from nbmodule.interventions.attribute import Attribution
+from nbmodule.interventions.edit import scalars_of
+from nbmodule.interventions.sweep import Sweep
+from nbmodule.interventions.targets import heads_of, names_of
+from nbmodule.interventions.what_if import WhatIf
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.forms.html import Markup, tag
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.forms.payload_values import number, picture_payload
-from nbmodule.views.forms.static import body_of
-from nbmodule.views.forms.text import text_form
-from nbmodule.views.forms.titles import title_facts
-from nbmodule.views.makers.registry import register_record
+from nbmodule.views.builders.registry import register_record
 from nbmodule.views.panels.parts import parts_for
 from nbmodule.views.records.records import Picture, Titled
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload_values import number, picture_payload
+from nbmodule.views.renderers.static import body_of
+from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.titles import title_facts
 
 if TYPE_CHECKING:
     from jax import Array
@@ -46,7 +48,9 @@ class TriedRow(NamedTuple):
 
 
 class PlaceRow(NamedTuple):
-    """A place that can be set, with how many heads, channels, units and tokens it has; 0 where it has none."""
+    """A place that can be set, with how many heads, channels, units and tokens it has; 0 where it
+    has none.
+    """
 
     path: str
     heads: int = 0
@@ -111,7 +115,11 @@ def sweep_record(found: Sweep) -> SweepRecord:
         (('0',), ('0', '1', '2', '3'))
     """
     most = max(1, MOST_CELLS // max(1, len(found.rows)))
-    notes = (f"{len(found.columns) - most} columns left out: see .values",) if len(found.columns) > most else ()
+    notes = (
+        (f"{len(found.columns) - most} columns left out: see .values",)
+        if len(found.columns) > most
+        else ()
+    )
     cells = tuple(
         tuple(float(x) if found.has(r, c) else None for c, x in enumerate(row[:most]))
         for r, row in enumerate(found.shown_values)
@@ -129,9 +137,13 @@ def sweep_record(found: Sweep) -> SweepRecord:
 
 
 def attribution_record(found: Attribution) -> AttributionRecord:
-    """Make the record of an attribution: the picture of the input, and modules by how much they matter."""
+    """Make the record of an attribution: the picture of the input, and modules by how much they
+    matter.
+    """
     rows = tuple(sorted(found.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
-    picture = None if found.inputs is None else picture_of(_first(found.inputs), labels=found.labels)
+    picture = (
+        None if found.inputs is None else picture_of(_first(found.inputs), labels=found.labels)
+    )
     notes = list(found.notes)
     if found.inputs is not None and found.inputs.ndim > 1 and found.inputs.shape[0] > 1:
         notes.append(f"the picture is of the first of {found.inputs.shape[0]}")
@@ -157,8 +169,12 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
     result = found.result
     title = [found.name]
     if result.metric_before is not None and result.metric_after is not None:
-        title.append(f"{found.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}")
-    title.append(f"{len(found.tried)} tried" if found.tried or found.edited else "nothing is changed")
+        title.append(
+            f"{found.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}"
+        )
+    title.append(
+        f"{len(found.tried)} tried" if found.tried or found.edited else "nothing is changed"
+    )
     pictures = {"before": result.before, "after": result.after, "difference": result.difference}
     limits = _limits([_shown(x) for x in pictures.values()])
     shown = {
@@ -167,7 +183,8 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
         if name == "before" or found.tried or found.edited
     }
     tried = tuple(
-        TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on) for e in found.tried
+        TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on)
+        for e in found.tried
     )
     rows = tuple(result.changes.items())[:MOST_PLACES]
     notes = (
@@ -222,7 +239,8 @@ def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The numbers, texts and flags that can be set, of each module that has some, by path."""
     known = {path: scalars_of(module) for path, module in list(modules.items())[:MOST_PLACES]}
     shown = {
-        path: {plain(name): value for name, value in own.items() if value is not None} for path, own in known.items()
+        path: {plain(name): value for name, value in own.items() if value is not None}
+        for path, own in known.items()
     }
     return {path: own for path, own in shown.items() if own}
 
@@ -235,7 +253,7 @@ def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
     return heads_of(module)[0], channels, 0 if channels else units, tokens
 
 
-# -- forms -------------------------------------------------------------------------------------------
+# -- forms --
 Touched = SweepRecord | AttributionRecord | WhatIfRecord
 
 
@@ -296,12 +314,16 @@ def _(record: AttributionRecord) -> dict[str, Any]:
 def _(record: WhatIfRecord) -> dict[str, Any]:
     return _head(record, "what_if", record.code) | {
         "root": plain(record.name),
-        "tried": [[plain(t.path), plain(t.part), plain(t.words), t.kind, number(t.number), t.on] for t in record.tried],
+        "tried": [
+            [plain(t.path), plain(t.part), plain(t.words), t.kind, number(t.number), t.on]
+            for t in record.tried
+        ],
         "rows": [[plain(path), number(x)] for path, x in record.rows],
         "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
         "places": [[plain(p.path), p.heads, p.channels, p.units, p.tokens] for p in record.places],
         "attributes": {
-            plain(path): {name: _scalar(v) for name, v in own.items()} for path, own in record.attributes.items()
+            plain(path): {name: _scalar(v) for name, v in own.items()}
+            for path, own in record.attributes.items()
         },
         "parts": [plain(name) for name in record.parts],
         "edits": [plain(line, 200) for line in record.edits],

@@ -1,4 +1,6 @@
-"""What the panel of `nb.what_if` can put in the place of a module, or beside it: layers, and the modules and classes of the notebook."""
+"""What the panel of `nb.what_if` can put in the place of a module, or beside it: layers, and the
+modules and classes of the notebook.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,22 @@ from typing import Any
 
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
-from nbmodule.core.running.module import CoreModule
-from nbmodule.core.shape.walk import is_module, plan_of
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError
-from nbmodule.touch.edit import first_line
-from nbmodule.touch.patch import watched_at
-from nbmodule.touch.run import first_array
-from nbmodule.touch.spots import names_of
-from nbmodule.touch.what_if import WhatIf
+from nbmodule.interventions.edit import first_line
+from nbmodule.interventions.patch import watched_at
+from nbmodule.interventions.run import first_array
+from nbmodule.interventions.targets import names_of
+from nbmodule.interventions.what_if import WhatIf
 
 MOST_PARTS = 200
 
 
 def parts_for(found: WhatIf) -> dict[str, Any]:
-    """By name what can be put somewhere: functions that make a layer, then modules and classes of the notebook, which come first."""
+    """By name what can be put somewhere: functions that make a layer, then modules and classes of
+    the notebook, which come first.
+    """
     own = {name: value for name, value in _notebook().items() if _is_part(name, value, found)}
     return dict(list({**socket("between")(), **own}.items())[:MOST_PARTS])
 
@@ -34,7 +38,9 @@ def _notebook() -> dict[str, Any]:
 
 
 def _is_part(name: str, value: object, found: WhatIf) -> bool:
-    """Whether a name of the notebook holds a module, or a class of them, and not the model that is looked at."""
+    """Whether a name of the notebook holds a module, or a class of them, and not the model that is
+    looked at.
+    """
     if name.startswith("_"):
         return False
     if isinstance(value, type):
@@ -42,22 +48,30 @@ def _is_part(name: str, value: object, found: WhatIf) -> bool:
     return is_module(value) and found.run.model not in (value, *plan_of(value).modules)
 
 
-def part_for(found: WhatIf, name: str, path: str, method: str, is_after: bool) -> tuple[Any, str | None]:
-    """A module for a place, by its name, and how it is written in code; None where its text says it.
+def part_for(
+    found: WhatIf, name: str, path: str, method: str, is_after: bool
+) -> tuple[Any, str | None]:
+    """A module for a place, by its name, and how it is written in code; None where its text says
+    it.
 
-    A class is given the number of features there: what the place is given, and what it is to return.
+    A class is given the number of features there: what the place is given, and what it is to
+    return.
 
     Raises:
         ArgumentError: there is no such name, or its class takes more than that.
     """
     parts = parts_for(found)
     if name not in parts:
-        raise ArgumentError(f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was changed.")
+        raise ArgumentError(
+            f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was changed."
+        )
     part = parts[name]
     if is_module(part):
         return part, name
     inputs, outputs = _features(found, path)
-    inputs, outputs = (outputs, outputs) if is_after else (inputs, outputs if method == "replace" else inputs)
+    inputs, outputs = (
+        (outputs, outputs) if is_after else (inputs, outputs if method == "replace" else inputs)
+    )
     if isinstance(part, type):
         return _built(part, name, inputs, outputs)
     return part(inputs, outputs), None
@@ -84,7 +98,11 @@ def _channels(module: Any, values: object) -> int:
 
 def _built(kind: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
     """A module of a class of the notebook, for so many features."""
-    taken = [p for p in inspect.signature(kind).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    taken = [
+        p
+        for p in inspect.signature(kind).parameters.values()
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
     wanted = [p for p in taken if p.default is p.empty]
     if len(wanted) > 2:
         raise ArgumentError(
@@ -96,7 +114,9 @@ def _built(kind: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
     said = f"{name}({', '.join(texts)})"
     try:
         positional = [size for p, size in given if p.kind is not p.KEYWORD_ONLY]
-        return kind(*positional, **{p.name: size for p, size in given if p.kind is p.KEYWORD_ONLY}), said
+        return kind(
+            *positional, **{p.name: size for p, size in given if p.kind is p.KEYWORD_ONLY}
+        ), said
     except Exception as error:
         raise ArgumentError(
             f"{said} could not be made: {first_line(error)}. Make one in a cell, and choose it by "

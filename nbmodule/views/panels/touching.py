@@ -1,4 +1,6 @@
-"""What the page of `nb.what_if` asks of its kernel: try, turn, switch, sweep, attribute, edit, undo, keep; each is answered by what to draw."""
+"""What the page of `nb.what_if` asks of its kernel: try, turn, switch, sweep, attribute, edit,
+undo, keep; each is answered by what to draw.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from collections.abc import Callable
 from typing import Any
 
 from nbmodule.errors import ArgumentError
-from nbmodule.touch.settings import FUNCTIONS, Setting
-from nbmodule.touch.what_if import EDITS, WhatIf, other_keys
-from nbmodule.views.forms.html import packed_data
-from nbmodule.views.forms.payload import payload_of
-from nbmodule.views.joined.sources import Gone, LiveSource, register_source
+from nbmodule.interventions.values import FUNCTIONS, Setting
+from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
+from nbmodule.views.comm.sources import Gone, LiveSource, register_source
 from nbmodule.views.panels.of_touch import what_if_record
 from nbmodule.views.panels.parts import part_for
+from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.payload import payload_of
 
 SETTLE = "settle"
 """What a page asks when the hand has left it."""
@@ -35,8 +37,10 @@ class WhatIfSource(LiveSource):
 
 
 def settled(value: Any) -> dict[str, Any]:
-    """The hand has left the picture: the output that is saved with the notebook becomes what was tried last."""
-    from nbmodule.views.showing.show import renew
+    """The hand has left the picture: the output that is saved with the notebook becomes what was
+    tried last.
+    """
+    from nbmodule.views.display.show import renew
 
     return {"renewed": renew(value)}
 
@@ -61,7 +65,11 @@ def _add(found: WhatIf, message: dict[str, Any]) -> None:
         example, said = found.run.row(row), f"x[{row}:{row + 1}]"
         found.add({str(message.get("path", "")): Setting(kind, parts, example=example, said=said)})
         return
-    number = {"scale": 0.5, "noise": 0.1}.get(kind, 1.0) if message.get("number") is None else float(message["number"])
+    number = (
+        {"scale": 0.5, "noise": 0.1}.get(kind, 1.0)
+        if message.get("number") is None
+        else float(message["number"])
+    )
     found.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
 
 
@@ -111,7 +119,9 @@ def _after(path: str) -> str:
     """The place behind one in a list."""
     above, _, last = path.rpartition(".")
     if not last.isdigit():
-        raise ArgumentError(f'"{path}" stands in no list, so that nothing can be put after it. Nothing was changed.')
+        raise ArgumentError(
+            f'"{path}" stands in no list, so that nothing can be put after it. Nothing was changed.'
+        )
     return f"{above}.{int(last) + 1}" if above else str(int(last) + 1)
 
 

@@ -1,7 +1,8 @@
-"""What is wrong with what a view shows, worked out from its record: the bug bar under a title, the text, `view.findings`.
+"""What is wrong with what a view shows, worked out from its record: the bug bar under a title, the
+text, `view.findings`.
 
-A finding is a sentence, a place and how bad it is. A record's maker adds what only the arrays tell; all else is read from the
-rows here. Nothing to say gives nothing: a model that is well has no bar.
+A finding is a sentence, a place and how bad it is. A record's maker adds what only the arrays tell;
+all else is read from the rows here. Nothing to say gives nothing: a model that is well has no bar.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     each: dict[str, Finding] = {}
     for finding in findings:
         each.setdefault(finding.text, finding)
-    return tuple(sorted(each.values(), key=lambda f: (order.index(f.kind), -f.weight)))[:MOST_FINDINGS]
+    return tuple(sorted(each.values(), key=lambda f: (order.index(f.kind), -f.weight)))[
+        :MOST_FINDINGS
+    ]
 
 
 def worst_of(findings: Sequence[Finding]) -> Finding | None:
@@ -90,10 +93,10 @@ def derived(record: object) -> list[Finding]:
     return []
 
 
-# -- what ran ----------------------------------------------------------------------------------------
+# -- what ran --
 @derived.register
 def _(table: CallTable) -> list[Finding]:
-    return [*_of_calls(table.rows), *_not_called(table.not_called)]
+    return [*_of_calls(table.rows, table.input_fault), *_not_called(table.not_called)]
 
 
 @derived.register
@@ -101,8 +104,8 @@ def _(table: ReturnTable) -> list[Finding]:
     return _of_calls(table.rows)
 
 
-def _of_calls(rows: Sequence[CallRow]) -> list[Finding]:
-    return [*_raised(rows), *_nonfinite(rows), *_dead(rows), *_growing(rows)]
+def _of_calls(rows: Sequence[CallRow], input_fault: str = "") -> list[Finding]:
+    return [*_raised(rows), *_nonfinite(rows, input_fault), *_dead(rows), *_growing(rows)]
 
 
 def _name(row: CallRow) -> str:
@@ -112,14 +115,22 @@ def _name(row: CallRow) -> str:
 def _raised(rows: Sequence[CallRow]) -> list[Finding]:
     """The innermost call that raised: it began last."""
     failed = [k for k, row in enumerate(rows) if row.error]
-    return [Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in failed[-1:]]
+    return [
+        Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in failed[-1:]
+    ]
 
 
-def _nonfinite(rows: Sequence[CallRow]) -> list[Finding]:
-    """The call that made the first number that is not finite: the innermost one, since a call returns after those within it."""
-    bad = [row.statistics is not None and row.statistics.nan + row.statistics.inf > 0 for row in rows]
+def _nonfinite(rows: Sequence[CallRow], input_fault: str = "") -> list[Finding]:
+    """The input, if that is not finite; else the call that made the first number that is not finite: the innermost one, since a call
+    returns after those within it.
+    """
+    bad = [
+        row.statistics is not None and row.statistics.nan + row.statistics.inf > 0 for row in rows
+    ]
     if True not in bad:
         return []
+    if input_fault:
+        return [Finding(input_fault, rows[0].path, "wrong", 2.0, 0)]
     first = bad.index(True)
     at = first + 1
     while at < len(rows) and rows[at].depth > rows[first].depth:
@@ -135,13 +146,23 @@ def _dead(rows: Sequence[CallRow]) -> list[Finding]:
     found: list[Finding] = []
     for k, row in enumerate(rows):
         s = row.statistics
-        if s is None or s.size < SMALLEST_SIZE or s.zero < DEAD_SHARE * s.size or s.low < 0 or _is_indicator(s):
+        if (
+            s is None
+            or s.size < SMALLEST_SIZE
+            or s.zero < DEAD_SHARE * s.size
+            or s.low < 0
+            or _is_indicator(s)
+        ):
             continue
         share = s.zero / s.size
         if _is_zero(_before(rows, k)):
             continue
         if share < 1 or "relu" in row.class_name.lower():
-            found.append(Finding(f"dead {format_percent(share)} {_name(row)}", row.path, "doubt", 1 + share, k))
+            found.append(
+                Finding(
+                    f"dead {format_percent(share)} {_name(row)}", row.path, "doubt", 1 + share, k
+                )
+            )
         elif not any(other.parent == row.order for other in rows[k + 1 :]):
             found.append(Finding(f"only zeros from {_name(row)}", row.path, "doubt", 1.5, k))
     return found
@@ -157,7 +178,11 @@ def _before(rows: Sequence[CallRow], k: int) -> CallRow | None:
 
 
 def _is_zero(row: CallRow | None) -> bool:
-    return row is not None and row.statistics is not None and 0 < row.statistics.size == row.statistics.zero
+    return (
+        row is not None
+        and row.statistics is not None
+        and 0 < row.statistics.size == row.statistics.zero
+    )
 
 
 def _is_indicator(s: ShownStatistics) -> bool:
@@ -187,7 +212,9 @@ def _growing(rows: Sequence[CallRow]) -> list[Finding]:
         factor = f"×{format_number(ratio, 2)}"
         text = f"deviation {word} {factor} from {first} to {last}"
         found.append(Finding(text, last, "doubt", 2 + math.log10(size) / 100, members[-1]))
-    return sorted(found, key=lambda f: f.path.count("."))[:1]  # what is within the layers of a chain grows as they do
+    return sorted(found, key=lambda f: f.path.count("."))[
+        :1
+    ]  # what is within the layers of a chain grows as they do
 
 
 def _not_called(paths: Sequence[str]) -> list[Finding]:
@@ -203,12 +230,15 @@ def _not_called(paths: Sequence[str]) -> list[Finding]:
     return [Finding(f"not called: {plain(text)}", paths[0], "note")]
 
 
-# -- what it is made of ------------------------------------------------------------------------------
+# -- what it is made of --
 @derived.register
 def _(tree: ModuleTree) -> list[Finding]:
     failed = [k for k, row in enumerate(tree.rows) if row.error]
     return [
-        *(Finding(f"raised in {tree.rows[k].path}", tree.rows[k].path, "wrong", 3.0, k) for k in failed[-1:]),
+        *(
+            Finding(f"raised in {tree.rows[k].path}", tree.rows[k].path, "wrong", 3.0, k)
+            for k in failed[-1:]
+        ),
         *_mixed(tree),
         *_odd_ones(tree.rows),
     ]
@@ -246,11 +276,15 @@ def _odd_ones(rows: Sequence[ModuleRow]) -> list[Finding]:
         for name in dict.fromkeys(name for each in settings for name in each):
             values = [each.get(name, "the usual") for each in settings]
             if (odd := _odd(values)) is not None and len(set(classes)) == 1:
-                found.append(_odd_finding(rows, members, odd, f"has {name} {values[odd]}", values[odd - 1]))
+                found.append(
+                    _odd_finding(rows, members, odd, f"has {name} {values[odd]}", values[odd - 1])
+                )
     return found
 
 
-def _odd_finding(rows: Sequence[ModuleRow], members: list[int], odd: int, has: str, others: str) -> Finding:
+def _odd_finding(
+    rows: Sequence[ModuleRow], members: list[int], odd: int, has: str, others: str
+) -> Finding:
     path = rows[members[odd]].path
     text = f"odd one out: {path} {has}, the other {len(members) - 1} {others}"
     return Finding(text, path, "doubt", 1.5, members[odd])
@@ -271,7 +305,9 @@ def _settings(row: ModuleRow) -> dict[str, str]:
 
 
 def _family(path: str, *, last: bool) -> str:
-    """A path with `*` in place of its innermost number; empty where it has none, or only one that ends it and is not asked for."""
+    """A path with `*` in place of its innermost number; empty where it has none, or only one that
+    ends it and is not asked for.
+    """
     steps = path.split(".")
     places = [k for k, step in enumerate(steps) if step.isdigit() and (last or k < len(steps) - 1)]
     if not places:
@@ -280,7 +316,7 @@ def _family(path: str, *, last: bool) -> str:
     return ".".join(steps)
 
 
-# -- its numbers -------------------------------------------------------------------------------------
+# -- its numbers --
 @derived.register
 def _(tree: VariableTree) -> list[Finding]:
     rows = tree.rows
@@ -290,8 +326,14 @@ def _(tree: VariableTree) -> list[Finding]:
     found = []
     for k, stats in enumerate(row.statistics for row in rows) if facts is None else facts.items():
         if stats is not None and stats.nan + stats.inf:
-            word = f"NaN {format_count(stats.nan)}" if stats.nan else f"Inf {format_count(stats.inf)}"
-            found.append(Finding(f"{word} in {_path(rows[k])}", _path(rows[k]), "wrong", stats.nan + stats.inf, k))
+            word = (
+                f"NaN {format_count(stats.nan)}" if stats.nan else f"Inf {format_count(stats.inf)}"
+            )
+            found.append(
+                Finding(
+                    f"{word} in {_path(rows[k])}", _path(rows[k]), "wrong", stats.nan + stats.inf, k
+                )
+            )
     frozen = [k for k, row in enumerate(rows) if row.frozen] if facts is None else []
     if frozen:
         found.append(frozen_finding([rows[k].path for k in frozen], len(rows), frozen[0]))
@@ -308,7 +350,7 @@ def frozen_finding(paths: Sequence[str], total: int, row: int | None) -> Finding
     return Finding(f"frozen: {plain(text)}", paths[0], "note", 1.0, row)
 
 
-# -- two runs, a run over time -----------------------------------------------------------------------
+# -- two runs, a run over time --
 @derived.register
 def _(table: ComparisonTable) -> list[Finding]:
     faults = [k for k, row in enumerate(table.rows) if row.fault == "module"]
@@ -317,7 +359,9 @@ def _(table: ComparisonTable) -> list[Finding]:
     found = []
     for k in faults:
         row = table.rows[k]
-        apart = "another shape" if row.change is None else f"{format_number(row.change, 2)} of its norm"
+        apart = (
+            "another shape" if row.change is None else f"{format_number(row.change, 2)} of its norm"
+        )
         first = k == table.first
         text = f"{'first fault' if first else 'at fault'} {row.path}: off by {apart}"
         size = row.change if row.change is not None and math.isfinite(row.change) else 1.0
@@ -334,12 +378,20 @@ def _(history: HistoryRecord) -> list[Finding]:
         finite = [pair for pair in pairs if math.isfinite(pair[1])]
         best = min(finite, key=lambda pair: pair[1]) if finite else None
         last = series.values[-1] if pairs else math.nan
-        found += [finding for finding, _ in of_series(series.name, history.axis, bad, best, last, len(pairs))]
+        found += [
+            finding
+            for finding, _ in of_series(series.name, history.axis, bad, best, last, len(pairs))
+        ]
     return found
 
 
 def of_series(
-    name: str, axis: str, bad: tuple[int, float] | None, best: tuple[int, float] | None, last: float, count: int
+    name: str,
+    axis: str,
+    bad: tuple[int, float] | None,
+    best: tuple[int, float] | None,
+    last: float,
+    count: int,
 ) -> list[tuple[Finding, int]]:
     """What one curve tells, each with the step that shows it.
 
@@ -353,7 +405,17 @@ def of_series(
     """
     if bad is not None:
         word = "NaN" if math.isnan(bad[1]) else "Inf"
-        return [(Finding(f"{word} in {plain(name)} from {axis} {format_count(bad[0])}", name, "wrong", 2.0), bad[0])]
+        return [
+            (
+                Finding(
+                    f"{word} in {plain(name)} from {axis} {format_count(bad[0])}",
+                    name,
+                    "wrong",
+                    2.0,
+                ),
+                bad[0],
+            )
+        ]
     if best is None or count < 5 or not name.startswith(("val_loss", "valid_loss", "test_loss")):
         return []
     if not 0 < best[1] * OVERFIT < last:

@@ -1,8 +1,9 @@
 """Rows with depths: the one shape in which every tree is cut, grouped and sent to a page.
 
-A tree is a list of lines in the order of reading, each with its depth, its label and the row it stands for (None for a
-level that only holds others). Three or more neighbors of one structure become one line, `blocks 0…11 · 12 × Block`, and so do
-neighbors that alternate, `layers 0…249 · 125 × (A, B)`.
+A tree is a list of lines in the order of reading, each with its depth, its label and the row it
+stands for (None for a level that only holds others). Three or more neighbors of one structure
+become one line, `blocks 0…11 · 12 × Block`, and so do neighbors that alternate, `layers 0…249 · 125
+× (A, B)`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ LONGEST_PERIOD = 4
 class Outline:
     """Lines of a tree, as columns.
 
-    `row[i]` is the index of a row, or -1; `members[i]` says of a group how many it holds and from which to which.
+    `row[i]` is the index of a row, or -1; `members[i]` says of a group how many it holds and from
+    which to which.
     """
 
     depth: list[int] = field(default_factory=list)
@@ -83,7 +85,8 @@ class Outline:
 
 
 def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
-    """Build the lines of a tree from the steps to its leaves; branches stand where their first leaf stands.
+    """Build the lines of a tree from the steps to its leaves; branches stand where their first leaf
+    stands.
 
     Example:
         >>> tree = outline_of_keys([('a', 'w'), ('a', 'b'), ('c',)])
@@ -122,15 +125,21 @@ def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
 
 
 def group_neighbors(
-    tree: Outline, signature: Sequence[Hashable], *, leaves: bool = True, longest: int = LONGEST_PERIOD
+    tree: Outline,
+    signature: Sequence[Hashable],
+    *,
+    leaves: bool = True,
+    longest: int = LONGEST_PERIOD,
 ) -> Outline:
-    """Fold three or more neighbors of one structure into one line that holds them, and so patterns that come again.
+    """Fold three or more neighbors of one structure into one line that holds them, and so patterns
+    that come again.
 
     A level all of whose members are alike takes the group into its own line.
 
     Args:
         tree: The lines.
-        signature: For each line, what makes it equal to another, besides the names and structures below it.
+        signature: For each line, what makes it equal to another, besides the names and structures
+            below it.
         leaves: Whether lines with nothing below them are grouped too.
         longest: How many neighbors may make up a pattern; 1 groups only those that are alike.
 
@@ -184,13 +193,18 @@ class _Grouping:
             at += count
 
     def _run(self, line: list[int], at: int) -> tuple[int, int]:
-        """How many neighbors from here on are a group, and after how many they come again; 0: they are none."""
+        """How many neighbors from here on are a group, and after how many they come again; 0: they
+        are none.
+        """
         if not self.leaves and self.ends[line[at]] == line[at] + 1:
             return 1, 0
         alike = 1
         for period in range(1, self.longest + 1):
             count = period
-            while at + count < len(line) and self.shape[line[at + count]] == self.shape[line[at + count - period]]:
+            while (
+                at + count < len(line)
+                and self.shape[line[at + count]] == self.shape[line[at + count - period]]
+            ):
                 count += 1
             count -= count % period
             alike = count if period == 1 else alike
@@ -228,7 +242,9 @@ def join_levels(tree: Outline) -> Outline:
         (['body/submodules/v0', 'w', 'b'], [0, 1, 1])
     """
     row, depth, ends = tree.row, tree.depth, tree.ends()
-    alone = {i for i in range(len(tree) - 1) if row[i] < 0 and row[i + 1] < 0 and ends[i] == ends[i + 1]}
+    alone = {
+        i for i in range(len(tree) - 1) if row[i] < 0 and row[i + 1] < 0 and ends[i] == ends[i + 1]
+    }
     alone = {i for i in alone if depth[i + 1] == depth[i] + 1 and i not in tree.members}
     if not alone:
         return tree
@@ -253,7 +269,8 @@ def join_levels(tree: Outline) -> Outline:
 
 
 def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False) -> list[int]:
-    """Choose the lines that stand open before anybody acted: level by level, each only if all of it is seen at once.
+    """Choose the lines that stand open before anybody acted: level by level, each only if all of it
+    is seen at once.
 
     Args:
         tree: The lines.
@@ -270,7 +287,9 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
     seen, opened = len(level), []
     while level:
         inner = {
-            i: _siblings(i + 1, ends[i], ends) for i in level if ends[i] > i + 1 and (groups or i not in tree.members)
+            i: _siblings(i + 1, ends[i], ends)
+            for i in level
+            if ends[i] > i + 1 and (groups or i not in tree.members)
         }
         fits = {
             i: below for i, below in inner.items() if seen + len(below) <= limit

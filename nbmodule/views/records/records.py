@@ -1,8 +1,9 @@
 """The facts that views draw: plain records, made without knowing how they will be shown.
 
-A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be kept, compared and drawn
-later. Rows are named tuples rather than dataclasses: a named tuple is made four times faster, and `zip(*rows)` turns rows
-into columns without a Python loop. A large PyTree makes none before one is read; see `columns.LeafRows`.
+A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be kept,
+compared and drawn later. Rows are named tuples rather than dataclasses: a named tuple is made four
+times faster, and `zip(*rows)` turns rows into columns without a Python loop. A large PyTree makes
+none before one is read; see `columns.LeafRows`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from nbmodule.views.records.outline import Outline
 
 
 class ShownStatistics(NamedTuple):
-    """What one array looks like in numbers; `mean` to `high` are over the finite elements, NaN where there are none."""
+    """What one array looks like in numbers; `mean` to `high` are over the finite elements, NaN
+    where there are none.
+    """
 
     size: int
     mean: float
@@ -38,11 +41,13 @@ class ShownStatistics(NamedTuple):
 class Picture(NamedTuple):
     """An array made small enough to draw.
 
-    `kind` is 'heatmap' (one tile), 'channels' or 'heads' (many tiles), 'bars' or 'text'. For tiles `data` holds one byte
-    per cell in the order (tile, row, column): 0 NaN, 1 +Inf, 2 -Inf, 3 to 255 the values between the limits. For bars
-    it holds little-endian float32. `scale` is 'signed', 'positive', 'classes', 'range' (from the lowest to the highest), 'log' (3 is
-    zero, then equal factors between the limits), 'logsigned' (the same on either side of 129), 'phase' (of complex values:
-    3 + 7 * hue + size, the hue from 0 to 35 for -180° to 180°, the size from 0 to 6 up to the limit) or 'none'.
+    `kind` is 'heatmap' (one tile), 'channels' or 'heads' (many tiles), 'bars' or 'text'. For tiles
+    `data` holds one byte per cell in the order (tile, row, column): 0 NaN, 1 +Inf, 2 -Inf, 3 to 255
+    the values between the limits. For bars it holds little-endian float32. `scale` is 'signed',
+    'positive', 'classes', 'range' (from the lowest to the highest), 'log' (3 is zero, then equal
+    factors between the limits), 'logsigned' (the same on either side of 129), 'phase' (of complex
+    values: 3 + 7 * hue + size, the hue from 0 to 35 for -180° to 180°, the size from 0 to 6 up to
+    the limit) or 'none'.
     """
 
     kind: str
@@ -84,7 +89,8 @@ class Picture(NamedTuple):
 class Finding(NamedTuple):
     """One thing that is wrong with what a view shows, or worth a word.
 
-    `kind` is 'wrong' (it is), 'doubt' (it may be) or 'note' (it may be meant so). `views/records/findings.py` makes them.
+    `kind` is 'wrong' (it is), 'doubt' (it may be) or 'note' (it may be meant so).
+    `views/records/findings.py` makes them.
     """
 
     text: str
@@ -117,7 +123,9 @@ class Titled:
 
 
 class ModuleRow(NamedTuple):
-    """One module (or list of modules, or own variable) below the root, in order of definition, depth 0 first."""
+    """One module (or list of modules, or own variable) below the root, in order of definition,
+    depth 0 first.
+    """
 
     path: str
     name: str
@@ -247,6 +255,8 @@ class CallTable(Titled):
     root: str = "calls"
     moments: tuple[RecordedMoment, ...] = ()
     """The same calls at the steps that were recorded, in their order; the last one is what the rows show."""
+    input_fault: str = ""
+    """Names the first element of the model's input that is not finite."""
 
 
 @dataclass(frozen=True)
@@ -290,7 +300,9 @@ class DifferenceTree(Titled):
 
 
 class PairRow(NamedTuple):
-    """One call beside the same call of a reference; rows are in the order in which the calls returned."""
+    """One call beside the same call of a reference; rows are in the order in which the calls
+    returned.
+    """
 
     path: str
     order: int = 0
@@ -340,6 +352,8 @@ class SeriesRecord(NamedTuple):
     name: str
     steps: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
+    unit: str = ""
+    """Series of one unit share a plot and its scale; empty: what the name says (`val_loss`, `loss`)."""
 
 
 @dataclass(frozen=True)
@@ -386,7 +400,9 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class FactTable(Titled):
-    """Lines with columns that a reader can sort by; what kind of thing they are about is the maker's affair."""
+    """Lines with columns that a reader can sort by; what kind of thing they are about is the
+    maker's affair.
+    """
 
     name: str
     lines: Outline
@@ -422,5 +438,13 @@ class Note(Titled):
 
 
 Record = (
-    Titled | ModuleTree | VariableTree | CallTable | ReturnTable | DifferenceTree | HistoryRecord | ArrayCard | Note
+    Titled
+    | ModuleTree
+    | VariableTree
+    | CallTable
+    | ReturnTable
+    | DifferenceTree
+    | HistoryRecord
+    | ArrayCard
+    | Note
 )

@@ -8,8 +8,9 @@ A test asks for a fixture (`fixtures.py` describes them) and gets a page object:
         notebook.outputs(1).get_by_role("button", name="show all").click()
         assert notebook.kernel_eval("model.training") is True
 
-Three rules hold for each page without a word in the test: it asks nothing of any other machine, nothing is written to
-the console as an error, and no wait is a sleep; each is for a condition and has a deadline.
+Three rules hold for each page without a word in the test: it asks nothing of any other machine,
+nothing is written to the console as an error, and no wait is a sleep; each is for a condition and
+has a deadline.
 """
 
 from harness.browser import Browser

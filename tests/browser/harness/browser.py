@@ -25,7 +25,8 @@ FLAGS = [
     "--disable-sync",
     "--no-first-run",
     "--no-proxy-server",
-    # No name but loopback's is resolved: a display that needs a server elsewhere fails here, loudly.
+    # No name but loopback's is resolved: a display that needs a server elsewhere fails here,
+    # loudly.
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 ]
 
@@ -47,7 +48,9 @@ class Browser:
         self._playwright = sync_playwright().start()
         try:
             self._browser = self._playwright.chromium.launch(
-                executable_path=self.program, args=FLAGS, env=dict(os.environ) | {"TMPDIR": tempfile.gettempdir()}
+                executable_path=self.program,
+                args=FLAGS,
+                env=dict(os.environ) | {"TMPDIR": tempfile.gettempdir()},
             )
         except BaseException:
             self._playwright.stop()
@@ -59,7 +62,8 @@ class Browser:
         self._playwright.stop()
 
     def open_notebook(self, server: LabServer, path: str, **options: Any) -> NotebookPage:
-        """Open a notebook of the server and wait until its kernel is idle; `path` is relative to the server's root.
+        """Open a notebook of the server and wait until its kernel is idle; `path` is relative to
+        the server's root.
 
         `options` are those of `new_page`.
         """
@@ -77,10 +81,16 @@ class Browser:
         page.goto(path.resolve().as_uri(), wait_until="load")
         return wrapped
 
-    def new_page(self, *, dark: bool = False, width: int = 1280, height: int = 1000, **options: Any) -> PlaywrightPage:
-        """A blank page. `dark` is what the system prefers; `options` go to Playwright's `new_context`."""
+    def new_page(
+        self, *, dark: bool = False, width: int = 1280, height: int = 1000, **options: Any
+    ) -> PlaywrightPage:
+        """A blank page. `dark` is what the system prefers; `options` go to Playwright's
+        `new_context`.
+        """
         context = self._browser.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", **options
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            **options,
         )
         context.route(OUTSIDE, lambda route: route.abort("blockedbyclient"))
         page = context.new_page()

@@ -11,7 +11,9 @@ MARKDOWN = "# %% [markdown]\n"
 
 
 def write_notebook(path: Path, cells: list[str]) -> Path:
-    """Write a notebook from the text of its cells; one that begins with `# %% [markdown]` is Markdown."""
+    """Write a notebook from the text of its cells; one that begins with `# %% [markdown]` is
+    Markdown.
+    """
     import nbformat.v4
 
     built = [

@@ -2,15 +2,17 @@
 
     lab_server     one JupyterLab for all tests of the run; `lab_server.root` is its folder
     browser        one Chromium for the tests of a file
-    open_notebook  open_notebook(cells, app="lab", dark=False, width=1280) -> NotebookPage, kernel idle, nothing run yet
-    open_file      open_file(path, dark=False, width=1280) -> Page, with the network cut off
-    open_html      open_html(text, ...) -> Page: the same for a text, e.g. what `_repr_html_` gives, in a bare page
-    export         export(notebook_page) -> Path of the exported page of a notebook that is open and has run
+    open_notebook  open_notebook(cells, app="lab", dark=False, width=1280) -> NotebookPage, kernel
+    idle, nothing run yet open_file      open_file(path, dark=False, width=1280) -> Page, with the
+    network cut off open_html      open_html(text, ...) -> Page: the same for a text, e.g. what
+    `_repr_html_` gives, in a bare page export         export(notebook_page) -> Path of the exported
+    page of a notebook that is open and has run
 
-When the test ends, each page is checked (`Page.check`: no request to outside, no error on the console), its kernel is
-ended, and, if the test failed, a picture goes to `build/screenshots/failed/` and console and server log are printed.
-`page.allow_console("text")` lets an expected error pass. A test that asks for one of these needs Chromium and is
-skipped without it; no mark is needed.
+When the test ends, each page is checked (`Page.check`: no request to outside, no error on the
+console), its kernel is ended, and, if the test failed, a picture goes to
+`build/screenshots/failed/` and console and server log are printed. `page.allow_console("text")`
+lets an expected error pass. A test that asks for one of these needs Chromium and is skipped without
+it; no mark is needed.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ def lab_server(_servers: Callable[[str], LabServer]) -> LabServer:
 def browser() -> Iterator[Browser]:
     """One Chromium for a file of tests.
 
-    Not for the whole run: while Playwright's loop lives, other code of the process cannot start an event loop.
+    Not for the whole run: while Playwright's loop lives, other code of the process cannot start an
+    event loop.
     """
     with Browser(find_chromium() or "chromium") as started:
         yield started
@@ -84,7 +87,9 @@ def _pages(request: pytest.FixtureRequest) -> Iterator[list[Page]]:
     try:
         for number, page in enumerate(pages):
             if failed:
-                _tell(page, f"failed/{re.sub(r'[^A-Za-z0-9_.-]+', '-', request.node.nodeid)}-{number}")
+                _tell(
+                    page, f"failed/{re.sub(r'[^A-Za-z0-9_.-]+', '-', request.node.nodeid)}-{number}"
+                )
             else:
                 page.check()
     finally:
@@ -102,7 +107,10 @@ def _tell(page: Page, name: str) -> None:
 
 @pytest.fixture
 def open_notebook(
-    browser: Browser, _servers: Callable[[str], LabServer], _pages: list[Page], request: pytest.FixtureRequest
+    browser: Browser,
+    _servers: Callable[[str], LabServer],
+    _pages: list[Page],
+    request: pytest.FixtureRequest,
 ) -> Callable[..., NotebookPage]:
     """Write cells into a new notebook, open it in Lab or Notebook 7, wait for its kernel."""
 

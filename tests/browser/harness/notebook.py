@@ -1,7 +1,8 @@
-"""A notebook that is open in JupyterLab or Notebook 7, driven through the application's own objects.
+"""A notebook that is open in JupyterLab or Notebook 7, driven through the application's own
+objects.
 
-The server is started so that the front end hands out `window.jupyterapp`. Asking that object is faster than clicking in
-menus, holds over releases, and tells for certain when a kernel is idle.
+The server is started so that the front end hands out `window.jupyterapp`. Asking that object is
+faster than clicking in menus, holds over releases, and tells for certain when a kernel is idle.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ class NotebookPage(Page):
 
     def set_source(self, index: int, source: str) -> None:
         """Write other code into a cell, as if it had been typed."""
-        self.js("notebook.widgets[arg[0]].model.sharedModel.setSource(arg[1]); return null;", [index, source])
+        self.js(
+            "notebook.widgets[arg[0]].model.sharedModel.setSource(arg[1]); return null;",
+            [index, source],
+        )
 
     def interrupt(self) -> None:
         """What the stop button does."""
@@ -93,7 +97,9 @@ class NotebookPage(Page):
     def set_theme(self, *, dark: bool) -> None:
         """Switch between Lab's own light and dark theme."""
         name = "JupyterLab Dark" if dark else "JupyterLab Light"
-        self.js("await app.commands.execute('apputils:change-theme', {theme: arg}); return null;", name)
+        self.js(
+            "await app.commands.execute('apputils:change-theme', {theme: arg}); return null;", name
+        )
         self.page.wait_for_function(
             "light => document.body.dataset.jpThemeLight === light", arg="false" if dark else "true"
         )
@@ -102,7 +108,9 @@ class NotebookPage(Page):
 
     def wait_ready(self) -> None:
         """Wait until the notebook is drawn and its kernel idle."""
-        self.wait_js("!!notebook && !!notebook.widgets && context.isReady && !!kernel && kernel.status === 'idle'")
+        self.wait_js(
+            "!!notebook && !!notebook.widgets && context.isReady && !!kernel && kernel.status === 'idle'"
+        )
 
     def wait_busy(self) -> None:
         """Wait until the kernel works."""
@@ -111,13 +119,15 @@ class NotebookPage(Page):
     def wait_idle(self, timeout: float | None = None) -> None:
         """Wait until the kernel has nothing to do.
 
-        Right after `interrupt` or `run_cell(wait=False)` it may still, or not yet, be said to be idle: wait for what
-        the cell writes (`wait_text`) instead.
+        Right after `interrupt` or `run_cell(wait=False)` it may still, or not yet, be said to be
+        idle: wait for what the cell writes (`wait_text`) instead.
         """
         self.wait_js("kernel && kernel.status === 'idle'", timeout=timeout)
 
     def wait_done(self, before: dict[int, int | None], timeout: float | None = None) -> None:
-        """Wait until each cell of `before` has another execution count than there and the kernel is idle."""
+        """Wait until each cell of `before` has another execution count than there and the kernel is
+        idle.
+        """
         self.wait_js(
             "kernel && kernel.status === 'idle' && Object.entries(arg).every(([i, n]) => {"
             " const m = notebook.widgets[i].model;"

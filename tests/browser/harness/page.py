@@ -13,33 +13,49 @@ if TYPE_CHECKING:
 
 SCREENSHOTS = Path(__file__).parents[3] / "build" / "screenshots"
 # Loopback is the server under test; everything else is outside.
-INSIDE = re.compile(r"^(?:file|data|blob|about|chrome-error):|^(?:https?|wss?)://(?:127\.0\.0\.1|localhost)[:/]")
+INSIDE = re.compile(
+    r"^(?:file|data|blob|about|chrome-error):|^(?:https?|wss?)://(?:127\.0\.0\.1|localhost)[:/]"
+)
 OUTSIDE = re.compile(r"^(?:https?|wss?)://(?!(?:127\.0\.0\.1|localhost)[:/])")
 # What JupyterLab itself writes to the console and what says nothing about our own front end.
-# A page that is left or loaded again gives up its own requests: ERR_ABORTED (one to outside is noted all the same).
+# A page that is left or loaded again gives up its own requests: ERR_ABORTED (one to outside is
+# noted all the same).
 CONSOLE_NOISE = ("favicon", "service-worker", "net::ERR_ABORTED")
 
 
 @dataclasses.dataclass(frozen=True)
 class ConsoleLine:
-    """One line of the console. `kind` is error, warning, log, ..., pageerror (uncaught) or requestfailed."""
+    """One line of the console.
+
+    `kind` is error, warning, log, ..., pageerror (uncaught) or requestfailed.
+    """
 
     kind: str
     text: str
 
 
 class Page:
-    """A page of the browser. `page.page` is Playwright's own object, for all that is not wrapped here."""
+    """A page of the browser.
+
+    `page.page` is Playwright's own object, for all that is not wrapped here.
+    """
 
     def __init__(self, page: PlaywrightPage) -> None:
         self.page = page
         self.console: list[ConsoleLine] = []
         self.outside: list[str] = []
         self._allowed: tuple[str, ...] = CONSOLE_NOISE
-        page.on("console", lambda message: self.console.append(ConsoleLine(message.type, message.text)))
-        page.on("pageerror", lambda error: self.console.append(ConsoleLine("pageerror", str(error))))
         page.on(
-            "requestfailed", lambda r: self.console.append(ConsoleLine("requestfailed", f"{r.url} {r.failure or ''}"))
+            "console", lambda message: self.console.append(ConsoleLine(message.type, message.text))
+        )
+        page.on(
+            "pageerror", lambda error: self.console.append(ConsoleLine("pageerror", str(error)))
+        )
+        page.on(
+            "requestfailed",
+            lambda r: self.console.append(
+                ConsoleLine("requestfailed", f"{r.url} {r.failure or ''}")
+            ),
         )
         page.on("request", lambda request: self._note(request.url))
         page.on("websocket", lambda socket: self._note(socket.url))
@@ -67,8 +83,12 @@ class Page:
 
     def check(self) -> None:
         """Fail if the page asked another machine for anything or wrote an error to the console."""
-        assert not self.outside, f"the page asked for {sorted(set(self.outside))}; nothing may come from outside"
-        assert not self.errors(), "errors on the console:\n" + "\n".join(f"{e.kind}: {e.text}" for e in self.errors())
+        assert not self.outside, (
+            f"the page asked for {sorted(set(self.outside))}; nothing may come from outside"
+        )
+        assert not self.errors(), "errors on the console:\n" + "\n".join(
+            f"{e.kind}: {e.text}" for e in self.errors()
+        )
 
     def screenshot(self, name: str, locator: Locator | None = None) -> Path:
         """Save a picture of the page, or of one element, as `build/screenshots/<name>.png`."""
@@ -82,7 +102,9 @@ class Page:
         self.page.set_viewport_size({"width": width, "height": height})
 
     def emulate(self, **media: Any) -> None:
-        """Change what media queries see: `color_scheme="dark"`, `forced_colors="active"`, `media="print"`."""
+        """Change what media queries see: `color_scheme="dark"`, `forced_colors="active"`,
+        `media="print"`.
+        """
         self.page.emulate_media(**media)
 
     def close(self) -> None:

@@ -29,8 +29,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
-EXPOSE = {"lab": "--LabApp.expose_app_in_browser=True", "notebook": "--JupyterNotebookApp.expose_app_in_browser=True"}
-# On Linux the kernel ends the server when the tests are killed (1 is PR_SET_PDEATHSIG, 15 SIGTERM); `exec` keeps that.
+EXPOSE = {
+    "lab": "--LabApp.expose_app_in_browser=True",
+    "notebook": "--JupyterNotebookApp.expose_app_in_browser=True",
+}
+# On Linux the kernel ends the server when the tests are killed (1 is PR_SET_PDEATHSIG, 15 SIGTERM);
+# `exec` keeps that.
 END_WITH_PARENT = """
 import ctypes, os, sys
 if sys.platform == "linux":
@@ -96,7 +100,11 @@ class LabServer:
         self._write_settings()
         self._log = (self._home / "server.log").open("wb")
         self.process = subprocess.Popen(
-            self._command(), stdout=self._log, stderr=subprocess.STDOUT, env=self._environment(), cwd=self.root
+            self._command(),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            env=self._environment(),
+            cwd=self.root,
         )
         try:
             self._wait_until_up()
@@ -106,7 +114,9 @@ class LabServer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError, ValueError):  # kernels first, so that none outlives the server
+        with contextlib.suppress(
+            OSError, ValueError
+        ):  # kernels first, so that none outlives the server
             for kernel in self.api("GET", "/api/kernels"):
                 self.api("DELETE", f"/api/kernels/{kernel['id']}")
         stop_process(self.process)
@@ -175,12 +185,18 @@ class LabServer:
         deadline = time.monotonic() + self.timeout
         while True:
             if self.process.poll() is not None:
-                raise HarnessError(f"the server ended with code {self.process.returncode}:\n{self.log()}")
+                raise HarnessError(
+                    f"the server ended with code {self.process.returncode}:\n{self.log()}"
+                )
             try:
                 self.api("GET", "/api/status")
                 return
             except (urllib.error.URLError, OSError):
                 if time.monotonic() > deadline:
-                    raise HarnessError(f"the server was not up in {self.timeout} s:\n{self.log()}") from None
+                    raise HarnessError(
+                        f"the server was not up in {self.timeout} s:\n{self.log()}"
+                    ) from None
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(0.1)  # paced by the process itself: comes back at once if it ends
+                    self.process.wait(
+                        0.1
+                    )  # paced by the process itself: comes back at once if it ends

@@ -1,4 +1,6 @@
-"""What tests of the functions share: PyTorch as the independent answer, and a look at the program a function leaves."""
+"""What tests of the functions share: PyTorch as the independent answer, and a look at the program a
+function leaves.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +30,23 @@ def draws() -> np.random.Generator:
 
 @pytest.fixture
 def agrees_with_torch() -> Callable[..., None]:
-    """Compare a function and its gradients by all floating inputs with PyTorch's, which computes in float64.
+    """Compare a function and its gradients by all floating inputs with PyTorch's, which computes in
+    float64.
 
     The gradient is that of the inner product of all floating outputs with random weights.
     """
 
     def check(
-        fn: Callable[..., Any], torch_fn: Callable[..., Any], *arrays: Any, rtol: float = 1e-5, atol: float = 1e-5
+        fn: Callable[..., Any],
+        torch_fn: Callable[..., Any],
+        *arrays: Any,
+        rtol: float = 1e-5,
+        atol: float = 1e-5,
     ) -> None:
         torch = pytest.importorskip("torch")
-        floating = [i for i, x in enumerate(arrays) if x is not None and np.asarray(x).dtype.kind == "f"]
+        floating = [
+            i for i, x in enumerate(arrays) if x is not None and np.asarray(x).dtype.kind == "f"
+        ]
 
         def outputs(inputs: list[Any]) -> list[Any]:
             given = list(arrays)
@@ -52,7 +61,11 @@ def agrees_with_torch() -> Callable[..., None]:
         for i in floating:
             given[i] = given[i].double().requires_grad_()
         theirs = jax.tree.leaves(torch_fn(*given))
-        sum((out * torch.tensor(_weights(out.shape))).sum() for out in theirs if out.is_floating_point()).backward()
+        sum(
+            (out * torch.tensor(_weights(out.shape))).sum()
+            for out in theirs
+            if out.is_floating_point()
+        ).backward()
 
         assert len(ours) == len(theirs)
         for mine, out in zip(ours, theirs, strict=True):
@@ -61,7 +74,9 @@ def agrees_with_torch() -> Callable[..., None]:
         for i, mine in zip(floating, gradients, strict=True):
             wanted = given[i].grad
             wanted = np.zeros(mine.shape) if wanted is None else wanted.numpy()
-            np.testing.assert_allclose(mine, wanted, rtol=rtol, atol=atol, err_msg=f"gradient by argument {i}")
+            np.testing.assert_allclose(
+                mine, wanted, rtol=rtol, atol=atol, err_msg=f"gradient by argument {i}"
+            )
 
     return check
 
@@ -70,7 +85,9 @@ def _weights(shape: Any) -> np.ndarray:
     return np.random.default_rng(11).normal(size=tuple(shape))
 
 
-def _with_gradients(outputs: Callable[[list[Any]], list[Any]], inputs: list[Any]) -> tuple[list[Any], list[Any]]:
+def _with_gradients(
+    outputs: Callable[[list[Any]], list[Any]], inputs: list[Any]
+) -> tuple[list[Any], list[Any]]:
     ours, pull = jax.vjp(outputs, inputs)
     cotangents = [
         jnp.asarray(_weights(out.shape), out.dtype)

@@ -73,7 +73,8 @@ def test_program_holds_no_nested_call(name, operations):
 @pytest.mark.parametrize("name", [n for n in POINTWISE if n not in ("relu", "relu6")])
 def test_integers_are_refused_in_one_line(name):
     with pytest.raises(
-        DtypeError, match=rf"^\w+: x must hold floating values, found {INT}\[2, 4\]. Convert it first: x"
+        DtypeError,
+        match=rf"^\w+: x must hold floating values, found {INT}\[2, 4\]. Convert it first: x",
     ):
         POINTWISE[name][0](jnp.ones((2, 4), int))
 
@@ -113,7 +114,9 @@ def test_prelu_with_a_wrong_number_of_slopes_is_refused():
     message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, found float32\[2\] for x float32\[4, 3\]"
     with pytest.raises(ShapeError, match=spelled(message)):
         r.prelu(jnp.ones((4, 3)), jnp.ones(2))
-    with pytest.raises(ShapeError, match=rf"prelu: weight must have one axis or none, found {FLOAT}\[3, 3\]"):
+    with pytest.raises(
+        ShapeError, match=rf"prelu: weight must have one axis or none, found {FLOAT}\[3, 3\]"
+    ):
         r.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
 
 
@@ -132,13 +135,18 @@ def test_geglu_gates_by_gelu(draws, agrees_with_torch):
     x = draws.normal(size=(5, 8)).astype("f")
     agrees_with_torch(a.geglu, lambda x: x[:, :4] * F.gelu(x[:, 4:]), x)
     agrees_with_torch(
-        lambda x: a.geglu(x, axis=0, approximate=True), lambda x: x[:2] * F.gelu(x[2:], approximate="tanh"), x[:4]
+        lambda x: a.geglu(x, axis=0, approximate=True),
+        lambda x: x[:2] * F.gelu(x[2:], approximate="tanh"),
+        x[:4],
     )
 
 
 @pytest.mark.parametrize("fn", [a.glu, a.geglu])
 def test_an_odd_axis_cannot_be_halved(fn):
-    with pytest.raises(ShapeError, match=rf"glu: axis 1 must have an even size, to be halved, found {FLOAT}\[2, 3\]"):
+    with pytest.raises(
+        ShapeError,
+        match=rf"glu: axis 1 must have an even size, to be halved, found {FLOAT}\[2, 3\]",
+    ):
         fn(jnp.ones((2, 3)))
 
 
@@ -156,14 +164,20 @@ def test_softmax_of_an_empty_axis_is_empty():
 
 
 def test_an_axis_that_does_not_exist_is_refused():
-    with pytest.raises(ArgumentError, match=r"softmax: axis must lie in -2 to 1 for an array of 2 axes, found 2"):
+    with pytest.raises(
+        ArgumentError, match=r"softmax: axis must lie in -2 to 1 for an array of 2 axes, found 2"
+    ):
         a.softmax(jnp.ones((2, 3)), axis=2)
-    with pytest.raises(ArgumentTypeError, match=r"log_softmax: axis must be an integer, found \(0, 1\)"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"log_softmax: axis must be an integer, found \(0, 1\)"
+    ):
         a.log_softmax(jnp.ones((2, 3)), axis=(0, 1))
 
 
 def test_a_word_is_no_flag():
-    with pytest.raises(ArgumentTypeError, match="gelu: approximate must be True or False, found 'exact'"):
+    with pytest.raises(
+        ArgumentTypeError, match="gelu: approximate must be True or False, found 'exact'"
+    ):
         a.gelu(jnp.ones(2), approximate="exact")
 
 
@@ -172,7 +186,10 @@ def test_a_word_is_no_flag():
     [
         (lambda x: a.softplus(x, beta=0.0), r"softplus: beta must be above 0, found 0\.0"),
         (lambda x: r.celu(x, alpha=0), "celu: alpha must not be zero"),
-        (lambda x: a.logit(x, eps=0.7), r"logit: eps must be at least 0 and at most 0\.5, found 0\.7"),
+        (
+            lambda x: a.logit(x, eps=0.7),
+            r"logit: eps must be at least 0 and at most 0\.5, found 0\.7",
+        ),
     ],
 )
 def test_constants_without_meaning_are_refused(call, message):
@@ -181,7 +198,10 @@ def test_constants_without_meaning_are_refused(call, message):
 
 
 def test_a_slope_that_is_an_array_is_refused():
-    with pytest.raises(ArgumentTypeError, match=r"leaky_relu: negative_slope must be a Python value, .* float32\[\]"):
+    with pytest.raises(
+        ArgumentTypeError,
+        match=r"leaky_relu: negative_slope must be a Python value, .* float32\[\]",
+    ):
         r.leaky_relu(jnp.ones(2), negative_slope=jnp.float32(0.1) * 1)
 
 

@@ -1,4 +1,6 @@
-"""What holds for all functions: the dtype stays that of the inputs, and the documentation is complete."""
+"""What holds for all functions: the dtype stays that of the inputs, and the documentation is
+complete.
+"""
 
 import inspect
 
@@ -13,7 +15,10 @@ IMAGE, KERNEL, VECTOR, ROWS = (2, 6, 6, 4), (4, 3, 3, 4), (4,), (2, 4)
 CALLS = {
     "linear": (lambda x, w, b: F.linear(x, w, b), [ROWS, (3, 4), (3,)]),
     "bilinear": (F.bilinear, [ROWS, ROWS, (3, 4, 4)]),
-    "embedding": (lambda w: F.embedding(jnp.array([1, 0]), w, padding_idx=0, max_norm=0.5), [(3, 4)]),
+    "embedding": (
+        lambda w: F.embedding(jnp.array([1, 0]), w, padding_idx=0, max_norm=0.5),
+        [(3, 4)],
+    ),
     "conv2d": (F.conv2d, [IMAGE, KERNEL, VECTOR]),
     "depthwise_conv2d": (F.depthwise_conv2d, [IMAGE, (4, 3, 3, 1), VECTOR]),
     "conv_transpose2d": (lambda *a: F.conv_transpose2d(*a, stride=2), [IMAGE, KERNEL, VECTOR]),
@@ -22,7 +27,10 @@ CALLS = {
     "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 4), [IMAGE]),
     "interpolate": (lambda x: F.interpolate(x, 9, mode="bicubic"), [IMAGE]),
     "batch_norm": (F.batch_norm, [IMAGE, VECTOR, VECTOR, VECTOR, VECTOR]),
-    "batch_norm_train": (lambda *a: F.batch_norm_train(*a), [IMAGE, VECTOR, VECTOR, VECTOR, VECTOR]),
+    "batch_norm_train": (
+        lambda *a: F.batch_norm_train(*a),
+        [IMAGE, VECTOR, VECTOR, VECTOR, VECTOR],
+    ),
     "layer_norm": (lambda *a: F.layer_norm(*a, new_std=2.0), [IMAGE, VECTOR, VECTOR]),
     "rms_norm": (F.rms_norm, [IMAGE, VECTOR]),
     "group_norm": (lambda x, w: F.group_norm(x, 2, w), [IMAGE, VECTOR]),
@@ -30,15 +38,24 @@ CALLS = {
     "local_response_norm": (lambda x: F.local_response_norm(x, 3), [IMAGE]),
     "dropout": (lambda x: F.dropout(x, 0.3, np.array([0, 1], np.uint32)), [ROWS]),
     "alpha_dropout": (lambda x: F.alpha_dropout(x, 0.3, np.array([0, 1], np.uint32)), [ROWS]),
-    "attention": (lambda q, m: F.multi_head_attention(q, q, q, 2, m, return_weights=True), [(2, 3, 4), (3, 3)]),
-    "lstm": (lambda x, a, b, c: F.lstm(x, None, a, b, c, lengths=jnp.array([2, 1])), [(2, 3, 4), (8, 4), (8, 2), (8,)]),
+    "attention": (
+        lambda q, m: F.multi_head_attention(q, q, q, 2, m, return_weights=True),
+        [(2, 3, 4), (3, 3)],
+    ),
+    "lstm": (
+        lambda x, a, b, c: F.lstm(x, None, a, b, c, lengths=jnp.array([2, 1])),
+        [(2, 3, 4), (8, 4), (8, 2), (8,)],
+    ),
     "gru": (lambda x, a, b: F.gru(x, None, a, b), [(2, 3, 4), (6, 4), (6, 2)]),
     "rotary_embedding": (F.rotary_embedding, [(2, 3, 4)]),
     "cross_entropy": (
         lambda x, w: F.cross_entropy(x, jnp.array([0, 2]), weight=w, label_smoothing=0.1),
         [ROWS, VECTOR],
     ),
-    "binary_cross_entropy": (lambda x: F.binary_cross_entropy(x, jnp.ones(ROWS, bool), label_smoothing=0.1), [ROWS]),
+    "binary_cross_entropy": (
+        lambda x: F.binary_cross_entropy(x, jnp.ones(ROWS, bool), label_smoothing=0.1),
+        [ROWS],
+    ),
     "kl_div": (lambda x, t: F.kl_div(x, t, from_logits=True), [ROWS, ROWS]),
     "mse_loss": (lambda x: F.mse_loss(x, jnp.ones(ROWS, int)), [ROWS]),
     "huber_loss": (F.huber_loss, [ROWS, ROWS]),
@@ -69,7 +86,9 @@ def test_the_dtype_stays_in_values_and_gradients_also_where_jax_refuses_to_mix(n
     fn, shapes = CALLS[name]
     with jax.enable_x64(True), jax.numpy_dtype_promotion(promotion):
         for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
-            outputs = jax.eval_shape(with_pullback(fn), *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes))
+            outputs = jax.eval_shape(
+                with_pullback(fn), *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+            )
             assert {x.dtype for x in jax.tree.leaves(outputs)} == {jnp.dtype(dtype)}
 
 

@@ -44,7 +44,9 @@ def test_attention_agrees_with_torch(mask, qkv, agrees_with_torch):
 
 @pytest.mark.parametrize("lengths", [(4, 6), (6, 4), (5, 5)])
 def test_causal_attention_agrees_with_torch(lengths, draws, agrees_with_torch):
-    q, k, v = (draws.normal(size=(2, size, 5)).astype("f") for size in (lengths[0], lengths[1], lengths[1]))
+    q, k, v = (
+        draws.normal(size=(2, size, 5)).astype("f") for size in (lengths[0], lengths[1], lengths[1])
+    )
     agrees_with_torch(
         lambda q, k, v: scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.3),
@@ -87,11 +89,15 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_and_finite_gradients(qkv):
 def test_leading_axes_are_broadcast(qkv):
     q, k, v = qkv
     one = scaled_dot_product_attention(q, k[:, :1], v[0, 0])
-    np.testing.assert_allclose(one[1, 2], scaled_dot_product_attention(q[1, 2], k[1, 0], v[0, 0]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        one[1, 2], scaled_dot_product_attention(q[1, 2], k[1, 0], v[0, 0]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_dropout_drops_weights(qkv):
-    out, weights = scaled_dot_product_attention(*qkv, dropout_rate=0.5, dropout_key=key_data(1), return_weights=True)
+    out, weights = scaled_dot_product_attention(
+        *qkv, dropout_rate=0.5, dropout_key=key_data(1), return_weights=True
+    )
     assert 0.3 < (np.asarray(weights) == 0).mean() < 0.7
     np.testing.assert_allclose(weights @ qkv[2], out, rtol=1e-5, atol=1e-6)
 
@@ -115,7 +121,9 @@ def test_splitting_and_merging_heads_undo_each_other(batch, draws):
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
 def test_many_heads_are_one_head_each(batch, draws):
-    q, k, v = (draws.normal(size=(*batch, *shape)).astype("f") for shape in ((4, 6), (5, 6), (5, 9)))
+    q, k, v = (
+        draws.normal(size=(*batch, *shape)).astype("f") for shape in ((4, 6), (5, 6), (5, 9))
+    )
     mask = draws.random((*batch, 3, 4, 5)) > 0.2
     out, weights = multi_head_attention(q, k, v, 3, mask, is_causal=False, return_weights=True)
     heads, each = scaled_dot_product_attention(
@@ -139,7 +147,11 @@ def test_many_heads_agree_with_torch_about_padding(draws, agrees_with_torch):
         return out.movedim(0, 1), weights
 
     agrees_with_torch(
-        lambda q, k, v: multi_head_attention(q, k, v, 2, key_mask=real, return_weights=True), theirs, q, k, v
+        lambda q, k, v: multi_head_attention(q, k, v, 2, key_mask=real, return_weights=True),
+        theirs,
+        q,
+        k,
+        v,
     )
 
 

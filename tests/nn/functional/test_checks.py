@@ -1,4 +1,6 @@
-"""The checks at the head of kernels: each meets arrays, Python numbers and NumPy scalars with acceptance or an error of ours."""
+"""The checks at the head of kernels: each meets arrays, Python numbers and NumPy scalars with
+acceptance or an error of ours.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,8 @@ from nbmodule.nn.functional.checks import (
 )
 from nbmodule.nn.functional.reduction import refuse_swapped
 
-# Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which kinds it is of.
+# Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which
+# kinds it is of.
 NUMBERS = [
     (3j, "complex", {"inexact"}),
     (2.0, "float", {"floating", "inexact", "real"}),

@@ -6,7 +6,14 @@ import pytest
 from sklearn import metrics
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
-from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, ctc_loss, hinge_loss, kl_div
+from nbmodule.nn.functional.classification import (
+    accuracy,
+    binary_cross_entropy,
+    cross_entropy,
+    ctc_loss,
+    hinge_loss,
+    kl_div,
+)
 
 from jax_settings import spelled
 
@@ -30,14 +37,22 @@ def doubles(weight):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("options", [{}, {"label_smoothing": 0.1}, {"ignore_index": 2, "label_smoothing": 0.2}])
+@pytest.mark.parametrize(
+    "options", [{}, {"label_smoothing": 0.1}, {"ignore_index": 2, "label_smoothing": 0.2}]
+)
 def test_cross_entropy_of_labels_agrees_with_torch(options, weighted, draws, agrees_with_torch):
     x, labels = logits(draws, 7, 4), np.array([0, 2, 3, 1, 2, 3, 0], "i4")
     weight = draws.uniform(0.5, 2, 4).astype("f") if weighted else None
     agrees_with_torch(
-        each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, **options)),
         each(
-            lambda x, t, reduction: F.cross_entropy(x, t.long(), weight=doubles(weight), reduction=reduction, **options)
+            lambda x, t, reduction: cross_entropy(
+                x, t, weight=weight, reduction=reduction, **options
+            )
+        ),
+        each(
+            lambda x, t, reduction: F.cross_entropy(
+                x, t.long(), weight=doubles(weight), reduction=reduction, **options
+            )
         ),
         x,
         labels,
@@ -49,7 +64,11 @@ def test_cross_entropy_of_probabilities_agrees_with_torch(weighted, draws, agree
     x, target = logits(draws, 7, 4), draws.dirichlet(np.ones(4), 7).astype("f")
     weight = draws.uniform(0.5, 2, 4).astype("f") if weighted else None
     agrees_with_torch(
-        each(lambda x, t, reduction: cross_entropy(x, t, weight=weight, reduction=reduction, label_smoothing=0.1)),
+        each(
+            lambda x, t, reduction: cross_entropy(
+                x, t, weight=weight, reduction=reduction, label_smoothing=0.1
+            )
+        ),
         each(
             lambda x, t, reduction: F.cross_entropy(
                 x, t, weight=doubles(weight), reduction=reduction, label_smoothing=0.1
@@ -62,7 +81,12 @@ def test_cross_entropy_of_probabilities_agrees_with_torch(weighted, draws, agree
 
 def test_classes_may_be_on_another_axis(draws, agrees_with_torch):
     x, labels = logits(draws, 2, 4, 3, 5), draws.integers(0, 4, (2, 3, 5)).astype("i4")
-    agrees_with_torch(lambda x, t: cross_entropy(x, t, axis=1), lambda x, t: F.cross_entropy(x, t.long()), x, labels)
+    agrees_with_torch(
+        lambda x, t: cross_entropy(x, t, axis=1),
+        lambda x, t: F.cross_entropy(x, t.long()),
+        x,
+        labels,
+    )
 
 
 def test_one_position_needs_no_batch(draws):
@@ -70,14 +94,18 @@ def test_one_position_needs_no_batch(draws):
     np.testing.assert_allclose(
         cross_entropy(x, np.int32(2)), F.cross_entropy(torch.tensor(x), torch.tensor(2)), rtol=1e-6
     )
-    np.testing.assert_allclose(cross_entropy(x, np.eye(4)[2].astype(int)), cross_entropy(x, 2), rtol=1e-6)
+    np.testing.assert_allclose(
+        cross_entropy(x, np.eye(4)[2].astype(int)), cross_entropy(x, 2), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.int64])
 def test_labels_of_any_integer_dtype(dtype, draws):
     x = logits(draws, 3, 4)
     np.testing.assert_allclose(
-        cross_entropy(x, np.array([0, 3, 1], dtype)), cross_entropy(x, np.array([0, 3, 1])), rtol=1e-6
+        cross_entropy(x, np.array([0, 3, 1], dtype)),
+        cross_entropy(x, np.array([0, 3, 1])),
+        rtol=1e-6,
     )
 
 
@@ -85,7 +113,10 @@ def test_probabilities_in_place_of_logits(draws, agrees_with_torch):
     p = draws.dirichlet(np.ones(4), 6).astype("f")
     labels = draws.integers(0, 4, 6).astype("i4")
     agrees_with_torch(
-        lambda p, t: cross_entropy(p, t, from_logits=False), lambda p, t: F.nll_loss(p.log(), t.long()), p, labels
+        lambda p, t: cross_entropy(p, t, from_logits=False),
+        lambda p, t: F.nll_loss(p.log(), t.long()),
+        p,
+        labels,
     )
 
 
@@ -99,7 +130,9 @@ def test_huge_and_masked_logits_have_a_finite_loss_and_gradient():
 
 def test_probability_zero_has_a_finite_loss_and_gradient():
     p = jnp.array([[0.0, 1.0]])
-    value, gradient = jax.value_and_grad(lambda p: cross_entropy(p, jnp.array([0]), from_logits=False))(p)
+    value, gradient = jax.value_and_grad(
+        lambda p: cross_entropy(p, jnp.array([0]), from_logits=False)
+    )(p)
     assert float(value) == 100
     assert np.isfinite(gradient).all()
 
@@ -128,7 +161,9 @@ def test_binary_cross_entropy_of_logits_agrees_with_torch(pos_weight, draws, agr
     weight = None if pos_weight is None else np.asarray(pos_weight, "f")
     agrees_with_torch(
         each(
-            lambda x, t, reduction: binary_cross_entropy(x, t, pos_weight=weight, from_logits=True, reduction=reduction)
+            lambda x, t, reduction: binary_cross_entropy(
+                x, t, pos_weight=weight, from_logits=True, reduction=reduction
+            )
         ),
         each(
             lambda x, t, reduction: F.binary_cross_entropy_with_logits(
@@ -141,7 +176,10 @@ def test_binary_cross_entropy_of_logits_agrees_with_torch(pos_weight, draws, agr
 
 
 def test_binary_cross_entropy_of_probabilities_agrees_with_torch(draws, agrees_with_torch):
-    p, target = draws.uniform(0.01, 0.99, (5, 3)).astype("f"), draws.integers(0, 2, (5, 3)).astype("f")
+    p, target = (
+        draws.uniform(0.01, 0.99, (5, 3)).astype("f"),
+        draws.integers(0, 2, (5, 3)).astype("f"),
+    )
     agrees_with_torch(
         each(lambda p, t, reduction: binary_cross_entropy(p, t, reduction=reduction)),
         each(lambda p, t, reduction: F.binary_cross_entropy(p, t, reduction=reduction)),
@@ -155,7 +193,9 @@ def test_certain_probabilities_have_the_loss_and_gradient_of_torch():
     q = torch.tensor(p, requires_grad=True)
     wanted = F.binary_cross_entropy(q, torch.tensor(target), reduction="sum")
     wanted.backward()
-    value, gradient = jax.value_and_grad(lambda p: binary_cross_entropy(p, target, reduction="sum"))(p)
+    value, gradient = jax.value_and_grad(
+        lambda p: binary_cross_entropy(p, target, reduction="sum")
+    )(p)
     np.testing.assert_allclose(value, wanted.item())
     np.testing.assert_allclose(gradient[:2], q.grad[:2], rtol=1e-5)
     assert np.isfinite(gradient).all()
@@ -174,14 +214,18 @@ def test_logits_and_probabilities_give_one_loss(draws):
 def test_smoothing_moves_binary_targets_towards_one_half():
     x = jnp.array([0.3, -2.0])
     smooth = binary_cross_entropy(x, jnp.array([1, 0]), from_logits=True, label_smoothing=0.2)
-    np.testing.assert_allclose(smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True), rtol=1e-6)
+    np.testing.assert_allclose(
+        smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True), rtol=1e-6
+    )
 
 
 def test_logits_taken_for_probabilities_are_refused_where_values_are_known():
     x, target = jnp.array([0.3, 1.5]), jnp.array([0, 1])
     loss = lambda p: binary_cross_entropy(p, target)
     for call in (loss, jax.grad(loss)):
-        with pytest.raises(ArgumentError, match=r"must hold probabilities, from 0 to 1.*pass from_logits=True"):
+        with pytest.raises(
+            ArgumentError, match=r"must hold probabilities, from 0 to 1.*pass from_logits=True"
+        ):
             call(x)
     with pytest.raises(ArgumentError, match="pass from_logits=True"):
         binary_cross_entropy(np.array([-0.1, 0.5]), np.array([0.0, 1.0]))
@@ -210,19 +254,30 @@ def test_labels_that_cannot_fit_have_an_infinite_ctc_loss_as_in_torch(draws):
     values = ctc_loss(jnp.asarray(x), labels, times, lengths, reduction="none")
     np.testing.assert_allclose(values, theirs, rtol=1e-5)
     assert np.isinf(values).tolist() == [False, True, False, True, True]
-    gradient = jax.grad(lambda x: ctc_loss(x, labels, times, lengths, reduction="sum"))(jnp.asarray(x))
+    gradient = jax.grad(lambda x: ctc_loss(x, labels, times, lengths, reduction="sum"))(
+        jnp.asarray(x)
+    )
     assert np.isfinite(gradient).all() and not gradient[1].any() and gradient[0].any()
 
 
 @pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean
 @pytest.mark.parametrize("log_target", [False, True])
 def test_kullback_leibler_agrees_with_torch(log_target, draws, agrees_with_torch):
-    x, target = np.log(draws.dirichlet(np.ones(4), 5)).astype("f"), draws.dirichlet(np.ones(4), 5).astype("f")
+    x, target = (
+        np.log(draws.dirichlet(np.ones(4), 5)).astype("f"),
+        draws.dirichlet(np.ones(4), 5).astype("f"),
+    )
     target = np.log(target) if log_target else target
     reductions = ("mean", "batchmean", "sum", "none")
     agrees_with_torch(
-        each(lambda x, t, reduction: kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
-        each(lambda x, t, reduction: F.kl_div(x, t, log_target=log_target, reduction=reduction), reductions),
+        each(
+            lambda x, t, reduction: kl_div(x, t, log_target=log_target, reduction=reduction),
+            reductions,
+        ),
+        each(
+            lambda x, t, reduction: F.kl_div(x, t, log_target=log_target, reduction=reduction),
+            reductions,
+        ),
         x,
         target,
     )
@@ -231,9 +286,13 @@ def test_kullback_leibler_agrees_with_torch(log_target, draws, agrees_with_torch
 def test_kullback_leibler_of_logits_and_of_zeros_is_finite(draws):
     x, target = logits(draws, 3, 4), np.eye(4, dtype="f")[:3]
     np.testing.assert_allclose(
-        kl_div(x, target, from_logits=True, reduction="sum"), cross_entropy(x, target, reduction="sum"), rtol=1e-5
+        kl_div(x, target, from_logits=True, reduction="sum"),
+        cross_entropy(x, target, reduction="sum"),
+        rtol=1e-5,
     )
-    gradients = jax.grad(lambda x, t: kl_div(x, t), (0, 1))(jnp.array([[0.0, -jnp.inf]]), jnp.array([[1.0, 0.0]]))
+    gradients = jax.grad(lambda x, t: kl_div(x, t), (0, 1))(
+        jnp.array([[0.0, -jnp.inf]]), jnp.array([[1.0, 0.0]])
+    )
     assert np.isfinite(gradients).all()
 
 
@@ -253,10 +312,18 @@ def test_ctc_agrees_with_torch(draws):
 
     def theirs(reduction):
         log_p = F.log_softmax(given, -1).movedim(0, 1)
-        return F.ctc_loss(log_p, torch.tensor(labels), torch.tensor(times), torch.tensor(lengths), reduction=reduction)
+        return F.ctc_loss(
+            log_p,
+            torch.tensor(labels),
+            torch.tensor(times),
+            torch.tensor(lengths),
+            reduction=reduction,
+        )
 
     def ours(x):
-        mean, total, values = each(lambda x, reduction: ctc_loss(x, labels, times, lengths, reduction=reduction))(x)
+        mean, total, values = each(
+            lambda x, reduction: ctc_loss(x, labels, times, lengths, reduction=reduction)
+        )(x)
         return mean, (total, values)
 
     theirs("mean").backward()
@@ -270,12 +337,15 @@ def test_ctc_takes_any_leading_axes_and_another_blank(draws):
     x, labels = logits(draws, 2, 3, 6, 4), draws.integers(0, 3, (2, 3, 2))
     many = ctc_loss(x, labels, blank=3, reduction="none")
     assert many.shape == (2, 3)
-    np.testing.assert_allclose(many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"), rtol=1e-5)
+    np.testing.assert_allclose(
+        many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"), rtol=1e-5
+    )
 
 
 MASKED = np.array([[1.0, -np.inf, 0.0], [-200.0, 200.0, -np.inf]], "f")
 SOME = np.array([[0.5, 0.0, 0.5], [0.0, 1.0, 0.0]], "f")
-# Loss, the same in PyTorch, predictions. Zero times infinity stands in each of them, or a position that counts for nothing.
+# Loss, the same in PyTorch, predictions. Zero times infinity stands in each of them, or a position
+# that counts for nothing.
 EDGES = {
     "labels": (
         lambda x: cross_entropy(x, np.array([0, 1])),
@@ -284,7 +354,9 @@ EDGES = {
     ),
     "weighted labels": (
         lambda x: cross_entropy(x, np.array([2, 1]), weight=np.array([0.0, 3.0, 2.0], "f")),
-        lambda x: F.cross_entropy(x, torch.tensor([2, 1]), weight=torch.tensor([0.0, 3.0, 2.0]).double()),
+        lambda x: F.cross_entropy(
+            x, torch.tensor([2, 1]), weight=torch.tensor([0.0, 3.0, 2.0]).double()
+        ),
         MASKED,
     ),
     "an ignored label": (
@@ -294,7 +366,11 @@ EDGES = {
     ),
     "probabilities for targets": (
         lambda x: cross_entropy(x, SOME, reduction="none"),
-        lambda x: -torch.where(torch.tensor(SOME) > 0, torch.tensor(SOME) * x.log_softmax(-1), 0.0).sum(-1),
+        lambda x: (
+            -torch.where(torch.tensor(SOME) > 0, torch.tensor(SOME) * x.log_softmax(-1), 0.0).sum(
+                -1
+            )
+        ),
         MASKED,
     ),
     "probabilities": (
@@ -339,14 +415,19 @@ def test_a_target_of_no_probability_adds_nothing_to_the_divergence():
 
 def test_a_masked_class_has_no_part_in_the_ctc_loss():
     """PyTorch's own gradient is NaN there: it is given a very small logit."""
-    x = np.array([[[0.0, 1.0, 2.0, -np.inf]] * 4, [[0.0, -np.inf, 1.0, 2.0], [-np.inf, 3.0, 1.0, 0.0]] * 2], "f")
+    x = np.array(
+        [[[0.0, 1.0, 2.0, -np.inf]] * 4, [[0.0, -np.inf, 1.0, 2.0], [-np.inf, 3.0, 1.0, 0.0]] * 2],
+        "f",
+    )
     labels = np.array([[1, 2], [1, 2]])
     given = torch.tensor(x).double().requires_grad_()
     log_p = given.clamp(min=-1e4).log_softmax(-1).movedim(0, 1)
     theirs = F.ctc_loss(log_p, torch.tensor(labels), (4, 4), (2, 2), reduction="sum")
     theirs.backward()
     with jax.debug_nans(True):
-        value, gradient = jax.value_and_grad(lambda x: ctc_loss(x, labels, reduction="sum"))(jnp.asarray(x))
+        value, gradient = jax.value_and_grad(lambda x: ctc_loss(x, labels, reduction="sum"))(
+            jnp.asarray(x)
+        )
     np.testing.assert_allclose(value, theirs.item(), rtol=1e-5)
     np.testing.assert_allclose(gradient, given.grad, rtol=1e-4, atol=1e-6)
 
@@ -366,7 +447,11 @@ BAD = [
         ArgumentError,
         r"^cross_entropy: prediction int32\[2\] and target float32\[2, 3\] look swapped: a loss takes \(prediction, target\)\.$",
     ),
-    (lambda: cross_entropy(LABELS, LABELS), DtypeError, r"prediction must hold floating values, found int32\[2\]"),
+    (
+        lambda: cross_entropy(LABELS, LABELS),
+        DtypeError,
+        r"prediction must hold floating values, found int32\[2\]",
+    ),
     (
         lambda: cross_entropy(X, jnp.array([0, 1, 2])),
         ShapeError,
@@ -392,8 +477,16 @@ BAD = [
         ArgumentError,
         "reduction must be one of 'mean', 'sum', 'none', found 'avg'",
     ),
-    (lambda: cross_entropy(X, LABELS, axis=2), ArgumentError, "axis must lie in -2 to 1 .* found 2"),
-    (lambda: cross_entropy(X, LABELS, from_logits=1), ArgumentTypeError, "from_logits must be True or False, found 1"),
+    (
+        lambda: cross_entropy(X, LABELS, axis=2),
+        ArgumentError,
+        "axis must lie in -2 to 1 .* found 2",
+    ),
+    (
+        lambda: cross_entropy(X, LABELS, from_logits=1),
+        ArgumentTypeError,
+        "from_logits must be True or False, found 1",
+    ),
     (
         lambda: binary_cross_entropy(jnp.array([0, 1]), jnp.ones(2)),
         ArgumentError,
@@ -419,7 +512,11 @@ BAD = [
         ShapeError,
         "prediction must have a batch axis",
     ),
-    (lambda: hinge_loss(X, LABELS), ShapeError, r"hinge_loss: .* the same shape, found float32\[2, 3\] and int32\[2\]"),
+    (
+        lambda: hinge_loss(X, LABELS),
+        ShapeError,
+        r"hinge_loss: .* the same shape, found float32\[2, 3\] and int32\[2\]",
+    ),
     (
         lambda: ctc_loss(X, jnp.array([[1, 2]])),
         ShapeError,
@@ -430,8 +527,16 @@ BAD = [
         ShapeError,
         r"prediction_lengths must have shape \[\] \(one for each sequence\)",
     ),
-    (lambda: ctc_loss(X, jnp.array([1]), blank=3), ArgumentError, "blank must lie in -3 to 2, found 3"),
-    (lambda: ctc_loss(X, jnp.ones(1)), DtypeError, r"ctc_loss: target must hold integers, found float32\[1\]"),
+    (
+        lambda: ctc_loss(X, jnp.array([1]), blank=3),
+        ArgumentError,
+        "blank must lie in -3 to 2, found 3",
+    ),
+    (
+        lambda: ctc_loss(X, jnp.ones(1)),
+        DtypeError,
+        r"ctc_loss: target must hold integers, found float32\[1\]",
+    ),
 ]
 
 
@@ -452,3 +557,20 @@ def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
 )
 def test_program_holds_no_nested_call(call, operations):
     assert not {"jit", "pjit", "custom_jvp_call"} & set(operations(call, jnp.ones((2, 4))))
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+def test_accuracy_is_the_share_of_right_classes(axis):
+    draw = np.random.default_rng(0)
+    scores, target = draw.normal(size=(6, 5, 4)).astype("f"), draw.integers(0, 4, (6, 5))
+    expected = metrics.accuracy_score(target.ravel(), scores.argmax(-1).ravel())
+    moved = jnp.moveaxis(scores, -1, axis)
+    np.testing.assert_allclose(accuracy(moved, target, axis=axis), expected, rtol=1e-6)
+    np.testing.assert_allclose(accuracy(scores.argmax(-1), target), expected, rtol=1e-6)
+
+
+def test_accuracy_refuses_labels_of_another_shape():
+    with pytest.raises(ShapeError, match=r"labels of shape \[3\].*found int.*\[4\]"):
+        accuracy(jnp.ones((3, 2)), jnp.zeros(4, "int32"))
+    with pytest.raises(ShapeError, match=r"For one score a position"):
+        accuracy(jnp.ones(3), jnp.zeros(3, "int32"))

@@ -38,7 +38,12 @@ CASES = [  # spatial axes, channels in, channels out, options
     (2, 3, 4, {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2)}),
     (2, 4, 6, {"groups": 2, "padding": 1}),
     (2, 4, 4, {"groups": 4, "stride": 2, "padding": 2, "dilation": 2}),  # depthwise
-    (2, 3, 6, {"groups": 3, "padding": (0, 1), "stride": (1, 2)}),  # depthwise, two kernels a channel
+    (
+        2,
+        3,
+        6,
+        {"groups": 3, "padding": (0, 1), "stride": (1, 2)},
+    ),  # depthwise, two kernels a channel
     (3, 2, 4, {"stride": 2, "padding": (1, 0, 1), "groups": 2}),
     (3, 2, 2, {"groups": 2, "padding": (1, 0, 1)}),
 ]
@@ -48,20 +53,34 @@ CASES = [  # spatial axes, channels in, channels out, options
 def test_convolution_agrees_with_torch(n, c_in, c_out, options, draws, agrees_with_torch):
     ours, theirs = CONV[n]
     x = draws.normal(size=(2, *(9, 8, 6)[:n], c_in)).astype("f")
-    weight = draws.normal(size=(c_out, *(3, 2, 3)[:n], c_in // options.get("groups", 1))).astype("f")
+    weight = draws.normal(size=(c_out, *(3, 2, 3)[:n], c_in // options.get("groups", 1))).astype(
+        "f"
+    )
     bias = draws.normal(size=c_out).astype("f")
-    agrees_with_torch(lambda *a: ours(*a, **options), through_torch(theirs, **options), x, weight, bias, atol=1e-4)
+    agrees_with_torch(
+        lambda *a: ours(*a, **options), through_torch(theirs, **options), x, weight, bias, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"stride": 2}, {"stride": (1, 3), "padding": (1, 0)}])
 def test_a_kernel_of_one_pixel_agrees_with_torch(options, draws, agrees_with_torch):
-    x, weight = draws.normal(size=(2, 5, 6, 3)).astype("f"), draws.normal(size=(4, 1, 1, 3)).astype("f")
-    agrees_with_torch(lambda *a: conv2d(*a, **options), through_torch(F.conv2d, **options), x, weight)
+    x, weight = (
+        draws.normal(size=(2, 5, 6, 3)).astype("f"),
+        draws.normal(size=(4, 1, 1, 3)).astype("f"),
+    )
+    agrees_with_torch(
+        lambda *a: conv2d(*a, **options), through_torch(F.conv2d, **options), x, weight
+    )
 
 
 def test_a_large_depthwise_kernel_agrees_with_torch(draws, agrees_with_torch):
-    x, weight = draws.normal(size=(2, 10, 11, 3)).astype("f"), draws.normal(size=(6, 9, 8, 1)).astype("f")
-    agrees_with_torch(depthwise_conv2d, through_torch(F.conv2d, groups=3), x, weight, rtol=1e-4, atol=1e-4)
+    x, weight = (
+        draws.normal(size=(2, 10, 11, 3)).astype("f"),
+        draws.normal(size=(6, 9, 8, 1)).astype("f"),
+    )
+    agrees_with_torch(
+        depthwise_conv2d, through_torch(F.conv2d, groups=3), x, weight, rtol=1e-4, atol=1e-4
+    )
 
 
 SPREAD_CASES = [
@@ -74,7 +93,9 @@ SPREAD_CASES = [
 
 
 @pytest.mark.parametrize(("n", "c_in", "c_out", "options"), SPREAD_CASES)
-def test_transposed_convolution_agrees_with_torch(n, c_in, c_out, options, draws, agrees_with_torch):
+def test_transposed_convolution_agrees_with_torch(
+    n, c_in, c_out, options, draws, agrees_with_torch
+):
     ours, theirs = SPREAD[n]
     groups = options.get("groups", 1)
 
@@ -90,7 +111,10 @@ def test_transposed_convolution_agrees_with_torch(n, c_in, c_out, options, draws
 
 @pytest.mark.parametrize(("kernel", "stride"), [(3, 2), (4, 3), (1, 2)])
 def test_same_transposed_convolution_is_the_gradient_of_the_same_convolution(kernel, stride, draws):
-    small, weight = draws.normal(size=(2, 4, 3)).astype("f"), draws.normal(size=(5, kernel, 3)).astype("f")
+    small, weight = (
+        draws.normal(size=(2, 4, 3)).astype("f"),
+        draws.normal(size=(5, kernel, 3)).astype("f"),
+    )
     large = jnp.zeros((2, 4 * stride, 5), "f")
     forward = lambda x: conv1d(x, weight.transpose(2, 1, 0), stride=stride, padding="SAME")
     (wanted,) = jax.vjp(forward, large)[1](small)
@@ -113,23 +137,33 @@ def test_same_padding_gives_one_output_for_each_stride(size, kernel, stride):
 )
 def test_leading_axes_are_only_a_batch(batch, groups, padding):
     rng = np.random.default_rng(0)
-    x, weight = rng.normal(size=(*batch, 5, 4, 2)).astype("f"), rng.normal(size=(2, 3, 3, 2 // groups)).astype("f")
+    x, weight = (
+        rng.normal(size=(*batch, 5, 4, 2)).astype("f"),
+        rng.normal(size=(2, 3, 3, 2 // groups)).astype("f"),
+    )
     y = conv2d(x, weight, groups=groups, padding=padding)
     rows = [conv2d(row, weight, groups=groups, padding=padding) for row in x.reshape(-1, 5, 4, 2)]
     assert y.shape == (*batch, 3 + 2 * padding, 2 + 2 * padding, 2)
     np.testing.assert_allclose(
-        y.reshape(-1, *y.shape[-3:]), np.array(rows).reshape(-1, *y.shape[-3:]), rtol=1e-4, atol=1e-5
+        y.reshape(-1, *y.shape[-3:]),
+        np.array(rows).reshape(-1, *y.shape[-3:]),
+        rtol=1e-4,
+        atol=1e-5,
     )
 
 
-@pytest.mark.parametrize(("batch", "options"), [((), {"stride": 2, "padding": 1}), ((2, 3), {"groups": 2})])
+@pytest.mark.parametrize(
+    ("batch", "options"), [((), {"stride": 2, "padding": 1}), ((2, 3), {"groups": 2})]
+)
 @pytest.mark.parametrize("fn", [conv2d, conv_transpose2d])
 def test_channel_order_changes_nothing_but_the_place_of_the_channels(fn, batch, options, draws):
     x = draws.normal(size=(*batch, 5, 4, 2)).astype("f")
     weight = draws.normal(size=(4, 3, 2, 2 // options.get("groups", 1))).astype("f")
     bias = draws.normal(size=4).astype("f")
     y = fn(np.moveaxis(x, -1, -3), weight, bias, data_format="NCHW", **options)
-    np.testing.assert_allclose(np.moveaxis(y, -3, -1), fn(x, weight, bias, **options), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        np.moveaxis(y, -3, -1), fn(x, weight, bias, **options), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("padding", [(1, 2), ((1, 1), (2, 2)), [[1, 1], [2, 2]], (np.int64(1), 2)])
@@ -147,10 +181,15 @@ def test_uneven_padding_makes_a_causal_convolution(draws):
 
 
 def test_depthwise_convolution_is_a_convolution_with_a_group_for_each_channel(draws):
-    x, weight = draws.normal(size=(5, 5, 3)).astype("f"), draws.normal(size=(6, 2, 2, 1)).astype("f")
+    x, weight = (
+        draws.normal(size=(5, 5, 3)).astype("f"),
+        draws.normal(size=(6, 2, 2, 1)).astype("f"),
+    )
     np.testing.assert_allclose(depthwise_conv2d(x, weight), conv2d(x, weight, groups=3), rtol=1e-6)
     y = depthwise_conv2d(np.moveaxis(x, -1, 0), weight, data_format="NCHW")
-    np.testing.assert_allclose(np.moveaxis(y, 0, -1), conv2d(x, weight, groups=3), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        np.moveaxis(y, 0, -1), conv2d(x, weight, groups=3), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_half_precision_stays_half():
@@ -176,7 +215,11 @@ BAD = [
         ShapeError,
         "3 groups must divide the 4 output channels",
     ),
-    (lambda: conv2d(IMAGE[0], WEIGHT), ShapeError, r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]"),
+    (
+        lambda: conv2d(IMAGE[0], WEIGHT),
+        ShapeError,
+        r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]",
+    ),
     (
         lambda: conv2d(IMAGE, WEIGHT[0]),
         ShapeError,
@@ -214,15 +257,27 @@ BAD = [
         ArgumentError,
         r"stride must be one integer or 2, .* found \(1, 2, 3\)",
     ),
-    (lambda: conv2d(IMAGE, WEIGHT, padding=-1), ArgumentError, "padding must be at least 0, found -1"),
+    (
+        lambda: conv2d(IMAGE, WEIGHT, padding=-1),
+        ArgumentError,
+        "padding must be at least 0, found -1",
+    ),
     (
         lambda: conv2d(IMAGE, WEIGHT, padding="FULL"),
         ArgumentError,
         "padding must be 'SAME', 'VALID' or numbers, found 'FULL'",
     ),
-    (lambda: conv2d(IMAGE, WEIGHT, padding=((1, 2),)), ArgumentError, r"padding must hold 2 pairs \(before, after\)"),
+    (
+        lambda: conv2d(IMAGE, WEIGHT, padding=((1, 2),)),
+        ArgumentError,
+        r"padding must hold 2 pairs \(before, after\)",
+    ),
     (lambda: conv2d(IMAGE, WEIGHT, groups=0), ArgumentError, "groups must be at least 1, found 0"),
-    (lambda: conv2d(IMAGE, WEIGHT, stride=jnp.array(2)), ArgumentTypeError, "stride must be a Python value"),
+    (
+        lambda: conv2d(IMAGE, WEIGHT, stride=jnp.array(2)),
+        ArgumentTypeError,
+        "stride must be a Python value",
+    ),
     (
         lambda: conv_transpose2d(IMAGE, WEIGHT, output_padding=1),
         ArgumentError,
@@ -255,4 +310,6 @@ def test_a_missing_argument_is_named():
 
 def test_a_convolution_is_one_operation_of_the_program(operations):
     assert operations(conv2d, IMAGE, WEIGHT).count("conv_general_dilated") == 1
-    assert not {"jit", "pjit"} & set(operations(lambda x, w: conv_transpose2d(x, w, stride=2), IMAGE, WEIGHT))
+    assert not {"jit", "pjit"} & set(
+        operations(lambda x, w: conv_transpose2d(x, w, stride=2), IMAGE, WEIGHT)
+    )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.core.boxes.variable import Buffer
 from nbmodule.core.numbers.threefry import key_data
+from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from nbmodule.nn.functional.rectifiers import selu
@@ -43,7 +43,8 @@ def test_the_mean_stays_and_the_gradient_is_the_mask():
 
 
 @pytest.mark.parametrize(
-    "second", [2.0, pytest.param(np.nan, marks=pytest.mark.not_under("nans", reason="makes NaN on purpose"))]
+    "second",
+    [2.0, pytest.param(np.nan, marks=pytest.mark.not_under("nans", reason="makes NaN on purpose"))],
 )
 def test_rates_at_the_ends(second):
     x = jnp.array([1.0, second, 3.0])
@@ -65,7 +66,9 @@ def test_a_rate_that_is_an_array_changes_without_a_new_compile():
         return dropout(x, rate, KEY)
 
     for rate in (0.0, 0.25, 0.5, 1.0):
-        np.testing.assert_allclose(step(jnp.ones(40), jnp.float32(rate)), dropout(jnp.ones(40), rate, KEY), rtol=1e-6)
+        np.testing.assert_allclose(
+            step(jnp.ones(40), jnp.float32(rate)), dropout(jnp.ones(40), rate, KEY), rtol=1e-6
+        )
     assert len(traces) == 1
 
 
@@ -119,7 +122,11 @@ BAD = [
         ArgumentError,
         r"dropout: rate must be at least 0 and at most 1, found 1\.5",
     ),
-    (lambda: dropout(jnp.ones(3), "half", KEY), ArgumentTypeError, "dropout: rate must be a number, found 'half'"),
+    (
+        lambda: dropout(jnp.ones(3), "half", KEY),
+        ArgumentTypeError,
+        "dropout: rate must be a number, found 'half'",
+    ),
     (
         lambda: dropout(jnp.ones(3), jnp.ones(3), KEY),
         ArgumentError,
@@ -145,7 +152,11 @@ BAD = [
         ArgumentTypeError,
         r"key must be one JAX key, .* found key<fry>\[2\]",
     ),
-    (lambda: dropout(jnp.ones(3), 0.5, KEY, shared_axes=(1,)), ArgumentError, "axis must lie in -1 to 0 .* found 1"),
+    (
+        lambda: dropout(jnp.ones(3), 0.5, KEY, shared_axes=(1,)),
+        ArgumentError,
+        "axis must lie in -1 to 0 .* found 1",
+    ),
     (
         lambda: dropout2d(jnp.ones((2, 3)), 0.5, KEY),
         ShapeError,

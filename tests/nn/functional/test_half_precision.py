@@ -1,4 +1,6 @@
-"""Sums over many values in half precision: they are taken in float32, so that none is infinite or stands still on the way."""
+"""Sums over many values in half precision: they are taken in float32, so that none is infinite or
+stands still on the way.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +46,9 @@ def test_cross_entropy_of_more_labels_than_float16_counts_is_their_mean(dtype, w
     weight = jnp.asarray([1.0, 2.0, 0.5], dtype) if weighted else None
     expected = exact(
         lambda x: F.cross_entropy(
-            x, torch.tensor(labels), weight=torch.tensor([1.0, 2.0, 0.5]).double() if weighted else None
+            x,
+            torch.tensor(labels),
+            weight=torch.tensor([1.0, 2.0, 0.5]).double() if weighted else None,
         ),
         logits,
     )
@@ -75,7 +79,11 @@ def test_cosine_similarity_of_vectors_whose_squares_float16_does_not_hold(dtype,
 @pytest.mark.parametrize("dtype", HALVES)
 def test_local_response_norm_of_values_whose_squares_float16_does_not_hold(dtype, draws):
     x = jnp.asarray(draws.normal(size=(2, 9)) * 400, dtype)
-    agrees(local_response_norm(x, 5), exact(lambda x: F.local_response_norm(x[..., None], 5)[..., 0], x), dtype)
+    agrees(
+        local_response_norm(x, 5),
+        exact(lambda x: F.local_response_norm(x[..., None], 5)[..., 0], x),
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -83,7 +91,11 @@ def test_a_depthwise_kernel_of_many_places_is_summed_as_a_dense_one(dtype, draws
     x = jnp.asarray(np.abs(draws.normal(size=(1, 9, 9, 2))) + 1, dtype)
     weight = jnp.asarray(np.abs(draws.normal(size=(2, 7, 7, 1))), dtype)
     expected = exact(
-        lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), groups=2).permute(0, 2, 3, 1), x, weight
+        lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), groups=2).permute(
+            0, 2, 3, 1
+        ),
+        x,
+        weight,
     )
     agrees(depthwise_conv2d(x, weight), expected, dtype)
 
@@ -91,14 +103,20 @@ def test_a_depthwise_kernel_of_many_places_is_summed_as_a_dense_one(dtype, draws
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_gradient_of_a_probability_of_exactly_zero_or_one_is_finite(dtype):
     p, target = jnp.asarray([0.0, 1.0, 0.0, 1.0], dtype), jnp.asarray([0.0, 1.0, 1.0, 0.0], dtype)
-    assert jnp.isfinite(jax.grad(lambda p: binary_cross_entropy(p, target, reduction="sum"))(p)).all()
+    assert jnp.isfinite(
+        jax.grad(lambda p: binary_cross_entropy(p, target, reduction="sum"))(p)
+    ).all()
 
 
 @pytest.mark.parametrize("dtype", HALVES)
 def test_the_cosine_loss_of_vectors_that_nearly_agree_is_not_rounded_away(dtype, draws):
     x1 = jnp.asarray(draws.normal(size=(4, 50)), dtype)
     x2 = jnp.asarray(np.asarray(x1, "float64") + draws.normal(size=(4, 50)) * 0.1, dtype)
-    agrees(cosine_loss(x1, x2), exact(lambda a, b: (1 - F.cosine_similarity(a, b)).mean(), x1, x2), dtype)
+    agrees(
+        cosine_loss(x1, x2),
+        exact(lambda a, b: (1 - F.cosine_similarity(a, b)).mean(), x1, x2),
+        dtype,
+    )
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, "float32"])

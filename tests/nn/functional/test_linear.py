@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.core.boxes.variable import Parameter
+from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
 
@@ -26,7 +26,11 @@ def test_linear_agrees_with_torch(batch, with_bias, draws, agrees_with_torch):
 def test_linear_takes_boxes_and_leaves_two_operations(operations):
     w, b = Parameter(jnp.ones((3, 2))), Parameter(jnp.ones(3))
     np.testing.assert_array_equal(linear(jnp.ones((1, 2)), w, bias=b), [[3, 3, 3]])
-    assert operations(lambda x: linear(x, w, b), jnp.ones((4, 2))) == ["dot_general", "broadcast_in_dim", "add"]
+    assert operations(lambda x: linear(x, w, b), jnp.ones((4, 2))) == [
+        "dot_general",
+        "broadcast_in_dim",
+        "add",
+    ]
 
 
 def test_linear_promotes_mixed_precision_and_keeps_half():
@@ -92,7 +96,10 @@ def test_bilinear_agrees_with_torch(batch, draws, agrees_with_torch):
             ((2, 3), (2, 5), (6, 3, 4)),
             r"x2 must have 4 features on its last axis \(weight float32\[6, 3, 4\]\), found float32\[2, 5\]",
         ),
-        (((2, 3), (1, 4), (6, 3, 4)), r"the same leading axes, found float32\[2, 3\] and float32\[1, 4\]"),
+        (
+            ((2, 3), (1, 4), (6, 3, 4)),
+            r"the same leading axes, found float32\[2, 3\] and float32\[1, 4\]",
+        ),
         (
             ((2, 3), (2, 4), (3, 4)),
             r"weight must have axes \(out_features, in1_features, in2_features\), found float32\[3, 4\]",
@@ -125,14 +132,22 @@ def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws):
     indices, table = np.array([0, 2, 2, 3]), draws.normal(size=(5, 3)).astype("f")
     table[3] *= 1e-3
     weight = torch.tensor(table, requires_grad=True)
-    wanted = F.embedding(torch.tensor(indices), weight.clone(), max_norm=0.9, norm_type=float(norm_type))
-    np.testing.assert_allclose(embedding(indices, table, max_norm=0.9, norm_type=norm_type), wanted.detach(), rtol=1e-5)
+    wanted = F.embedding(
+        torch.tensor(indices), weight.clone(), max_norm=0.9, norm_type=float(norm_type)
+    )
+    np.testing.assert_allclose(
+        embedding(indices, table, max_norm=0.9, norm_type=norm_type), wanted.detach(), rtol=1e-5
+    )
 
     changed = torch.tensor(table)
     F.embedding(torch.tensor(indices), changed, max_norm=0.9, norm_type=float(norm_type))
-    np.testing.assert_allclose(renormed(indices, table, max_norm=0.9, norm_type=norm_type), changed, rtol=1e-5)
+    np.testing.assert_allclose(
+        renormed(indices, table, max_norm=0.9, norm_type=norm_type), changed, rtol=1e-5
+    )
 
-    gradient = jax.grad(lambda w: (embedding(indices, w, max_norm=0.9, norm_type=norm_type) * 3).sum())(table)
+    gradient = jax.grad(
+        lambda w: (embedding(indices, w, max_norm=0.9, norm_type=norm_type) * 3).sum()
+    )(table)
     wanted.sum().mul(3).backward()
     np.testing.assert_allclose(gradient, weight.grad, rtol=1e-5)
 

@@ -28,7 +28,13 @@ def test_batch_norm_by_given_statistics_agrees_with_torch(shape, draws, agrees_w
         return (x - mean) / (var + 1e-3).sqrt() * weight + bias
 
     agrees_with_torch(
-        lambda *a: n.batch_norm(*a, eps=1e-3), theirs, draws.normal(size=shape).astype("f"), mean, var**2, weight, bias
+        lambda *a: n.batch_norm(*a, eps=1e-3),
+        theirs,
+        draws.normal(size=shape).astype("f"),
+        mean,
+        var**2,
+        weight,
+        bias,
     )
 
 
@@ -39,15 +45,26 @@ def test_batch_norm_in_training_agrees_with_torch(shape, affine, draws, agrees_w
     weight, bias = vectors(draws, 3) if affine else (None, None)
 
     def theirs(x, weight, bias):
-        return F.batch_norm(x.movedim(-1, 1), None, None, weight, bias, training=True).movedim(1, -1)
+        return F.batch_norm(x.movedim(-1, 1), None, None, weight, bias, training=True).movedim(
+            1, -1
+        )
 
-    agrees_with_torch(lambda x, w, b: n.batch_norm_train(x, None, None, w, b)[0], theirs, x, weight, bias, atol=1e-4)
+    agrees_with_torch(
+        lambda x, w, b: n.batch_norm_train(x, None, None, w, b)[0],
+        theirs,
+        x,
+        weight,
+        bias,
+        atol=1e-4,
+    )
 
 
 def test_remembered_statistics_move_as_in_torch(draws):
     x, (mean, var) = draws.normal(loc=2, size=(2, 5, 4, 3)).astype("f"), vectors(draws, 3)
     theirs_mean, theirs_var = torch.tensor(mean), torch.tensor(var)
-    F.batch_norm(torch.tensor(x).movedim(-1, 1), theirs_mean, theirs_var, training=True, momentum=0.3)
+    F.batch_norm(
+        torch.tensor(x).movedim(-1, 1), theirs_mean, theirs_var, training=True, momentum=0.3
+    )
     _, new_mean, new_var = n.batch_norm_train(x, mean, var, momentum=0.3)
     np.testing.assert_allclose(new_mean, theirs_mean, rtol=1e-5)
     np.testing.assert_allclose(new_var, theirs_var, rtol=1e-5)
@@ -62,7 +79,9 @@ def test_without_memory_the_statistics_are_those_of_the_batch(draws):
 
 def test_remembered_statistics_are_no_way_for_gradients(draws):
     x = draws.normal(size=(8, 3)).astype("f")
-    gradient = jax.grad(lambda x: sum(s.sum() for s in n.batch_norm_train(x, jnp.zeros(3), jnp.ones(3))[1:]))(x)
+    gradient = jax.grad(
+        lambda x: sum(s.sum() for s in n.batch_norm_train(x, jnp.zeros(3), jnp.ones(3))[1:])
+    )(x)
     assert not gradient.any()
 
 
@@ -83,14 +102,22 @@ def test_channels_may_be_on_another_axis(draws):
         n.batch_norm(last, mean, mean**2, weight),
         rtol=1e-6,
     )
-    ours, same = n.batch_norm_train(x, None, None, weight, axis=-2), n.batch_norm_train(last, None, None, weight)
+    ours, same = (
+        n.batch_norm_train(x, None, None, weight, axis=-2),
+        n.batch_norm_train(last, None, None, weight),
+    )
     np.testing.assert_allclose(np.moveaxis(ours[0], 1, -1), same[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("normalized", [(5,), (4, 5), (3, 4, 5)])
 def test_layer_norm_agrees_with_torch(normalized, draws, agrees_with_torch):
-    x, (weight, bias) = draws.normal(loc=1, size=(2, 3, 4, 5)).astype("f"), vectors(draws, normalized)
-    agrees_with_torch(n.layer_norm, lambda x, w, b: F.layer_norm(x, normalized, w, b), x, weight, bias, atol=1e-4)
+    x, (weight, bias) = (
+        draws.normal(loc=1, size=(2, 3, 4, 5)).astype("f"),
+        vectors(draws, normalized),
+    )
+    agrees_with_torch(
+        n.layer_norm, lambda x, w, b: F.layer_norm(x, normalized, w, b), x, weight, bias, atol=1e-4
+    )
     agrees_with_torch(
         lambda x: n.layer_norm(x, normalized_shape=list(normalized), eps=0.1),
         lambda x: F.layer_norm(x, normalized, eps=0.1),
@@ -107,17 +134,23 @@ def test_layer_norm_gives_another_deviation(draws):
 
 @pytest.mark.parametrize("normalized", [(5,), (4, 5)])
 def test_rms_norm_agrees_with_torch(normalized, draws, agrees_with_torch):
-    x, weight = draws.normal(size=(2, 3, 4, 5)).astype("f"), draws.normal(size=normalized).astype("f")
+    x, weight = (
+        draws.normal(size=(2, 3, 4, 5)).astype("f"),
+        draws.normal(size=normalized).astype("f"),
+    )
     agrees_with_torch(n.rms_norm, lambda x, w: F.rms_norm(x, normalized, w, eps=1e-6), x, weight)
 
 
 @pytest.mark.parametrize(
-    ("shape", "groups"), [((4, 6), 1), ((4, 6), 3), ((2, 5, 6), 2), ((2, 5, 6), 6), ((2, 3, 4, 6), 3)]
+    ("shape", "groups"),
+    [((4, 6), 1), ((4, 6), 3), ((2, 5, 6), 2), ((2, 5, 6), 6), ((2, 3, 4, 6), 3)],
 )
 def test_group_norm_agrees_with_torch(shape, groups, draws, agrees_with_torch):
     x, (weight, bias) = draws.normal(loc=1, size=shape).astype("f"), vectors(draws, 6)
     theirs = channels_first(lambda x, w, b: F.group_norm(x, groups, w, b))
-    agrees_with_torch(lambda x, w, b: n.group_norm(x, groups, w, b), theirs, x, weight, bias, atol=1e-4)
+    agrees_with_torch(
+        lambda x, w, b: n.group_norm(x, groups, w, b), theirs, x, weight, bias, atol=1e-4
+    )
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 4, 3), (2, 3, 4, 2, 3)])
@@ -158,7 +191,9 @@ names = pytest.mark.parametrize("name", ALL)
 @names
 def test_constant_input_has_a_finite_value_and_gradient(name):
     for fill in (0.0, 3.0, 1e4):
-        value, gradient = jax.value_and_grad(lambda x: (ALL[name](x) ** 2).sum())(jnp.full((2, 3, 4), fill))
+        value, gradient = jax.value_and_grad(lambda x: (ALL[name](x) ** 2).sum())(
+            jnp.full((2, 3, 4), fill)
+        )
         assert np.isfinite(value)
         assert np.isfinite(gradient).all()
 
@@ -179,7 +214,11 @@ def test_program_holds_no_nested_call(name, operations):
 
 def test_variables_in_float32_leave_half_precision_half():
     x, ones = jnp.ones((2, 3, 4), jnp.bfloat16), jnp.ones(4, jnp.float32)
-    assert n.batch_norm(x, ones, ones, ones, ones).dtype == n.layer_norm(x, ones, ones).dtype == jnp.bfloat16
+    assert (
+        n.batch_norm(x, ones, ones, ones, ones).dtype
+        == n.layer_norm(x, ones, ones).dtype
+        == jnp.bfloat16
+    )
     y, mean, _ = n.batch_norm_train(x, ones, ones, ones, ones)
     assert (y.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
 
@@ -201,7 +240,11 @@ BAD = [
         DtypeError,
         "batch_norm: x must hold floating values, found int32",
     ),
-    (lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), axis=4), ArgumentError, "axis must lie in -4 to 3 .* found 4"),
+    (
+        lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), axis=4),
+        ArgumentError,
+        "axis must lie in -4 to 3 .* found 4",
+    ),
     (
         lambda: n.batch_norm_train(X[:1, :1, :1]),
         ShapeError,
@@ -212,16 +255,36 @@ BAD = [
         ArgumentError,
         r"momentum must be at least 0 and at most 1, found 1\.5",
     ),
-    (lambda: n.layer_norm(X, jnp.ones(4)), ShapeError, r"x must end with the normalized shape \[4\], found"),
+    (
+        lambda: n.layer_norm(X, jnp.ones(4)),
+        ShapeError,
+        r"x must end with the normalized shape \[4\], found",
+    ),
     (
         lambda: n.layer_norm(X, jnp.ones(6), jnp.ones(5)),
         ShapeError,
         r"bias must have shape \[6\] \(the normalized shape\), found",
     ),
-    (lambda: n.layer_norm(X, normalized_shape=5), ShapeError, r"x must end with the normalized shape \[5\]"),
-    (lambda: n.layer_norm(jnp.ones(())), ShapeError, r"x must end with the normalized shape \[\], found float32\[\]"),
-    (lambda: n.rms_norm(X, jnp.ones(4)), ShapeError, r"rms_norm: x must end with the normalized shape \[4\]"),
-    (lambda: n.group_norm(X, 4), ShapeError, r"4 groups must divide the 6 channels of x float32\[2, 5, 4, 6\]"),
+    (
+        lambda: n.layer_norm(X, normalized_shape=5),
+        ShapeError,
+        r"x must end with the normalized shape \[5\]",
+    ),
+    (
+        lambda: n.layer_norm(jnp.ones(())),
+        ShapeError,
+        r"x must end with the normalized shape \[\], found float32\[\]",
+    ),
+    (
+        lambda: n.rms_norm(X, jnp.ones(4)),
+        ShapeError,
+        r"rms_norm: x must end with the normalized shape \[4\]",
+    ),
+    (
+        lambda: n.group_norm(X, 4),
+        ShapeError,
+        r"4 groups must divide the 6 channels of x float32\[2, 5, 4, 6\]",
+    ),
     (lambda: n.group_norm(X, 0), ArgumentError, "num_groups must be at least 1, found 0"),
     (
         lambda: n.group_norm(X, 2, data_format="NHW"),
@@ -233,8 +296,16 @@ BAD = [
         ShapeError,
         r"x must have axes \(\*batch, H, W, C\), found float32\[4, 6\]",
     ),
-    (lambda: n.instance_norm(X[:, :1, :1]), ShapeError, r"x must have more than one pixel, found .*, read as N\.\.\.C"),
-    (lambda: n.local_response_norm(X, 2.0), ArgumentTypeError, r"size must be an integer or 1 of them, found 2\.0"),
+    (
+        lambda: n.instance_norm(X[:, :1, :1]),
+        ShapeError,
+        r"x must have more than one pixel, found .*, read as N\.\.\.C",
+    ),
+    (
+        lambda: n.local_response_norm(X, 2.0),
+        ArgumentTypeError,
+        r"size must be an integer or 1 of them, found 2\.0",
+    ),
 ]
 
 

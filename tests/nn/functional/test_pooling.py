@@ -14,8 +14,16 @@ from jax_settings import spelled
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
-MAX = {1: (p.max_pool1d, F.max_pool1d), 2: (p.max_pool2d, F.max_pool2d), 3: (p.max_pool3d, F.max_pool3d)}
-AVG = {1: (p.avg_pool1d, F.avg_pool1d), 2: (p.avg_pool2d, F.avg_pool2d), 3: (p.avg_pool3d, F.avg_pool3d)}
+MAX = {
+    1: (p.max_pool1d, F.max_pool1d),
+    2: (p.max_pool2d, F.max_pool2d),
+    3: (p.max_pool3d, F.max_pool3d),
+}
+AVG = {
+    1: (p.avg_pool1d, F.avg_pool1d),
+    2: (p.avg_pool2d, F.avg_pool2d),
+    3: (p.avg_pool3d, F.avg_pool3d),
+}
 ADAPTIVE = {
     1: (ap.adaptive_avg_pool1d, F.adaptive_avg_pool1d),
     2: (ap.adaptive_avg_pool2d, F.adaptive_avg_pool2d),
@@ -45,7 +53,9 @@ MAX_CASES = [
 
 
 @pytest.mark.parametrize(("n", "window", "options"), MAX_CASES)
-def test_max_pooling_agrees_with_torch_also_about_ties(n, window, options, draws, agrees_with_torch):
+def test_max_pooling_agrees_with_torch_also_about_ties(
+    n, window, options, draws, agrees_with_torch
+):
     ours, theirs = MAX[n]
     theirs = through_torch(theirs, window, **options)
     agrees_with_torch(
@@ -71,11 +81,19 @@ AVG_CASES = [
 @pytest.mark.parametrize(("n", "window", "options"), AVG_CASES)
 def test_average_pooling_agrees_with_torch(n, window, options, draws, agrees_with_torch):
     ours, theirs = AVG[n]
-    in_torch = {name: int(value) if name == "divisor_override" else value for name, value in options.items()}
-    agrees_with_torch(lambda x: ours(x, window, **options), through_torch(theirs, window, **in_torch), image(draws, n))
+    in_torch = {
+        name: int(value) if name == "divisor_override" else value for name, value in options.items()
+    }
+    agrees_with_torch(
+        lambda x: ours(x, window, **options),
+        through_torch(theirs, window, **in_torch),
+        image(draws, n),
+    )
 
 
-@pytest.mark.parametrize(("n", "size"), [(1, 4), (1, 12), (2, 1), (2, (4, None)), (2, (3, 5)), (3, 2), (3, (1, 3, 7))])
+@pytest.mark.parametrize(
+    ("n", "size"), [(1, 4), (1, 12), (2, 1), (2, (4, None)), (2, (3, 5)), (3, 2), (3, (1, 3, 7))]
+)
 def test_adaptive_pooling_agrees_with_torch(n, size, draws, agrees_with_torch):
     ours, theirs = ADAPTIVE[n]
     agrees_with_torch(lambda x: ours(x, size), through_torch(theirs, size), image(draws, n))
@@ -117,9 +135,15 @@ def test_channel_order_changes_nothing_but_the_place_of_the_channels(fn, draws):
 
 @pytest.mark.parametrize(("size", "stride"), [(7, 2), (8, 3), (5, 1)])
 def test_same_padding_gives_one_output_for_each_stride(size, stride):
-    assert p.max_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME").shape == (-(-size // stride), 1)
+    assert p.max_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME").shape == (
+        -(-size // stride),
+        1,
+    )
     np.testing.assert_array_equal(
-        p.avg_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME", count_include_pad=False), 1.0
+        p.avg_pool1d(
+            jnp.ones((size, 1)), 3, stride=stride, padding="SAME", count_include_pad=False
+        ),
+        1.0,
     )
 
 
@@ -130,7 +154,9 @@ def test_padding_never_wins():
 @pytest.mark.not_under("nans", reason="makes NaN on purpose")
 def test_nan_always_wins():
     x = jnp.zeros((4, 4, 1)).at[1, 2].set(jnp.nan)
-    np.testing.assert_array_equal(np.isnan(p.max_pool2d(x, 2)[..., 0]), [[False, True], [False, False]])
+    np.testing.assert_array_equal(
+        np.isnan(p.max_pool2d(x, 2)[..., 0]), [[False, True], [False, False]]
+    )
 
 
 def test_max_pooling_takes_integers():
@@ -158,7 +184,11 @@ BAD = [
     ),
     (lambda: p.max_pool2d(IMAGE, 0), ArgumentError, "kernel_size must be at least 1, found 0"),
     (lambda: p.max_pool2d(IMAGE, 2, stride=0), ArgumentError, "stride must be at least 1, found 0"),
-    (lambda: p.max_pool2d(IMAGE[0], 2), ShapeError, r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]"),
+    (
+        lambda: p.max_pool2d(IMAGE[0], 2),
+        ShapeError,
+        r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]",
+    ),
     (
         lambda: p.max_pool2d(IMAGE, 2, data_format="HWC"),
         ArgumentError,
@@ -174,7 +204,11 @@ BAD = [
         DtypeError,
         r"avg_pool2d: x must hold floating values, found int32\[8, 8, 3\]",
     ),
-    (lambda: p.avg_pool2d(IMAGE, 2, divisor_override=0), ArgumentError, "divisor_override must not be zero"),
+    (
+        lambda: p.avg_pool2d(IMAGE, 2, divisor_override=0),
+        ArgumentError,
+        "divisor_override must not be zero",
+    ),
     (
         lambda: ap.adaptive_avg_pool2d(IMAGE, (1, 2, 3)),
         ArgumentError,
@@ -204,11 +238,15 @@ def test_gradients_pass_through_vmap_and_jit(draws):
 
 @pytest.mark.parametrize("pool", ["max", "avg"])
 @pytest.mark.parametrize(("size", "window", "stride"), [(2, 3, 2), (2, 3, 3), (3, 5, 4), (1, 2, 2)])
-def test_with_ceil_mode_the_first_window_may_reach_over_the_end_as_well(pool, size, window, stride, draws):
+def test_with_ceil_mode_the_first_window_may_reach_over_the_end_as_well(
+    pool, size, window, stride, draws
+):
     ours, theirs = {"max": MAX, "avg": AVG}[pool][2]
     x = draws.normal(size=(2, size, 6, 3)).astype("f")
     expected = through_torch(theirs, (window, 2), (stride, 2), ceil_mode=True)(torch.tensor(x))
-    np.testing.assert_allclose(ours(x, (window, 2), stride=(stride, 2), ceil_mode=True), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        ours(x, (window, 2), stride=(stride, 2), ceil_mode=True), expected, rtol=1e-6
+    )
     with pytest.raises(ShapeError, match=rf"a window of \[{window}, 2\] does not fit into x"):
         ours(x, (window, 2), stride=(stride, 2))
     with pytest.raises(ShapeError, match=rf"a window of \[{window}, 2\] does not fit into x"):
@@ -217,6 +255,7 @@ def test_with_ceil_mode_the_first_window_may_reach_over_the_end_as_well(pool, si
 
 def test_the_largest_of_booleans_is_refused_with_the_cure():
     with pytest.raises(
-        DtypeError, match=r'must hold numbers, found bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)'
+        DtypeError,
+        match=r'must hold numbers, found bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)',
     ):
         p.max_pool2d(jnp.ones((4, 4, 1), bool), 2)

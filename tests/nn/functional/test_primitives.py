@@ -17,7 +17,8 @@ def test_selection_is_that_of_numpy(a, b, c):
     rng = np.random.default_rng(0)
     condition, x, y = rng.random(a) > 0.5, rng.normal(size=b).astype("f"), rng.integers(0, 9, c)
     np.testing.assert_array_equal(
-        where(jnp.asarray(condition), jnp.asarray(x), jnp.asarray(y)), np.where(condition, x, y).astype("f")
+        where(jnp.asarray(condition), jnp.asarray(x), jnp.asarray(y)),
+        np.where(condition, x, y).astype("f"),
     )
 
 
@@ -31,7 +32,9 @@ def test_nan_comes_where_it_is_asked_for_and_only_there():
     x, half = jnp.array([1.0, jnp.inf, -2.0]), jnp.ones((2, 2), jnp.bfloat16)
     for how in (nan_where, jax.jit(nan_where)):
         with jax.debug_nans(False):
-            np.testing.assert_array_equal(how(jnp.array([False, False, True]), x), [1, np.inf, np.nan])
+            np.testing.assert_array_equal(
+                how(jnp.array([False, False, True]), x), [1, np.inf, np.nan]
+            )
         with jax.debug_nans(True):
             np.testing.assert_array_equal(how(x > jnp.inf, x), x)
             assert how(jnp.array(False), half).dtype == jnp.bfloat16
@@ -52,5 +55,6 @@ def test_selection_leaves_no_nested_call():
 def test_vectors_are_spread_along_an_axis():
     np.testing.assert_array_equal(spread(jnp.arange(2), (3, 2), float), np.tile([0.0, 1.0], (3, 1)))
     np.testing.assert_array_equal(
-        jnp.zeros((2, 3, 4), int) + along(jnp.arange(3), 1, 3), np.arange(3)[None, :, None] + np.zeros((2, 3, 4))
+        jnp.zeros((2, 3, 4), int) + along(jnp.arange(3), 1, 3),
+        np.arange(3)[None, :, None] + np.zeros((2, 3, 4)),
     )

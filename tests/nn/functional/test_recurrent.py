@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.core.boxes.variable import Buffer
+from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 
@@ -34,7 +34,9 @@ def in_torch(kind, reverse=False):
         names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")]
         given = dict(zip(names, values, strict=True))
         if reverse:  # torch runs both directions: the forward half is not looked at
-            given |= {name.removesuffix("_reverse"): value.detach() for name, value in given.items()}
+            given |= {
+                name.removesuffix("_reverse"): value.detach() for name, value in given.items()
+            }
             h, c = (torch.stack([torch.zeros_like(s), s]) for s in (h, c))
         else:
             h, c = h[None], c[None]
@@ -74,7 +76,13 @@ def test_cells_agree_with_torch(kind, draws, agrees_with_torch):
     cell = {"RNN": torch.rnn_tanh_cell, "LSTM": torch.lstm_cell, "GRU": torch.gru_cell}[kind]
     if kind == "LSTM":
         agrees_with_torch(
-            CELLS[kind], lambda x, h, c, *w: cell(x, (h, c), *w), x, h, c, *weights(draws, kind), atol=1e-4
+            CELLS[kind],
+            lambda x, h, c, *w: cell(x, (h, c), *w),
+            x,
+            h,
+            c,
+            *weights(draws, kind),
+            atol=1e-4,
         )
     else:
         agrees_with_torch(CELLS[kind], cell, x, h, *weights(draws, kind), atol=1e-4)
@@ -82,7 +90,13 @@ def test_cells_agree_with_torch(kind, draws, agrees_with_torch):
 
 def test_plain_cells_may_be_rectified(draws, agrees_with_torch):
     x, h = draws.normal(size=(2, 3)).astype("f"), draws.normal(size=(2, 4)).astype("f")
-    agrees_with_torch(lambda *a: rnn_cell(*a, nonlinearity="relu"), torch.rnn_relu_cell, x, h, *weights(draws, "RNN"))
+    agrees_with_torch(
+        lambda *a: rnn_cell(*a, nonlinearity="relu"),
+        torch.rnn_relu_cell,
+        x,
+        h,
+        *weights(draws, "RNN"),
+    )
     ys, _ = rnn(x, h[0], *weights(draws, "RNN"), nonlinearity="relu")
     assert ys.min() == 0
 
@@ -104,7 +118,9 @@ def test_padding_is_not_seen(kind, draws):
     x, w = draws.normal(size=(3, 6, 3)).astype("f"), weights(draws, kind)
 
     def both_directions(x, lengths=None):
-        return [SCANS[kind](x, None, *w, lengths=lengths, reverse=reverse) for reverse in (False, True)]
+        return [
+            SCANS[kind](x, None, *w, lengths=lengths, reverse=reverse) for reverse in (False, True)
+        ]
 
     padded = jax.jit(both_directions)(x, jnp.array([6, 4, 0]))
     alone = jax.jit(both_directions)(x[1, :4])
@@ -130,7 +146,9 @@ def test_biases_may_be_left_out(kind, draws):
 
 def test_the_pair_of_states_may_be_boxes(draws):
     w, h, c = weights(draws, "LSTM"), np.ones(4, "f"), np.full(4, 2, "f")
-    boxed, plain = (lstm(jnp.ones((2, 3)), state, *w)[0] for state in ((Buffer(h), Buffer(c)), (h, c)))
+    boxed, plain = (
+        lstm(jnp.ones((2, 3)), state, *w)[0] for state in ((Buffer(h), Buffer(c)), (h, c))
+    )
     np.testing.assert_array_equal(boxed, plain)
 
 
@@ -180,8 +198,16 @@ BAD = [
         ShapeError,
         r"lengths must have shape \[2\] \(one for each sequence\), found int32\[1\]",
     ),
-    (lambda: lstm(X, None, *W, lengths=jnp.ones(2)), DtypeError, r"lengths must hold integers, found float32\[2\]"),
-    (lambda: lstm(X.astype(int), None, *W), DtypeError, r"lstm: x must hold floating values, found int32\[2, 5, 3\]"),
+    (
+        lambda: lstm(X, None, *W, lengths=jnp.ones(2)),
+        DtypeError,
+        r"lengths must hold integers, found float32\[2\]",
+    ),
+    (
+        lambda: lstm(X.astype(int), None, *W),
+        DtypeError,
+        r"lstm: x must hold floating values, found int32\[2, 5, 3\]",
+    ),
     (
         lambda: rnn(X, None, jnp.ones((4, 3)), jnp.ones((4, 4)), nonlinearity="sin"),
         ArgumentError,

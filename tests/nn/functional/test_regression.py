@@ -26,13 +26,18 @@ LOSSES = {
 
 def each(loss):
     """A function that gives the loss with each reduction."""
-    return lambda *args: tuple(loss(*args, reduction=reduction) for reduction in ("mean", "sum", "none"))
+    return lambda *args: tuple(
+        loss(*args, reduction=reduction) for reduction in ("mean", "sum", "none")
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses_agree_with_torch(name, draws, agrees_with_torch):
     ours, theirs, options = LOSSES[name]
-    prediction, target = draws.normal(size=(5, 3)).astype("f"), draws.normal(size=(5, 3)).astype("f")
+    prediction, target = (
+        draws.normal(size=(5, 3)).astype("f"),
+        draws.normal(size=(5, 3)).astype("f"),
+    )
     prediction[0] = target[0]  # gradients at zero too
     agrees_with_torch(
         each(lambda p, t, reduction: ours(p, t, reduction=reduction, **options)),
@@ -44,10 +49,17 @@ def test_losses_agree_with_torch(name, draws, agrees_with_torch):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_log_poisson_agrees_with_torch(full, draws, agrees_with_torch):
-    prediction, target = draws.normal(size=(5, 3)).astype("f"), draws.poisson(2, (5, 3)).astype("i4")
+    prediction, target = (
+        draws.normal(size=(5, 3)).astype("f"),
+        draws.poisson(2, (5, 3)).astype("i4"),
+    )
     agrees_with_torch(
         each(lambda p, t, reduction: log_poisson_loss(p, t, full=full, reduction=reduction)),
-        each(lambda p, t, reduction: F.poisson_nll_loss(p, t.double(), full=full, reduction=reduction)),
+        each(
+            lambda p, t, reduction: F.poisson_nll_loss(
+                p, t.double(), full=full, reduction=reduction
+            )
+        ),
         prediction,
         target,
     )
@@ -57,10 +69,16 @@ def test_log_poisson_agrees_with_torch(full, draws, agrees_with_torch):
 def test_cosine_similarity_agrees_with_torch(axis, draws, agrees_with_torch):
     a, b = draws.normal(size=(5, 3, 4)).astype("f"), draws.normal(size=(5, 3, 4)).astype("f")
     agrees_with_torch(
-        lambda a, b: cosine_similarity(a, b, axis=axis), lambda a, b: F.cosine_similarity(a, b, axis), a, b
+        lambda a, b: cosine_similarity(a, b, axis=axis),
+        lambda a, b: F.cosine_similarity(a, b, axis),
+        a,
+        b,
     )
     np.testing.assert_allclose(
-        cosine_loss(a, b, axis=axis, reduction="none"), 1 - cosine_similarity(a, b, axis=axis), rtol=1e-6, atol=1e-6
+        cosine_loss(a, b, axis=axis, reduction="none"),
+        1 - cosine_similarity(a, b, axis=axis),
+        rtol=1e-6,
+        atol=1e-6,
     )
 
 
@@ -95,13 +113,21 @@ BAD = [
         ArgumentError,
         r"mae_loss: .* and target float32\[2\] look swapped",
     ),
-    (lambda: huber_loss(jnp.ones(2), jnp.ones(2), delta=0.0), ArgumentError, r"delta must be above 0, found 0\.0"),
+    (
+        lambda: huber_loss(jnp.ones(2), jnp.ones(2), delta=0.0),
+        ArgumentError,
+        r"delta must be above 0, found 0\.0",
+    ),
     (
         lambda: mse_loss(jnp.ones(2), jnp.ones(2), reduction="batchmean"),
         ArgumentError,
         "reduction must be one of 'mean', 'sum', 'none'",
     ),
-    (lambda: cosine_similarity(jnp.ones(2), jnp.ones(2), eps=0.0), ArgumentError, r"eps must be above 0, found 0\.0"),
+    (
+        lambda: cosine_similarity(jnp.ones(2), jnp.ones(2), eps=0.0),
+        ArgumentError,
+        r"eps must be above 0, found 0\.0",
+    ),
 ]
 
 
@@ -118,5 +144,7 @@ def test_the_gradient_of_an_infinite_error_is_that_of_torch(eager):
     given = torch.tensor(x, requires_grad=True)
     F.huber_loss(given, torch.tensor(zeros), delta=0.5, reduction="sum").backward()
     with jax.debug_nans(True), jax.disable_jit(eager):
-        gradient = jax.grad(lambda x: huber_loss(x, zeros, delta=0.5, reduction="sum"))(jnp.asarray(x))
+        gradient = jax.grad(lambda x: huber_loss(x, zeros, delta=0.5, reduction="sum"))(
+            jnp.asarray(x)
+        )
     np.testing.assert_allclose(gradient, given.grad, rtol=1e-6)

@@ -32,7 +32,11 @@ CASES = [
 @pytest.mark.parametrize(("n", "options"), CASES)
 def test_resizing_agrees_with_torch(n, options, draws, agrees_with_torch):
     x = draws.normal(size=(2, *(5, 6, 4)[:n], 3)).astype("f")
-    theirs = dict(options) if options.get("mode", "nearest") != "nearest" else {**options, "mode": "nearest"}
+    theirs = (
+        dict(options)
+        if options.get("mode", "nearest") != "nearest"
+        else {**options, "mode": "nearest"}
+    )
     agrees_with_torch(
         lambda x: interpolate(x, data_format=FORMAT[n], **options),
         lambda x: F.interpolate(x.movedim(-1, 1), **theirs).movedim(1, -1),
@@ -54,7 +58,9 @@ def test_leading_axes_and_channel_order_change_nothing(draws):
     x = draws.normal(size=(2, 3, 4, 5, 2)).astype("f")
     y = interpolate(x, (7, 8), mode="bilinear")
     assert y.shape == (2, 3, 7, 8, 2)
-    np.testing.assert_allclose(y[1, 2], interpolate(x[1, 2], (7, 8), mode="bilinear"), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        y[1, 2], interpolate(x[1, 2], (7, 8), mode="bilinear"), rtol=1e-5, atol=1e-6
+    )
     first = interpolate(np.moveaxis(x, -1, -3), (7, 8), mode="bilinear", data_format="NCHW")
     np.testing.assert_allclose(np.moveaxis(first, -3, -1), y, rtol=1e-5, atol=1e-6)
 
@@ -67,34 +73,66 @@ def test_a_whole_factor_only_repeats_pixels(operations):
 
 IMAGE = jnp.ones((4, 4, 1))
 BAD = [
-    (lambda: interpolate(IMAGE), ArgumentError, "give size or scale_factor, found size=None and scale_factor=None"),
+    (
+        lambda: interpolate(IMAGE),
+        ArgumentError,
+        "give size or scale_factor, found size=None and scale_factor=None",
+    ),
     (
         lambda: interpolate(IMAGE, 3, scale_factor=2),
         ArgumentError,
         "give size or scale_factor, found size=3 and scale_factor=2",
     ),
-    (lambda: interpolate(IMAGE, 3, mode="linear"), ArgumentError, r"mode 'linear' is not for 2 spatial axes \(NHWC\)"),
+    (
+        lambda: interpolate(IMAGE, 3, mode="linear"),
+        ArgumentError,
+        r"mode 'linear' is not for 2 spatial axes \(NHWC\)",
+    ),
     (
         lambda: interpolate(IMAGE, 3, mode="cubic"),
         ArgumentError,
         "mode must be one of 'nearest', 'linear', .*, found 'cubic'",
     ),
-    (lambda: interpolate(IMAGE, 3, align_corners=True), ArgumentError, "align_corners is not for mode 'nearest'"),
+    (
+        lambda: interpolate(IMAGE, 3, align_corners=True),
+        ArgumentError,
+        "align_corners is not for mode 'nearest'",
+    ),
     (
         lambda: interpolate(IMAGE, scale_factor=0.1),
         ShapeError,
         r"scale_factor 0\.1 leaves nothing of x float32\[4, 4, 1\]",
     ),
-    (lambda: interpolate(IMAGE, scale_factor=(1, 2, 3)), ArgumentError, r"one number or 2, found \(1, 2, 3\)"),
-    (lambda: interpolate(IMAGE, scale_factor=-1.0), ArgumentError, r"scale_factor must be above 0, found -1\.0"),
-    (lambda: interpolate(IMAGE, 2.5), ArgumentTypeError, r"size must be an integer or 2 of them, found 2\.5"),
-    (lambda: interpolate(IMAGE[0, 0], 3), ShapeError, r"x must have axes \(\*batch, H, W, C\), found float32\[1\]"),
+    (
+        lambda: interpolate(IMAGE, scale_factor=(1, 2, 3)),
+        ArgumentError,
+        r"one number or 2, found \(1, 2, 3\)",
+    ),
+    (
+        lambda: interpolate(IMAGE, scale_factor=-1.0),
+        ArgumentError,
+        r"scale_factor must be above 0, found -1\.0",
+    ),
+    (
+        lambda: interpolate(IMAGE, 2.5),
+        ArgumentTypeError,
+        r"size must be an integer or 2 of them, found 2\.5",
+    ),
+    (
+        lambda: interpolate(IMAGE[0, 0], 3),
+        ShapeError,
+        r"x must have axes \(\*batch, H, W, C\), found float32\[1\]",
+    ),
     (
         lambda: interpolate(IMAGE, 3, data_format="HW"),
         ArgumentError,
         "data_format must be 'NHWC' or 'NCHW', found 'HW'",
     ),
-    (lambda: interpolate(IMAGE[:0], 3), ShapeError, r"x must have pixels, found float32\[0, 4, 1\]"),
+    (
+        lambda: interpolate(IMAGE[:0], 3),
+        ShapeError,
+        r"x must have pixels, found float32\[0, 4, 1\]",
+    ),
     (
         lambda: interpolate(IMAGE.astype(int), 3),
         DtypeError,

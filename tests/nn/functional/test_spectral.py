@@ -21,7 +21,10 @@ def test_fourier_transforms_agree_with_scipy(n, axis, draws):
 
     def ours(real, z):
         functions = {"fft": fft, "ifft": ifft, "rfft": rfft, "irfft": irfft}
-        return [functions[name](real if name == "rfft" else z, n=n, axis=axis, norm=norm) for name, norm in cases]
+        return [
+            functions[name](real if name == "rfft" else z, n=n, axis=axis, norm=norm)
+            for name, norm in cases
+        ]
 
     for mine, (name, norm) in zip(jax.jit(ours)(real, z), cases, strict=True):
         theirs = getattr(scipy.fft, name)(real if name == "rfft" else z, n=n, axis=axis, norm=norm)
@@ -32,11 +35,21 @@ def test_fourier_transforms_agree_with_scipy(n, axis, draws):
 @places
 def test_cosine_transforms_agree_with_scipy(n, axis, draws):
     x = draws.normal(size=(6, 5, 7)).astype("f")
-    cases = [{"type": type, "n": n, "axis": axis, "norm": norm} for type in (1, 2, 3, 4) for norm in NORMS]
-    forward, back = jax.jit(lambda x: ([dct(x, **case) for case in cases], [idct(x, **case) for case in cases]))(x)
+    cases = [
+        {"type": type, "n": n, "axis": axis, "norm": norm}
+        for type in (1, 2, 3, 4)
+        for norm in NORMS
+    ]
+    forward, back = jax.jit(
+        lambda x: ([dct(x, **case) for case in cases], [idct(x, **case) for case in cases])
+    )(x)
     for case, there, here in zip(cases, forward, back, strict=True):
-        np.testing.assert_allclose(there, scipy.fft.dct(x, **case), rtol=1e-4, atol=1e-5, err_msg=str(case))
-        np.testing.assert_allclose(here, scipy.fft.idct(x, **case), rtol=1e-4, atol=1e-5, err_msg=str(case))
+        np.testing.assert_allclose(
+            there, scipy.fft.dct(x, **case), rtol=1e-4, atol=1e-5, err_msg=str(case)
+        )
+        np.testing.assert_allclose(
+            here, scipy.fft.idct(x, **case), rtol=1e-4, atol=1e-5, err_msg=str(case)
+        )
 
 
 @pytest.mark.parametrize("norm", NORMS)
@@ -44,8 +57,14 @@ def test_the_inverse_gives_back_the_signal(norm, draws):
     x = draws.normal(size=(3, 8)).astype("f")
 
     def there_and_back(x):
-        cosines = [idct(dct(x, type=type, norm=norm), type=type, norm=norm) for type in (1, 2, 3, 4)]
-        return [*cosines, jnp.real(ifft(fft(x, norm=norm), norm=norm)), irfft(rfft(x, norm=norm), norm=norm)]
+        cosines = [
+            idct(dct(x, type=type, norm=norm), type=type, norm=norm) for type in (1, 2, 3, 4)
+        ]
+        return [
+            *cosines,
+            jnp.real(ifft(fft(x, norm=norm), norm=norm)),
+            irfft(rfft(x, norm=norm), norm=norm),
+        ]
 
     for same in jax.jit(there_and_back)(x):
         np.testing.assert_allclose(same, x, rtol=1e-4, atol=1e-5)
@@ -55,7 +74,10 @@ def test_the_gradient_of_an_orthogonal_transform_is_its_inverse(draws):
     x, g = (draws.normal(size=(3, 8)).astype("f") for _ in range(2))
 
     def pulls(x, g):
-        return [jax.vjp(lambda x, t=type: dct(x, type=t, norm="ortho"), x)[1](g)[0] for type in (1, 2, 3, 4)]
+        return [
+            jax.vjp(lambda x, t=type: dct(x, type=t, norm="ortho"), x)[1](g)[0]
+            for type in (1, 2, 3, 4)
+        ]
 
     for type, gradient in zip((1, 2, 3, 4), jax.jit(pulls)(x, g), strict=True):
         np.testing.assert_allclose(gradient, idct(g, type=type, norm="ortho"), rtol=1e-4, atol=1e-5)
@@ -69,24 +91,48 @@ def test_half_precision_is_transformed_in_float32(draws):
 
 
 BAD = [
-    (lambda: fft(jnp.ones(4, int)), DtypeError, r"fft: x must hold floating or complex values, found int32\[4\]"),
-    (lambda: rfft(jnp.ones(4, complex)), DtypeError, r"rfft: x must hold floating values, found complex64\[4\]"),
+    (
+        lambda: fft(jnp.ones(4, int)),
+        DtypeError,
+        r"fft: x must hold floating or complex values, found int32\[4\]",
+    ),
+    (
+        lambda: rfft(jnp.ones(4, complex)),
+        DtypeError,
+        r"rfft: x must hold floating values, found complex64\[4\]",
+    ),
     (
         lambda: fft(jnp.ones(4), norm="unitary"),
         ArgumentError,
         "norm must be one of 'backward', 'ortho', 'forward', found 'unitary'",
     ),
     (lambda: fft(jnp.ones(4), n=0), ArgumentError, "n must be at least 1, found 0"),
-    (lambda: fft(jnp.ones(4), n=2.5), ArgumentTypeError, r"n must be an integer or 1 of them, found 2\.5"),
-    (lambda: fft(jnp.ones((2, 0))), ShapeError, r"fft: axis 1 must not be empty, found float32\[2, 0\]"),
-    (lambda: fft(jnp.ones(4), axis=1), ArgumentError, "axis must lie in -1 to 0 for an array of 1 axes, found 1"),
+    (
+        lambda: fft(jnp.ones(4), n=2.5),
+        ArgumentTypeError,
+        r"n must be an integer or 1 of them, found 2\.5",
+    ),
+    (
+        lambda: fft(jnp.ones((2, 0))),
+        ShapeError,
+        r"fft: axis 1 must not be empty, found float32\[2, 0\]",
+    ),
+    (
+        lambda: fft(jnp.ones(4), axis=1),
+        ArgumentError,
+        "axis must lie in -1 to 0 for an array of 1 axes, found 1",
+    ),
     (
         lambda: irfft(jnp.ones(1, complex)),
         ShapeError,
         r"irfft: axis 0 must have two values at least, or n be given, found complex64\[1\]",
     ),
     (lambda: dct(jnp.ones(4), type=5), ArgumentError, "dct: type must be 1, 2, 3 or 4, found 5"),
-    (lambda: dct(jnp.ones(1), type=1), ShapeError, r"type 1 needs two values at least on axis 0, found float32\[1\]"),
+    (
+        lambda: dct(jnp.ones(1), type=1),
+        ShapeError,
+        r"type 1 needs two values at least on axis 0, found float32\[1\]",
+    ),
 ]
 
 

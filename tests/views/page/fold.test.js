@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { recordRows, filterRows, shapeOf, sortedLeaves, sums, visibleRows } from "../../../nbmodule/views/page/fold.js";
+import { recordRows, filterRows, shapeOf, sortedLeaves, sums, visibleRows } from "../../../nbmodule/views/frontend/fold.js";
 
 //  0 features, 1 v0, 2 b, 3 w, 4 v1, 5 mean, 6 head, 7 w
 const depth = [0, 1, 2, 2, 1, 2, 0, 1];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { bytes, changed, code, count, number, seconds, tsv } from "../../../nbmodule/views/page/format.js";
+import { bytes, changed, code, count, number, seconds, tsv } from "../../../nbmodule/views/frontend/format.js";
 
 const cases = JSON.parse(readFileSync(new URL("../format_cases.json", import.meta.url), "utf-8"));
 const functions = { count, bytes, number, seconds };

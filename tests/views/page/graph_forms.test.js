@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Forms, itemAt, itemsIn, rootItem, search } from "../../../nbmodule/views/page/graph_forms.js";
+import { Forms, itemAt, itemsIn, rootItem, search } from "../../../nbmodule/views/frontend/graph_forms.js";
 
 const data = JSON.parse(readFileSync(new URL("graph_fixture.json", import.meta.url), "utf-8"));
 const forms = new Forms(data);

@@ -1,10 +1,10 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { Forms, itemAt, itemsIn, rootItem } from "../../../nbmodule/views/page/graph_forms.js";
-import { Placer, noise } from "../../../nbmodule/views/page/graph_place.js";
-import { curve, nearest, reach, sceneOf } from "../../../nbmodule/views/page/graph_scene.js";
-import { numberOf, returnOf, wordsOf } from "../../../nbmodule/views/page/graph_words.js";
+import { Forms, itemAt, itemsIn, rootItem } from "../../../nbmodule/views/frontend/graph_forms.js";
+import { Placer, noise } from "../../../nbmodule/views/frontend/graph_place.js";
+import { curve, nearest, reach, sceneOf } from "../../../nbmodule/views/frontend/graph_scene.js";
+import { numberOf, returnOf, wordsOf } from "../../../nbmodule/views/frontend/graph_words.js";
 
 const data = JSON.parse(readFileSync(new URL("graph_fixture.json", import.meta.url), "utf-8"));
 const forms = new Forms(data);

@@ -4,7 +4,7 @@ import { beforeEach, test } from "node:test";
 import { window } from "./window.js";
 
 const text = readFileSync(new URL("graph_fixture.json", import.meta.url), "utf-8");
-const { render } = await import("../../../nbmodule/views/page/graph.js");
+const { render } = await import("../../../nbmodule/views/frontend/graph.js");
 
 /** @type {HTMLElement} */
 let host;

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { window } from "./window.js";
 
 const text = readFileSync(new URL("graph_fixture.json", import.meta.url), "utf-8");
-const { render } = await import("../../../nbmodule/views/page/graphs.js");
+const { render } = await import("../../../nbmodule/views/frontend/graphs.js");
 
 const host = document.body.appendChild(document.createElement("div"));
 const one = () => JSON.parse(text);

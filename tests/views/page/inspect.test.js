@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
 import { window } from "./window.js";
 
-const { render } = await import("../../../nbmodule/views/page/inspect.js");
+const { render } = await import("../../../nbmodule/views/frontend/inspect.js");
 
 const DATA = {
   view: "inspect",
@@ -84,7 +84,7 @@ test("buttons go from one call of a module to the next", () => {
 
 test("a part that could not be made says why in its place", () => {
   show();
-  host.querySelector("[aria-label='Show graph']").click();
+  host.querySelector("[title='Show graph']").click();
   assert.match(pane("graph").textContent, /no graph: it cannot be traced/);
 });
 

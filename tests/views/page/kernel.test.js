@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Kernel } from "../../../nbmodule/views/page/kernel.js";
+import { Kernel } from "../../../nbmodule/views/frontend/kernel.js";
 
 test("a view is not drawn anew while it is pressed, since its click would be lost", async () => {
   const pressed = { now: true };

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Line } from "../../../nbmodule/views/page/live_line.js";
+import { Line } from "../../../nbmodule/views/frontend/live_line.js";
 
 function make() {
   const sent = [];

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addTick, evenly, openRun, firstMeasured, measuredRange, pathsOf, reduced, statistic, stepRange, wrongWith } from "../../../nbmodule/views/page/live_store.js";
-import { sampleAt } from "../../../nbmodule/views/page/scale.js";
+import { addTick, evenly, openRun, firstMeasured, measuredRange, pathsOf, reduced, statistic, stepRange, wrongWith, stepUnder } from "../../../nbmodule/views/frontend/live_store.js";
+import { sampleAt } from "../../../nbmodule/views/frontend/scale.js";
 
 const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
 const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
@@ -147,4 +147,18 @@ test("a control that is moved on is one message, whose words change", () => {
   for (const to of [2, 3, 4]) addTick(run, moved(to), []);
   addTick(run, moved(4, [{ step: 4, kind: "note", text: "paused", detail: "", times: 1, number: 2 }]), []);
   assert.deepEqual(run.messages.map((m) => m.text), ["rate: 1 → 4", "paused"]);
+});
+
+test("a pointer means the extreme within a few pixels, else the nearest point", () => {
+  const steps = Float64Array.from({ length: 4000 }, (_, k) => k + 1);
+  const values = Float32Array.from(steps, (s) => (s === 701 ? 5 : 1 + (s % 7) / 100));
+  const frame = { x: (s) => ((s - 1) / 3999) * 772, step: (x) => 1 + (x / 772) * 3999, y: (v) => 130 - 20 * v };
+  assert.equal(stepUnder([{ steps, values }], frame, frame.x(701) + 3), 701);
+  assert.notEqual(stepUnder([{ steps, values }], frame, frame.x(701) + 40), 701);
+  const few = { steps: Float64Array.of(1, 11, 21), values: Float32Array.of(1, 1.1, NaN) };
+  const wide = { x: (s) => s * 20, step: (x) => x / 20, y: (v) => 130 - 20 * v };
+  assert.equal(stepUnder([few], wide, 130), 11);
+  assert.equal(stepUnder([few], wide, 110), 1);
+  assert.equal(stepUnder([few], wide, 418), 21);
+  assert.equal(stepUnder([], wide, 100), 5);
 });

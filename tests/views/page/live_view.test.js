@@ -15,9 +15,9 @@ globalThis.clearInterval = () => (beats = []);
 globalThis.setTimeout = (fn) => (fn(), 0);
 Object.defineProperty(globalThis, "performance", { value: { now: () => now * 1000 } });
 
-const { render, renderLive } = await import("../../../nbmodule/views/page/live.js");
-const link = (await import("../../../nbmodule/views/page/live_link.js")).default;
-const { rounded } = await import("../../../nbmodule/views/page/live_controls.js");
+const { render, renderLive } = await import("../../../nbmodule/views/frontend/live.js");
+const link = (await import("../../../nbmodule/views/frontend/live_link.js")).default;
+const { rounded } = await import("../../../nbmodule/views/frontend/live_controls.js");
 
 const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
 const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
@@ -63,7 +63,15 @@ const paint = () => {
 };
 const $ = (selector) => host.querySelector(selector);
 const $$ = (selector) => [...host.querySelectorAll(selector)];
-const button = (label) => $$("button").find((node) => node.getAttribute("aria-label") === label);
+// The title of a button that is off says why; then its text tells which one it is.
+const TEXTS = {
+  "Make one step, then pause": "Step",
+  "Pause after this step": "Pause",
+  "Stop after this step; what follows the loop runs": "Stop",
+  "Go back to the beginning of this step and go on from there": "rewind to here",
+  "Replay this step and open its batch, returns and gradients": "replay",
+};
+const button = (label) => $$("button").find((node) => [node.getAttribute("aria-label"), node.title].includes(label) || (TEXTS[label] && node.textContent.includes(TEXTS[label])));
 const facts = () => $(".nbm-facts").textContent;
 const spoken = () => $("[aria-live=polite]").textContent;
 const press = (key, node = host.querySelector(".nbm-view")) => node.dispatchEvent(new window.KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
@@ -158,7 +166,7 @@ test("a click on a curve asks for that step, and opens what comes below the curv
   clickCurve();
   const asked = sent.at(-1);
   assert.equal(asked.kind, "at");
-  assert.match($(".nbm-run-again").textContent, /repeating step/);
+  assert.match($(".nbm-run-again").textContent, /replaying step/);
   listener({ kind: "moment", page: "another", step: asked.step, html: "<p>theirs</p>" }, []);
   listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch and returns</p>" }, []);
   paint();
@@ -193,17 +201,17 @@ test("a click opens a step of a run that is over, as long as its line is open", 
   listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch</p>" }, []);
   paint();
   assert.equal($(".nbm-run-moment").textContent, "batch");
-  assert.ok(!button("Repeat this step and open its batch, returns and gradients").disabled);
+  assert.ok(!button("Replay this step and open its batch, returns and gradients").disabled);
   const rewind = button("Go back to the beginning of this step and go on from there");
-  assert.ok(rewind.disabled && rewind.title === "the run is over");
+  assert.ok(rewind.disabled && rewind.title === "the run is over: live.rewind works from code");
   assert.match($(".nbm-run-steps").textContent, /keeps 2.00 KiB of its steps/);
 });
 
 test("without a kernel a click says how to open the step in code", () => {
   show(record({ progress: progress({ ended: true, state: "done" }) }));
   clickCurve();
-  assert.match($(".nbm-run-again").textContent, /step \d+: live\.at\(\d+\) opens it again/);
-  assert.ok(button("Repeat this step and open its batch, returns and gradients").disabled);
+  assert.match($(".nbm-run-again").textContent, /step \d+: live\.at\(\d+\) replays it/);
+  assert.ok(button("Replay this step and open its batch, returns and gradients").disabled);
 });
 
 test("futures are drawn ahead of the curve, and a button takes one; events are marks", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { window } from "./window.js";
-const { histogram, numbers, unionOf } = await import("../../../nbmodule/views/page/marks.js");
+const { histogram, numbers, unionOf } = await import("../../../nbmodule/views/frontend/marks.js");
 
 test("the numbers of several arrays are those of all their elements", () => {
   const all = unionOf([

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { colorsOf, exactText, gridOf, meaning, placeOf, said, valuesOf } from "../../../nbmodule/views/page/picture.js";
+import { colorsOf, exactText, gridOf, meaning, placeOf, said, valuesOf } from "../../../nbmodule/views/frontend/picture.js";
 
 const signed = { k: "heatmap", s: [1, 1, 1], d: "", sc: "signed", l: [-2, 2], of: "", about: "" };
 
@@ -76,11 +76,17 @@ test("an exact value is said where it is known, and a tile by its place on all o
 test("three axes of tiles are blocks of rows of tiles, apart from each other", () => {
   const { place } = gridOf([2 * 3 * 4, 5, 5], 1000, [2, 3, 4]);
   const [step, down] = [place(1)[0] - place(0)[0], place(4)[1] - place(0)[1]];
-  assert.deepEqual(place(3), [3 * step, 0]);
-  assert.deepEqual(place(11), [3 * step, 2 * down]);
-  assert.equal(place(12)[1], 0);
+  const top = place(0)[1]; // room for the number of each tile
+  assert.deepEqual(place(3), [3 * step, top]);
+  assert.deepEqual(place(11), [3 * step, top + 2 * down]);
+  assert.equal(place(12)[1], top);
   assert.ok(place(12)[0] > 4 * step + 8);
-  assert.deepEqual(gridOf([8, 5, 5], 1000, [8, 1]).place(3)[1], 0, "an axis of one makes no column");
+  assert.deepEqual(gridOf([8, 5, 5], 1000, [8, 1]).place(3)[1], top, "an axis of one makes no column");
+});
+
+test("tiles fill their last row where there is room for a divisor of their number", () => {
+  const across = (n, room) => new Set(Array.from({ length: n }, (_, t) => gridOf([n, 9, 9], room, [], 480).place(t)[0])).size;
+  for (const n of [4, 6, 8, 9, 12, 16]) assert.equal(n % across(n, 600), 0, `${n} tiles`);
 });
 
 test("a value is written with the digits that tell it from its neighbors, and no more", () => {

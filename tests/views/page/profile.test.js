@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { placeFlame } from "../../../nbmodule/views/page/profile.js";
+import { placeFlame } from "../../../nbmodule/views/frontend/profile.js";
 
 const depth = [0, 1, 1, 0, 1];
 const time = (i) => [6, 4, 1, 2, 2][i];

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { byUnit, linePath, nearest, quantile, smooth, ticks, valueRange } from "../../../nbmodule/views/page/scale.js";
+import { byUnit, linePath, nearest, quantile, smooth, ticks, valueRange } from "../../../nbmodule/views/frontend/scale.js";
 
 test("quantiles interpolate between neighbors", () => {
   assert.equal(quantile([0, 10], 0.25), 2.5);

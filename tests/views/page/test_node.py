@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-SOURCES = sorted((ROOT / "nbmodule" / "views" / "page").rglob("*.js"))
+SOURCES = sorted((ROOT / "nbmodule" / "views" / "frontend").rglob("*.js"))
 TESTS = sorted((ROOT / "tests" / "views" / "page").rglob("*.test.js"))
 
 pytestmark = pytest.mark.node
 
 
 def run(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=240
+    )
     if done.returncode:
         pytest.fail(done.stdout + done.stderr, pytrace=False)
 
@@ -32,8 +34,12 @@ def test_types_hold_under_strict_checking():
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
 def test_the_module_can_be_joined_with_its_neighbors(source):
-    """A widget arrives as one text; the file that joins knows one form of import and only neighbors."""
-    imports = [line for line in source.read_text().splitlines() if line.lstrip().startswith("import")]
+    """A widget arrives as one text; the file that joins knows one form of import and only
+    neighbors.
+    """
+    imports = [
+        line for line in source.read_text().splitlines() if line.lstrip().startswith("import")
+    ]
     for line in imports:
         assert line.startswith("import { "), line
         assert line.endswith('.js";'), line

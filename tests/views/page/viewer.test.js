@@ -1,9 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { cut, rescaled, scalesOf } from "../../../nbmodule/views/page/cut.js";
-import { codesOf, decoded, placeOf, valuesOf } from "../../../nbmodule/views/page/picture.js";
-import { moved, scaled, shapeOf, unravel } from "../../../nbmodule/views/page/viewer.js";
-import { producer } from "../../../nbmodule/views/page/calls.js";
+import { cut, rescaled, scalesOf } from "../../../nbmodule/views/frontend/cut.js";
+import { codesOf, decoded, placeOf, valuesOf } from "../../../nbmodule/views/frontend/picture.js";
+import { moved, scaled, shapeOf, unravel } from "../../../nbmodule/views/frontend/viewer.js";
+import { producer } from "../../../nbmodule/views/frontend/calls.js";
 
 test("a window closes in on a place that stays where it is", () => {
   assert.deepEqual(scaled(0, 100, 100, 0.5, 0.5), [25, 75]);

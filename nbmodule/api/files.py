@@ -1,0 +1,811 @@
+"""Weights and training state of a model in files: what `files` does with nested arrays, done with
+modules and optimizers.
+
+A weights file holds the variables by their chains in `v`, buffers apart. A checkpoint also holds
+the optimizer and the default random stream, so that training goes on as if it had never stopped.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jax.core import Tracer
+from jax.typing import DTypeLike
+
+from nbmodule.base.file_name import file_name
+from nbmodule.base.foreign import as_layout, is_of_torch
+from nbmodule.base.migration import accepts_aliases
+from nbmodule.base.sockets import socket
+from nbmodule.base.trees import flat, nest
+from nbmodule.core.numbers import random
+from nbmodule.core.structure.building import ensure_built, move_each
+from nbmodule.core.structure.linked import in_older_form, in_present_form
+from nbmodule.core.structure.state_dict import checked
+from nbmodule.core.structure.walk import aliases, is_module, plan_of
+from nbmodule.core.variables.donation import at_one_moment
+from nbmodule.core.variables.frame import gathered, write_all
+from nbmodule.core.variables.layout import layout_of
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
+from nbmodule.optim.optimizer import Optimizer
+from nbmodule.optim.saving import all_or_nothing, check_belongs
+
+if TYPE_CHECKING:
+    from nbmodule.api.module import Module
+    from nbmodule.base.kinds import DeviceLike
+    from nbmodule.files.background import Saving
+    from nbmodule.files.renaming import Rename
+    from nbmodule.files.weights import LoadedParts
+
+BUFFERS = "__buffers__"
+
+
+def save(
+    path: str | os.PathLike[str],
+    variables: Any,
+    *,
+    buffers: Any = None,
+    packed: bool | None = None,
+    compression: str | int | None = None,
+    dtype: DTypeLike | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a model, or nested arrays, to an HDF5 file, which appears whole or not at all; nothing
+    of an older file remains.
+
+    Args:
+        path: Of the file; folders that are missing are made.
+        variables: A module, of which all variables are written (as `model.save_weights` does); or
+            nested mappings, such as `model.v`, whose leaves are NumPy or JAX arrays, random keys,
+            numbers, text and None.
+        buffers: Of a module: False leaves them out. Else nested mappings of what is not trained;
+            None writes no buffers at all.
+        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype,
+            with an index; None does so when there are more than 1,000 of them.
+        compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays
+            cannot be mapped.
+        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers,
+            integers and keys stay as they are.
+        metadata: Anything that JSON can say.
+
+    Raises:
+        FileWriteError: if the disk is full or the folder may not be written; what was there is
+            unchanged.
+        ArgumentTypeError, DtypeError: if a leaf cannot be held by a file. Nothing is written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path, model = os.path.join(tempfile.mkdtemp(), "weights.h5"), nb.Linear(3, 2)
+        >>> nb.save(path, model)
+        >>> nb.load(path).w.shape, nb.load(path, nb.Linear(3, 2))
+        ((2, 3), Linear(in_features=3, out_features=2, with_bias=True))
+    """
+    from nbmodule import files
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            "nb.save takes the path first, as in nb.save('weights.h5', model); found "
+            f"{type(path).__name__}. Nothing was written."
+        )
+    if isinstance(variables, Optimizer):
+        raise ArgumentTypeError(
+            f"nb.save writes models and arrays; found the optimizer {type(variables).__name__}. "
+            "Nothing was written. Training state "
+            "is written by nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)."
+        )
+    variables, buffers = _parts(variables, buffers)
+    files.save(
+        path,
+        variables,
+        buffers=buffers,
+        packed=packed,
+        compression=compression,
+        dtype=dtype,
+        metadata=metadata,
+    )
+
+
+def _parts(variables: Any, buffers: Any) -> tuple[Any, Any]:
+    """What `save` writes, as it is now: of a model its parameters and buffers."""
+    if is_module(variables):
+        _ensure_holds(variables, "save", "written")
+        variables, buffers_tree = parts_of(variables)
+        return variables, buffers_tree if buffers in (None, True) else buffers or None
+    if not isinstance(variables, Mapping):
+        raise ArgumentTypeError(
+            "nb.save takes a model, or nested mappings of arrays; found "
+            f"{type(variables).__name__}. Nothing was written. "
+            "Give it a name, as in nb.save(path, {'x': x})."
+        )
+    return variables, buffers
+
+
+@accepts_aliases
+def load(
+    path: str | os.PathLike[str],
+    model: Module | None = None,
+    *,
+    buffers: bool = False,
+    mmap: bool = False,
+    prefix: str | None = None,
+    rename: Rename = None,
+    strict: bool = True,
+    device: DeviceLike | None = None,
+    layout: str | None = None,
+) -> Any:
+    """Load a weights file into a model, or as a Container.
+
+    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list
+    at most 100,000 arrays, and an `.npz` may unpack to at most 100 times its size and 256 MiB.
+
+    Args:
+        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save` (`.pt`, `.pth`,
+            `.bin`), read without PyTorch; of the index of a file in several parts
+            (`model.safetensors.index.json`); or of a folder that holds one of these under the name
+            that Hugging Face gives it.
+        model: A module whose variables are set, all or none, and which is given back (as
+            `model.load_weights` does). What PyTorch wrote is transposed by the layers it goes to,
+            and a report of what was matched is shown. Without a model the variables are given as a
+            Container, as they lie in the file.
+        buffers: Give the pair (variables, buffers) instead of the variables alone.
+        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from
+            the disk when they are used; given a device, they go there. Their own checksums are not
+            tested. Another program must not shorten the file meanwhile.
+        prefix: Load only what is below this level of the file, such as `"backbone"`, and without
+            it.
+        rename: New names for old ones, as a dict or a function, after `prefix` was taken off. A
+            dict names variables or levels; None leaves them out. Buffers are renamed too.
+        strict: Whether names that fit nothing are an error; if not, what matched is shown as a
+            difference.
+        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device,
+            and for a model where its variables are. Arrays of a dtype that JAX does not hold at
+            present (float64 without `jax_enable_x64`) stay NumPy arrays.
+        layout: How the axes of a model's convolutions lie in the file: `"torch"`, `"nbmodule"`, or
+            None to find out, by what the file says of itself, its names and its shapes.
+
+    Raises:
+        FileNotFoundError: if there is no file.
+        FileFormatError: if the file is damaged, or is none of these.
+        PathError: if an entry of `rename` fits nothing.
+        ArgumentError: if nothing tells how the axes lie, and both ways fit. Nothing was changed.
+        UnexpectedKeysError, MissingKeysError, ShapeError: if it is of another model. Nothing was
+            changed.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> nb.save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
+        >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
+        (2, 3)
+    """
+    from nbmodule import files
+
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            "nb.load takes the path first, as in nb.load('weights.h5', model); found "
+            f"{type(path).__name__}. Nothing was read."
+        )
+    if model is None:
+        if layout is not None:
+            raise ArgumentError(
+                "nb.load: layout= is for loading into a model, whose layers say what is "
+                "transposed. Nothing was read."
+            )
+        return files.load(
+            path,
+            buffers=buffers,
+            mmap=mmap,
+            prefix=prefix,
+            rename=rename,
+            strict=strict,
+            device=device,
+        )
+    if not is_module(model):
+        raise ArgumentTypeError(
+            f"nb.load loads into a module; found {type(model).__name__}. Nothing was read. "
+            "Without it, nb.load(path) gives a Container."
+        )
+    if buffers or mmap or device is not None:
+        raise ArgumentError(
+            "nb.load: buffers=, mmap= and device= are for loading without a model, whose "
+            "variables stay where they are. "
+            "Nothing was read. model.to(device) moves them."
+        )
+    report = load_weights(model, path, strict, prefix=prefix, rename=rename, layout=layout)
+    if report is not None:
+        socket("show")(report)
+    return model
+
+
+def save_safetensors(
+    path: str | os.PathLike[str], variables: Any, *, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Write a model, or arrays, as a safetensors file, which appears whole or not at all.
+
+    Args:
+        path: Of the file; folders that are missing are made.
+        variables: A module, whose parameters and buffers are written under the names of its
+            `state_dict`, such as `encoder.0.weight`; a state dict; or nested mappings, such as
+            `model.v`, whose levels become such names.
+        metadata: Text by name.
+
+    Raises:
+        FileWriteError: if the file cannot be written; what was there is unchanged.
+        ArgumentTypeError, DtypeError: if a leaf cannot be held by the format. Nothing is written.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path = os.path.join(tempfile.mkdtemp(), "w.safetensors")
+        >>> model = nb.Sequential(nb.Linear(3, 2))
+        >>> nb.save_safetensors(path, model)
+        >>> nb.load(path)["0"]["weight"].shape, nb.load(path, model) is model
+        ((2, 3), True)
+    """
+    from nbmodule import files
+
+    variables, metadata = _named(variables, metadata)
+    files.save_safetensors(path, variables, metadata=metadata)
+
+
+def _named(variables: Any, metadata: Any) -> tuple[Any, Any]:
+    """What `save_safetensors` writes, as it is now: of a model its state dict."""
+    if is_module(variables):
+        _ensure_holds(variables, "save", "written")
+        variables = variables.state_dict()
+        metadata = {"format": "nbmodule"} | dict(
+            metadata or {}
+        )  # the axes of convolutions lie as ours do
+    return _by_level(variables), metadata
+
+
+def _by_level(variables: Any) -> Any:
+    """A state dict as nested mappings; anything else, also one in which a name is the level of
+    another, as it is.
+    """
+    if not isinstance(variables, Mapping) or any(
+        isinstance(value, Mapping) for value in variables.values()
+    ):
+        return variables
+    chains = {tuple(str(name).split(".")): value for name, value in variables.items()}
+    overlap = any(chain[:end] in chains for chain in chains for end in range(1, len(chain)))
+    return variables if overlap else nest(chains)
+
+
+def by_chain(module: Module, kind: type[Variable]) -> dict[str, Any]:
+    """The variables of one kind as nested arrays, by chain."""
+    return nest(
+        {
+            location.chain: box.value
+            for box, location in plan_of(module).places.items()
+            if isinstance(box, kind)
+        }
+    )
+
+
+def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Parameters and buffers as nested arrays, as they were at one moment."""
+    return at_one_moment(
+        [plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
+    )
+
+
+def _ensure_holds(module: Module, act: str, done: str) -> None:
+    """Refuse a model that waits for its first call and has no variable yet: its file would be
+    empty, and nobody would know.
+    """
+    if not is_module(module):
+        raise ArgumentTypeError(
+            f"cannot {act} {type(module).__name__}: a module is wanted. Nothing was {done}. "
+            "Several models go together as parts of one: "
+            "nb.Module(first=model, second=other)."
+        )
+    ensure_built(module)
+    if not module.built_ and not plan_of(module).boxes:
+        raise NotBuiltError(
+            f"cannot {act} {type(module).__name__}: it is not built and has no variables yet. "
+            f"Nothing was {done}. "
+            "Call it once, or its build(), first."
+        )
+    if done == "written" and any(box.sharding is None for box in plan_of(module).boxes):
+        raise NotBuiltError(
+            f"cannot {act} {type(module).__name__}: it holds shapes alone, as nb.eval_shape "
+            f"makes it. Nothing was {done}. Make the model itself."
+        )
+
+
+def _ensure_is_optimizer(optimizer: object, done: str) -> None:
+    if optimizer is None or isinstance(optimizer, Optimizer):
+        return
+    cure = "A transformation of optax goes into nb.Optax(transformation)."
+    if type(optimizer) in (list, tuple, dict):
+        cure = (
+            "Save each of several in a folder of its own, with the part that it trains: "
+            "model=model.first, optimizer=first."
+        )
+    raise ArgumentTypeError(
+        f"optimizer= takes an optimizer of nb; found {type(optimizer).__name__}. Nothing was "
+        f"{done}. {cure}"
+    )
+
+
+def save_weights(
+    module: Module,
+    path: str | os.PathLike[str],
+    *,
+    buffers: bool = True,
+    packed: bool | None = None,
+    compression: str | int | None = None,
+    dtype: DTypeLike | None = None,
+) -> None:
+    """Write a model's variables; see `Module.save_weights`."""
+    from nbmodule import files
+
+    _ensure_holds(module, "save", "written")
+    parameters, buffers_tree = parts_of(module)
+    buffers_kept = buffers_tree if buffers else None
+    files.save(
+        path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype
+    )
+
+
+def load_weights(
+    module: Module,
+    path: str | os.PathLike[str],
+    strict: bool,
+    *,
+    prefix: str | None = None,
+    rename: Rename = None,
+    layout: str | None = None,
+) -> Any:
+    """Read a model's variables; see `Module.load_weights`."""
+    from nbmodule.files.compare import compare_parts
+    from nbmodule.files.weights import load_parts
+
+    layout = as_layout("load_weights", layout)
+    _ensure_holds(module, f"load {file_name(path, 'load', 'read')} into", "read")
+    parts = load_parts(path, prefix=prefix, rename=rename, strict=strict)
+    result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
+    arrays, report = result or (
+        _checked(module, path, parts.variables, parts.buffers, strict, parts.origin),
+        None,
+    )
+    write_all(tuple(arrays), tuple(arrays.values()))
+    if result or strict:
+        return report
+    own_trees = by_chain(module, Parameter), by_chain(module, Buffer)
+    names = os.path.basename(os.fspath(path)), type(module).__name__
+    return compare_parts((parts.variables, parts.buffers), own_trees, names, values=False)
+
+
+def _title(module: Any, source: Any) -> str:
+    return f"cannot load {os.fspath(source)} into {type(module).__name__}"
+
+
+def _of_torch(
+    module: Any, source: Any, parts: LoadedParts, strict: bool, layout: str | None, is_renamed: bool
+) -> tuple[dict[Variable, Any], Any] | None:
+    """What a file of PyTorch gives to variables, and the report; None for a file in which they lie
+    as the module's do.
+    """
+    if layout == "nbmodule" or (parts.origin == "nbmodule" and layout is None):
+        return None
+    entries = {
+        ".".join(chain): value
+        for tree in (parts.variables, parts.buffers or {})
+        for chain, value in flat(tree)
+    }
+    is_torch = parts.origin == "torch" or is_of_torch(entries, dict(aliases(module)))
+    if layout is None and not is_torch and not is_renamed and _has_chains(module, entries):
+        return None
+    options = {
+        "title": _title(module, source),
+        "strict": strict,
+        "layout": layout,
+        "is_torch": is_torch,
+    }
+    return socket("torch_state")(module, entries, **options)
+
+
+def _has_chains(module: Any, entries: Mapping[str, Any]) -> bool:
+    """Whether a name is one that only this package gives: a chain in `v`, and no name in a state
+    dict.
+    """
+    places = [
+        ("/".join(location.chain), location.name) for location in plan_of(module).places.values()
+    ]
+    own = {
+        form.replace("/", ".")
+        for chain, name in places
+        for form in (chain, in_older_form(chain))
+        if form.replace("/", ".") != name
+    }
+    return any(name in own for name in entries)
+
+
+def _checked(
+    module: Module,
+    source: Any,
+    variables: Any,
+    buffers: Any,
+    strict: bool,
+    origin: str = "nbmodule",
+) -> dict[Variable, Any]:
+    names, entries = {}, {"/".join(chain): value for chain, value in flat(variables)}
+    for box, location in plan_of(module).places.items():
+        chain = "/".join(location.chain)
+        if isinstance(box, Parameter):
+            names[chain] = box
+        elif buffers is not None:
+            names[f"{BUFFERS}/{chain}"] = box
+    if buffers is not None:
+        entries |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
+    entries, cure = in_present_form(entries, names), ""
+    # A file names variables by chain in `v` (`o/w`) or as `state_dict` does (`o.weight`); a model's
+    # own array has one name in both. The naming that knows more of the names is the file's.
+    dotted = dict(aliases(module))
+    by_dots = {name.replace("/", "."): value for name, value in entries.items()}
+    if len(by_dots.keys() & dotted.keys()) > len(entries.keys() & names.keys()):
+        entries, names = by_dots, dotted
+    if origin != "nbmodule":
+        cure = (
+            "If it is a state dict of PyTorch, layout='torch' or "
+            "`nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
+        )
+    return checked(_title(module, source), names, entries, strict, cure=cure, source="the file")
+
+
+def save_checkpoint(
+    directory: str | os.PathLike[str],
+    *,
+    step: int,
+    model: Module,
+    optimizer: object = None,
+    extra: Mapping[str, Any] | None = None,
+    keep: int | None = 3,
+    sharded: bool | None = None,
+) -> Any:
+    """Write the whole training state of a step: model, optimizer, the default random stream.
+
+    The file appears whole or not at all, and older ones are deleted only then.
+
+    Args:
+        directory: Folder of the checkpoints; made if it is missing.
+        step: Of the training run, 0 or more.
+        model: Its parameters and buffers are written.
+        optimizer: Its state is written.
+        extra: Anything that JSON can say, such as the history; NumPy and JAX scalars come back as
+            Python numbers.
+        keep: How many checkpoints stay; None keeps all.
+        sharded: Whether each host writes the parts that it holds, through orbax, into a folder that
+            all hosts see; all of them call this. None does so where variables lie on several hosts,
+            and else writes one file.
+
+    Returns:
+        The path of the file, or of the folder of the step.
+
+    Raises:
+        MissingDependencyError: orbax is wanted and not installed.
+
+    Example:
+        >>> import tempfile
+        >>> import nbmodule as nb
+        >>> folder, model = tempfile.mkdtemp(), nb.Linear(2, 2)
+        >>> nb.save_checkpoint(folder, step=7, model=model, extra={"loss": 0.5}).name
+        'checkpoint-7.h5'
+        >>> nb.restore_checkpoint(folder, model=model)
+        (7, {'loss': 0.5})
+    """
+    from nbmodule import files
+
+    trees, sharded = _training_state(model, optimizer, sharded)
+    if sharded:
+        from nbmodule.files.sharded import save_sharded
+
+        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
+        return Path(directory) / str(step)
+    return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+
+
+def _training_state(
+    model: Module, optimizer: object, sharded: bool | None
+) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """Return the trees of a checkpoint, and whether each host writes its own part."""
+    _ensure_holds(model, "save a checkpoint of", "written")
+    _ensure_is_optimizer(optimizer, "written")
+    if sharded is None:
+        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
+    is_sharded = sharded
+    stateful = [plan_of(node).boxes for node in (model, optimizer) if node is not None]
+    return at_one_moment(
+        [*stateful, [random.default.state]], lambda: trees_of(model, optimizer, is_sharded)
+    ), is_sharded
+
+
+def in_background(
+    function: Callable[..., Any], path: object, *trees: Any, **options: Any
+) -> Saving:
+    """Save while the training goes on: the values are those of now, a thread writes the file.
+
+    Everything that is asked for is written in the order in which it was asked for.
+    `nb.wait_for_saving()` waits for all of it, and so does the interpreter at its end. A failure is
+    raised where somebody waits, or else by the next request.
+
+    Args:
+        function: `nb.save`, `nb.save_checkpoint`, `nb.save_safetensors` or `model.save_weights`; or
+            a function of your own, of a path and nested mappings of arrays.
+        path: Its first argument; a relative one means the folder of now.
+        *trees: What it writes: a model, or nested mappings of arrays.
+        **options: Its keyword arguments, such as `step=`, `model=` and `optimizer=` of a
+            checkpoint.
+
+    Returns:
+        The saving: `is_done`, and `wait()`, which gives what the function gave.
+
+    Raises:
+        FileWriteError: an earlier request has failed and nobody has waited for it; this one is then
+            not begun.
+        ArgumentError: the checkpoint is sharded: orbax writes it, and all hosts take part.
+        ArgumentTypeError: a function of your own is given a model, whose values it would read at
+            some later time.
+
+    Example:
+        >>> import os, tempfile
+        >>> import nbmodule as nb
+        >>> path = os.path.join(tempfile.mkdtemp(), "w.h5")
+        >>> model = nb.Linear(2, 2, bias_initializer=nb.Zeros())
+        >>> saving = nb.in_background(nb.save, path, model)
+        >>> model.bias = model.bias + 1
+        >>> nb.wait_for_saving()
+        >>> nb.load(path).b
+        Array([0., 0.], dtype=float32)
+    """
+    from nbmodule import files
+    from nbmodule.api.module import Module
+
+    own = getattr(function, "__self__", None)
+    if getattr(function, "__func__", None) is Module.save_weights:
+        function, trees = save, (own, *trees)
+    elif not trees and "variables" in options and function in (save, save_safetensors):
+        trees = (options.pop("variables"),)
+    if function is save and trees:
+        variables, options["buffers"] = _parts(trees[0], options.get("buffers"))
+        function, trees = files.save, (variables, *trees[1:])
+    elif function is save_safetensors and trees:
+        variables, options["metadata"] = _named(trees[0], options.get("metadata"))
+        function, trees = files.save_safetensors, (variables, *trees[1:])
+    elif function is save_checkpoint:
+        function, options = files.save_checkpoint, _of_checkpoint(**options)
+    elif any(
+        is_module(item) or isinstance(item, Optimizer) for item in (own, *trees, *options.values())
+    ):
+        raise ArgumentTypeError(
+            "nb.in_background saves models by nb.save, nb.save_checkpoint, nb.save_safetensors "
+            "and model.save_weights; another function would "
+            "read their values at some later time. Nothing was written. Give it model.v, or "
+            "model.state_dict()."
+        )
+    return files.in_background(function, path, *trees, **options)
+
+
+def _of_checkpoint(
+    *,
+    step: int,
+    model: Module,
+    optimizer: object = None,
+    sharded: bool | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """The options by which the room of files writes what `save_checkpoint` is asked for."""
+    trees, is_sharded = _training_state(model, optimizer, sharded)
+    if is_sharded:
+        raise ArgumentError(
+            "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts "
+            "take part. Nothing was written. Call "
+            "nb.save_checkpoint itself."
+        )
+    return {"step": step, "trees": trees, **options}
+
+
+def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
+    """What a checkpoint holds, nested."""
+    if isinstance(random.default.state.value, Tracer):
+        raise ArgumentTypeError(
+            "cannot save a checkpoint: the training state is being traced and has no numbers "
+            "yet. Nothing was written. Save outside of "
+            "jit, grad, vmap and scan."
+        )
+    init_count, drawn = random.default._position()
+    trees: dict[str, Mapping[str, Any]] = {
+        "model": by_chain(model, Parameter),
+        "buffers": by_chain(model, Buffer),
+        "random": {"state": random.default.state.value, "made": init_count, "drawn": drawn},
+    }
+    if optimizer is not None:
+        trees["optimizer"] = (
+            optimizer_arrays(optimizer) if sharded else dict(optimizer.state_dict())
+        )
+    return trees
+
+
+def restore_checkpoint(
+    directory: str | os.PathLike[str],
+    *,
+    model: Module,
+    optimizer: Any = None,
+    step: int | None = None,
+) -> tuple[int, Any]:
+    """Continue from a checkpoint, the latest whole one or that of one step: all of it, or nothing
+    if it does not fit.
+
+    Variables that were laid out by `nb.shard` keep that layout, whatever mesh the checkpoint was
+    saved from.
+
+    Args:
+        directory: That was given to `save_checkpoint`; a sharded checkpoint is recognized.
+        model: Gets its parameters and buffers back.
+        optimizer: Gets its state back.
+        step: Which one; None takes the latest that is whole.
+
+    Returns:
+        The step, and `extra` (None if none was saved).
+
+    Raises:
+        FileNotFoundError: there is no checkpoint.
+        FileFormatError: it is damaged, or holds no optimizer although one is asked for.
+        UnexpectedKeysError, MissingKeysError, ShapeError, StructureError, DtypeError: it is of
+            another model or optimizer. Whatever is raised, model, optimizer and random stream are
+            as they were.
+    """
+    from nbmodule import files
+
+    _ensure_holds(model, "restore a checkpoint into", "changed")
+    _ensure_is_optimizer(optimizer, "changed")
+    if is_sharded(directory, step):
+        restored_step, trees, extra = restore_sharded(directory, model, step)
+    else:
+        restored_step, trees, extra = files.restore_checkpoint(directory, step=step)
+    where = f"step {restored_step} of {os.fspath(directory)}"
+    _check_trees(trees, where, optimizer)
+    arrays = _checked(model, where, trees["model"], trees.get("buffers", {}), True)
+    init_count = None
+    if "random" in trees:
+        arrays[random.default.state], init_count = _checked_stream(trees["random"], where)
+
+    def load() -> None:
+        if optimizer is not None:
+            _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
+        write_all(tuple(arrays), tuple(arrays.values()))
+
+    with nullcontext() if optimizer is None else all_or_nothing(optimizer):
+        written = gathered(load)
+    write_all(*written)
+    if init_count is not None:
+        random.default._move_to(init_count)
+    return restored_step, extra
+
+
+def _check_trees(trees: Mapping[str, Any], where: str, optimizer: object) -> None:
+    if "model" not in trees:
+        raise FileFormatError(
+            f"{where} holds no model. Nothing was changed. Was it saved by nb.save_checkpoint?"
+        )
+    if optimizer is not None and "optimizer" not in trees:
+        raise FileFormatError(
+            f"{where} holds no optimizer: it was saved without one. Nothing was changed. "
+            "Leave optimizer= out to restore the model alone."
+        )
+    for name, tree in trees.items():
+        if not isinstance(tree, Mapping):
+            raise FileFormatError(
+                f'"{name}" of {where} holds {type(tree).__name__}, expected arrays by name. '
+                "Nothing was changed."
+            )
+
+
+def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
+    """Check the saved random stream; return its state and the number of keys made."""
+    try:
+        state, init_count, drawn = (
+            np.asarray(saved["state"]),
+            operator.index(saved["made"]),
+            operator.index(saved["drawn"]),
+        )
+        if (
+            state.dtype != np.uint32
+            or state.shape != (3,)
+            or init_count < 0
+            or random.drawn(state) != drawn
+        ):
+            raise ValueError("its numbers do not fit together")
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(
+            f"the random stream in {where} is damaged ({error}). Nothing was changed."
+        ) from error
+    return random.default.state.admitted(state), init_count
+
+
+def _load_optimizer(
+    optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
+) -> None:
+    optimizer.load_state_dict(_present_names(state, model))
+    variables = {location.chain: box for box, location in plan_of(model).places.items()}
+    check_belongs(optimizer, f"cannot restore {where}", variables)
+    layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
+    if layout is not None:
+        from nbmodule.scale.shard import places_of_state
+
+        laid = {box: box.sharding for box in variables.values()}
+        places = places_of_state(optimizer, model, layout.mesh, laid)
+        move_each(tuple(places), tuple(places.values()))
+
+
+def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
+    """State of an optimizer by name, where the chain of a variable at its end may be of the older
+    form.
+    """
+    chains = ["/".join(location.chain) for location in plan_of(model).places.values()]
+    present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
+
+    def renamed(name: str) -> str:
+        starts = (at + 1 for at, letter in enumerate(name) if letter == "/")
+        return next((name[:at] + present[name[at:]] for at in starts if name[at:] in present), name)
+
+    return {renamed(name): value for name, value in state.items()}
+
+
+# -- sharded --
+def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
+    """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
+    from nbmodule import files
+
+    folder = Path(file_name(directory, "restore a checkpoint", "changed"))
+    names = [item.name for item in folder.iterdir() if item.is_dir()] if folder.is_dir() else []
+    steps = [int(name) for name in names if name.isascii() and name.isdigit()]
+    if step is not None:
+        return step in steps
+    return bool(steps) and max(steps) > max(files.checkpoint_steps(directory), default=-1)
+
+
+def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
+    """What `optimizer.state_dict()` gives, nested, as arrays on their devices."""
+    rates = vars(optimizer)["_rates"]
+    names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
+    numbers = {
+        tuple(name.split("/")): box.value for name, box in zip(names, rates) if type(box) is Buffer
+    }
+    state = {chain: leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    return nest(numbers | state)
+
+
+def restore_sharded(
+    directory: str | os.PathLike[str], model: Module, step: int | None
+) -> tuple[int, dict[str, Any], Any]:
+    """The trees of a sharded checkpoint, each array where its variable lies; state of the optimizer
+    by name.
+    """
+    from nbmodule.files.sharded import restore_sharded as restore
+
+    boxes = {location.chain: box for box, location in plan_of(model).places.items()}
+    boxes = {in_older_form(chain): box for chain, box in boxes.items()} | boxes
+
+    def sharding_of(chain: tuple[str, ...], shape: tuple[int, ...]) -> Any:
+        """Return the sharding of the variable at this chain; None for a NumPy array."""
+        for start in range(1, len(chain)):
+            box = boxes.get(chain[start:])
+            if box is not None and box.shape == shape:
+                return box.sharding
+        return None
+
+    restored_step, trees, extra = restore(directory, sharding_of=sharding_of, step=step)
+    if "optimizer" in trees:
+        trees["optimizer"] = {"/".join(chain): leaf for chain, leaf in flat(trees["optimizer"])}
+    return restored_step, trees, extra

@@ -1,0 +1,130 @@
+"""`nb.graph` and `model.show_graph`: core takes the variables out, the graph room reads, the views
+draw.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.base.foreign import is_foreign
+from nbmodule.base.sockets import socket
+from nbmodule.core.call.example_inputs import remembered
+from nbmodule.core.variables.describe import as_flag
+from nbmodule.errors import ArgumentTypeError, NotBuiltError
+from nbmodule.graphs import Graph, Options, save
+from nbmodule.graphs.writing.options import prepare
+from nbmodule.views.display.show import in_notebook, mimebundle
+from nbmodule.views.panels.of_graphs import (
+    graph_of,
+    graph_page,
+    graph_record,
+    running_cell,
+    show_inline,
+)
+from nbmodule.views.renderers.layout import terminal_width
+from nbmodule.views.renderers.text import text_of
+
+if TYPE_CHECKING:
+    from nbmodule.api.module import Module
+
+MOST_LINES = 60
+
+
+def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
+    """Give the computation graph of a module or a function, without running it; nothing changes.
+
+    Variables of modules are nodes of their own, whether the modules are arguments or come from the
+    surrounding code, and operations are grouped by the submodule that made them. What the function
+    writes into variables stands among the outputs as `written: bn.running_mean`.
+
+    Args:
+        fn: A module, a model of another framework as it stands, or any function that JAX can trace:
+            compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
+        *args: Example arguments. Arrays, or `jax.ShapeDtypeStruct`, are inputs; other values are
+            fixed.
+        **kwargs: Likewise.
+
+    Returns:
+        `nodes` in order of evaluation (`operation`, `path`, `shape`, `dtype`, `source`), `edges`,
+        nested `groups`. If the function fails while it is traced, the graph ends there and
+        `failure` tells where and why. `graph.drawn(...)` shows it in another way,
+        `graph.save(path)` writes it to a file.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> made = nb.graph(nb.Sequential(nb.Linear(2, 3), nb.ReLU()), jnp.ones((1, 2)))
+        >>> made.find("0").operations, made.find("0").title, made.flops
+        (3, 'Linear', 18)
+    """
+    if is_foreign(fn):
+        return socket("as_it_stands")("graph", fn, args, kwargs)
+    if not callable(fn):
+        raise ArgumentTypeError(
+            f"nb.graph takes a function or a module; found {type(fn).__name__}."
+        )
+    return graph_of(fn, args, kwargs)
+
+
+def show_graph(
+    module: Module, options: Options, *, save_to_disk: bool, notebook: bool, fname: object
+) -> Graph:
+    """Draw the graph of a module's call; see `Module.show_graph`."""
+    save_to_disk, notebook = as_flag("save_to_disk", save_to_disk), as_flag("notebook", notebook)
+    if fname is not None and not isinstance(fname, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"fname is the name of a file; found {type(fname).__name__}. Nothing was written."
+        )
+    args, kwargs = _arguments(module)
+    plain = graph(module, *args, **kwargs)
+    parts: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
+    parts["options"] = options
+    made = _Shown(**parts)
+    prepare(made, options)  # an unknown subgraph is an error, not a picture of one
+    if save_to_disk or fname is not None:
+        target = Path(fname) if fname is not None else Path(f"{type(module).__name__}.html")
+        print(f"graph written to {save(made, target, html=graph_page)}")
+    _display(made, notebook)
+    return made
+
+
+def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    found = remembered(module)
+    if found is None:
+        name = type(module).__name__
+        why = (
+            "has never been called or compiled"
+            if module._nbm.shown is None
+            else "was called with an object that is gone"
+        )
+        raise NotBuiltError(
+            f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are not known. Call it first, as in "
+            "model(x), or model.compile(args=(x,)), or ask nb.graph(model, x) for the graph with these arguments."
+        )
+    return found
+
+
+def _display(made: _Shown, notebook: bool) -> None:
+    record = graph_record(made)
+    if (in_notebook() or notebook) and show_inline(record):
+        made.cell = running_cell()
+    else:
+        print(text_of(record, width=terminal_width(), limit=MOST_LINES))
+
+
+@dataclass(eq=False, repr=False)
+class _Shown(Graph):
+    """A graph that was shown already: the cell that did so does not show it again as its last
+    value.
+    """
+
+    cell: int | None = None
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
+        if self.cell is not None and self.cell == running_cell():
+            return {"text/plain": repr(self)}
+        return mimebundle(graph_record(self))

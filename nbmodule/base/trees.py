@@ -1,0 +1,206 @@
+"""Nested mappings: their leaves by chain, and how the leaves of two trees differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from nbmodule.errors import MissingKeysError, UnexpectedKeysError
+
+
+def flat(
+    level: Mapping[Any, Any], chain: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Leaves of nested mappings, by chain, in the order of their keys.
+
+    Example:
+        >>> list(flat({"b": {"c": 1, "d": 2}, "a": 3}))
+        [(('b', 'c'), 1), (('b', 'd'), 2), (('a',), 3)]
+    """
+    for key, value in level.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, (*chain, str(key)))
+        else:
+            yield (*chain, str(key)), value
+
+
+def nest(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Nested dicts from chains of keys, in the order given.
+
+    Example:
+        >>> nest({("b", "c"): 1, ("a",): 3, ("b", "d"): 2})
+        {'b': {'c': 1, 'd': 2}, 'a': 3}
+    """
+    root: dict[str, Any] = {}
+    for chain, value in leaves.items():
+        level = root
+        for key in chain[:-1]:
+            level = level.setdefault(key, {})
+        level[chain[-1]] = value
+    return root
+
+
+K = TypeVar("K")
+
+
+class _Nothing(Enum):
+    """One object, which checkers can tell from all others."""
+
+    ABSENT = "absent"
+
+
+ABSENT: Final = _Nothing.ABSENT
+"""What a tree has at a key that it does not have."""
+
+
+def paired(first: Mapping[K, Any], second: Mapping[K, Any]) -> Iterator[tuple[K, Any, Any]]:
+    """Each key with what both trees have there: in the order of the first, then what only the
+    second has.
+
+    Example:
+        >>> [(key, a is ABSENT, b is ABSENT) for key, a, b in paired({'w': 1, 'b': 2}, {'b': 2, 'bias': 3})]
+        [('w', False, True), ('b', False, False), ('bias', True, False)]
+    """
+    for key, leaf in first.items():
+        yield key, leaf, second.get(key, ABSENT)
+    for key, leaf in second.items():
+        if key not in first:
+            yield key, ABSENT, leaf
+
+
+def kind_apart(a: object, b: object) -> str:
+    """What tells two leaves apart before a number is read: `missing` (only in the first),
+    `unexpected`, `shape`, `dtype`, or nothing.
+
+    Of what is no array nothing is said: only its value can differ.
+
+    Example:
+        >>> kind_apart(np.zeros(2), np.zeros(3)), kind_apart(np.zeros(2), np.ones(2)), kind_apart(ABSENT, 1)
+        ('shape', '', 'unexpected')
+    """
+    if b is ABSENT:
+        return "missing"
+    if a is ABSENT:
+        return "unexpected"
+    (shape, dtype), (other_shape, other_dtype) = _kind(a), _kind(b)
+    if dtype is None or other_dtype is None:
+        return ""
+    return "shape" if shape != other_shape else "dtype" if dtype != other_dtype else ""
+
+
+def _kind(leaf: object) -> tuple[Any, Any]:
+    return getattr(leaf, "shape", None), getattr(leaf, "dtype", None)
+
+
+def holds_numbers(array: np.ndarray) -> bool:
+    """Whether its elements can be apart by an amount; the small numbers that JAX adds, such as
+    bfloat16, are known by their names.
+    """
+    return array.dtype.kind in "biufc" or array.dtype.name.startswith(
+        ("float", "bfloat", "int", "uint")
+    )
+
+
+def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Both as float64, or complex128, in which the difference of two of their numbers has a
+    meaning.
+    """
+    wide = np.complex128 if any("complex" in x.dtype.name for x in (a, b)) else np.float64
+    with np.errstate(invalid="ignore", over="ignore"):
+        return a.astype(wide), b.astype(wide)
+
+
+def numbers_apart(
+    a: np.ndarray, b: np.ndarray, rtol: float, atol: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Element by element, how far arrays of one shape are apart, and whether they agree: `|a - b|
+    <= atol + rtol * |b|`.
+
+    NaN is equal to NaN and infinite to the same infinite; any other pair with one of them is
+    infinitely far apart. Integers are subtracted as integers: float64 does not tell those beyond
+    2**53 apart.
+
+    Example:
+        >>> numbers_apart(np.array([1.0, np.nan, 2.0]), np.array([1.5, np.nan, np.inf]), 0.0, 1.0)
+        (array([0.5, 0. , inf]), array([ True,  True, False]))
+    """
+    long = (
+        all(x.dtype.kind in "iu" for x in (a, b)) and max(a.dtype.itemsize, b.dtype.itemsize) == 8
+    )
+    exact = _integers_apart(a, b) if long else None
+    a, b = widened(a, b)
+    with np.errstate(all="ignore"):
+        gap = np.abs(a - b)
+        if exact is not None:
+            return exact, exact <= atol + rtol * np.abs(b)
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        gap = np.where(same, 0.0, np.where(np.isnan(gap), np.inf, gap))
+        return gap, gap <= atol + rtol * np.where(np.isfinite(b), np.abs(b), 0)
+
+
+def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Distances of 64-bit integers; modulo 2**64 the difference of the larger and the smaller is
+    their distance.
+    """
+    x, y = a.astype(np.uint64), b.astype(np.uint64)
+    return np.where(a >= b, x - y, y - x).astype(np.float64)
+
+
+def channels_as_in(ours: Any, theirs: Any) -> Any:
+    """An array of PyTorch with its channels where ours has them; where the shape does not tell,
+    where the two are nearer.
+
+    Example:
+        >>> channels_as_in(np.zeros((2, 4, 6, 5)), np.zeros((2, 5, 4, 6))).shape
+        (2, 4, 6, 5)
+        >>> channels_as_in(np.zeros((2, 5, 4, 6)), np.zeros((2, 5, 4, 6))).shape
+        (2, 5, 4, 6)
+    """
+    shape = np.shape(theirs)
+    if len(shape) < 3 or np.shape(ours) != (shape[0], *shape[2:], shape[1]):
+        return theirs
+    moved = np.moveaxis(np.asarray(theirs), 1, -1)
+    if np.shape(ours) != shape:
+        return moved
+    with np.errstate(all="ignore"):
+        gap = [np.nanmean(np.abs(np.asarray(ours, np.float64) - item)) for item in (theirs, moved)]
+    return moved if gap[1] < gap[0] else theirs
+
+
+def refuse_other_names(
+    title: str, wanted: Collection[str], given: Iterable[object], unchanged: str, cure: str = ""
+) -> None:
+    """Raise for names that are given and not wanted, or wanted and not given.
+
+    Args:
+        title: What could not be done, and where.
+        wanted: The names there are.
+        given: The names that came.
+        unchanged: Whose values were left alone, as the beginning of a sentence: `No variable`,
+            `Nothing`.
+        cure: What else to do.
+
+    Raises:
+        UnexpectedKeysError: for names that are not wanted; those that are missing as well are told
+            with them.
+        MissingKeysError: if names are only missing.
+    """
+    cure = f" {cure}" if cure else ""
+    names = list(given)
+    existing, came = set(wanted), set(names)
+    unexpected = [str(name) for name in names if name not in existing]
+    missing = [name for name in wanted if name not in came]
+    if unexpected:
+        also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
+        raise UnexpectedKeysError(
+            f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\n{unchanged} was "
+            f"changed. `strict=False` ignores them.{cure}"
+        )
+    if missing:
+        raise MissingKeysError(
+            f"{title}: missing keys: {', '.join(missing)}.\n{unchanged} was changed. "
+            f"`strict=False` leaves them as they are.{cure}"
+        )

@@ -1,0 +1,220 @@
+"""How the class of a module is made: which function is its forward, and the entry that every call
+goes through.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from abc import ABCMeta
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.base.foreign import is_native
+from nbmodule.base.migration import is_ours
+from nbmodule.core.call.calling import call
+from nbmodule.core.call.error_notes import annotate
+from nbmodule.core.call.stages import OPTIONS, TRACKING
+from nbmodule.core.structure import building
+from nbmodule.core.structure.building import STATEFUL
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.frame import gate, now
+from nbmodule.core.variables.traceback import shorten
+
+FORWARDS = ("__call__", "forward", "_forward")
+DERIVED = ("__call__", "_run", "_own_parameters", "_asked_by_name")
+"""What `resolve_forward` gives each class, made of the forwards."""
+_dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
+_LOOKED_AT = (jax.core.Tracer, np.ndarray)
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class HasForward(Protocol[P, R]):
+    """For type checkers: a module whose calls take what its `forward` takes and give what that
+    gives.
+    """
+
+    def forward(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+
+class ConstructorSignature:
+    """The arguments of `__init__`, for `inspect.signature`, `help` and Shift+Tab, which meet
+    `*args, **kwargs` before it.
+
+    Of an object it gives those of its call: since Python 3.13 they are looked for in the dict of
+    its class, see `ModuleMeta`.
+    """
+
+    def __get__(self, instance: Any, owner: type) -> inspect.Signature:
+        if instance is not None:
+            return inspect.signature(instance.__call__)
+        _, *parameters = inspect.signature(owner.__init__).parameters.values()
+        return inspect.Signature(parameters)
+
+
+class ModuleMeta(ABCMeta):
+    """Builds a module when its whole constructor has run, and notices when a class is given another
+    forward.
+
+    It is an `ABCMeta`, so that a class of modules may be abstract. Type checkers do not see its
+    `__call__`: they would take its arguments for those of each constructor.
+    """
+
+    def __init__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: object
+    ) -> None:
+        super().__init__(name, bases, namespace, **kwargs)
+        # The entry takes the name `__call__`, so a forward of that name is kept under another.
+        if "__call__" in namespace:
+            type.__setattr__(cls, "_user_call", namespace["__call__"])
+        if namespace.get("__hash__", cls) is None:
+            type.__setattr__(cls, "__hash__", object.__hash__)
+        resolve_forward(cls)
+
+    @property
+    def __dict__(cls) -> Mapping[str, Any]:  # type: ignore[override]
+        """The attributes as they were written; what carries a class elsewhere (cloudpickle,
+        autoreload) gets nothing derived.
+        """
+        return MappingProxyType(
+            {name: value for name, value in _dict_of(cls).items() if name not in DERIVED}
+        )
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            module = super().__call__(*args, **kwargs)
+            building.finish(module)
+            return module
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        if (
+            name == "__hash__" and value is None
+        ):  # a dataclass with `eq=True`: modules stay hashable by identity
+            return
+        super().__setattr__("_user_call" if name == "__call__" else name, value)
+        if name in FORWARDS or name == "_user_call":
+            resolve_forward(cls)
+        clock.flags_changed()
+
+
+def resolve_forward(cls: Any) -> None:
+    """Find the forward of a class, under any of its three names, and put the entry in front of it;
+    below it too.
+    """
+    run = _find_forward(cls)
+    type.__setattr__(cls, "_run", run)
+    type.__setattr__(cls, "__call__", entry(run))
+    local = _option_parameters(run)
+    type.__setattr__(cls, "_own_parameters", local)
+    type.__setattr__(cls, "_asked_by_name", OPTIONS - local - {"v"})
+    for child in type.__subclasses__(cls):
+        resolve_forward(child)
+
+
+def _find_forward(cls: type) -> Callable[..., Any]:
+    for kind_ in cls.__mro__:
+        attrs = vars(kind_)
+        for name in FORWARDS:
+            result = attrs.get(
+                "_user_call" if name == "__call__" and isinstance(kind_, ModuleMeta) else name
+            )
+            if inspect.isfunction(result) or (result is not None and callable(result)):
+                return result
+    return no_forward
+
+
+def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the module: run its forward, with hooks, tracking and the variables that are asked for.
+
+    If forward itself has a parameter of one of these names (`v` in attention), a Container or dict
+    given as `v=` is variables and anything else is forward's.
+
+    Args:
+        self: The module.
+        *args: Positional arguments of forward.
+        v: Variables for this call only, in every submodule; a Container or a dict.
+        stateful: Objects whose changes belong to the compiled call.
+        arg_stateful_idxs: Positions of such objects among the arguments, as `[[0]]`.
+        kwarg_stateful_idxs: Names of such objects among the keyword arguments, as `[['cont']]`.
+        track_submod_rets: Whether to keep what each submodule returns, in `submod_rets`.
+        submod_depth: How many levels are tracked, counted from this module.
+        submods_to_track: The modules, or their paths, that are tracked.
+        track_submod_call_order: Whether to keep the order of the calls, in `submod_call_order`.
+        expected_submod_rets: Returns to compare with; the first submodule that differs raises.
+        replace_submod_rets: Returns to put in place of those of submodules, by path: arrays or
+            functions.
+        **kwargs: Keyword arguments of forward.
+
+    Raises:
+        NotImplementedError: the class defines none of `forward`, `_forward` and `__call__`.
+    """
+    cls = type(self)
+    local = [name for base in cls.__mro__ if not is_ours(base) for name in vars(base)]
+    near = (
+        ["call"] if hasattr(self, "call") else difflib.get_close_matches("forward", local, 1, 0.75)
+    )
+    raise NotImplementedError(
+        f"{cls.__name__} cannot be called: it defines none of forward, _forward and __call__. "
+        f"Define one of them{f': rename its {near[0]} to forward' if near else ''}."
+    )
+
+
+def _with_options() -> inspect.Signature:
+    """Return `(self, *args, v=None, ..., **kwargs)`, the options that every call takes."""
+    local, args, kwargs = inspect.signature(no_forward).parameters.values()
+    defaults = {"track_submod_rets": False, "track_submod_call_order": False}
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults.get(name))
+        for name in ("v", *STATEFUL, *TRACKING)
+    ]
+    return inspect.Signature([local, args, *options, kwargs])
+
+
+no_forward.__signature__ = _with_options()  # type: ignore[attr-defined]
+
+
+def _option_parameters(run: Callable[..., Any]) -> frozenset[str]:
+    try:
+        return OPTIONS.intersection(inspect.signature(run).parameters)
+    except (TypeError, ValueError):
+        return frozenset()
+
+
+def entry(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the `__call__` of a class whose forward is `run`.
+
+    With nothing asked for it is a bare method call.
+    """
+
+    def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        # `super().forward` and `super()(x)` run inside a call that has its stages already.
+        if type(self)._run is not run:  # reached through super()
+            return run(self, *args, **kwargs)
+        try:
+            if kwargs or self._nbm.special or (gate.open and now.busy):
+                return call(self, run, args, kwargs)
+            # Traced and NumPy arguments need scopes or conversion; others take the short way.
+            for x in args:
+                if isinstance(x, _LOOKED_AT) and not is_native(x):
+                    return call(self, run, args, kwargs)
+        except Exception as error:
+            shorten(error)
+            raise
+        try:
+            return run(self, *args)
+        except Exception as error:
+            annotate(error, self, args, kwargs)
+            shorten(error)
+            raise
+
+    __call__.__doc__ = run.__doc__
+    __call__.__wrapped__ = run  # type: ignore[attr-defined]
+    return __call__

@@ -1,0 +1,560 @@
+"""The base of all modules: ordinary attributes that hold boxes and other modules, and one call that
+everything goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MemberDescriptorType
+from typing import TYPE_CHECKING, Any, Self, overload
+
+from jax.typing import DTypeLike
+
+from nbmodule.base.format import shown
+from nbmodule.base.kinds import DeviceLike
+from nbmodule.base.migration import accepts_aliases, field_hint
+from nbmodule.core.call.calling import call_beside
+from nbmodule.core.call.capture import empty_captured
+from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
+from nbmodule.core.structure import (
+    attributes,
+    building,
+    copying,
+    hooks,
+    naming,
+    position,
+    state_dict,
+    structure,
+)
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.hooks import HookHandle
+from nbmodule.core.structure.linked import set_v, v_of
+from nbmodule.core.variables.commit import freeze
+from nbmodule.core.variables.describe import as_flag
+from nbmodule.core.variables.frame import birthplace
+from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
+from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.tree.container import Container
+
+
+class CoreModule(Hull, metaclass=ModuleMeta):
+    """A model, or a part of one: attributes that hold variables and other modules, and a forward.
+
+    Define `forward`, `_forward` or `__call__`, any one of them. Variables come from
+    `_create_variables`, from attributes that hold arrays, `Parameter`s and `Buffer`s, and from
+    other modules, in lists, dicts and plain objects too. `Module.__init__` may be called last,
+    first or not at all.
+
+    Args:
+        *args: Positional arguments for `_build`; where that is not overridden, `(device, v)`.
+        device: Where variables made here are put: text such as `cpu:0`, or a `jax.Device`.
+        v: Variables to use instead of fresh ones, a Container or a dict; structure and shapes must
+            match.
+        build_mode: `on_init` builds at once, `explicit` when `build()` is called, `on_call` at the
+            first call.
+        compile_on_next_step: Compile at the next call.
+        store_vars: False keeps no variables in the module: `build()` returns them and each call
+            must pass `v=`.
+        stateful: Objects whose changes belong to the compiled call.
+        arg_stateful_idxs: Positions of such objects among the arguments, as `[[0]]`.
+        kwarg_stateful_idxs: Names of such objects among the keyword arguments, as `[['cont']]`.
+        fallback_to_non_compiled: Whether a call that fails compiled is done eagerly, with one
+            warning.
+        with_partial_v: Whether `v` may name only some of the variables.
+        devices: Several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.
+        dtype: Dtype of floating variables made here.
+        dynamic_backend: Whether variables follow JAX's default device when it has changed before a
+            call.
+        **kwargs: Keyword arguments for `_build`; on `CoreModule` itself, attributes to set.
+
+    Raises:
+        ArgumentError: an unknown build mode, or both `device` and `devices`.
+        DeviceError: an unknown device; the message names those that exist.
+        StructureError: `v` does not match.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> class Scale(nb.Module):
+        ...     def __init__(self):
+        ...         self.factor = nb.Parameter(2.0)
+        ...     def forward(self, x):
+        ...         return x * self.factor
+        >>> Scale()(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
+    """
+
+    __slots__ = ()
+    __signature__ = ConstructorSignature()
+    _is_module = True
+    _is_plainly_made = True  # whether no class has a `__new__` of its own
+    _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
+    _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
+
+    # what `ModuleMeta` puts into each class; the options of a call, such as `v=`, pass the second
+    # form
+    if TYPE_CHECKING:
+
+        @overload
+        def __call__(self: HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+        @overload
+        def __call__(self: HasForward[..., R], *args: Any, **kwargs: Any) -> R: ...
+        @overload
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in [
+            name for name, item in vars(cls).items() if type(item) is MemberDescriptorType
+        ]:
+            delattr(cls, name)  # a module has a dict: what its slots would hold, no walk would see
+        cls._is_plainly_made = cls.__new__ is CoreModule.__new__
+        structure.register(cls)
+
+    def __new__(cls, *args: object, **kwargs: object) -> Self:
+        module = object.__new__(cls)
+        inner = Inner()
+        inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
+        object.__setattr__(module, "_nbm", inner)
+        living_modules.add(module)
+        return module
+
+    def __init__(
+        self,
+        *args: object,
+        device: DeviceLike | None = None,
+        v: Mapping[str, Any] | None = None,
+        build_mode: str = "on_init",
+        compile_on_next_step: bool = False,
+        store_vars: bool = True,
+        stateful: object = None,
+        arg_stateful_idxs: object = None,
+        kwarg_stateful_idxs: object = None,
+        fallback_to_non_compiled: bool = False,
+        with_partial_v: bool = False,
+        devices: object = None,
+        dtype: DTypeLike | None = None,
+        dynamic_backend: bool | None = None,
+        **kwargs: object,
+    ) -> None:
+        inner, cls = self._nbm, type(self)
+        if cls._build is CoreModule._build:
+            device, v = _older_form(cls, args, device, v)
+            args = ()
+            if kwargs and not vars(cls).get("_takes_attributes"):
+                names = ", ".join(kwargs)
+                raise ArgumentTypeError(
+                    f"{cls.__name__} takes no keyword argument {names}: Module.__init__ knows none "
+                    "of that name and there is "
+                    f"no _build to take it. Nothing was made.{field_hint(cls, kwargs)}"
+                )
+            for name, value in kwargs.items():
+                setattr(self, name, value)
+            kwargs = {}
+        inner.config = building.make_config(
+            build_mode,
+            device,
+            devices,
+            dtype,
+            store_vars=as_flag("store_vars", store_vars),
+            with_partial_v=as_flag("with_partial_v", with_partial_v),
+            dynamic_backend=as_flag("dynamic_backend", dynamic_backend or False),
+            stateful=stateful,
+            arg_stateful_idxs=arg_stateful_idxs,
+            kwarg_stateful_idxs=kwarg_stateful_idxs,
+            compile_on_next_step=as_flag("compile_on_next_step", compile_on_next_step),
+            fallback_to_non_compiled=as_flag("fallback_to_non_compiled", fallback_to_non_compiled),
+        )
+        inner.args, inner.kwargs = args, kwargs
+        if v is not None and not isinstance(v, Mapping):
+            raise ArgumentTypeError(
+                f"v= takes a Container or a dict of arrays; found {type(v).__name__}. Nothing was "
+                "made."
+            )
+        inner.given = v
+        if inner.built and v is not None:
+            inner.given = None
+            building.use_given(self, v)
+
+    # -- to be overridden --
+    def _build(self, *args: Any, **kwargs: Any) -> Any:
+        """Create layers late; override where needed.
+
+        Its arguments come from the constructor, `build()` or the first call.
+        """
+
+    def _create_variables(
+        self, device: DeviceLike | None = None, dtype: DTypeLike | None = None
+    ) -> Mapping[str, Any]:
+        """Return the variables of this very module, a dict of arrays nested as deep as one likes;
+        override where needed.
+        """
+        return {}
+
+    # -- building --
+    def build(
+        self,
+        *args: object,
+        from_call: bool = False,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        dynamic_backend: bool | None = None,
+        **kwargs: object,
+    ) -> Any:
+        """Make the variables now; returns `v` when there are variables, else True.
+
+        An `on_call` module that has not been called stays unbuilt and False is returned: its shapes
+        are not known yet.
+
+        Args:
+            *args: Handed to `_build`.
+            from_call: Whether this is the first call of an `on_call` module.
+            device: Device for the variables, instead of the constructor's.
+            dtype: Dtype for the variables, instead of the constructor's.
+            dynamic_backend: Whether variables follow JAX's default device.
+            **kwargs: Handed to `_build`.
+        """
+        return building.build(
+            self,
+            *args,
+            from_call=from_call,
+            device=device,
+            dtype=dtype,
+            dynamic_backend=dynamic_backend,
+            **kwargs,
+        )
+
+    @property
+    def built_(self) -> bool:
+        """Whether this module and all modules below it are built."""
+        return building.is_built(self)
+
+    @property
+    def build_mode(self) -> str:
+        """When the module builds: `on_init`, `explicit` or `on_call`."""
+        config = self._nbm.config
+        return building.PLAIN.build_mode if config is None else config.build_mode
+
+    # -- variables --
+    @property
+    def v(self) -> Container:
+        """The arrays of all Parameters, as a Container that stays connected until a variable
+        changes elsewhere.
+        """
+        ensure_built(self)
+        return v_of(self)
+
+    @v.setter
+    def v(self, provided: Mapping[str, Any]) -> None:
+        ensure_built(self)
+        set_v(self, provided)
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """The attributes; those of a module that JAX unflattened are made when first read."""
+            if type(self._nbm) is structure.Folded:
+                structure.unfolded(self)
+            return attributes_of(self)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        attributes.assign(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        attributes.delete(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        return attributes.missing(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *self._nbm.variables})
+
+    # -- walking --
+    @accepts_aliases
+    def named_parameters(
+        self, prefix: str | None = None, recursive: bool = True
+    ) -> Iterator[tuple[str, Variable]]:
+        """Yield names and Parameters, each once, in canonical order; `recursive=False` leaves out
+        those of submodules.
+        """
+        return naming.named_variables(self, naming.PARAMETERS, prefix, recursive)
+
+    @accepts_aliases
+    def named_buffers(
+        self, prefix: str | None = None, recursive: bool = True
+    ) -> Iterator[tuple[str, Variable]]:
+        """Yield names and Buffers, each once, in canonical order."""
+        return naming.named_variables(self, naming.BUFFERS, prefix, recursive)
+
+    @accepts_aliases
+    def named_tensors(
+        self, prefix: str | None = None, recursive: bool = True
+    ) -> Iterator[tuple[str, Variable]]:
+        """Yield names and variables of both kinds, each once, in canonical order."""
+        return naming.named_variables(self, naming.TENSORS, prefix, recursive)
+
+    @accepts_aliases
+    def parameters(self, recursive: bool = True) -> Iterator[Variable]:
+        """Yield the Parameters, each once."""
+        return (box for _, box in self.named_parameters(recursive=recursive))
+
+    @accepts_aliases
+    def buffers(self, recursive: bool = True) -> Iterator[Variable]:
+        """Yield the Buffers, each once."""
+        return (box for _, box in self.named_buffers(recursive=recursive))
+
+    @accepts_aliases
+    def tensors(self, recursive: bool = True) -> Iterator[Variable]:
+        """Yield the variables of both kinds, each once."""
+        return (box for _, box in self.named_tensors(recursive=recursive))
+
+    def named_children(self) -> Iterator[tuple[str, CoreModule]]:
+        """Yield names and modules directly below this one, each once."""
+        return naming.named_children(self)
+
+    def children(self) -> Iterator[CoreModule]:
+        """Yield modules directly below this one, each once."""
+        return (child for _, child in self.named_children())
+
+    @accepts_aliases
+    def named_modules(
+        self, prefix: str | None = None, with_parent: bool = False
+    ) -> Iterator[tuple[Any, ...]]:
+        """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None)
+        and all below it.
+        """
+        return naming.named_modules(self, prefix, with_parent)
+
+    def modules(self, with_parent: bool = False) -> Iterator[Any]:
+        """This module and all modules below it, each once; with their parents as `(module,
+        parent)`, None for this one.
+        """
+        return (
+            entry[1:] if with_parent else entry[1]
+            for entry in self.named_modules(with_parent=with_parent)
+        )
+
+    # -- changing --
+    @property
+    def training(self) -> bool:
+        """Whether the module is in training mode; see `train` and `eval`."""
+        return self._nbm.training
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        if self._nbm.training != as_flag("training", mode):
+            switch([self._nbm], mode)
+
+    @accepts_aliases
+    def train(self, mode: bool = True, recursive: bool = True) -> Self:
+        """Set training mode here and, unless `recursive=False`, in all modules below; returns the
+        module.
+        """
+        mode = as_flag("mode of train()", mode)
+        of = [
+            m._nbm
+            for m in (self.modules() if as_flag("recursive of train()", recursive) else (self,))
+        ]
+        switch([inner for inner in of if inner.training != mode], mode)
+        return self
+
+    def eval(self) -> Self:
+        """Leave training mode, here and below; returns the module."""
+        return self.train(False)
+
+    def apply(self, fn: Callable[[CoreModule], Any], *inputs: object) -> Self:
+        """Call `fn` on each module, children before their parents; returns the module."""
+        if inputs or not callable(fn):
+            raise ArgumentTypeError(
+                f"{type(self).__name__}.apply takes one function of a module, and calls it on "
+                f"each; found {type(fn).__name__}. "
+                "Nothing was called. To call the module with variables given, write model(x, v=v)."
+            )
+        for module in reversed(list(self.modules())):
+            fn(module)
+        return self
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Freeze (False) or unfreeze (True) all Parameters; a frozen one gets no gradient.
+
+        Returns the module.
+        """
+        flag = as_flag("flag of requires_grad_()", flag)
+        freeze(
+            [parameter for parameter in self.parameters() if parameter._frozen == flag], not flag
+        )
+        return self
+
+    @accepts_aliases
+    def to(self, device_or_sharding: object = None, dtype: DTypeLike | None = None) -> Self:
+        """Move all variables to a device or sharding, and the floating ones to a dtype, which may
+        stand alone; returns the module.
+        """
+        return naming.move_all(self, device_or_sharding, dtype)
+
+    @accepts_aliases
+    def register_buffer(self, name: str, value: Any) -> None:
+        """Make `value` (an array or a Buffer) an attribute that is not trained; None keeps the name
+        free for one.
+        """
+        if not isinstance(name, str) or not name.isidentifier():
+            raise ArgumentError(
+                f"cannot register a buffer under {name!r}: an attribute name is wanted. Nothing "
+                "was changed."
+            )
+        if hasattr(self, name) and not isinstance(attributes.own_box(self, name), Buffer):
+            raise ArgumentError(
+                f"cannot register the buffer {name!r}: {type(self).__name__} has an attribute of "
+                "that name. Nothing was changed."
+            )
+        setattr(self, name, value if value is None or isinstance(value, Buffer) else Buffer(value))
+
+    @accepts_aliases
+    def register_forward_pre_hook(
+        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `fn(module, inputs)` before each forward; what it returns, if not None, replaces the
+        inputs.
+
+        A tuple replaces all positional inputs, any other value is one input. With
+        `with_kwargs=True` it is `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
+        """
+        return hooks.register(
+            self, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs
+        )
+
+    @accepts_aliases
+    def register_forward_hook(
+        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> HookHandle:
+        """Call `fn(module, inputs, outputs)` after each forward; what it returns, if not None,
+        replaces the output.
+
+        With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
+        """
+        return hooks.register(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+
+    @accepts_aliases
+    def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
+        """Return all variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`,
+        of the variables themselves).
+        """
+        return state_dict.state_dict(self, prefix, keep_var)
+
+    @accepts_aliases
+    def load_state_dict(
+        self, mapping: object, strict: bool = True, *, layout: str | None = None
+    ) -> Any:
+        """Set all variables from a mapping, or from a function `(name, variable) -> array or None`;
+        all or nothing.
+
+        Args:
+            mapping: Arrays by name, or a state dict of PyTorch: its tensors are transposed by the
+                layers they go to.
+            strict: Whether the names must agree.
+            layout: How the axes of convolutions lie: `"torch"`, `"nbmodule"`, or None to find out.
+                Tensors and names that only PyTorch gives tell it, else the shapes.
+
+        Returns:
+            A report of what was matched, where the state is one of PyTorch.
+
+        Raises:
+            UnexpectedKeysError: the mapping has names that the model has not (unless
+                `strict=False`).
+            MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
+            ShapeError: an array has another shape than its variable.
+            ArgumentError: nothing tells how the axes lie, and both ways fit.
+        """
+        return state_dict.load_state_dict(self, mapping, strict, layout)
+
+    # -- what the last tracked call left --
+    @property
+    def submod_rets(self) -> Container:
+        """What the submodules returned in the last tracked call, by path, a list for each; see
+        `track_submod_rets`.
+        """
+        return self._nbm.results[0] if self._nbm.results[0] is not None else Container()
+
+    @property
+    def submod_call_order(self) -> Container:
+        """The nested order of the calls in the last tracked call; see `track_submod_call_order`."""
+        return self._nbm.results[1] if self._nbm.results[1] is not None else Container()
+
+    # -- where am I --
+    top_mod, top_v, mod_depth, mod_height = (
+        position.top_mod,
+        position.top_v,
+        position.mod_depth,
+        position.mod_height,
+    )
+    sub_mods, v_with_top_v_key_chains = position.sub_mods, position.v_with_top_v_key_chains
+    mod_with_top_mod_key_chain, get_mod_key = (
+        position.mod_with_top_mod_key_chain,
+        position.get_mod_key,
+    )
+    show_v_in_top_v, show_mod_in_top_mod = position.show_v_in_top_v, position.show_mod_in_top_mod
+    show_structure, show_submod_call_order = (
+        position.show_structure,
+        position.show_submod_call_order,
+    )
+
+    _call_beside, _empty_captured = (
+        call_beside,
+        empty_captured,
+    )  # where a compiled form of the module is called
+
+    # -- copies and text --
+    def __getstate__(self) -> dict[str, Any]:
+        return copying.state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        copying.restore(self, state)
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return copying.reduced(self)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
+        return copying.deep(self, memo)
+
+    def __copy__(self) -> Self:
+        return copying.shallow(self)
+
+    def extra_repr(self) -> str:
+        """What `repr` shows between the parentheses; override where the arguments matter."""
+        return ""
+
+    @shown
+    def __repr__(self) -> str:
+        return naming.describe_module(self)
+
+
+def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> tuple[Any, Any]:
+    """Positional arguments `(device, v)`, the older form of the constructor."""
+    if args and isinstance(args[0], (int, float, tuple, list)):
+        raise ArgumentTypeError(
+            f"{cls.__name__} takes a device first, such as 'cpu:0', then variables: "
+            "Module.__init__ takes no other arguments by position, "
+            f"and there is no _build to take them; found {type(args[0]).__name__}. Nothing was "
+            "made."
+            f"{field_hint(cls, getattr(cls, '__annotations__', {}))}"
+        )
+    if len(args) > 2:
+        raise ArgumentTypeError(
+            "Module.__init__ takes at most two positional arguments, (device, v), unless _build "
+            f"is overridden; found {len(args)}."
+        )
+    if (args and device is not None) or (len(args) > 1 and v is not None):
+        raise ArgumentTypeError(
+            "Module.__init__ was given device or v both by position and by name. Nothing was made."
+        )
+    return (args[0] if args else device), (args[1] if len(args) > 1 else v)
+
+
+CoreModule._base_build, CoreModule._base_create_variables = (
+    CoreModule._build,
+    CoreModule._create_variables,
+)  # type: ignore[attr-defined]
+structure.register(CoreModule)

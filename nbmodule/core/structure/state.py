@@ -1,0 +1,236 @@
+"""The functional way: state that is passed in and out, as a plain dict from keys to values.
+
+`StateEntry` marks a value as state where a model is written. `export_state` takes the entries out:
+what is left of the model holds keys, is static there, and passes any JAX transform; the values are
+in the dict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import total_ordering
+from typing import Any
+
+import jax
+
+from nbmodule.base.format import shown
+from nbmodule.base.paths import closest
+from nbmodule.core.structure.branches import is_branch, put
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.structure import rebuild, structure_of
+from nbmodule.core.structure.walk import is_module, items
+from nbmodule.core.variables.variable import Variable
+from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
+
+
+class StateEntry:
+    """A value that is state: `export_state` replaces it by a key.
+
+    Args:
+        value: The initial value, an array or a PyTree.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.export_state({"a": 1, "b": nb.StateEntry(0)})
+        ({'a': 1, 'b': StateKey("['b']")}, {StateKey("['b']"): 0})
+    """
+
+    __slots__ = ("__weakref__", "value")
+
+    def __init__(self, value: object) -> None:
+        self.value = value.value if isinstance(value, Variable) else value
+
+    def __hash__(self) -> int:
+        raise NotExportedError(
+            "a StateEntry is no key: call `model, state = nb.export_state(model)` first, and use "
+            "the exported model; its "
+            "attributes are the keys of `state`."
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @shown
+    def __repr__(self) -> str:
+        return f"StateEntry({self.value!r})"
+
+
+jax.tree_util.register_pytree_with_keys(
+    StateEntry,
+    lambda entry: (((jax.tree_util.GetAttrKey("value"), entry.value),), None),
+    lambda _, leaves: StateEntry(*leaves),
+    lambda entry: ((entry.value,), None),
+)
+
+
+@total_ordering
+class StateKey:
+    """The key of a piece of state: the path at which its entry was.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.StateKey(".stats.first") == nb.StateKey(".stats.first")
+        True
+    """
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        if not isinstance(key, str):
+            raise ArgumentTypeError(f"a StateKey is made from text; found {type(key).__name__}.")
+        self.key = key
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StateKey) and self.key == other.key
+
+    def __lt__(self, other: object) -> bool:
+        return self.key < other.key if isinstance(other, StateKey) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((StateKey, self.key))
+
+    @shown
+    def __repr__(self) -> str:
+        return f'StateKey("{self.key}")'
+
+
+jax.tree_util.register_static(StateKey)
+
+
+def export_state(tree: object) -> tuple[Any, dict[StateKey, Any]]:
+    """Take the state out of a model or any PyTree of models: gives `(tree with keys, state)`. The
+    input is untouched.
+
+    Entries become keys, one for each entry however often it is shared. Stateful layers of the
+    library (BatchNorm, Dropout with a `key` of its own) are exported as well: afterwards they are
+    called as `y, state = layer(x, state)`. Random streams that a model holds are exported too:
+    `key, state = stream.draw(state)`. A second export gives `{}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> model, state = nb.export_state(nb.BatchNorm1d(2))
+        >>> y, state = model(jnp.ones((4, 2)), state)
+        >>> sorted(state)
+        [StateKey(".running_mean"), StateKey(".running_var")]
+    """
+    exporter = _Exporter()
+    leaves, structure = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: is_module(x) or isinstance(x, (StateEntry, StateKey))
+    )
+    created = [exporter.exported(leaf, jax.tree_util.keystr(path)) for path, leaf in leaves]
+    return jax.tree.unflatten(structure, created), exporter.state
+
+
+class _Exporter:
+    def __init__(self) -> None:
+        self.state: dict[StateKey, Any] = {}
+        self.keys: dict[int, StateKey] = {}  # by identity of the entry, or of the box
+        self.held: list[Any] = []
+
+    def exported(self, leaf: Any, path: str) -> Any:
+        if isinstance(leaf, StateEntry):
+            return self.key_for(leaf, path)
+        if not is_module(leaf):
+            return leaf
+        ensure_built(leaf)
+        copy = rebuild(structure_of(leaf), [box.value for box in leaf._nbm.plan.boxes])
+        self.below(copy, path, set())
+        copy._nbm.version += 1
+        return copy
+
+    def key_for(self, entry: Any, path: str) -> StateKey:
+        if id(entry) not in self.keys:
+            # The entry must live as long as its id is a key.
+            self.held.append(entry)
+            key = self.keys[id(entry)] = StateKey(path)
+            self.state[key] = entry.value
+        return self.keys[id(entry)]
+
+    def below(self, obj: Any, path: str, visited: set[int]) -> None:
+        if id(obj) in visited:
+            return
+        visited.add(id(obj))
+        names = getattr(type(obj), "_state_names", ())
+        for item in items(obj):
+            value, location = item.value, path + jax.tree_util.keystr((item.key,))
+            if isinstance(value, StateEntry) or (
+                isinstance(value, Variable) and item.name in names
+            ):
+                self.put(obj, item.key, self.key_for(value, location))
+            elif is_module(value) or (
+                not isinstance(value, (Variable, StateKey)) and is_branch(value)
+            ):
+                if isinstance(value, tuple):
+                    value = self.replaced_in_tuple(obj, item.key, value, location)
+                self.below(value, location, visited)
+
+    def replaced_in_tuple(self, holder: Any, key: Any, value: tuple[Any, ...], path: str) -> Any:
+        """Return a tuple cannot be changed in place: make it again where it holds entries."""
+        parts: list[Any] = [
+            self.key_for(part, f"{path}[{i}]") if isinstance(part, StateEntry) else part
+            for i, part in enumerate(value)
+        ]
+        if all(a is b for a, b in zip(parts, value)):
+            return value
+        cls: Any = type(value)
+        created = cls(*parts) if hasattr(value, "_fields") else cls(parts)
+        self.put(holder, key, created)
+        return created
+
+    def put(self, holder: Any, key: Any, value: Any) -> None:
+        if is_module(holder):
+            vars(holder)[key.name] = value
+        elif not isinstance(holder, tuple):
+            put(holder, key, value)
+
+
+def update_state(
+    state: Mapping[StateKey, Any], mutation: Mapping[StateKey, Any]
+) -> dict[StateKey, Any]:
+    """Return a copy of `state` with some entries changed.
+
+    Raises:
+        PathError: the mutation has a key that the state has not.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> key = nb.StateKey(".count")
+        >>> nb.update_state({key: 0}, {key: 1})
+        {StateKey(".count"): 1}
+    """
+    for key in mutation:
+        if key not in state:
+            near = closest(
+                str(getattr(key, "key", key)),
+                [str(getattr(cached, "key", cached)) for cached in state],
+            )
+            raise PathError(
+                f"the state has no entry {key!r}"
+                + (f'; the closest is "{near}".' if near else ".")
+                + " The state was left unchanged."
+            )
+    return {**state, **mutation}
+
+
+def merge_states(*states: Mapping[StateKey, Any]) -> dict[StateKey, Any]:
+    """Return one state out of several that have no key in common.
+
+    Raises:
+        StructureError: two of them have a key in common.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> nb.merge_states({nb.StateKey(".a"): 1}, {nb.StateKey(".b"): 2})
+        {StateKey(".a"): 1, StateKey(".b"): 2}
+    """
+    merged: dict[StateKey, Any] = {}
+    for state in states:
+        common = [key for key in state if key in merged]
+        if common:
+            raise StructureError(
+                f"cannot merge the states: {', '.join(map(repr, common))} is in more than one of "
+                "them. Nothing was merged."
+            )
+        merged |= state
+    return merged

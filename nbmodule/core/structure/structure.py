@@ -1,0 +1,598 @@
+"""The static side of a module: a table of its objects, from which the module can be built again
+around other leaves.
+
+The table is interned, so two modules of equal structure share one `Structure` object and compare by
+identity: it keys the plans of compiled functions and is the static part of the PyTree. Static
+values compare by type and value (`1`, `1.0` and `True` differ); what has no sound equality compares
+by identity. The code of a forward is part of it, so that a cell that defines a class again, or a
+reloader that swaps `__code__`, is noticed.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+import types
+import weakref
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from nbmodule.base.jax_names import is_eager
+from nbmodule.base.signals import is_of_signal
+from nbmodule.core.structure.branches import (
+    attributes,
+    blank,
+    fill,
+    is_branch,
+    make_tuple,
+    option_of,
+)
+from nbmodule.core.structure.walk import Plan, are_same, is_module, plan_of
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.frame import Home, birthplace, now, warn_of_constant
+from nbmodule.core.variables.inner import Inner, attributes_of
+from nbmodule.core.variables.variable import Variable, released
+
+if TYPE_CHECKING:
+    from nbmodule.core.variables.inner import Hull
+
+_SAFE = (int, float, bool, complex, str, bytes, type(None))
+
+
+class Static:
+    """A value that never reaches JAX, compared by type and value."""
+
+    __slots__ = ("key", "value")
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.key = static_key(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+def static_key(value: Any) -> Any:
+    """Return a hashable key that agrees exactly when two static values are the same."""
+    cls = type(value)
+    # By bits: nan equals itself, and 0.0 and -0.0 differ, unlike with `==`.
+    if cls is float:
+        return (float, value.hex())
+    if cls in _SAFE:
+        return (cls, value)
+    if cls in (tuple, list):
+        return (cls, *map(static_key, value))
+    if cls is dict:
+        return (dict, *((static_key(key), static_key(item)) for key, item in value.items()))
+    if isinstance(value, types.FunctionType):
+        return (_Same(value), value.__code__)
+    if isinstance(value, types.MethodType):
+        return (types.MethodType, static_key(value.__func__), _Same(value.__self__))
+    try:
+        if cls.__eq__ is not object.__eq__ and value == value:
+            hash(value)
+            return (cls, value)
+    except (
+        Exception
+    ) as error:  # an `__eq__` or `__hash__` that fails, or gives an array: identity then
+        if is_of_signal(error):
+            raise
+    return (cls, _Same(value))
+
+
+class _Same:
+    """Equal only for one and the same object, which it keeps alive so that its identity is not
+    given away again.
+    """
+
+    __slots__ = ("thing",)
+
+    def __init__(self, obj: object) -> None:
+        self.thing = obj
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.thing is other.thing
+
+    def __hash__(self) -> int:
+        return id(self.thing)
+
+
+class Structure:
+    """An interned table: `objects` (the root first), `boxes` and `absent` ones, with references
+    between them by index.
+    """
+
+    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects", "readable")
+
+    def __init__(
+        self,
+        objects: tuple[Any, ...],
+        boxes: tuple[Any, ...],
+        absent: tuple[Any, ...],
+        keys: tuple[Any, ...],
+        codes: tuple[Any, ...],
+    ) -> None:
+        self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
+        self.codes = codes  # the forwards and hooks in it, with the code that they have
+        self.readable: list[Any] | None = None  # what `environment.py` reads in it, once it has
+
+    def __repr__(self) -> str:
+        """A line for each object: JAX shows how two structures differ by these lines."""
+        lines = [_line(row) for row in self.objects[:_SHOWN]]
+        more = len(self.objects) - len(lines)
+        return "\n".join([*lines, *([f"... and {more} more"] if more else [])])
+
+
+_SHOWN = 200
+"""Objects of a structure in its text."""
+
+
+def _line(row: tuple[Any, ...]) -> str:
+    """Return the class of an object, what is static in it and what it holds, its mode and its
+    hooks.
+    """
+    _, cls, header, *parts = row
+    facts = []
+    for name, content in parts:
+        name = f"[{name.value!r}]" if isinstance(name, Static) else name
+        if isinstance(content, Static):
+            text = (
+                repr(content.value)
+                if type(content.value) in _SAFE
+                else type(content.value).__name__
+            )
+        else:
+            text = content[0]
+        facts.append(f"{name}={text if len(text) <= 60 else type(content.value).__name__}")
+    if header is not None:
+        facts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
+    return f"{cls.__name__}({', '.join(facts)})"
+
+
+STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
+"""Packages whose objects do not change."""
+
+_lasting: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
+
+
+def is_lasting(structure: Structure) -> bool:
+    """Return True if who keeps the structure keeps nothing alive that a user has made, but for
+    classes.
+    """
+    cached = _lasting.get(structure)
+    if cached is None:
+        parts = [part for row in structure.objects for part in row[3:]]
+        statics = [reference.value for _, reference in parts if isinstance(reference, Static)]
+        headers = [row[2] for row in structure.objects if row[2] is not None]
+        statics += [
+            value for header in headers for value in (header[3].value.stateful, *header[4].value)
+        ]
+        cached = _lasting[structure] = not any(
+            hook for header in headers for hook in header[2]
+        ) and all(map(_lasts, statics))
+    return cached
+
+
+def _lasts(value: Any) -> bool:
+    if type(value) in (tuple, list):
+        return all(map(_lasts, value))
+    if type(value) is dict:
+        return all(map(_lasts, value.values()))
+    if type(value) in _SAFE or isinstance(value, type):
+        return True
+    if isinstance(value, types.FunctionType):
+        return value.__closure__ is None and value.__globals__ is vars(
+            sys.modules.get(value.__module__, types)
+        )
+    owner = value if callable(value) and hasattr(value, "__module__") else type(value)
+    return (owner.__module__ or "").partition(".")[0] in STEADY
+
+
+# Weak: a structure lives as long as a plan, a treedef of JAX or a program uses it.
+_interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictionary()
+
+
+def structure_of(root: Any) -> Structure:
+    """Return the interned structure of `root`, made again only after a change of structure or of
+    code.
+    """
+    plan = plan_of(root)
+    if plan.structure is not None:
+        codes, structure = plan.structure
+        if codes_hold(codes):
+            return structure
+    functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
+    # A reloader swaps the code of a function and leaves the function as it is.
+    codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
+    structure = _intern(root, plan, codes)
+    plan.structure = (codes, structure)
+    return structure
+
+
+def functions_of(module: object) -> tuple[Any, ...]:
+    """Return the functions that a call of `module` runs: its forward and its hooks."""
+    run, inner = getattr(type(module), "_run", None), getattr(module, "_nbm", None)
+    if inner is None or not (inner.hooks or inner.pre_hooks):
+        return (run,)
+    return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
+
+
+def module_codes(module: object) -> tuple[Any, ...]:
+    """Return the code of those functions, as part of the structure."""
+    return tuple(getattr(fn, "__code__", fn) for fn in functions_of(module))
+
+
+def _intern(root: Hull, plan: Plan, codes: tuple[Any, ...]) -> Structure:
+    table = _Table(root, plan)
+    table.enter(root)
+    boxes = tuple((type(box), box._frozen) for box in plan.boxes)
+    absent = tuple((type(box), box.shape, box.dtype, box._frozen) for box in plan.absent)
+    key = (tuple(map(tuple, table.objects)), boxes, absent)
+    cached = _interned.get(key)
+    if cached is None:
+        keys = tuple(CompositeKey(location.path) for location in plan.places.values())
+        cached = _interned[key] = Structure(*key, keys, codes)
+    return cached
+
+
+class _Members(set[int]):
+    """Objects by identity."""
+
+    def __init__(self, objects: Iterable[object]) -> None:
+        super().__init__(map(id, objects))
+
+    def __contains__(self, obj: object) -> bool:
+        return super().__contains__(id(obj))
+
+
+class _Table:
+    """Objects in the order in which the walk meets them.
+
+    A row is `("module" or "thing", class, header, (key, reference), ...)`.
+    """
+
+    def __init__(self, root: Hull, plan: Plan) -> None:
+        self.members = _Members((root, *plan.modules))
+        self.objects: list[list[Any]] = []
+        self.index: dict[int, int] = {}
+        self.references = {box: ("box", i) for i, box in enumerate(plan.boxes)}
+        self.references |= {box: ("absent", i) for i, box in enumerate(plan.absent)}
+
+    def refer(self, value: Any) -> Any:
+        if isinstance(value, Variable):
+            return self.references[value]
+        if is_module(value) or is_branch(value):
+            return (
+                "object",
+                self.index[id(value)] if id(value) in self.index else self.enter(value),
+            )
+        # A method or partial of the model must use the copy, else its gradients are zero.
+        if type(value) is types.MethodType and value.__self__ in self.members:
+            return ("method", Static(value.__func__), self.refer(value.__self__))
+        if type(value) is functools.partial and self.is_of_model(value):
+            parts = (value.func, *value.args, *value.keywords.values())
+            return ("partial", tuple(value.keywords), tuple(map(self.refer, parts)))
+        return Static(value)
+
+    def is_of_model(self, value: functools.partial[Any]) -> bool:
+        """Return True if a partial holds modules or variables of the model, or their methods."""
+        parts = (value.func, *value.args, *value.keywords.values())
+        return any(
+            part in self.references
+            if isinstance(part, Variable)
+            else part in self.members
+            if is_module(part)
+            else (type(part) is types.MethodType and part.__self__ in self.members)
+            or (type(part) is functools.partial and self.is_of_model(part))
+            for part in parts
+        )
+
+    def enter(self, obj: Any) -> int:
+        number = self.index[id(obj)] = len(self.objects)
+        row: list[Any] = []
+        self.objects.append(row)
+        cls = type(obj)
+        if not is_module(obj):
+            row += ["thing", cls, None, *self.parts_of(obj)]
+            return number
+        row += ["module", cls, _header(obj)]
+        row += [(name, self.refer(value)) for name, value in vars(obj).items()]
+        inner: Inner | None = getattr(obj, "_nbm", None)
+        if inner is not None and inner.variables:
+            row.append(("_nbm.variables", self.refer(inner.variables)))
+        return number
+
+    def parts_of(self, obj: Any) -> Iterator[tuple[Any, Any]]:
+        """What a list, dict or object is made of: items under their number or key, as `Static`, and
+        attributes under their name.
+        """
+        if isinstance(obj, (list, tuple)):
+            yield from ((Static(i), self.refer(value)) for i, value in enumerate(obj))
+        elif isinstance(obj, dict):
+            yield from ((Static(key), self.refer(value)) for key, value in obj.items())
+        option = option_of(obj)
+        if option is not None:
+            yield option[0], Static(option[1])
+        hidden = getattr(type(obj), "_unwatched", ())
+        yield from (
+            (name, self.refer(value))
+            for name, value in attributes(obj).items()
+            if name not in hidden
+        )
+
+
+def _header(obj: Any) -> Any:
+    """What else of a module is static: its mode, hooks, choices of the constructor, and the code of
+    its forward.
+    """
+    if not is_module(obj):
+        return None
+    inner: Inner = obj._nbm
+    hooks = tuple((tuple(map(_Same, group.values()))) for group in (inner.pre_hooks, inner.hooks))
+    return (
+        inner.training,
+        inner.built,
+        hooks,
+        Static(inner.config),
+        Static((inner.args, inner.kwargs)),
+        module_codes(obj),
+    )
+
+
+class Folded:
+    """Stands for the private state of a module that was built around leaves and not looked at yet.
+
+    What JAX unflattens is often flattened next (`jax.tree.map`, a step that takes and returns a
+    model): then nothing of it is made. The first look at any of its attributes unfolds it.
+    """
+
+    __slots__ = ("_home", "_leaves", "_root", "_structure")
+    leaves: Any = None  # see `flatten`
+
+    def __init__(
+        self, root: object, structure: Structure, leaves: tuple[Any, ...], home: Home | None
+    ) -> None:
+        for name, value in (
+            ("_root", weakref.ref(root)),
+            ("_structure", structure),
+            ("_leaves", leaves),
+            ("_home", home),
+        ):
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(unfolded(self._root()), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(unfolded(self._root()), name, value)
+
+
+# Two threads may read attributes of one folded module at once.
+_unfolding = threading.RLock()
+
+
+def unfolded(module: Hull) -> Inner:
+    """Return the private state of `module`, with all its attributes in their places."""
+    with _unfolding:
+        folded = module._nbm
+        if type(folded) is Folded:
+            inner = Inner()
+            _Builder(folded._structure, folded._leaves, folded._home).build((module, inner))
+            object.__setattr__(module, "_nbm", inner)
+        return module._nbm
+
+
+def rebuild(structure: Structure, leaves: Any) -> Any:
+    """Return the module that `structure` describes, around `leaves` (anything: arrays, tracers,
+    None, shapes).
+    """
+    # Outside of traces a rebuilt model is like any other; inside, its variables are local.
+    home = None if now.frame is None and is_eager() else birthplace()
+    cls = structure.objects[0][1]
+    if not getattr(cls, "_is_plainly_made", False):
+        return _Builder(structure, leaves, home).build()
+    module = object.__new__(cls)
+    _set_inner(module, "_nbm", Folded(module, structure, tuple(leaves), home))
+    return module
+
+
+_set_inner = object.__setattr__
+
+
+class _Builder:
+    """Builds the objects of a structure around leaves."""
+
+    def __init__(self, structure: Structure, leaves: Any, home: Home | None) -> None:
+        self.structure, self.home = structure, home
+        self.boxes = []
+        for (cls, frozen), leaf in zip(structure.boxes, leaves):
+            box = object.__new__(cls)
+            box._frozen, box._value, box._home = frozen, leaf, home
+            self.boxes.append(box)
+        self.absent = [released(*facts) for facts in structure.absent]
+        self.made: list[Any] = []
+
+    def build(self, root: tuple[Any, Inner] | None = None) -> Any:
+        """Return the first of the objects, with all others below it; `root` is that module and its
+        private state, if it is there.
+        """
+        rows = self.structure.objects
+        self.made = [self._hull(row, root if i == 0 else None) for i, row in enumerate(rows)]
+        for i, row in enumerate(rows):
+            if row[0] == "module" or not issubclass(row[1], tuple):
+                self._fill(self.made[i], row, root[1] if root is not None and i == 0 else None)
+        return self.made[0]
+
+    def resolve(self, reference: Any) -> Any:
+        if type(reference) is Static:
+            return reference.value
+        cls, index, *parts = reference
+        if cls == "method":
+            return types.MethodType(index.value, self.resolve(parts[0]))
+        if cls == "partial":
+            function, *values = map(self.resolve, parts[0])
+            count = len(values) - len(index)
+            return functools.partial(function, *values[:count], **dict(zip(index, values[count:])))
+        if cls == "box":
+            return self.boxes[index]
+        if cls == "absent":
+            return self.absent[index]
+        if type(self.made[index]) is _Later:
+            self.made[index] = self.made[index].finish(self.resolve)
+        return self.made[index]
+
+    def _hull(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
+        shape, cls, header = row[:3]
+        if cls is list or cls is dict:
+            return cls()
+        if shape != "module":
+            if issubclass(cls, tuple):
+                return _Later(row)
+            obj = blank(cls)
+            if hasattr(cls, "_unwatched"):
+                obj._revive()
+            return obj
+        if root is not None:
+            obj, inner = root
+        elif cls._is_plainly_made:
+            obj, inner = object.__new__(cls), Inner()
+            _set_inner(obj, "_nbm", inner)
+        else:
+            obj = cls.__new__(cls)
+            inner = obj._nbm
+        inner.training, inner.built, hooks, config, arguments, _ = header
+        inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
+        inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]
+        for group, cached in zip((inner.pre_hooks, inner.hooks), hooks):
+            if cached:
+                group.update((hook.thing.number, hook.thing) for hook in cached)
+        return obj
+
+    def _fill(self, obj: Any, row: Any, inner: Inner | None) -> None:
+        shape, parts, resolve = row[0], row[3:], self.resolve
+        if row[1] is list:
+            obj += [resolve(reference) for _, reference in parts]
+            return
+        if shape != "module":
+            fill(obj, *_sorted_parts(parts, resolve))
+            return
+        attrs = attributes_of(obj)
+        for name, reference in parts:
+            if name == "_nbm.variables":
+                (inner or obj._nbm).variables = resolve(reference)
+            else:
+                attrs[name] = resolve(reference)
+        (inner or obj._nbm).special = True  # until the first call
+
+
+def _sorted_parts(parts: Any, resolve: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+    """Items and attributes of a row, apart."""
+    items = [(key.value, resolve(reference)) for key, reference in parts if type(key) is Static]
+    return items, {name: resolve(reference) for name, reference in parts if type(name) is str}
+
+
+class _Later:
+    """A tuple is made once all it holds is there."""
+
+    def __init__(self, row: Any) -> None:
+        self.row = row
+
+    def finish(self, resolve: Any) -> Any:
+        return make_tuple(self.row[1], *_sorted_parts(self.row[3:], resolve))
+
+
+class CompositeKey:
+    """A whole path as one PyTree key entry: prints as `.layers[0].weight`."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: tuple[Any, ...]) -> None:
+        self.path = path
+
+    def __str__(self) -> str:
+        return jax.tree_util.keystr(self.path)
+
+    __repr__ = __str__
+    key = property(__str__)  # JAX asks for it to say how two models differ
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CompositeKey) and self.path == other.path
+
+    def __hash__(self) -> int:
+        return hash(self.path)
+
+
+def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
+    inner = module._nbm
+    cached = inner.leaves
+    # JAX flattens here what a raw jax.jit closes over; reading a folded module would unfold it.
+    if type(inner) is not Folded and inner.home is None and now.frame is None and not is_eager():
+        warn_of_constant(module)
+    if cached is not None:
+        values, epoch, plan, lists, codes, result = cached
+        if (
+            values == clock.values
+            and epoch == clock.structure
+            and inner.plan is plan
+            and now.frame is None
+        ):
+            # as `lists_hold` of the walk and `codes_hold`, whose calls would be a tenth of this one
+            try:
+                for live, previous in lists:
+                    if live != previous:
+                        break
+                else:
+                    for fn, code in codes:
+                        if fn.__code__ is not code:
+                            break
+                    else:
+                        return result
+            except Exception:  # something else than a module was put in, whose comparison fails
+                if are_same(lists):
+                    raise
+    if type(inner) is Folded and codes_hold(inner._structure.codes):
+        return inner._leaves, inner._structure
+    structure = structure_of(module)
+    plan = inner.plan
+    result = tuple(_values_of(plan.boxes)), structure
+    if now.frame is None and not plan.watched and plan.is_light:
+        inner.leaves = (clock.values, clock.structure, plan, plan.lists, plan.structure[0], result)
+    return result
+
+
+_value = attrgetter("_value")
+
+
+def _values_of(boxes: tuple[Variable, ...]) -> list[Any]:
+    """Return the values of many variables, as each of them would be read."""
+    if now.frame is None:
+        try:
+            return list(map(_value, boxes))
+        except AttributeError:  # one is still to be drawn
+            pass
+    return [box.value for box in boxes]
+
+
+def codes_hold(codes: tuple[Any, ...]) -> bool:
+    """Return True if functions have the code they had; a reloader swaps it."""
+    for fn, code in codes:
+        if fn.__code__ is not code:
+            return False
+    return True
+
+
+def flatten_with_keys(module: Hull) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
+    leaves, structure = flatten(module)
+    return tuple(zip(structure.keys, leaves)), structure
+
+
+def register(cls: type) -> None:
+    """Make a class of modules one flat PyTree node: leaves are the arrays of its distinct boxes."""
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, rebuild, flatten)

@@ -1,0 +1,123 @@
+"""Placing values in boxes as one act: whatever ends a program midway, all boxes hold old values or
+all hold new ones.
+
+Python handles signals, and lets other threads run, between its own instructions, never within a
+call into C that runs no Python. So a commit is one such call: `map` over the boxes, driven by
+`any`. It ends with the tick of the clock, so that no view that was made of the old values passes
+for one of the new. The old values are kept until it is over: the end of an array lets other threads
+run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain, repeat
+from operator import attrgetter, call
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.core.variables.clock import clock, ticks
+from nbmodule.core.variables.pending import draw_lock
+
+if TYPE_CHECKING:
+    from nbmodule.core.variables.variable import Variable
+
+_value = attrgetter("_value")
+_call: Callable[..., Any] = call
+
+
+Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
+"""What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
+NOTHING: Also = ((), (), ())
+Items = tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]
+"""Items of dicts and lists to set: their setters (in C), the dicts and lists, keys, values."""
+NO_ITEMS: Items = ((), (), (), ())
+
+
+def commit(
+    boxes: Sequence[Variable],
+    values: Sequence[Any],
+    waiting: Sequence[Variable] = (),
+    draws: Sequence[Any] = (),
+    also: Also = NOTHING,
+    items: Items = NO_ITEMS,
+) -> None:
+    """Put values into boxes, past all frames. They were checked before: as many, of the shapes and
+    dtypes of the boxes.
+
+    Args:
+        boxes: Each once.
+        values: One for each.
+        waiting: Pending boxes, which get another draw at the same moment.
+        draws: One for each of these.
+        also: What else is set at the same moment, layouts say.
+        items: Items of dicts and lists that are set at the same moment.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> a, b = nb.Buffer(1), nb.Buffer(2)
+        >>> commit((a, b), (b(), a()))
+        >>> int(a), int(b)
+        (2, 1)
+    """
+    targets, names = targets_of(boxes)
+    try:
+        before = list(map(_value, boxes))
+    except AttributeError:
+        before = None
+    if before is not None and not waiting and also is NOTHING and items is NO_ITEMS:
+        any(map(setattr, targets, names, chain(values, ticks)))
+        return
+    before = [getattr(box, "_value", None) for box in boxes]
+    targets, names = (
+        (*waiting, *also[0], *targets),
+        (*repeat("_pending", len(waiting)), *also[1], *names),
+    )
+    with draw_lock:  # a draw that has begun comes first
+        any(
+            chain(
+                map(_call, *items),
+                map(setattr, targets, names, chain(draws, also[2], values, ticks)),
+            )
+        )
+    for box in boxes:
+        if hasattr(box, "_pending"):
+            del box._pending
+
+
+def set_all(targets: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
+    """Set attributes of many things, flags or modes, as one act. The clocks that tell of it are
+    among them.
+
+    Args:
+        targets: The things.
+        names: An attribute of each; setting it runs no Python.
+        values: One for each.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> a, b = nb.Parameter(1), nb.Parameter(2)
+        >>> set_all((a, b), ("_frozen", "_frozen"), (True, True))
+        >>> a.requires_grad or b.requires_grad
+        False
+    """
+    any(
+        map(setattr, targets, names, values)
+    )  # none is left over: `any` stops at what is true, and `setattr` gives None
+
+
+def freeze(boxes: Sequence[Variable], frozen: bool) -> None:
+    """Take these variables out of training, or back, as one act."""
+    if boxes:
+        objects, names = (
+            (*boxes, clock, clock),
+            (*repeat("_frozen", len(boxes)), "flags", "structure"),
+        )
+        set_all(objects, names, (*repeat(frozen, len(boxes)), next(ticks), next(ticks)))
+
+
+def targets_of(boxes: Sequence[Variable]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """What a commit sets: the value of each box, and then the clock.
+
+    Its values are `chain(values, ticks)`.
+    """
+    return (*boxes, clock), (*repeat("_value", len(boxes)), "values")

@@ -1,0 +1,642 @@
+"""Boxes: a `Variable` owns one array, and its identity is what sharing means.
+
+A box lives as long as the model does, whatever value it holds. Reading and writing go through the
+current frame (see `frame.py`), so one and the same box can be an input of a compiled function, a
+traced value inside it, and a plain array outside. A box may be *pending*: its shape and dtype are
+known, and its value is drawn when it is first read.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from nbmodule.base.foreign import as_read_or_left, is_of_no_numbers, made_numbers, received
+from nbmodule.base.format import describe_shape
+from nbmodule.base.jax_names import (
+    argument_tables,
+    eager_trace,
+    is_eager,
+    outside_traces,
+    trace_context,
+)
+from nbmodule.base.migration import accept_aliases, array_hint
+from nbmodule.base.transfers import asked_for
+from nbmodule.core.variables.commit import commit, freeze
+from nbmodule.core.variables.describe import as_flag, describe_array
+from nbmodule.core.variables.donation import own_values, snapshot
+from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
+from nbmodule.core.variables.layout import declare, laid_out, layout_of, spread
+from nbmodule.core.variables.operators import install_operators
+from nbmodule.core.variables.pending import Pending, draw_lock
+from nbmodule.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    AttributePathError,
+    DtypeError,
+    NotBuiltError,
+    ShapeError,
+)
+from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.properties import is_of_class
+
+if TYPE_CHECKING:  # a box reads like its array: checkers let it stand where one may
+    from jax import Array as _LikeArray
+else:
+    _LikeArray = object
+
+
+def _flatten(box: Variable) -> tuple[tuple[Any], Any]:
+    return (box.value,), box._frozen
+
+
+def _flatten_with_keys(box: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
+    return ((jax.tree_util.GetAttrKey("value"), box.value),), box._frozen
+
+
+def register(cls: type[Variable]) -> None:
+    """Make `cls` a PyTree node with one leaf. Unflattening takes any leaf and never validates."""
+
+    def unflatten(frozen: bool, leaves: Any) -> Variable:
+        box = object.__new__(cls)
+        box._frozen, box._value = frozen, leaves[0]
+        box._home = birthplace()
+        return box
+
+    jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, unflatten, _flatten)
+
+
+@accept_aliases
+class Variable(_LikeArray):
+    """A box that owns one array.
+
+    It reads like its array: arithmetic, indexing, `.shape`, methods such as `.sum()`, and
+    `jax.numpy` functions take it. An operation gives a plain array, never a box. `jax.lax`
+    functions want the array itself: `p()` or `p.value`.
+
+    Args:
+        value: The first value; NumPy arrays are copied, JAX arrays (which cannot change) are
+            shared.
+        dtype: Dtype to convert it to; by default that of `value` (Python numbers and float64 follow
+            JAX's rules).
+        device: Device or sharding to place it on; by default JAX's own choice.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> p = nb.Parameter([1, 2, 3, 4])
+        >>> p
+        Parameter([1 2 3 4], dtype=int32, device=cpu:0)
+        >>> p[0] = 5
+        >>> p + 1
+        Array([6, 3, 4, 5], dtype=int32)
+    """
+
+    __slots__ = ("__weakref__", "_frozen", "_home", "_layout", "_pending", "_slot", "_value")
+    __array_priority__ = 101  # np_array @ box asks the box first
+    _is_variable = True
+    has_own_name = True  # whether messages call it by its path
+    remedy = (
+        "pass the model in as an argument and return it"  # for a write in a transform of JAX's own
+    )
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls)
+
+    def __init__(self, value: Any, *, dtype: Any = None, device: object = None) -> None:
+        self._frozen, self._home = False, birthplace()
+        if isinstance(value, Variable):
+            value = value.value
+        array = value
+        if not isinstance(value, jax.Array) or (dtype is not None and value.dtype != dtype):
+            array = _array_of(type(self).__name__, value, dtype)
+        if getattr(array, "weak_type", False):
+            array = jax.lax.convert_element_type(array, array.dtype)
+        self._value = array if device is None else jax.device_put(array, device)
+        if device is not None:
+            declare(self, device)
+
+    @classmethod
+    def pending(
+        cls,
+        draw: Callable[[], Any] | None,
+        shape: tuple[int, ...],
+        dtype: object = None,
+        device: Any = None,
+        *,
+        follows: bool = False,
+    ) -> Self:
+        """Return a box whose value `draw()` gives when it is first read.
+
+        Args:
+            draw: A pure function of no arguments, called once, that gives a NumPy or JAX array.
+                None for a box that never has a value of its own and must be given one for each
+                call.
+            shape: Shape of the value.
+            dtype: Dtype of the value, float32 by default.
+            device: Device or sharding to place the value on.
+            follows: Whether `draw` looks at another variable: a copy of the box is then drawn at
+                once.
+        """
+        box = object.__new__(cls)
+        box._frozen, box._home = False, birthplace()
+        box._pending = Pending(
+            draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device, follows
+        )
+        if device is not None:
+            declare(box, device)
+        return box
+
+    # -- the value --
+    @property
+    def value(self) -> jax.Array:
+        """The array, as seen from here; assigning casts to the dtype of the box and keeps its
+        shape.
+        """
+        if now.frame is not None:
+            return now.frame.read(self)
+        # `is_eager` written out: a call of it would double the time of a read
+        if trace_context.trace is not eager_trace and self._home is None:
+            warn_of_constant(self)
+        try:
+            return self._value
+        except AttributeError:
+            return self.settled()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        write(self, self.admitted(new))
+
+    def __call__(self) -> jax.Array:
+        return self.value
+
+    def value_to_replace(self) -> Any:
+        """Return the value that a write is about to replace.
+
+        Nothing warns here of a constant: in a raw transform the write itself is refused.
+        """
+        return self.settled() if now.frame is None else self.value
+
+    def settled(self) -> Any:
+        """Return the box's own value, drawn if need be; frames are not asked."""
+        try:
+            return self._value
+        except AttributeError:
+            pass
+        with draw_lock, outside_traces() if self._home is None else jax.ensure_compile_time_eval():
+            if not hasattr(self, "_value"):
+                value = self.drawn()
+                pending = self._pending
+                self._value = (spread if layout_of(self) else jax.device_put)(value, pending.device)
+                del self._pending
+            return self._value
+
+    def hold(self, value: Any) -> None:
+        """Have this value here, in the trace where the box was made; what is pending is kept for
+        `let_go`.
+        """
+        self._value = value
+
+    def let_go(self) -> bool:
+        """Be drawn later, outside of the trace; whether that can be: not if another value was given
+        meanwhile.
+        """
+        if getattr(self, "_pending", None) is not None and not self.is_pending:
+            del self._value
+        return self.is_pending
+
+    @property
+    def is_concrete(self) -> bool:
+        """Whether it has a value that belongs to no trace: a constant that a build makes, while a
+        function is traced.
+        """
+        value = getattr(self, "_value", None)
+        return value is not None and not isinstance(value, jax.core.Tracer)
+
+    def changed_by(self, fn: Callable[[Any], Any]) -> None:
+        """Let the value be what `fn` makes of what is drawn."""
+        pending = self._pending
+        draw: Any = pending.draw
+        pending.draw = lambda: fn(draw())
+        if not self.is_pending:
+            self._value = fn(self._value)
+
+    def drawn(self) -> Any:
+        """Return the value of a pending box, as drawn: a host array where the key is concrete."""
+        draw = self._pending.draw
+        if draw is None:
+            raise NotBuiltError(
+                f"cannot read {self.describe()}: its module was made with store_vars=False and "
+                "keeps no variables. "
+                "Pass them at the call, as in model(x, v=variables); `model.build()` returned them."
+            )
+        with asked_for():
+            return draw()
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the value is still to be drawn."""
+        return not hasattr(self, "_value")
+
+    @property
+    def is_released(self) -> bool:
+        """Whether there is no value and never will be one: the module was made with
+        `store_vars=False`.
+        """
+        pending = getattr(self, "_pending", None)
+        return pending is not None and pending.draw is None
+
+    def release(self) -> None:
+        """Let the value go; shape and dtype stay known."""
+        self._pending = Pending(None, self.shape, self.dtype)
+        if hasattr(self, "_value"):
+            del self._value
+
+    def place(self, value: object) -> None:
+        """Put `value` into the box, past all frames."""
+        commit((self,), (value,))
+
+    def admitted(self, new: Any, *, narrow: bool = False) -> Any:
+        """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets
+        float become integer.
+        """
+        new = new.value if isinstance(new, Variable) else without_torch(new)
+        if isinstance(new, np.ndarray):
+            new = as_read_or_left(new)
+            if np.ma.is_masked(new):
+                received(
+                    new, f"the new value of {self.describe()}", "The variable was left unchanged."
+                )
+        shape, dtype = self.shape, self.dtype
+        if not hasattr(new, "shape") or not hasattr(new, "dtype"):
+            new = np.asarray(new)
+            if new.dtype == object:
+                result = type(new.item() if new.ndim == 0 else new).__name__
+                raise DtypeError(
+                    f"cannot set {self.describe()} to a {result}: an array is wanted. The variable "
+                    "was left unchanged."
+                )
+        if tuple(new.shape) != shape:
+            raise ShapeError(
+                f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
+                f"is {list(shape)}. "
+                "The variable was left unchanged. Assign a new box (nb.Parameter, nb.Buffer) to "
+                "change the shape."
+            )
+        widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)
+        if new.dtype != dtype and _rank(new.dtype) > widest:
+            raise DtypeError(
+                f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. The "
+                "variable was left "
+                f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the "
+                "variable with `.to(dtype=...)`."
+            )
+        if not isinstance(new, jax.Array):
+            with asked_for():
+                new = jnp.array(new, dtype=dtype)
+        elif new.dtype != dtype or getattr(new, "weak_type", False):
+            new = jax.lax.convert_element_type(new, dtype)
+        return laid_out(self, new) if layout_of(self) else new
+
+    def describe(self) -> str:
+        """`parameter float32[64, 3]`, for messages."""
+        return f"{type(self).__name__.lower()} {describe_shape(self)}"
+
+    # -- facts that never draw --
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._known().shape
+
+    @property
+    def dtype(self) -> Any:
+        return self._known().dtype
+
+    def _known(self) -> Any:
+        """Return the value, or what is known of it before it is drawn; another thread may draw it
+        meanwhile.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            pending = getattr(self, "_pending", None)  # goes only after the value has come
+            return self._value if pending is None else pending
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    @property
+    def device(self) -> Any:
+        cached = self._known()
+        return (
+            next(iter(cached.sharding.device_set))
+            if isinstance(cached, Pending)
+            else getattr(cached, "device", None)
+        )
+
+    @property
+    def sharding(self) -> Any:
+        return self._known().sharding
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether gradients are taken for this variable; can be set, as `requires_grad_` does."""
+        return isinstance(self, Parameter) and not self._frozen
+
+    @requires_grad.setter
+    def requires_grad(self, flag: bool) -> None:
+        if as_flag("requires_grad", flag) and not isinstance(self, Parameter):
+            raise ArgumentError(
+                f"cannot take gradients for {self.describe()}: it is not trained. Nothing was "
+                "changed. Assign an nb.Parameter "
+                "in its place."
+            )
+        self.requires_grad_(flag)
+
+    def requires_grad_(self, flag: bool = True) -> Self:
+        """Freeze (False) or unfreeze (True) this variable; returns it."""
+        if self._frozen == as_flag("flag of requires_grad_()", flag):
+            freeze((self,), not flag)
+        return self
+
+    @property
+    def slot(self) -> Slot:
+        """The weak name of this box in static data, one for its whole life."""
+        try:
+            return self._slot
+        except AttributeError:
+            self._slot = Slot(self)
+            return self._slot
+
+    # -- reading like an array --
+    def __jax_array__(self) -> Any:
+        return self.value
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride] - as NumPy's protocol has it
+        return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self.value_to_replace()  # `hasattr` of another name reads nothing
+        try:
+            attribute = getattr(value, name)
+            if self._home is None and not is_eager() and now.frame is None:
+                warn_of_constant(self)
+            return attribute
+        except AttributeError:
+            if not isinstance(value, jax.Array) and not hasattr(value, "dtype"):
+                raise _no_array(self, value) from None
+        if is_of_class(self, name):
+            return object.__getattribute__(self, name)
+        said = array_hint(name) or ", neither of its own nor of its array."
+        raise AttributePathError(f'{self.describe()} has no attribute "{name}"{said}')
+
+    def __getitem__(self, index: object) -> jax.Array:
+        return self.value[_plain(index)]
+
+    def __setitem__(self, index: object, new: Any) -> None:
+        new = new.value if isinstance(new, Variable) else without_torch(new)
+        is_listed = isinstance(new, (list, tuple))
+        if is_listed:
+            with asked_for():
+                new = jnp.asarray(new)
+        new = received(new, f"what is set in {self.describe()}", "The variable was left unchanged.")
+        provided = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
+        if _rank(provided) > _rank(self.dtype):
+            raise DtypeError(
+                f"cannot set items of {self.describe()} to {provided} values. The variable was "
+                "left unchanged."
+            )
+        if is_listed:
+            new = new.astype(self.dtype)
+        value = self.value_to_replace()
+        try:
+            with asked_for():
+                changed = value.at[_plain(index)].set(new)
+        except (ValueError, TypeError) as error:
+            if np.ndim(new) == 0 or not any(
+                word in str(error).lower() for word in ("shape", "broadcast")
+            ):
+                raise
+            raise ShapeError(
+                f"cannot set items of {self.describe()} to an array of shape "
+                f"{list(np.shape(new))}: {error}. "
+                "The variable was left unchanged."
+            ) from error
+        self.value = changed
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a variable without axes")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.value)
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+    def __bool__(self) -> bool:
+        return bool(self.value)
+
+    def __int__(self) -> int:
+        return int(self.value)
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+    def __complex__(self) -> complex:
+        return complex(self.value)
+
+    def __index__(self) -> int:
+        return operator.index(self.value)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec) if spec else repr(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({describe_array(self)})"
+
+    # -- copies --
+    def _value_to_copy(self) -> Any:
+        """Return the value, which a donated step of another thread may delete at any time."""
+        if now.frame is not None or not is_eager() or not own_values((self,)):
+            return self.value
+        return snapshot((self,))[0]
+
+    def __copy__(self) -> Self:
+        return self.__deepcopy__({})
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        box = object.__new__(type(self))
+        box._frozen, box._home = self._frozen, birthplace()
+        if layout := layout_of(self):
+            box._layout = layout
+        cached = self._known()
+        if isinstance(cached, Pending) and cached.follows:
+            cached = self.settled()
+        if isinstance(cached, Pending):
+            box._pending = cached  # the same draw gives the same value
+        else:
+            value = self._value_to_copy()
+            box._value = (
+                value if isinstance(value, jax.core.Tracer) else jnp.copy(value)
+            )  # donation must not reach it
+        memo[id(self)] = box
+        return box
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.is_released:
+            return released, (type(self), self.shape, self.dtype, self._frozen)
+        return self.reduced(self._value_to_copy())
+
+    def reduced(self, value: Any) -> tuple[Any, ...]:
+        """Describe the variable with this value for a pickler."""
+        if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
+            key = (np.asarray(jax.random.key_data(value)), str(jax.random.key_impl(value)))
+            return _restore_key, (type(self), *key, self._frozen)
+        return _restore, (type(self), np.asarray(value), self._frozen)
+
+
+@accept_aliases
+class Parameter(Variable):
+    """A variable that is trained, or with `requires_grad=False` one that is frozen."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, value: Any, *, dtype: Any = None, device: object = None, requires_grad: bool = True
+    ) -> None:
+        super().__init__(value, dtype=dtype, device=device)
+        self._frozen = not as_flag("requires_grad", requires_grad)
+
+
+class Buffer(Variable):
+    """A variable that is not trained: statistics, constants, keys."""
+
+    __slots__ = ()
+
+
+def _array_of(cls: str, value: Any, dtype: Any) -> Any:
+    """Return a copy, since JAX would alias a NumPy array on the CPU; or an error for what is no
+    array.
+    """
+    if is_of_no_numbers(value):
+        is_text = value.dtype.kind in "OSUVMm"
+        cure = (
+            "A module keeps words as a list: self.classes = classes.tolist()."
+            if is_text
+            else made_numbers(value, "x")
+        )
+        raise ArgumentTypeError(
+            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. "
+            f"{cure}"
+        )
+    try:
+        with asked_for():
+            return jnp.array(as_read_or_left(without_torch(value)), dtype=dtype)
+    except (TypeError, ValueError) as error:
+        if (
+            hasattr(value, "dtype")
+            and hasattr(value, "shape")
+            and getattr(value.dtype, "kind", "") not in "OSU"
+        ):
+            raise
+        raise ArgumentTypeError(
+            f"{cls} takes an array, or numbers that make one; found {type(value).__name__}: "
+            f"{error}. Nothing was made."
+        ) from None
+
+
+def released(
+    cls: type[Variable], shape: tuple[int, ...], dtype: DTypeLike, frozen: bool = False
+) -> Any:
+    """Return a box that is known by shape and dtype, and has no value of its own."""
+    box = cls.pending(None, shape, dtype)
+    box._frozen = frozen
+    return box
+
+
+def _restore(cls: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
+    box = cls(value)
+    box._frozen = frozen
+    return box
+
+
+def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
+    return _restore(cls, jax.random.wrap_key_data(jax.device_put(data), impl=impl), frozen)  # type: ignore[arg-type]
+
+
+def _no_array(box: Variable, content: object) -> AttributePathError:
+    """Return a tree function of another library has put something else into the box, to mark it, or
+    in place of its array.
+    """
+    return AttributePathError(
+        f"this {type(box).__name__} holds a {type(content).__name__} where its array was: a "
+        "function over PyTrees has put it there. "
+        "The array is the leaf, not the box: name it by `.value`, as in eqx.tree_at(lambda m: "
+        "m.weight.value, model, array)."
+    )
+
+
+def _plain(index: object) -> Any:
+    if isinstance(index, tuple):
+        return tuple(_plain(part) for part in index)
+    return index.value if isinstance(index, Variable) else index
+
+
+def _rank(dtype: DTypeLike) -> int:
+    """Kinds from narrow to wide: a write may widen the kind of its values, never narrow it."""
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return 9
+    if jnp.issubdtype(dtype, np.timedelta64):  # an integer to NumPy
+        return 10
+    for rank, cls in enumerate((np.bool_, np.integer, np.floating, np.complexfloating)):
+        if jnp.issubdtype(dtype, cls):
+            return rank
+    return 10
+
+
+install_operators(Variable)
+register(Variable)
+
+
+def refuse(box: Variable) -> Any:
+    """What JAX's inner functions are told that take arrays alone; their own words would name
+    `__jax_array__`.
+    """
+    raise ArgumentError(
+        f"JAX takes no {type(box).__name__} here: functions of jax.lax and jax.core want the array "
+        "itself, and were given "
+        f"the {box.describe()}. Nothing was computed. Give them its `.value`, as in jax.lax.dot(x, "
+        "p.value); functions of "
+        "jax.numpy and nb take the variable as it is."
+    )
+
+
+def register_refusal() -> None:
+    """Put our words where JAX looks up what an argument is; where it has no such place its own
+    words stay.
+    """
+    for table in argument_tables:
+        table[Variable] = refuse
+
+
+register_refusal()

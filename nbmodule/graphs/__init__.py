@@ -1,0 +1,36 @@
+"""The computation graph of a function: traced for shapes only, folded by submodule, drawn without
+Graphviz.
+"""
+
+from nbmodule.graphs.graph import Graph, read_graph, trace_graph
+from nbmodule.graphs.model import Edge, Failure, Group, Literal, Node, Ref, Source, Value
+from nbmodule.graphs.reading.cost import compiler_cost
+from nbmodule.graphs.reading.evaluate import evaluate, evaluate_written
+from nbmodule.graphs.writing.data import data
+from nbmodule.graphs.writing.export import save, to_dot, to_svg
+from nbmodule.graphs.writing.options import Options
+from nbmodule.graphs.writing.text import headline, outline
+
+__all__ = [
+    "Edge",
+    "Failure",
+    "Graph",
+    "Group",
+    "Literal",
+    "Node",
+    "Options",
+    "Ref",
+    "Source",
+    "Value",
+    "compiler_cost",
+    "data",
+    "evaluate",
+    "evaluate_written",
+    "headline",
+    "outline",
+    "read_graph",
+    "save",
+    "to_dot",
+    "to_svg",
+    "trace_graph",
+]

@@ -1,0 +1,219 @@
+"""`Graph`: a computation with its doors to what can be done with it; and the two functions that
+make one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from nbmodule.base.sockets import Displayed, socket
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.graphs import lookup
+from nbmodule.graphs.model import Computation, Group
+from nbmodule.graphs.reading.trace import trace
+from nbmodule.graphs.writing import export
+from nbmodule.graphs.writing.comparing import GraphComparison, compare_graphs
+from nbmodule.graphs.writing.options import Options, check_names, prepare
+from nbmodule.graphs.writing.text import outline
+
+_LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
+
+
+@dataclass(eq=False, repr=False)
+class Graph(Displayed, Computation):
+    """The computation of a function: `nodes` in order of evaluation, `edges`, and nested `groups`.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.graphs import trace_graph
+    >>> graph = trace_graph(lambda x: jnp.sin(x) * 2, jnp.ones(3))
+    >>> [node.operation for node in graph.nodes]
+    ['input', 'sin', 'mul', 'output']
+    >>> graph.edges[0]
+    Edge(source=0, output=0, target=1, position=0, shape=(3,), dtype='float32')
+    """
+
+    def find(self, path: str, call: int | None = None) -> Group:
+        """The group of a submodule; its first call unless `call` says otherwise.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from nbmodule.graphs import trace_graph
+        >>> graph = trace_graph(jax.named_scope("head")(jnp.sin), jnp.ones(3))
+        >>> graph.find("head").operations
+        1
+
+        Raises:
+            PathError: if no such submodule was called; the message names the closest.
+        """
+        return lookup.find(self, path, call)
+
+    def glob(self, pattern: str) -> list[Group]:
+        """All groups of submodules whose path matches a pattern such as `blocks.*`, in order of the
+        program.
+        """
+        return lookup.glob(self, pattern)
+
+    def subgraph(self, path: str | int | Group, call: int | None = None) -> Graph:
+        """One group as a graph of its own; the values that come from outside are its inputs.
+
+        Args:
+            path: The submodule's path, the group's index in `groups`, or the group.
+            call: Which call of that submodule; the first by default.
+        """
+        return lookup.subgraph(self, lookup.resolve(self, path, call))
+
+    def drawn(self, **options: Any) -> Graph:
+        """The same graph, displayed in another way.
+
+        Args:
+            options: `color` (`flops`, `bytes`, `time`, `non-finite` or numbers by path), `values`
+                (tracked calls, whose shapes, statistics and pictures stand at the edges), `focus`
+                (the path of the submodule that fills the picture), `depth` (levels of groups to
+                open), `highlight_subgraph` and whatever else `show_graph` takes.
+
+        Raises:
+            ArgumentError: if an option has a value that makes no sense.
+            PathError: if a path is unknown; the message names the closest.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> from nbmodule.graphs import trace_graph
+            >>> graph = trace_graph(jax.named_scope("head")(lambda x: jnp.sin(x) + 1), jnp.ones(3))
+            >>> print(graph.drawn(depth=0))
+            lambda · 2 operations · 6 FLOP · float32[3] → float32[3]
+            ├─ x  input  float32[3]
+            ├─ head  2 ops · 6 FLOP
+            └─ output  float32[3]
+        """
+        check_names(options)
+        checked = Options(**options)
+        prepare(self, checked)
+        return replace(self, options=checked)
+
+    def compare(self, other: Graph) -> GraphComparison:
+        """What differs between this graph and another, before and after a change or of two models;
+        shown side by side.
+
+        Args:
+            other: The graph that is looked at; what it has more is `unexpected`, what it lacks is
+                `missing`.
+
+        Raises:
+            ArgumentTypeError: if `other` is no graph.
+
+        Example:
+            >>> import jax.numpy as jnp
+            >>> from nbmodule.graphs import trace_graph
+            >>> before = trace_graph(lambda x: jnp.tanh(x) * 2, jnp.ones(3))
+            >>> after = trace_graph(lambda x: jnp.tanh(jnp.sin(x)) * 2, jnp.ones(3))
+            >>> [(change.status, change.b) for change in before.compare(after)]
+            [('unexpected', 'sin')]
+        """
+        if not isinstance(other, Computation):
+            raise ArgumentTypeError(
+                f"a graph is compared with a graph, as `nb.graph(model, x)` makes it; found "
+                f"{type(other).__name__}."
+            )
+        return compare_graphs(self, other)
+
+    def save(self, path: str | os.PathLike[str], **options: object) -> Any:
+        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or
+        with Graphviz `.png`, `.pdf`.
+
+        Args:
+            path: Its ending chooses the format. Missing folders are made; the file appears whole or
+                not at all.
+            options: As in `drawn`; by default those the graph is drawn with.
+
+        Returns:
+            The path.
+
+        Raises:
+            ArgumentError: if the ending is unknown.
+            OSError: if nothing can be written there.
+            MissingDependencyError: if Graphviz is needed and not there.
+        """
+        return export.save(
+            self,
+            path,
+            html=lambda graph, checked: socket("page")(replace(graph, options=checked)),
+            **options,
+        )
+
+    def __str__(self) -> str:
+        return outline(self, options=self.options)
+
+    def __repr__(self) -> str:
+        return outline(self, lines=_LINES, options=self.options)
+
+
+def trace_graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
+    """Give the computation graph of a function for these arguments, without running it.
+
+    Args:
+        fn: Any function that JAX can trace; compiled, differentiated or vectorized ones too.
+        args: Example arguments. Arrays (or `jax.ShapeDtypeStruct`) are inputs, everything else is
+            fixed.
+        kwargs: Likewise.
+
+    Returns:
+        The graph. If the function fails while it is traced, `failure` tells where and why, and the
+        graph ends there.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> graph = trace_graph(lambda a, b: jnp.tanh(a @ b), jnp.ones((2, 3)), jnp.ones((3, 4)))
+        >>> graph.nodes[2].operation, graph.nodes[2].shape, graph.nodes[2].flops
+        ('dot_general', (2, 4), 48)
+    """
+    return read_graph(fn, args, kwargs)
+
+
+def read_graph(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    variables: int = 0,
+    names: Sequence[str | None] | Mapping[int, str] | None = None,
+    titles: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    name: str | None = None,
+    written: bool = False,
+) -> Graph:
+    """The same as `trace_graph`, for callers that know what the arguments are.
+
+    Args:
+        fn: A pure function.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        variables: How many of the first positional arguments hold variables; their arrays become
+            nodes of the kind `variable`, drawn beside the operation that reads them.
+        names: Names of the arrays, in the order of the leaves that are arrays; None or absent keeps
+            the name that the parameter gives.
+        titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
+        aliases: The one path of a submodule, for each other path that calls may take to it.
+        name: Name of the whole; the function's own by default.
+        written: The function gives a pair: its results, and a dict of what it writes into variables
+            by name. What is written stands among the outputs as `written: Bn.running_mean`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> graph = read_graph(lambda w, x: x @ w, [jnp.ones((3, 4)), jnp.ones((2, 3))], variables=1, names=["head.w"])
+        >>> [(node.kind, node.name) for node in graph.nodes[:2]]
+        [('variable', 'head.w'), ('input', 'x')]
+    """
+    computation = trace(
+        fn,
+        args,
+        kwargs,
+        variables=variables,
+        names=names,
+        titles=titles,
+        aliases=aliases,
+        name=name,
+        written=written,
+    )
+    return Graph(*(getattr(computation, field.name) for field in fields(computation)))

@@ -1,0 +1,213 @@
+"""Fold a graph into forms: what a picture needs to know of each group, stored once for all groups
+of equal structure.
+
+A form is a small circuit. Its children are records (one operation each) or forms; each child has
+entry slots and exit slots, and `wires` says which exit slot, or which entry slot of the form
+itself, feeds each entry slot. So twelve equal blocks cost as much as one, and an edge of the whole
+graph is found by following wires, never by listing all edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nbmodule.graphs.model import ROOT, Source, Value
+
+OUTSIDE = -1  # as the child of a wire: the form's own entry slot
+PILLS = frozenset({"variable", "constant"})
+ENDS = frozenset({"input", "variable", "constant", "output"})
+FUNCTIONS = frozenset({"function", "jit", "custom_jvp", "custom_vjp", "call"})
+
+
+class Record(NamedTuple):
+    """What a picture says of one node; equal nodes share one record."""
+
+    operation: str
+    kind: str
+    parameters: str
+    outputs: tuple[Value, ...]
+    source: Source | None
+    flops: int
+    bytes: int
+    dead: bool
+    side: tuple[int, ...] = ()  # the results that are side roads
+
+
+class Child(NamedTuple):
+    """A record or form in its place within a form."""
+
+    thing: Record | Form
+    name: str
+    call: int = 0
+    phase: str = "forward"
+
+    @property
+    def form(self) -> Form:
+        """What it holds, for a child that is a group."""
+        assert isinstance(self.thing, Form)
+        return self.thing
+
+    @property
+    def record(self) -> Record:
+        """What it is, for a child that is a node."""
+        assert isinstance(self.thing, Record)
+        return self.thing
+
+
+class Wire(NamedTuple):
+    """Where a value comes from: a child's exit slot, or (`OUTSIDE`) an entry slot of the form."""
+
+    child: int
+    slot: int
+
+
+class Label(NamedTuple):
+    """Full name of a variable, and its number among those that stand in several places (0 for all
+    others).
+    """
+
+    name: str
+    shared: int
+
+    @property
+    def mark(self) -> str:
+        """The number in a circle.
+
+        >>> Label("embed", 2).mark, Label("w", 0).mark
+        ('②', '')
+        """
+        if not self.shared:
+            return ""
+        return chr(0x2460 + self.shared - 1) if self.shared <= 20 else f"({self.shared})"
+
+
+@dataclass(eq=False, slots=True)
+class Form:
+    """The inside of a group.
+
+    Attributes:
+        number: Position in `Forms.all`.
+        kind: Kind of the group, or `run` for equal neighbors that are shown as one, `ends` for
+            many inputs or outputs, `part` for a stretch of a long program.
+        count: How often a loop's body runs, or how many members a run has.
+        title: Class name of the submodule.
+        children: In order of the program; no wire runs from a later one to an earlier one.
+        wires: For each child, where each of its entry slots is fed from.
+        exits: Which children's exit slots are read outside.
+        entry_values: Shape and dtype of what comes in.
+        variables: Number of variables and constants inside, at any depth.
+        side_entries: For each child, those of its entry slots that are fed by a side road.
+        side_exits: The exit slots that are side roads.
+        saved_exits: The exit slots that only the backward pass reads.
+        has_submodules: Whether a submodule is called inside, at any depth.
+    """
+
+    number: int
+    kind: str
+    count: int | None
+    title: str
+    children: tuple[Child, ...]
+    wires: tuple[tuple[Wire, ...], ...]
+    exits: tuple[Wire, ...]
+    entry_values: tuple[Value, ...]
+    side_entries: tuple[tuple[int, ...], ...] = ()
+    side_exits: tuple[int, ...] = ()
+    saved_exits: tuple[int, ...] = ()
+    flops: int = 0
+    bytes: int = 0
+    operations: int = 0
+    variables: int = 0
+    has_submodules: bool = False
+
+    @property
+    def enters(self) -> bool:
+        """Whether anything comes in on the main road."""
+        entries = zip(self.wires, self.side_entries, strict=True)
+        aside = {
+            wires[i].slot for wires, slots in entries for i in slots if wires[i].child == OUTSIDE
+        }
+        return len(aside) < len(self.entry_values)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether anything leaves on the main road."""
+        return len(self.side_exits) < len(self.exits)
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is one function of arrays, which stays folded until it is asked for."""
+        return self.kind in FUNCTIONS and not self.has_submodules
+
+    def exit_value(self, slot: int) -> Value:
+        """Shape and dtype of what leaves through an exit slot."""
+        wire = self.exits[slot]
+        value = self.children[wire.child].thing
+        return value.exit_value(wire.slot) if isinstance(value, Form) else value.outputs[wire.slot]
+
+
+@dataclass(eq=False, slots=True)
+class Forms:
+    """All forms of a graph; `root` is the whole.
+
+    Attributes:
+        root: The form of the graph itself.
+        name: Name of the whole.
+        labels: Names of variables and constants, in the order in which a walk meets them.
+        steps: For each group the group that holds it (runs have numbers of their own) and its
+            position there.
+        hidden: Number of dead nodes that were left out.
+        failure: Why the graph ends early, or empty.
+        aliases: The one path of a shared submodule, for each other path that calls may take to it.
+    """
+
+    root: Form
+    name: str
+    all: list[Form]
+    labels: list[Label]
+    steps: dict[int, tuple[int, int]]
+    hidden: int = 0
+    failure: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def place(self, group: int) -> tuple[int, ...] | None:
+        """The way from the root to a group, as positions of children; None if nothing of it is
+        shown.
+        """
+        method: list[int] = []
+        while group != ROOT:
+            if group not in self.steps:
+                return None
+            group, position = self.steps[group]
+            method.append(position)
+        return tuple(reversed(method))
+
+
+def add_totals(form: Form) -> None:
+    """Sum the cost and the counts of a form's children."""
+    totals = [0, 0, 0, 0]
+    largest = [0, 0]
+    for child in form.children:
+        value = child.thing
+        if isinstance(value, Form):
+            form.has_submodules |= value.kind == "scope" or value.has_submodules
+            result = (value.flops, value.bytes, value.operations, value.variables)
+        else:
+            counted = value.kind == "operation" and not value.dead
+            result = (
+                value.flops * counted,
+                value.bytes * counted,
+                int(counted),
+                int(value.kind in PILLS),
+            )
+        totals = [a + b for a, b in zip(totals, result, strict=True)]
+        largest = [max(a, b) for a, b in zip(largest, result[:2], strict=True)]
+    times = form.count if form.kind == "scan" and form.count is not None else 1
+    flops, size = largest if form.kind == "cond" else totals[:2]
+    form.flops, form.bytes, form.operations, form.variables = (
+        flops * times,
+        size * times,
+        totals[2],
+        totals[3],
+    )

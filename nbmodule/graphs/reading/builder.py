@@ -1,0 +1,183 @@
+"""Nodes and groups in the making: keeps them in order, and finds the group that a scope belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from nbmodule.base.scopes import Mark, Scope, read_scopes
+from nbmodule.graphs.model import ROOT, Group, Literal, Node, Ref, Value
+from nbmodule.graphs.reading.functions import Called
+
+Operand = Ref | Literal
+Chain = list[tuple[Scope | Called, Group]]
+
+
+class Builder:
+    """Collects the nodes and groups of a graph, in the order of the program."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.groups: list[Group] = []
+        self.root = Group(ROOT, "", "graph", "", 0, "forward", ROOT)
+        self.aliases: Mapping[str, str] = {}
+        self._node_position: list[int] = []
+        self._group_position: list[int] = []
+        self._scopes: dict[tuple[int, str, str], list[Group]] = {}
+        self._functions: dict[tuple[int, int, str], Group] = {}
+
+    def add(
+        self,
+        group: Group,
+        operation: str,
+        kind: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Value],
+        **more,
+    ) -> Ref:
+        """Append one node to a group and give the reference to its first result."""
+        index = len(self.nodes)
+        phase = more.pop("phase", group.phase)
+        parameters = more.pop("parameters", "")
+        node = Node(
+            index,
+            operation,
+            kind,
+            parameters,
+            group.path,
+            group.call,
+            phase,
+            group.index,
+            tuple(inputs),
+            tuple(outputs),
+            **more,
+        )
+        self.nodes.append(node)
+        self._node_position.append(len(group.items))
+        group.items.append(index)
+        return Ref(index)
+
+    def open(
+        self,
+        parent: Group,
+        name: str,
+        kind: str,
+        phase: str | None = None,
+        count: int | None = None,
+    ) -> Group:
+        """Append a group for a function, loop or branch; it has its parent's path."""
+        return self._append(
+            parent, name, kind, parent.path, parent.call, phase or parent.phase, count
+        )
+
+    def call(self, parent: Group, name: str, path: str, number: int) -> Group:
+        """Append a group for a call of a submodule; `number` counts those before in the same
+        parent.
+        """
+        return self._append(parent, name, "scope", path, number, parent.phase, None)
+
+    def _append(
+        self,
+        parent: Group,
+        name: str,
+        category: str,
+        path: str,
+        call: int,
+        phase: str,
+        count: int | None,
+    ) -> Group:
+        group = Group(len(self.groups), name, category, path, call, phase, parent.index, count)
+        self.groups.append(group)
+        self._group_position.append(len(parent.items))
+        parent.items.append(~group.index)
+        return group
+
+    def enter(
+        self,
+        base: Group,
+        chain: Chain,
+        stack: tuple[Mark, ...],
+        operands: Sequence[Operand],
+        called: Sequence[Called] = (),
+    ) -> tuple[Group, str]:
+        """The group that an equation belongs to: the open one where its scopes and functions go on,
+        else a new one.
+        """
+        scopes, phase = read_scopes(stack, base.phase)
+        moved = phase != "forward" or any(mark.is_transform for mark in stack)
+        current = base
+        for depth, scope in enumerate((*scopes, *called)):
+            if (
+                depth < len(chain)
+                and chain[depth][0] == scope
+                and self._is_safe(current, chain[depth][1], operands)
+            ):
+                current = chain[depth][1]
+                continue
+            del chain[depth:]
+            current = self._open_scope(current, scope, operands, moved)
+            chain.append((scope, current))
+        del chain[len(scopes) + len(called) :]
+        return current, phase
+
+    def _open_scope(
+        self, parent: Group, scope: Scope | Called, operands: Sequence[Operand], moved: bool
+    ) -> Group:
+        if isinstance(scope, Called):
+            return self._open_function(parent, scope, operands, moved)
+        same = self._scopes.setdefault((parent.index, scope.name, scope.phase), [])
+        # differentiation interleaves what belongs together; go on with the old group where order
+        # allows it
+        if moved:
+            expected = scope.call or 0
+            for group in reversed([g for g in same if g.call == expected]):
+                if self._is_safe(parent, group, operands):
+                    return group
+            call = expected
+        else:
+            call = len(same) if scope.call is None else scope.call
+        path = f"{parent.path}.{scope.name}" if parent.path else scope.name
+        path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
+        same.append(self._append(parent, scope.name, "scope", path, call, scope.phase, None))
+        return same[-1]
+
+    def _open_function(
+        self, parent: Group, called: Called, operands: Sequence[Operand], moved: bool
+    ) -> Group:
+        group = self._functions.get((parent.index, called.number, called.phase)) if moved else None
+        if group is None or not self._is_safe(parent, group, operands):
+            group = self.open(parent, called.name, "function", called.phase)
+            self._functions[parent.index, called.number, called.phase] = group
+        return group
+
+    def group_for(self, scopes: Sequence[Scope]) -> Group:
+        """The group that these scopes name: one that is the last in its parent goes on, else a new
+        one begins.
+        """
+        group = self.root
+        for scope in scopes:
+            same = self._scopes.get((group.index, scope.name, scope.phase), [])
+            goes_on = (
+                same and same[-1].call == (scope.call or 0) and group.items[-1] == ~same[-1].index
+            )
+            group = same[-1] if goes_on else self._open_scope(group, scope, (), moved=False)
+        return group
+
+    def _is_safe(self, parent: Group, group: Group, operands: Sequence[Operand]) -> bool:
+        """Whether an equation may join this group of the parent without an edge that runs backward
+        there.
+        """
+        position = self._group_position[group.index]
+        if position == len(parent.items) - 1:
+            return True
+        return all(
+            self._position_in(parent, x.node) <= position for x in operands if isinstance(x, Ref)
+        )
+
+    def _position_in(self, parent: Group, node: int) -> int:
+        """Position among the parent's items of the one that holds the node; -1 if it lies outside."""
+        position, group = self._node_position[node], self.nodes[node].group
+        while group != parent.index:
+            if group == ROOT:
+                return -1
+            position, group = self._group_position[group], self.groups[group].parent
+        return position

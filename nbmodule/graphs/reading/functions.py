@@ -1,0 +1,228 @@
+"""Find the functions that made the equations of a jaxpr, by the call stacks that JAX keeps with
+them.
+
+A function is worth a box if its equations are more than one, all of one submodule, and not all that
+there is: `relu`, `softmax`, `cross_entropy` and a user's own helper are; a `forward`, and a loss
+that calls the model, hold submodules and are seen through. A stack names the code and the position
+in it, not the call, so calls are told apart by what a program can do: within one call positions
+grow, or go back where that code has a loop around them.
+"""
+
+from __future__ import annotations
+
+import dis
+import os
+import sysconfig
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from types import CodeType
+from typing import Any, NamedTuple
+
+import jax
+
+from nbmodule.base.jax_names import raw_frames
+from nbmodule.base.scopes import Scope
+from nbmodule.base.source_lines import LAYERS, PACKAGE
+
+Step = tuple[CodeType, int]  # the code of a frame, and the offset of the instruction it has come to
+Stack = tuple[Step, ...]  # outermost first
+Scopes = tuple[tuple[Scope, ...], str]  # of an equation, with the pass in which it was made
+
+_JAX = os.path.dirname(jax.__file__) + os.sep
+_OF_FUNCTIONS = tuple(
+    os.path.join(_JAX, "_src", name) for name in ("nn", "numpy", "scipy", "image")
+)
+# an operation with its broadcast reads best as these two
+_OPERATORS = tuple(
+    os.path.join(_JAX, "_src", "numpy", name)
+    for name in ("ufuncs.py", "array_methods.py", "array_creation.py")
+)
+# Beside Python's own folders that of JAX: packages may lie in a folder that is only on the path.
+_INSTALLED = tuple(
+    {os.path.join(path, "") for path in map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))}
+    | {os.path.join(os.path.dirname(os.path.dirname(jax.__file__)), "")}
+)
+_FUNCTIONAL, _KERNEL = (
+    os.path.join(LAYERS, "functional") + os.sep,
+    os.path.join(LAYERS, "kernel.py"),
+)
+_NAMES = {"rewriting_take": "getitem"}  # said better than JAX does
+
+
+class Called(NamedTuple):
+    """One call of a function; `number` tells it from all other calls."""
+
+    name: str
+    number: int
+    phase: str
+
+
+class _Frame(NamedTuple):
+    """One call on a stack: of what, and which."""
+
+    step: Step
+    number: int
+
+
+@lru_cache(maxsize=4096)
+def _kind(code: CodeType) -> str:
+    """What the code is: `user`, `layer` (a function of this package), `library`, or empty for what
+    has no name to show.
+    """
+    file, name = code.co_filename, code.co_name
+    if name.startswith("<") or (name.startswith("__") and name.endswith("__")):
+        return ""
+    if file.startswith(PACKAGE):
+        return (
+            "layer" if file.startswith((_FUNCTIONAL, _KERNEL)) and not name.startswith("_") else ""
+        )
+    if file.startswith(_JAX):
+        shown = file.startswith(_OF_FUNCTIONS) and not file.startswith(_OPERATORS)
+        return "library" if shown and not name.startswith("_") else ""
+    is_installed = (
+        file.startswith(_INSTALLED) or f"-packages{os.sep}" in file
+    )  # of a user, of the system
+    return "" if is_installed else "user"
+
+
+@lru_cache(maxsize=4096)
+def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """First and last offset of each loop of a code."""
+    jumps = ((i.argval, i.offset) for i in dis.get_instructions(code) if "BACKWARD" in i.opname)
+    return tuple((first, last) for first, last in jumps if isinstance(first, int))
+
+
+def _may_repeat(code: CodeType, first: int, last: int) -> bool:
+    return any(start <= first and last <= end for start, end in _loops(code))
+
+
+def _shared(before: Sequence[Step], current: Sequence[Step], backward: bool) -> int:
+    """How many of the outermost calls are the same for two stacks that follow each other."""
+    for depth, ((code, at), (next_code, next_at)) in enumerate(zip(before, current, strict=False)):
+        if code is not next_code:
+            return depth
+        if at != next_at:
+            if (next_at > at) is not backward or _may_repeat(
+                code, min(at, next_at), max(at, next_at)
+            ):
+                return depth + 1
+            return _repeated(before, depth)
+    if len(before) != len(current):
+        return min(len(before), len(current))
+    return _repeated(before, len(before)) or len(before)
+
+
+def _repeated(stack: Sequence[Step], depth: int) -> int:
+    """The innermost call above a depth whose loop has brought the program back; 0 if there is none."""
+    for i in range(depth - 1, -1, -1):
+        code, at = stack[i]
+        if _may_repeat(code, at, at):
+            return i + 1
+    return 0
+
+
+class FunctionFinder:
+    """Gives the calls of functions that made each equation of a jaxpr; numbers are never used
+    twice.
+    """
+
+    def __init__(self) -> None:
+        self._last = 0
+        self._stacks: dict[int, Stack] = {}
+
+    def find(self, equations: Sequence[Any], scopes: Sequence[Scopes]) -> list[tuple[Called, ...]]:
+        """For each equation the functions that have a box, outermost first.
+
+        Args:
+            equations: Of one jaxpr, in its order.
+            scopes: For each equation its scopes and its pass.
+        """
+        if len(equations) < 3:
+            return [()] * len(equations)
+        frames = self._frames(equations, scopes)
+        named = [_named(stack) for stack in frames]
+        whole = Counter(
+            (location[0][:depth], location[1])
+            for location in scopes
+            for depth in range(len(location[0]) + 1)
+        )
+        sizes = Counter(frame.number for stack in named for frame in stack)
+        places: dict[int, Scopes | None] = {}
+        for stack, location in zip(named, scopes, strict=True):
+            for frame in stack:
+                places[frame.number] = (
+                    location if places.get(frame.number, location) == location else None
+                )
+        return [
+            _worthy(stack, location, sizes, places, whole[location])
+            for stack, location in zip(named, scopes, strict=True)
+        ]
+
+    def _stack(self, traceback: object) -> Stack:
+        result = self._stacks.get(id(traceback))
+        if result is None:
+            codes, offsets = raw_frames(traceback)
+            result = self._stacks[id(traceback)] = tuple(
+                zip(reversed(codes), reversed(offsets), strict=True)
+            )
+        return result
+
+    def _frames(self, equations: Sequence[Any], scopes: Sequence[Scopes]) -> list[list[_Frame]]:
+        """The calls on the stack of each equation, numbered."""
+        result: list[list[_Frame]] = []
+        before: dict[str, tuple[Any, Stack, list[_Frame]]] = {}
+        for equation, (_, phase) in zip(equations, scopes, strict=True):
+            traceback = equation.source_info.traceback
+            last = before.get(phase)
+            if last is not None and last[0] is traceback:
+                result.append(last[2])
+                continue
+            stack = self._stack(traceback) if traceback is not None else ()
+            retained = _shared(last[1], stack, phase == "backward") if last is not None else 0
+            frames = [
+                _Frame(step, last[2][i].number if last else 0)
+                for i, step in enumerate(stack[:retained])
+            ]
+            for step in stack[retained:]:
+                self._last += 1
+                frames.append(_Frame(step, self._last))
+            before[phase] = (traceback, stack, frames)
+            result.append(frames)
+        return result
+
+
+def _named(stack: Sequence[_Frame]) -> list[_Frame]:
+    """The calls of functions with a name to show: the user's, this package's, and of another
+    library the outermost.
+    """
+    results: list[_Frame] = []
+    library: _Frame | None = None
+    for frame in stack:
+        category = _kind(frame.step[0])
+        if category in ("user", "layer"):
+            results.append(frame)
+            library = None
+        elif category == "library":
+            library = library or frame
+    return [*results, library] if library else results
+
+
+def _worthy(
+    stack: Sequence[_Frame],
+    location: Scopes,
+    sizes: Counter[int],
+    places: dict[int, Scopes | None],
+    content: int,
+) -> tuple[Called, ...]:
+    """Those of the calls that are more than one equation, of one submodule, and less than all of
+    what holds them.
+    """
+    chosen = []
+    for frame in stack:
+        size = sizes[frame.number]
+        if 1 < size < content and places[frame.number] is not None:
+            name = frame.step[0].co_name
+            chosen.append(Called(_NAMES.get(name, name), frame.number, location[1]))
+            content = size
+    return tuple(chosen)

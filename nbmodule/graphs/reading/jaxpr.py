@@ -1,0 +1,391 @@
+"""Read a jaxpr into nodes and nested groups. This is the one file that knows what a jaxpr looks
+like.
+
+Compiled functions, checkpoints and custom derivatives are transparent: their inside is connected
+straight to what is outside, and only a group remembers them. Loops and branches change what a value
+means (one step of many, one case of several), so they have ends of their own: `carry`, `slice`,
+`carried`, `stack`, `select`, `condition`. Anything else that holds a jaxpr (`shard_map`, say) is
+opaque: shown from inside, evaluated as a whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import jax
+from jax.typing import DTypeLike
+
+from nbmodule.base.flops import estimate
+from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, scan_counts, source_info_util
+from nbmodule.base.jax_names import Literal as LiteralAtom
+from nbmodule.base.scopes import Mark, Scope, read_scopes
+from nbmodule.base.source_lines import LAYERS, line_of_user
+from nbmodule.graphs.model import Group, Literal, Ref, Source, Value
+from nbmodule.graphs.reading.builder import Builder, Chain, Operand
+from nbmodule.graphs.reading.functions import FunctionFinder
+from nbmodule.graphs.reading.parameters import describe
+
+SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
+
+
+_FUNCTIONS = os.path.join(LAYERS, "functional") + os.sep
+
+
+class Where(NamedTuple):
+    """The place of an equation: JAX's record, and the place of the equation that holds it."""
+
+    source_info: Any
+    outer: Where | None
+
+
+def locate(where: Where | None) -> Source | None:
+    """The innermost line of user code of an equation, else of the equations around it; None where
+    there is none.
+    """
+    link = where
+    while link is not None:
+        result = line_of_user(link.source_info)
+        if result:
+            return Source(*result)
+        link = link.outer
+    return _layer(where)
+
+
+def is_layer_file(name: str) -> bool:
+    """Whether a file holds ready layers of this package."""
+    return name.startswith(LAYERS) and os.path.basename(name) != "kernel.py"
+
+
+def _layer(where: Where | None) -> Source | None:
+    """The line of the library's own layer, where no line of the user's is known: a model of ready
+    layers alone.
+    """
+    inside = None  # a line of the function that the layer calls: since 0.11 JAX tells of it too
+    while where is not None:
+        for frame in getattr(where.source_info.traceback, "frames", ()):
+            if is_layer_file(frame.file_name):
+                result = Source(frame.file_name, frame.line_num, frame.function_name)
+                if not frame.file_name.startswith(_FUNCTIONS):
+                    return result
+                inside = inside or result
+        where = where.outer
+    return inside
+
+
+@lru_cache(maxsize=4096)
+def _value(shape: tuple[int, ...], dtype: DTypeLike) -> Value:
+    return Value(tuple(shape), str(dtype), getattr(dtype, "itemsize", 4))
+
+
+def value_of(aval: object) -> Value:
+    """Shape and dtype of an abstract value; a token or reference without them is empty."""
+    inner = getattr(aval, "inner_aval", aval)
+    return _value(getattr(inner, "shape", ()), getattr(inner, "dtype", type(aval).__name__))
+
+
+def _literal(atom: Any) -> Literal:
+    aval = value_of(atom.aval)
+    value = atom.val.item() if aval.shape == () and hasattr(atom.val, "item") else atom.val
+    if aval.shape != () or not isinstance(value, (bool, int, float, complex)):
+        text = str(aval)
+    elif isinstance(value, (bool, complex)):
+        text = str(value)
+    else:
+        text = str(int(value)) if isinstance(value, int) else f"{value:.6g}"
+    return Literal(text, atom.val, aval.dtype)
+
+
+@lru_cache(maxsize=65536)
+def _marks(stack: tuple[Any, ...]) -> tuple[Mark, ...]:
+    return tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
+
+
+def _plain(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
+    """The open jaxpr and its constants, of a closed or an open one."""
+    return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
+
+
+def _function_name(equation: Any, inner: Any) -> str:
+    name = equation.params.get("name") or getattr(
+        getattr(inner, "debug_info", None), "func_name", ""
+    )
+    return (
+        "lambda"
+        if name in ("<lambda>", "<unnamed function>")
+        else str(name or equation.primitive.name).lstrip("_")
+    )
+
+
+def _is_single(jaxpr: object) -> bool:
+    """Whether at most one operation comes out of this jaxpr, through wrappers around it too."""
+    inner, _ = _plain(jaxpr)
+    if len(inner.eqns) != 1:
+        return not inner.eqns
+    equation = inner.eqns[0]
+    name = equation.primitive.name
+    if name in WRAPPERS:
+        return WRAPPERS[name][1] in SPLICED and _is_single(equation.params[WRAPPERS[name][0]])
+    return (
+        name not in ("scan", "while", "cond", "custom_linear_solve")
+        and _opaque_body(equation) is None
+    )
+
+
+def _wraps_one_call(jaxpr: object) -> bool:
+    """Whether a jaxpr does nothing but call one compiled function; then one group for both is
+    enough.
+    """
+    inner, _ = _plain(jaxpr)
+    if len(inner.eqns) != 1:
+        return False
+    equation = inner.eqns[0]
+    return equation.primitive.name in ("jit", "pjit") and not len(equation.source_info.name_stack)
+
+
+def _opaque_body(equation: Any) -> Any:
+    """The jaxpr inside an unknown primitive, if its ends fit those of the equation; else None."""
+    bodies = []
+    for value in equation.params.values():
+        inner = getattr(value, "jaxpr", value)
+        if hasattr(inner, "eqns"):
+            bodies.append(inner)
+    if len(bodies) != 1 or len(bodies[0].eqns) < 2:
+        return None
+    fits = len(bodies[0].invars) == len(equation.invars) and len(bodies[0].outvars) == len(
+        equation.outvars
+    )
+    return bodies[0] if fits else None
+
+
+def count_equations(jaxpr: object) -> int:
+    """How many equations a jaxpr holds, those inside of others included."""
+    inner, _ = _plain(jaxpr)
+    total = len(inner.eqns)
+    for equation in inner.eqns:
+        total += sum(map(count_equations, jaxprs_in_params(equation.params)))
+    return total
+
+
+def scopes_now() -> tuple[Scope, ...]:
+    """The scopes in which an operation would be recorded at this moment."""
+    return read_scopes(_marks(source_info_util.current_name_stack().stack))[0]
+
+
+class Reader(Builder):
+    """Builds nodes and groups while walking through a jaxpr."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants: dict[int, tuple[Ref, Any]] = {}
+        self._effects: set[int] = set()
+        self._where: Where | None = None
+        self._finder = FunctionFinder()
+
+    @property
+    def effects(self) -> frozenset[int]:
+        """Nodes that act on the world (prints, callbacks, writes into references)."""
+        return frozenset(self._effects)
+
+    def constant(self, value: object) -> Ref:
+        """The node of an array that the function closes over; one node for each array."""
+        if id(value) not in self.constants:
+            shape = value_of(jax.typeof(value))
+            ref = self.add(self.root, "constant", "constant", (), (shape,), name="constant")
+            self.constants[id(value)] = (ref, value)
+        return self.constants[id(value)][0]
+
+    def read(
+        self,
+        jaxpr: object,
+        inputs: Sequence[Operand],
+        base: Group,
+        within: str = "",
+        merged: bool = False,
+    ) -> list[Operand]:
+        """Walk through a jaxpr inside a group; give the operands that stand for its results.
+
+        Args:
+            jaxpr: Open or closed.
+            inputs: What its arguments stand for.
+            base: The group that its equations are added to.
+            within: Name of a wrapper that got no group of its own.
+            merged: The one call inside shares the group of its wrapper.
+        """
+        inner, consts = _plain(jaxpr)
+        env: dict[Any, Operand] = dict(
+            zip(inner.constvars, map(self.constant, consts), strict=True)
+        )
+        env.update(zip(inner.invars, inputs, strict=True))
+        chain: Chain = []
+        outer = self._where
+        stacks = [_marks(equation.source_info.name_stack.stack) for equation in inner.eqns]
+        functions = self._finder.find(
+            inner.eqns, [read_scopes(stack, base.phase) for stack in stacks]
+        )
+        for equation, stack, called in zip(inner.eqns, stacks, functions, strict=True):
+            operands = [
+                _literal(x) if isinstance(x, LiteralAtom) else env[x] for x in equation.invars
+            ]
+            group, phase = self.enter(base, chain, stack, operands, called)
+            self._where = Where(equation.source_info, outer)
+            if equation.primitive.name in WRAPPERS:
+                results = self._transparent(equation, operands, group, phase, within, merged)
+            else:
+                results = self._equation(equation, operands, group, phase, within)
+            env.update(zip(equation.outvars, results, strict=True))
+        self._where = outer
+        return [_literal(x) if isinstance(x, LiteralAtom) else env[x] for x in inner.outvars]
+
+    def _equation(
+        self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str
+    ) -> list[Operand]:
+        name = equation.primitive.name
+        if name == "scan":
+            return self._scan(equation, operands, group, phase)
+        if name == "while":
+            return self._while(equation, operands, group, phase)
+        if name == "cond":
+            return self._cond(equation, operands, group, phase)
+        if name == "custom_linear_solve":
+            return self._solve(equation, operands, group, phase)
+        body = _opaque_body(equation)
+        if body is not None:
+            return self._opaque(equation, body, operands, group, phase)
+        return self._operation(equation, operands, group, phase, within)
+
+    def _operation(
+        self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str
+    ) -> list[Operand]:
+        name, params = equation.primitive.name, equation.params
+        outputs = tuple(value_of(v.aval) for v in equation.outvars)
+        supplied = [value_of(v.aval) for v in equation.invars]
+        words = [x.text for x in operands if isinstance(x, Literal)] + [describe(name, params)]
+        words += [f"in {within}"] if within else []
+        ref = self.add(
+            group,
+            name,
+            "operation",
+            operands,
+            outputs,
+            phase=phase,
+            parameters=", ".join(filter(None, words)),
+            flops=estimate(name, params, supplied, outputs),
+            bytes=sum(v.bytes for v in (*supplied, *outputs)),
+            _locate=partial(locate, self._where),
+            _equation=equation,
+        )
+        if equation.effects:
+            self._effects.add(ref.node)
+        return [Ref(ref.node, i) for i in range(len(outputs))]
+
+    def _transparent(self, equation, operands, group, phase, within, merged) -> list[Operand]:
+        parameter, category = WRAPPERS[equation.primitive.name]
+        body = equation.params[parameter]
+        name = _function_name(equation, _plain(body)[0])
+        if merged or (category in SPLICED and phase == group.phase and _is_single(body)):
+            return self.read(body, operands, group, within or ("" if merged else name))
+        inner = self.open(group, name, category, phase)
+        return self.read(body, operands, inner, merged=_wraps_one_call(body))
+
+    def _scan(self, equation, operands, group, phase) -> list[Operand]:
+        params = equation.params
+        fixed, carried = scan_counts(params)
+        body = params["jaxpr"]
+        inner = self.open(
+            group, "reversed scan" if params["reverse"] else "scan", "scan", phase, params["length"]
+        )
+        values = [value_of(v.aval) for v in body.jaxpr.invars]
+        remaining = fixed + carried
+        carry = [
+            self.add(inner, "carry in", "carry", [x], [v])
+            for x, v in zip(operands[fixed:remaining], values[fixed:remaining], strict=True)
+        ]
+        slices = [
+            self.add(inner, "slice", "slice", [x], [v])
+            for x, v in zip(operands[remaining:], values[remaining:], strict=True)
+        ]
+        results = self.read(body, [*operands[:fixed], *carry, *slices], inner)
+        outs = [value_of(v.aval) for v in equation.outvars]
+        after = [
+            self.add(inner, "carry out", "carried", [x], [v])
+            for x, v in zip(results[:carried], outs[:carried], strict=True)
+        ]
+        stacks = [
+            self.add(inner, "stack", "stack", [x], [v])
+            for x, v in zip(results[carried:], outs[carried:], strict=True)
+        ]
+        inner.ports = _ports(carry=carry, slice=slices, carried=after, stack=stacks)
+        inner._equation = equation
+        return [*after, *stacks]
+
+    def _while(self, equation, operands, group, phase) -> list[Operand]:
+        params = equation.params
+        tests, fixed = params["cond_nconsts"], params["body_nconsts"]
+        inner = self.open(group, "while", "while", phase)
+        outs = [value_of(v.aval) for v in equation.outvars]
+        carry = [
+            self.add(inner, "carry in", "carry", [x], [v])
+            for x, v in zip(operands[tests + fixed :], outs, strict=True)
+        ]
+        test = self.open(inner, "condition", "condition")
+        (decision,) = self.read(params["cond_jaxpr"], [*operands[:tests], *carry], test)
+        decided = self.add(test, "go on if", "condition", [decision], [Value((), "bool", 1)])
+        body = self.open(inner, "body", "body")
+        results = self.read(params["body_jaxpr"], [*operands[tests : tests + fixed], *carry], body)
+        after = [
+            self.add(inner, "carry out", "carried", [x], [v])
+            for x, v in zip(results, outs, strict=True)
+        ]
+        inner.ports = _ports(carry=carry, condition=[decided], carried=after)
+        return list(after)
+
+    def _cond(self, equation, operands, group, phase) -> list[Operand]:
+        branches = equation.params["branches"]
+        names = (
+            ("if false", "if true")
+            if len(branches) == 2
+            else tuple(f"case {i}" for i in range(len(branches)))
+        )
+        inner = self.open(group, "cond" if len(branches) == 2 else "switch", "cond", phase)
+        results = []
+        for name, branch in zip(names, branches, strict=True):
+            body = self.open(inner, name, "branch")
+            results.append(self.read(branch, operands[1:], body))
+        outs = [value_of(v.aval) for v in equation.outvars]
+        chosen = [
+            self.add(inner, "select", "select", [operands[0], *(r[i] for r in results)], [v])
+            for i, v in enumerate(outs)
+        ]
+        inner.ports = _ports(select=chosen)
+        return list(chosen)
+
+    def _solve(self, equation, operands, group, phase) -> list[Operand]:
+        lengths = equation.params["const_lengths"]
+        start, fixed = lengths.matvec + lengths.vecmat, sum(lengths)
+        inner = self.open(group, "linear_solve", "call", phase)
+        supplied = [*operands[start : start + lengths.solve], *operands[fixed:]]
+        return self.read(equation.params["jaxprs"].solve, supplied, inner)
+
+    def _opaque(self, equation, body, operands, group, phase) -> list[Operand]:
+        inner = self.open(group, _function_name(equation, body), "opaque", phase)
+        values = [value_of(v.aval) for v in body.invars]
+        supplied = [
+            self.add(inner, "argument", "argument", [x], [v])
+            for x, v in zip(operands, values, strict=True)
+        ]
+        results = self.read(body, supplied, inner)
+        outs = [value_of(v.aval) for v in equation.outvars]
+        after = [
+            self.add(inner, "result", "result", [x], [v])
+            for x, v in zip(results, outs, strict=True)
+        ]
+        inner.ports = _ports(argument=supplied, result=after)
+        inner._equation = equation
+        return list(after)
+
+
+def _ports(**roles: Sequence[Ref]) -> dict[str, tuple[int, ...]]:
+    return {role: tuple(ref.node for ref in refs) for role, refs in roles.items() if refs}

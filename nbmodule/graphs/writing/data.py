@@ -1,0 +1,266 @@
+"""A graph as the page receives it: columns of plain JSON, each structure stored once however often
+it occurs.
+
+Python folds, orders and measures; the page only places what is open and draws it. Strings and
+values stand in tables and are named by their position there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from nbmodule.graphs.layout.forms import Form, Record
+from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
+from nbmodule.graphs.layout.layout import FormRows
+from nbmodule.graphs.model import Computation, Source
+from nbmodule.graphs.reading.returns import returns_of
+from nbmodule.graphs.writing.options import Drawing, chosen, prepare
+from nbmodule.graphs.writing.text import headline
+
+BUDGET = 250_000  # bytes of JSON; beyond it the innermost groups stay closed
+PER_CHILD = 60  # bytes that one child takes, about
+
+
+class Table:
+    """Things that occur more than once, numbered in the order in which they first come."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+
+    def __getitem__(self, thing: object) -> int:
+        number = self._numbers.setdefault(thing, len(self.all))
+        if number == len(self.all):
+            self.all.append(thing)
+        return number
+
+
+def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict[str, Any]:
+    """Everything the front end needs to draw a graph, as JSON.
+
+    Args:
+        graph: What to draw.
+        budget: Size in bytes that the JSON may have, about; groups that do not fit are sent without
+            their inside.
+        options: See `Options`.
+
+    Raises:
+        PathError: if a path among the options is unknown.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.graphs import trace_graph
+    >>> data(trace_graph(jnp.sin, jnp.ones(3)))["title"]
+    ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
+    """
+    drawing = prepare(graph, chosen(graph, options))
+    return _Writer(drawing, budget).write(graph)
+
+
+class _Writer:
+    def __init__(self, drawing: Drawing, budget: int) -> None:
+        self.drawing = drawing
+        self.texts, self.values, self.files, self.sources, self.records = (
+            Table() for _ in range(5)
+        )
+        self.plans = self._plans(budget)
+        self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
+        forms = dict.fromkeys(plan.form.number for plan in self.plans)
+        self.form_numbers = {number: i for i, number in enumerate(forms)}
+        self.stubs: dict[int, Form] = {}
+
+    def _plans(self, budget: int) -> list[FormRows]:
+        """The plans that fit, outer ones first; the rest of the picture stays closed."""
+        queue, chosen, spent = [self.drawing.picture.plans.root], {}, 0
+        for plan in queue:
+            if plan.number in chosen:
+                continue
+            spent += PER_CHILD * len(plan.form.children)
+            if chosen and spent > budget:
+                break
+            chosen[plan.number] = plan
+            queue += [inner for inner in plan.inner if inner is not None]
+        return list(chosen.values())
+
+    def write(self, graph: Computation) -> dict[str, Any]:
+        drawing, options = self.drawing, self.drawing.options
+        plans = [self.plan(plan) for plan in self.plans]
+        written: dict[int, dict[str, Any]] = {}
+        for plan in self.plans:
+            if plan.form.number not in written:
+                written[plan.form.number] = self.form(plan)
+        forms = [*written.values(), *(self.facts(form) for form in self.stubs.values())]
+        notes = self.notes(graph)
+        numbers = options.numbers
+        return {
+            "view": "graph",
+            "title": headline(graph).split(" · "),
+            "notes": notes,
+            "forms": forms,
+            "plans": plans,
+            "records": self.record_columns(),
+            "texts": self.texts.all,
+            "values": [str(v) for v in self.values.all],
+            "bytes": [v.bytes for v in self.values.all],
+            "files": self.files.all,
+            "sources": self.source_columns(),
+            "labels": [label.name for label in drawing.forms.labels],
+            "aliases": dict(drawing.forms.aliases),
+            "shared": {
+                i: label.mark for i, label in enumerate(drawing.forms.labels) if label.shared
+            },
+            "focus": spelled(drawing.focus),
+            "open": sorted(map(spelled, drawing.opened)),
+            "highlight": sorted(map(spelled, drawing.highlight)),
+            "color": options.color
+            if isinstance(options.color, str)
+            else "value"
+            if numbers
+            else "",
+            "numbers": dict(options.color) if isinstance(options.color, Mapping) else None,
+            "seconds": dict(options.seconds or {}),
+            "returns": {path: returns_of(result) for path, result in options.returns.items()},
+            "edges": int(options.with_edge_labels),
+            "ins": int(options.with_arg_labels),
+            "outs": int(options.with_output_labels),
+            "writes": int(options.with_writes),
+            "jitter": float(options.randomness_factor),
+        }
+
+    def notes(self, graph: Computation) -> list[str]:
+        notes = []
+        if graph.failure is not None:
+            notes.append(f"could not be traced to its end. {graph.failure}")
+            if graph.failure.code:
+                notes.append(
+                    f"line {graph.failure.source.line}: {graph.failure.code}"
+                    if graph.failure.source
+                    else ""
+                )
+        if self.drawing.forms.hidden and graph.failure is None:
+            count = self.drawing.forms.hidden
+            what = (
+                "1 node that no output needs is"
+                if count == 1
+                else f"{count:,} nodes that no output needs are"
+            )
+            notes.append(f"{what} left out; output_connected_only=False shows them")
+        if self.stubs:
+            notes.append(
+                f"the inside of {len(self.stubs):,} kinds of groups is left out here: "
+                f"graph.subgraph(path) has it"
+            )
+        return notes
+
+    def form_number(self, form: Form) -> int:
+        if form.number in self.form_numbers:
+            return self.form_numbers[form.number]
+        self.stubs.setdefault(form.number, form)
+        return len(self.form_numbers) + list(self.stubs).index(form.number)
+
+    def facts(self, form: Form) -> dict[str, Any]:
+        """What stands on a folded box."""
+        exits = [self.values[form.exit_value(i)] for i in range(len(form.exits))]
+        return {
+            "k": self.texts[form.kind],
+            "n": form.count,
+            "note": self.texts[group_note(form)],
+            "facts": self.texts[group_facts(form)],
+            "f": form.flops,
+            "b": form.bytes,
+            "v": form.variables,
+            "o": exits,
+            **({"u": 1} if form.is_function else {}),
+            **({"z": list(form.side_exits)} if form.side_exits else {}),
+        }
+
+    def form(self, plan: FormRows) -> dict[str, Any]:
+        form = plan.form
+        sizes = self.drawing.picture.placer.sizes(plan)
+        values, names, labels, notes = [], [], [], []
+        for child in form.children:
+            if isinstance(child.thing, Form):
+                values.append(2 * self.form_number(child.thing) + 1)
+                notes.append(self.texts[group_title(child)])
+            else:
+                values.append(2 * self.records[child.thing])
+                notes.append(self.texts[node_note(child)])
+            names.append(self.texts[child.name])
+            labels.append(self.texts[exit_text(child)])
+        return {
+            **self.facts(form),
+            "c": values,
+            "m": names,
+            "t": notes,
+            "l": labels,
+            "q": _sparse([child.call for child in form.children]),
+            "p": _sparse(
+                [
+                    self.texts[child.phase] if child.phase != "forward" else 0
+                    for child in form.children
+                ]
+            ),
+            "w": [[x for wire in wires for x in wire] for wires in form.wires],
+            "x": [x for wire in form.exits for x in wire],
+            "y": [
+                x
+                for child, slots in enumerate(form.side_entries)
+                for slot in slots
+                for x in (child, slot)
+            ],
+            "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
+        }
+
+    def plan(self, plan: FormRows) -> dict[str, Any]:
+        inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
+        trunks = [x for t in plan.trunks for x in (t.source, t.first, len(t.places), t.lane)]
+        sides = [
+            x for child, pills in enumerate(plan.sides) for pill in pills for x in (child, pill)
+        ]
+        return {
+            "f": self.form_number(plan.form),
+            "b": list(plan.bundles),
+            "r": plan.rows,
+            "d": sides,
+            "t": trunks,
+            "i": inner,
+            "n": plan.number,
+        }
+
+    def record_columns(self) -> dict[str, Any]:
+        records: Sequence[Record] = self.records.all
+        return {
+            "op": [self.texts[r.operation] for r in records],
+            "kind": [self.texts[r.kind] for r in records],
+            "par": [self.texts[r.parameters] for r in records],
+            "out": [[self.values[v] for v in r.outputs] for r in records],
+            "src": [-1 if r.source is None else self.sources[r.source] for r in records],
+            "f": [r.flops for r in records],
+            "b": [r.bytes for r in records],
+            "side": {i: list(r.side) for i, r in enumerate(records) if r.side},
+            "dead": [i for i, r in enumerate(records) if r.dead],
+        }
+
+    def source_columns(self) -> list[list[Any]]:
+        sources: Sequence[Source] = self.sources.all
+        return [
+            [s.place, self.texts[s.function], self.texts[s.code], self.files[s.file], s.line]
+            for s in sources
+        ]
+
+
+def spelled(place: Sequence[int]) -> str:
+    """A place as a page names it.
+
+    >>> spelled((1, 0, 2))
+    '1/0/2'
+    """
+    return "/".join(map(str, place))
+
+
+def _sparse(column: list[int]) -> list[int] | int:
+    return column if any(column) else 0
+
+
+def _short(x: float) -> float | int:
+    return int(x) if x == int(x) else x

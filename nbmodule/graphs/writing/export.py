@@ -1,0 +1,108 @@
+"""Write a graph to a file whose ending says how: .svg, .dot, .png, .pdf, .txt, or .html through the
+views.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nbmodule.base.file_name import file_name
+from nbmodule.base.whole_file import whole_file
+from nbmodule.errors import ArgumentError
+from nbmodule.graphs.model import Computation
+from nbmodule.graphs.writing.dot import dot_text, render
+from nbmodule.graphs.writing.options import Options, chosen, prepare
+from nbmodule.graphs.writing.svg import draw
+from nbmodule.graphs.writing.text import headline, outline
+
+ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
+MOST_FOR_GRAPHVIZ = 200
+
+
+def to_svg(graph: Computation, **options: object) -> str:
+    """The graph as SVG text, drawn without Graphviz.
+
+    Args:
+        graph: What to draw.
+        options: See `Options`.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.graphs import trace_graph
+    >>> to_svg(trace_graph(jnp.sin, jnp.ones(3))).startswith("<svg")
+    True
+    """
+    drawing = prepare(graph, chosen(graph, options))
+    scene = drawing.scene()
+    return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
+
+
+def to_dot(graph: Computation, **options: object) -> str:
+    """The graph in the language of Graphviz.
+
+    >>> import jax.numpy as jnp
+    >>> from nbmodule.graphs import trace_graph
+    >>> print(to_dot(trace_graph(jnp.sin, jnp.ones(3))).splitlines()[0])
+    digraph sin {
+    """
+    return dot_text(prepare(graph, chosen(graph, options)))
+
+
+def save(
+    graph: Computation,
+    path: str | os.PathLike[str],
+    *,
+    html: Callable[[Any, Options], str] | None = None,
+    **options: object,
+) -> Path:
+    """Write the graph to a file; the file appears whole or not at all.
+
+    Args:
+        graph: What to write.
+        path: Its ending chooses the format. Missing folders are made.
+        html: Makes the page for a file that ends in `.html`.
+        options: See `Options`.
+
+    Returns:
+        The path.
+
+    Raises:
+        ArgumentError: if the ending is unknown; the message lists those that are known.
+        FileWriteError: if nothing can be written there; an `OSError`.
+        MissingDependencyError: if Graphviz is needed and not there.
+    """
+    target = Path(file_name(path, "save the graph", "written"))
+    checked = chosen(graph, options)
+    ending = target.suffix.lower()
+    if ending not in (*ENDINGS, ".gv"):
+        result = f'"{target.suffix}"' if target.suffix else "no ending"
+        raise ArgumentError(
+            f'cannot save the graph as "{target}": expected an ending of {", ".join(ENDINGS)}, '
+            f"found {result}."
+        )
+    if ending == ".html":
+        if html is None:
+            raise ArgumentError(
+                f'cannot save "{target}": a page is made by the views; use '
+                f'`show_graph(fname="{target}")`.'
+            )
+        content = html(graph, checked).encode()
+    else:
+        content = _content(replace(graph, options=checked), ending, checked)
+    with whole_file(target) as file:
+        file.write(content)
+    return target
+
+
+def _content(graph: Computation, ending: str, checked: Options) -> bytes:
+    if ending == ".svg":
+        return to_svg(graph).encode()
+    if ending in (".dot", ".gv"):
+        return to_dot(graph).encode()
+    if ending == ".txt":
+        return (outline(graph, options=checked) + "\n").encode()
+    drawing = prepare(graph, checked, most=MOST_FOR_GRAPHVIZ)
+    return render(dot_text(drawing), ending[1:])

@@ -1,0 +1,89 @@
+"""Modules as models of other frameworks: what the doors `to_flax`, `to_equinox`, `to_haiku`,
+`to_keras` and `to_torch` do.
+
+A module is handed over as `(function, variables)`: the function builds the module anew around the
+values it is given, so it may run under any transform of JAX, and says which buffers the call has
+changed. A model that was wrapped comes back as what it was.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax.numpy as jnp
+
+from nbmodule.base.sockets import plug
+from nbmodule.core.numbers import random
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.structure import rebuild, structure_of
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import framed
+from nbmodule.core.variables.variable import Parameter
+from nbmodule.interop.frameworks.function import Leaf, Path
+from nbmodule.interop.torch_layers.names import to_torch
+
+if TYPE_CHECKING:
+    from nbmodule.api.module import Module
+
+RANDOM: Path = ("random_state",)
+
+
+def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
+    """The pair of a module: `function(values, args, kwargs)` gives outputs and changed values, by
+    path.
+
+    Frozen parameters are not trained. A module with dropout also has the state of the default
+    random stream.
+    """
+    ensure_built(module)
+    plan, structure = plan_of(module), structure_of(module)
+    paths = [tuple(place.name.split(".")) for place in plan.places.values()]
+    variables = {
+        path: Leaf(jnp.copy(box.value), isinstance(box, Parameter) and box.requires_grad)
+        for path, box in zip(paths, plan.places)
+    }  # copies: a step that donates must not delete arrays of the other model
+    draws = any(hasattr(type(each), "next_key") for each in (module, *plan.modules))
+    stream = random.default.state
+    if draws:
+        variables[RANDOM] = Leaf(jnp.copy(stream.value), False)
+
+    def function(
+        values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[Path, Any]]:
+        def body(frame: Any) -> tuple[Any, dict[Path, Any]]:
+            made = rebuild(structure, [values[path] for path in paths])
+            outputs = made(*args, **kwargs)
+            changed = {
+                path: box.value
+                for path, box in zip(paths, plan_of(made).boxes)
+                if not variables[path].trained and box.value is not values[path]
+            }
+            if draws and stream in frame.written:
+                changed[RANDOM] = frame.values[stream]
+            return outputs, changed
+
+        return framed(body, [(stream, values[RANDOM])] if draws else [])
+
+    return function, variables
+
+
+def to_framework(module: Module, framework: str) -> Any:
+    """The model that `Module.to_equinox`, `to_flax`, `to_haiku`, `to_keras` and `to_torch` give;
+    `framework` as `framework_of` says it.
+    """
+    if framework == "torch":
+        return to_torch(module)
+    wiring = getattr(module, "_wiring", None)
+    if (
+        wiring is not None and wiring.function.framework == framework
+    ):  # it was wrapped, and comes back around the values of now
+        return wiring.function.restored(
+            {path: jnp.copy(box.value) for path, box in wiring.boxes(module).items()}
+        )
+    pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
+    return pack(*unpack(module), type(module).__name__)
+
+
+plug("to_framework", to_framework)

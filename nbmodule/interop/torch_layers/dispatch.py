@@ -1,0 +1,375 @@
+"""Run the forward of a PyTorch module on JAX arrays.
+
+PyTorch's own Python code runs, under a dispatch mode that receives every ATen operation. Operations
+in `aten.OPERATIONS` are computed by JAX; others are decomposed by PyTorch's own rules
+(`torch.export.default_decompositions`). Constants, such as masks and positions that depend on
+shapes alone, stay NumPy arrays and are computed by PyTorch itself. So control flow, keyword
+arguments, submodule calls and both modes are PyTorch's, and JAX sees pure array operations.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from nbmodule.errors import ArgumentError, TraceError
+from nbmodule.interop.frameworks.torch import array_of, map_tensors
+
+_DTYPES: dict[str, torch.dtype] = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
+        torch.float32, torch.float64, torch.complex64, torch.complex128,
+    )
+}  # fmt: skip
+
+
+def torch_dtype(array: Any) -> torch.dtype:
+    """Return the PyTorch dtype that stands for an array's.
+
+    JAX has no int64 by default, where PyTorch wants int64 for indices: int32 stands for both.
+    """
+    name = str(array.dtype)
+    if name == "int32" and isinstance(array, jax.Array) and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.int64
+    return _DTYPES[name]
+
+
+def jax_dtype(dtype: torch.dtype | None) -> Any:
+    """Return the JAX dtype of a PyTorch dtype."""
+    if dtype is None:
+        return None
+    return jax.dtypes.canonicalize_dtype(np.dtype(str(dtype).removeprefix("torch.")))
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """Return a tensor of PyTorch with the numbers of an array."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(np.array(array))
+
+
+class Storage:
+    """The memory that a tensor and its views share."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class VariableStorage(Storage):
+    """The value of a variable of the converted model."""
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+        self._read, self._write = read, write
+
+    @property
+    def value(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self._read()
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        self._write(new)
+
+
+class ArrayTensor(torch.Tensor):
+    """A tensor whose numbers are an array of JAX, or a constant of NumPy."""
+
+    _storage: Storage
+    _view: Callable[[Any], Any] | None
+
+    @staticmethod
+    def __new__(
+        cls,
+        storage: Storage,
+        view: Callable[[Any], Any] | None = None,
+        *,
+        meta: torch.Tensor | None = None,
+    ) -> ArrayTensor:
+        array = storage.value if view is None else view(storage.value)
+        strides = None if meta is None else meta.stride()
+        made = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
+            cls, tuple(array.shape), strides, dtype=torch_dtype(array), device="cpu"
+        )
+        made._storage, made._view, made._latest = storage, view, (storage.value, array)
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return evaluate(func, args, kwargs or {})
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"ArrayTensor({self._array})"
+
+    def jax(self) -> Any:
+        """Return the array. By this method transformers notices that JAX traces the tensor, and
+        leaves out checks of values.
+        """
+        return self._array
+
+    @property
+    def _array(self) -> Any:
+        if self._view is None:
+            return self._storage.value
+        source = self._storage.value
+        if self._latest[0] is not source:  # changed in place since
+            self._latest = (source, self._view(source))
+        return self._latest[1]
+
+    def _assign(self, new: Any) -> None:
+        """Change the numbers in place, for all tensors that share the memory."""
+        old = self._array
+        if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
+            new = np.broadcast_to(new, old.shape).astype(old.dtype)
+        else:
+            new = jnp.broadcast_to(jnp.asarray(new), old.shape).astype(old.dtype)
+        if self._view is None:
+            self._storage.value = new
+            return
+        whole = self._storage.value
+        if torch_dtype(whole) != torch_dtype(old):
+            raise ArgumentError(
+                "nb.from_torch: a view of another dtype is changed in place, which JAX cannot express."
+            )
+        order = np.arange(math.prod(whole.shape)).reshape(whole.shape)
+        index = np.asarray(self._view(order)).ravel()
+        flat = jnp.ravel(jnp.asarray(whole)).at[index].set(jnp.ravel(new))
+        self._storage.value = flat.reshape(whole.shape)
+
+
+class Placeholder(torch.Tensor):
+    """Stands in a module of PyTorch for a variable that the converted model holds."""
+
+    @staticmethod
+    def __new__(cls, shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool) -> Placeholder:
+        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")  # pyright: ignore[reportAttributeAccessIssue]
+        made._is_param = is_parameter
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return evaluate(func, args, kwargs or {})
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        return Placeholder, (tuple(self.shape), self.dtype, self._is_param), vars(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def __repr__(self, *, tensor_contents: object = None) -> str:
+        return f"Placeholder({tuple(self.shape)})"
+
+
+# -- operations --
+_storage_of: list[Callable[[Placeholder], Storage]] = []
+"""Of the calls that are running, the innermost last: finds the variable of a placeholder."""
+
+
+class ArrayMode(TorchDispatchMode):
+    """Receives every operation while a converted forward runs."""
+
+    def __init__(self, storage_of: Callable[[Placeholder], Storage]) -> None:
+        super().__init__()
+        self.storage_of = storage_of
+
+    def __enter__(self) -> ArrayMode:
+        _storage_of.append(self.storage_of)
+        return super().__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        _storage_of.pop()
+        super().__exit__(*exc)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return evaluate(func, args, kwargs or {}, self)
+
+
+def lower(value: Any) -> Any:
+    """Return the tensor that stands for an array."""
+    return ArrayTensor(Storage(value)) if isinstance(value, (jax.Array, np.ndarray)) else value
+
+
+def array_in(tensor: Any) -> Any:
+    """Return the array behind a tensor."""
+    if isinstance(tensor, ArrayTensor):
+        return tensor._array
+    if isinstance(tensor, Placeholder):
+        return _storage_of[-1](tensor).value
+    alias = tensor.detach()  # under a mode this is a tensor of ours
+    return alias._array if isinstance(alias, ArrayTensor) else array_of(alias)
+
+
+def _tensor_in(tensor: Any) -> ArrayTensor:
+    if isinstance(tensor, ArrayTensor):
+        return tensor
+    storage = _storage_of[-1](tensor) if isinstance(tensor, Placeholder) else None
+    return ArrayTensor(Storage(array_of(tensor)) if storage is None else storage)
+
+
+def evaluate(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None = None) -> Any:
+    """Compute one ATen operation."""
+    from nbmodule.interop.torch_layers.aten import UPDATES
+
+    schema = func._schema
+    update = UPDATES.get(schema.name.partition("::")[2])
+    if update is not None:
+        return map_arrays(lower, update(*args, **kwargs))
+    if schema.is_mutable:
+        return _changed(func, args, kwargs, mode)
+    aliased = [each.alias_info for each in schema.returns]
+    if aliased and aliased[0] is not None and isinstance(args[0], torch.Tensor):
+        return _viewed(func, args, kwargs, mode)
+    return map_arrays(lower, compute(func, args, kwargs, mode))
+
+
+def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
+    if isinstance(tree, (tuple, list)):
+        return type(tree)(map_arrays(fn, each) for each in tree)
+    return fn(tree)
+
+
+def compute(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+    """Return the arrays that an operation gives."""
+    from nbmodule.interop.torch_layers.aten import CONSTANT, OPERATIONS
+
+    name = func._schema.name.partition("::")[2]
+    operands: list[Any] = []
+    map_tensors((args, kwargs), operands.append)
+    arrays = [array_in(tensor) for tensor in operands]
+    if all(isinstance(array, np.ndarray) for array in arrays) and name not in CONSTANT:
+        return _computed_by_torch(func, args, kwargs)
+    if name in OPERATIONS:
+        plain_args, plain_kwargs = map_tensors((args, kwargs), array_in)
+        return OPERATIONS[name](*plain_args, **plain_kwargs)
+    return map_arrays(
+        lambda x: array_in(x) if isinstance(x, torch.Tensor) else x,
+        _decomposed(func, args, kwargs, mode),
+    )
+
+
+def _computed_by_torch(func: Any, args: Any, kwargs: Any) -> Any:
+    args, kwargs = map_tensors(
+        (args, kwargs), lambda tensor: tensor_of(np.asarray(array_in(tensor)))
+    )
+    if kwargs.get("device") is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    outputs = func(*args, **kwargs)
+    return map_arrays(lambda x: array_of(x) if isinstance(x, torch.Tensor) else x, outputs)
+
+
+@functools.cache
+def _decompositions() -> Mapping[Any, Callable[..., Any]]:
+    return dict(torch.export.default_decompositions().items())
+
+
+def _decomposed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+    rule = _decompositions().get(func) or torch._decomp.decomposition_table.get(func)
+    if mode is None:
+        mode = ArrayMode(_storage_of[-1])
+    with mode:
+        if rule is not None:
+            return rule(*args, **kwargs)
+        outputs = func.decompose(*args, **kwargs)
+    if outputs is NotImplemented:
+        raise ArgumentError(
+            f"nb.from_torch: the operation {func} of PyTorch has no counterpart in JAX. The model can be "
+            "viewed unconverted (nb.track, nb.graph, nb.inspect take it as it is), or write this part "
+            "yourself and load the numbers: nb.from_torch(model, like=your_module)."
+        )
+    return outputs
+
+
+def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+    """Return tensors that share memory with the first argument."""
+    source = _tensor_in(args[0])
+    inner = source._view
+    meta = torch.empty_strided(
+        source.shape, source.stride(), dtype=source.dtype, device="meta"
+    )  # for the strides, which decide where reshape copies
+    metas = func(meta, *args[1:], **kwargs)
+
+    def view(array: Any, number: int | None = None) -> Any:
+        array = array if inner is None else inner(array)
+        outputs = compute(func, (ArrayTensor(Storage(array)), *args[1:]), kwargs, mode)
+        return outputs if number is None else outputs[number]
+
+    if isinstance(metas, torch.Tensor):
+        return ArrayTensor(source._storage, view, meta=metas)
+    return type(metas)(
+        ArrayTensor(source._storage, functools.partial(view, number=number), meta=each)
+        for number, each in enumerate(metas)
+    )
+
+
+def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+    """Compute an operation in place by the one that is not: `add_` by `add`."""
+    schema = func._schema
+    name = schema.name.partition("::")[2]
+    written = [
+        i
+        for i, each in enumerate(schema.arguments)
+        if each.alias_info is not None and each.alias_info.is_write
+    ]
+    if name.endswith("_") and written == [0]:
+        target = args[0]
+        if not isinstance(target, (ArrayTensor, Placeholder)):
+            raise ArgumentError(
+                f"nb.from_torch: {func} changes a tensor that is no variable of the model. Register it "
+                "with register_buffer, so that the converted model holds it too."
+            )
+        new = _new_value(name[:-1], func._overloadname, target, args[1:], kwargs, mode)
+        _tensor_in(target)._assign(new)
+        return target
+    out = kwargs.get("out")
+    if isinstance(out, ArrayTensor):
+        packet = getattr(torch.ops.aten, name)
+        plain = getattr(
+            packet, func._overloadname.removesuffix("out").removesuffix("_") or "default"
+        )
+        rest = {key: value for key, value in kwargs.items() if key != "out"}
+        out._assign(compute(plain, args, rest, mode))
+        return out
+    return _decomposed(func, args, kwargs, mode)
+
+
+def _new_value(
+    name: str, overload: str, target: Any, args: Any, kwargs: Any, mode: ArrayMode | None
+) -> Any:
+    old = array_in(target)
+    if name == "copy":
+        return array_in(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
+    if name in ("fill", "zero"):
+        value = args[0] if args else 0
+        value = array_in(value) if isinstance(value, torch.Tensor) else value
+        return (
+            np.full(old.shape, value, old.dtype)
+            if isinstance(old, np.ndarray) and not isinstance(value, jax.Array)
+            else jnp.full(old.shape, value, old.dtype)
+        )
+    from nbmodule.interop.torch_layers.aten import IN_PLACE
+
+    if name in IN_PLACE:
+        args, kwargs = map_tensors((args, kwargs), array_in)
+        return IN_PLACE[name](old, *args, **kwargs)
+    packet = getattr(torch.ops.aten, name)
+    overload = overload if overload in packet.overloads() else packet.overloads()[0]
+    return compute(getattr(packet, overload), (_tensor_in(target), *args), kwargs, mode)
+
+
+def number_in(array: Any) -> Any:
+    """Return the only element of an array as a Python number."""
+    if isinstance(array, jax.core.Tracer):
+        raise TraceError(
+            "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), which is not "
+            "known while JAX traces it. Call the model without nb.jit, or write the condition with "
+            "torch.where."
+        )
+    return np.asarray(array).item()

@@ -1,0 +1,285 @@
+"""Modules whose forward is that of a module of PyTorch, run on JAX arrays by `dispatch`.
+
+A converted model keeps the modules of PyTorch without their numbers: placeholders stand for the
+variables. Where PyTorch calls one of these modules, the call goes to the converted module at the
+same path, whatever stands there now: a layer of this library, another converted module, or one that
+the user has put in its place. So tracking, hooks, patches and replaced layers work inside a model.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import torch
+
+from nbmodule.api.module import Module
+from nbmodule.interop.frameworks.torch import is_tensor
+from nbmodule.interop.naming import attribute_name, path_name
+from nbmodule.interop.torch_layers.dispatch import (
+    ArrayMode,
+    Placeholder,
+    Storage,
+    VariableStorage,
+    array_in,
+    lower,
+)
+from nbmodule.interop.torch_layers.names import own_entries
+from nbmodule.interop.wrapping import reduced
+from nbmodule.nn.containers import Sequential
+
+
+class TorchModule(Module):
+    """A module of PyTorch whose forward runs as it is written, on JAX arrays."""
+
+    _source: TorchSource
+    _path_name = staticmethod(path_name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        session = _local.session
+        if session is not None and session.modules.get(id(self._source.module)) is self:
+            return self._source.run(args, kwargs)
+        args, kwargs = _as_result((args, kwargs))  # NumPy's arrays would count as constants
+        with Session(self):
+            return _as_result(self._source.run(args, kwargs))
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return reduced(self)
+
+
+class TorchSource:
+    """A module of PyTorch without its numbers; copies of a converted model share it."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.forward = _forward_of(module)
+
+    def __deepcopy__(self, memo: object) -> TorchSource:
+        return self
+
+    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run the forward on arrays."""
+        args, kwargs = to_tensors((args, kwargs))
+        return to_arrays(self.forward(*args, **kwargs))
+
+
+def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
+    """Return a copy of a model with placeholders for its parameters and saved buffers."""
+    memo: dict[int, Any] = {}
+    for owner in model.modules():
+        saved = {
+            k: b for k, b in owner._buffers.items() if k not in owner._non_persistent_buffers_set
+        }
+        for tensors, is_parameter in ((owner._parameters, True), (saved, False)):
+            for tensor in tensors.values():
+                if tensor is not None and id(tensor) not in memo:
+                    memo[id(tensor)] = Placeholder(tuple(tensor.shape), tensor.dtype, is_parameter)
+    skeleton = copy.deepcopy(model, memo)
+    for owner in skeleton.modules():
+        for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
+            if isinstance(tensor, Placeholder):
+                vars(tensor).setdefault("places", []).append((owner, key))
+        vars(owner)["forward"] = Diverted(owner, _forward_of(owner))
+    return skeleton
+
+
+def _forward_of(module: torch.nn.Module) -> Callable[..., Any]:
+    own = vars(module).get("forward")
+    if isinstance(own, Diverted):
+        return own.original
+    return functools.partial(type(module).forward, module) if own is None else own
+
+
+class Diverted:
+    """The forward of a module within a model: calls the converted module at its path."""
+
+    def __init__(self, module: torch.nn.Module, original: Callable[..., Any]) -> None:
+        self.module, self.original = module, original
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.original)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        session = _local.session
+        converted = None if session is None else session.modules.get(id(self.module))
+        if converted is None:
+            return self.original(*args, **kwargs)
+        args, kwargs = to_arrays((args, kwargs))
+        return to_tensors(converted(*args, **kwargs))
+
+
+# -- sessions --
+class _Local(threading.local):
+    session: Session | None = None
+
+
+_local = _Local()
+
+
+class Session:
+    """One call of a converted model: which converted module stands for which of PyTorch."""
+
+    def __init__(self, model: TorchModule) -> None:
+        self.modules: dict[int, Any] = {}
+        self._storages: dict[int, Storage] = {}
+        for path, module in model._source.module.named_modules():
+            converted = submodule_at(model, path) if path else model
+            if converted is not None:
+                self.modules[id(module)] = converted
+                module.training = getattr(converted, "training", module.training)
+
+    def __enter__(self) -> None:
+        self._outer, _local.session = _local.session, self
+        self._contexts = (ArrayMode(self.storage_of), torch.no_grad())
+        for context in self._contexts:
+            context.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        for context in reversed(self._contexts):
+            context.__exit__(*exc)
+        _local.session = self._outer
+
+    def storage_of(self, placeholder: Placeholder) -> Storage:
+        """Return the memory of the variable that a placeholder stands for."""
+        if id(placeholder) not in self._storages:
+            found = (self._find(owner, key) for owner, key in vars(placeholder)["places"])
+            storage = next((each for each in found if each is not None), None)
+            if storage is None:
+                key = vars(placeholder)["places"][0][1]
+                raise AttributeError(
+                    f'the forward of PyTorch reads "{key}" of a layer that was replaced by another.'
+                )
+            self._storages[id(placeholder)] = storage
+        return self._storages[id(placeholder)]
+
+    def _find(self, owner: torch.nn.Module, key: str) -> Storage | None:
+        converted = self.modules.get(id(owner))
+        if isinstance(converted, (list, tuple)):
+            return _storage_of_variable(converted[int(key)])
+        if isinstance(converted, Mapping):
+            return _storage_of_variable(converted[key])
+        if isinstance(converted, TorchModule):
+            return _storage_of_variable(getattr(converted, attribute_name(key)))
+        entries = () if converted is None else own_entries(converted, False)
+        entry = next((each for each in entries if each.name == key and each.boxes), None)
+        if entry is None:
+            return None
+
+        def write(new: Any) -> None:
+            for variable, part in zip(entry.boxes, entry.back(new)):
+                variable.value = part
+
+        return VariableStorage(lambda: entry.out([each.value for each in entry.boxes]), write)
+
+
+def _storage_of_variable(variable: Any) -> Storage:
+    return VariableStorage(lambda: variable.value, lambda new: setattr(variable, "value", new))
+
+
+def submodule_at(module: Any, path: str) -> Any:
+    """Return what stands at a path of PyTorch below a module, None where nothing does."""
+    for step in path.split("."):
+        try:
+            if isinstance(module, (list, tuple)) or (
+                isinstance(module, Sequential) and step.isdigit()
+            ):
+                module = module[int(step)]
+            elif isinstance(module, (Mapping, Sequential)):
+                module = module[step]
+            else:
+                module = getattr(module, attribute_name(step))
+        except (AttributeError, KeyError, IndexError):
+            return None
+    return module
+
+
+# -- arguments and returns --
+class TorchObject:
+    """An object of PyTorch code, such as a cache, on its way through a converted module."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return type(self.value).__name__
+
+
+jax.tree_util.register_pytree_node(
+    TorchObject, lambda opaque: ((), opaque), lambda opaque, _: opaque
+)
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic, jax.Array, torch.dtype, torch.device)  # fmt: skip
+
+
+def to_arrays(tree: Any) -> Any:
+    """Return nested values with arrays for tensors; other objects are wrapped as opaque."""
+    if is_tensor(tree):
+        return array_in(tree)
+    if isinstance(tree, _PLAIN) or callable(tree):
+        return tree
+    mapped = _mapped(tree, to_arrays)
+    return TorchObject(tree) if mapped is None else mapped
+
+
+def to_tensors(tree: Any) -> Any:
+    """Return nested values with tensors for arrays."""
+    if isinstance(tree, TorchObject):
+        return tree.value
+    if isinstance(tree, (jax.Array, np.ndarray)):
+        return lower(tree)
+    mapped = _mapped(tree, to_tensors)
+    return tree if mapped is None else mapped
+
+
+def _as_result(tree: Any) -> Any:
+    """Return what the whole model gives: arrays of JAX, and None for objects such as a cache."""
+    if isinstance(tree, TorchObject):
+        return None
+    if isinstance(tree, np.ndarray):
+        return jnp.asarray(tree)
+    mapped = _mapped(tree, _as_result)
+    return tree if mapped is None else mapped
+
+
+def _mapped(tree: Any, fn: Callable[[Any], Any]) -> Any:
+    """Return a container with `fn` of each item; None for anything else."""
+    if isinstance(tree, (tuple, list)):
+        parts = [fn(value) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    if type(tree) is dict:
+        return {key: fn(value) for key, value in tree.items()}
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = {f.name: fn(getattr(tree, f.name)) for f in dataclasses.fields(tree) if f.init}
+        _register(type(tree))
+        return type(tree)(**fields)
+    if isinstance(tree, dict):
+        made = copy.copy(tree)
+        for key, value in tree.items():
+            made[key] = fn(value)
+        return made
+    return None
+
+
+@functools.cache
+def _register(kind: type) -> None:
+    """Let JAX see inside a dataclass that a model of PyTorch returns."""
+
+    def flatten(made: Any) -> tuple[list[Any], tuple[str, ...]]:
+        names = [field.name for field in dataclasses.fields(kind) if field.init]  # pyright: ignore[reportArgumentType]
+        present = tuple(name for name in names if getattr(made, name) is not None)
+        return [getattr(made, name) for name in present], present
+
+    try:
+        jax.tree_util.register_pytree_node(
+            kind, flatten, lambda names, parts: kind(**dict(zip(names, parts)))
+        )
+    except ValueError:  # registered by its own package
+        return

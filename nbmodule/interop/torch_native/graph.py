@@ -1,0 +1,182 @@
+"""`nb.graph` of a model of PyTorch: from one run, operation by operation, so that any forward will
+do.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.graphs import Graph
+from nbmodule.graphs.model import Failure, Group, Literal, Ref, Value
+from nbmodule.graphs.reading.builder import Builder
+from nbmodule.graphs.reading.trace import add_totals, mark_dead
+from nbmodule.interop.torch_native.operations import (
+    ModuleRun,
+    RunListener,
+    TorchOperation,
+    followed,
+)
+from nbmodule.interop.torch_native.parts import unchanged, without_compiled
+from nbmodule.interop.torch_native.tensors import dtype_of, mapped, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+def graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+    """The graph of one run, which leaves the model as it was."""
+    drawing = _Drawing(without_compiled(model), args, kwargs)
+    outputs, error = None, None
+    with unchanged(model), followed(model, drawing):
+        try:
+            outputs = model(*args, **kwargs)
+        except Exception as caught:  # noqa: BLE001 - the graph ends there and says why
+            error = caught
+    return drawing.finished(outputs, error)
+
+
+class _Drawing(RunListener):
+    """A graph in the making."""
+
+    def __init__(
+        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        self.builder = Builder()
+        self.builder.root.name = self.builder.root.title = type(model).__name__
+        self.groups: list[Group] = [self.builder.root]
+        self.made: dict[
+            int, tuple[Any, Ref]
+        ] = {}  # by id: a tensor, which is kept alive, and what made it
+        self.titles: dict[str, str] = {}
+        self.names = {
+            id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        }
+        self.inputs = [
+            self.end("input", tensor, name) for name, tensor in named(model, args, kwargs)
+        ]
+        self.last: TorchOperation | None = None
+
+    def end(self, kind: str, tensor: Tensor, name: str) -> int:
+        known = self.made.get(id(tensor))
+        if known is None:
+            ref = self.builder.add(
+                self.builder.root, kind, kind, (), (value_of(tensor),), name=name
+            )
+            known = self.made[id(tensor)] = (tensor, ref)
+        return known[1].node
+
+    def entered(self, run: ModuleRun) -> None:
+        if run.path:
+            above = self.groups[-1]
+            name = run.path.removeprefix(f"{above.path}.") if above.path else run.path
+            same = sum(
+                group.parent == above.index and group.path == run.path
+                for group in self.builder.groups
+            )
+            made = self.builder.call(above, name, run.path, same)
+            made.title = run.class_name
+            self.groups.append(made)
+
+    def left(self, run: ModuleRun, outputs: object) -> None:
+        if run.path:
+            self.groups.pop()
+
+    def operation(self, ran: TorchOperation) -> None:
+        self.last = ran
+        operands = [self.operand(tensor) for tensor in ran.inputs]
+        values = [value_of(tensor) for tensor in ran.outputs]
+        size = sum(tensor.numel() * tensor.element_size() for tensor in (*ran.inputs, *ran.outputs))
+        facts = {
+            "parameters": ran.parameters,
+            "flops": ran.flops,
+            "bytes": size,
+            "_locate": ran.source,
+        }
+        ref = self.builder.add(self.groups[-1], ran.name, "operation", operands, values, **facts)
+        for number, tensor in enumerate(ran.outputs):
+            self.made[id(tensor)] = (tensor, Ref(ref.node, number))
+
+    def operand(self, tensor: Tensor) -> Ref | Literal:
+        known = self.made.get(id(tensor))
+        if known is not None:
+            return known[1]
+        name = self.names.get(id(tensor), "")
+        return Ref(self.end("variable" if name else "constant", tensor, name))
+
+    def finished(self, outputs: object, error: Exception | None) -> Graph:
+        builder, failure = self.builder, None
+        if error is None:
+            ends = [
+                builder.add(
+                    builder.root, "output", "output", (self.operand(tensor),), (value_of(tensor),)
+                ).node
+                for tensor in tensors_in(outputs)
+            ]
+        else:
+            failure = self.failure(error)
+            operands = [
+                self.made[id(tensor)][1] for tensor in (self.last.outputs if self.last else ())
+            ]
+            words = f"{failure.error}: {failure.message.splitlines()[0] if failure.message else ''}"
+            ends = [
+                builder.add(
+                    self.groups[-1],
+                    "failed",
+                    "failure",
+                    operands,
+                    (),
+                    parameters=words,
+                    _locate=failure.source,
+                ).node
+            ]
+        variables = [node.index for node in builder.nodes if node.kind == "variable"]
+        made = Graph(
+            builder.nodes,
+            builder.groups,
+            builder.root,
+            (*variables, *self.inputs),
+            tuple(ends),
+            failure,
+        )
+        mark_dead(made, set(ends), keep_all=failure is not None)
+        add_totals(made)
+        return made
+
+    def failure(self, error: Exception) -> Failure:
+        from nbmodule.interop.torch_native.nonfinite import line_in
+
+        source = line_in(error)
+        code = source.code if source is not None else ""
+        return Failure(
+            type(error).__name__, str(error), "failed", source, code, (), self.groups[-1].path
+        )
+
+
+def named(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[tuple[str, Any]]:
+    """The tensors among the arguments of a forward, by the names of its parameters."""
+    try:
+        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        given = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
+    found: list[tuple[str, Any]] = []
+    for name, value in given.items():
+        inside = list(tensors_in(value))
+        found += [
+            (name if len(inside) == 1 else f"{name}.{i}", tensor) for i, tensor in enumerate(inside)
+        ]
+    return found
+
+
+def value_of(tensor: Tensor) -> Value:
+    return Value(tuple(tensor.shape), dtype_of(tensor), tensor.element_size())
+
+
+def shapes_of(tree: object) -> Any:
+    """Nested values with the shape and dtype of each tensor in its place."""
+    import jax
+
+    return mapped(tree, lambda tensor: jax.ShapeDtypeStruct(tuple(tensor.shape), dtype_of(tensor)))

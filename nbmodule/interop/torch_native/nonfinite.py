@@ -1,0 +1,131 @@
+"""`nb.first_nonfinite` of a model of PyTorch: a run in which each operation is looked at, and the
+way back by its gradients.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.base.source_lines import PACKAGE
+from nbmodule.calls.nonfinite import NonFinite, Origins, range_of
+from nbmodule.errors import ArgumentError
+from nbmodule.graphs.model import Source
+from nbmodule.interop.torch_native.graph import named
+from nbmodule.interop.torch_native.operations import (
+    ModuleRun,
+    RunListener,
+    TorchOperation,
+    followed,
+)
+from nbmodule.interop.torch_native.parts import unchanged, without_compiled
+from nbmodule.interop.torch_native.tensors import host_copy, tensors_in
+
+if TYPE_CHECKING:
+    import torch
+
+
+def first_nonfinite(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], backward: bool
+) -> NonFinite | None:
+    """The first operation that made NaN or Inf; the model stays as it was."""
+    search = _Search(backward)
+    with unchanged(model, gradients=backward):
+        with followed(model, search):
+            outputs = model(*args, **kwargs)
+        search.search_outputs(outputs)
+        if search.found is None and backward:
+            total: Any = sum(
+                x.sum() for x in tensors_in(outputs) if x.is_floating_point() and x.requires_grad
+            )
+            if not hasattr(total, "backward"):
+                raise ArgumentError(
+                    "nb.first_nonfinite(backward=True): there is nothing to differentiate by."
+                )
+            total.backward()
+    return search.found or _from_the_start(without_compiled(model), args, kwargs, outputs)
+
+
+class _Search(RunListener):
+    """Looks at each operation as it runs."""
+
+    def __init__(self, backward: bool) -> None:
+        self.backward = backward
+        self.runs: list[ModuleRun] = []
+        self.found: NonFinite | None = None
+        self.origins = Origins(lambda x: int(bad([x])), lambda x: int(has_nan(x)))
+        self.readers: dict[
+            int, tuple[Any, TorchOperation, str]
+        ] = {}  # by id: a tensor, the last operation that read it, and where
+
+    def entered(self, run: ModuleRun) -> None:
+        self.runs.append(run)
+
+    def left(self, run: ModuleRun, outputs: object) -> None:
+        self.runs.pop()
+
+    def operation(self, ran: TorchOperation) -> None:
+        path = self.runs[-1].path if self.runs else ""
+        if self.backward:
+            for tensor in ran.inputs:
+                self.readers[id(tensor)] = (tensor, ran, path)
+                if tensor.requires_grad:
+                    tensor.register_hook(lambda gradient, t=tensor: self.came_by(t, gradient))
+        self.origins.record((ran, path), path, ran.inputs, ran.outputs)
+
+    def search_outputs(self, outputs: Any) -> None:
+        """Find the operation to report for the forward pass."""
+        origin = self.origins.find(list(tensors_in(outputs)))
+        if origin is not None:
+            ran, path = origin
+            self.found = record(ran, path, "forward", ran.inputs, ran.outputs)
+
+    def came_by(self, tensor: object, gradient: object) -> None:
+        """A gradient is not finite first where the operation that read its tensor differentiates."""
+        if self.found is None and bad([gradient]):
+            _, ran, path = self.readers[id(tensor)]
+            self.found = record(ran, path, "backward", ran.inputs, [gradient])
+
+
+def bad(tensors: list[Any]) -> bool:
+    """Whether a value is NaN or infinite."""
+    return any(x.is_floating_point() and not bool(x.detach().isfinite().all()) for x in tensors)
+
+
+def has_nan(tensor: Any) -> bool:
+    return tensor.is_floating_point() and bool(tensor.detach().isnan().any())
+
+
+def record(
+    ran: TorchOperation, path: str, phase: str, inputs: list[Any], outputs: list[Any]
+) -> NonFinite:
+    place, code = (ran.source.place, ran.source.code) if ran.source is not None else ("", "")
+    given, made = (tuple(range_of(host_copy(x)) for x in each) for each in (inputs, outputs))
+    return NonFinite(path, ran.name, place, code, phase, given, made)
+
+
+def _from_the_start(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
+) -> NonFinite | None:
+    if not bad(list(tensors_in(outputs))):
+        return None
+    for name, tensor in named(model, args, kwargs):
+        if bad([tensor]):
+            return NonFinite(f"argument {name}", "argument", outputs=(range_of(host_copy(tensor)),))
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if bad([tensor]):
+            return NonFinite(name, "variable", outputs=(range_of(host_copy(tensor)),))
+    return None
+
+
+def line_in(error: BaseException) -> Source | None:
+    """The innermost line of an error's traceback that is neither PyTorch's nor ours."""
+    torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    frames = [
+        f
+        for f in traceback.extract_tb(error.__traceback__)
+        if not f.filename.startswith((torch, PACKAGE))
+    ]
+    return Source(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None

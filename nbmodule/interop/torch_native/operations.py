@@ -1,0 +1,207 @@
+"""One run of a model of PyTorch, operation by operation: what each was given and gave, in which
+module it stands, which line wrote it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+from nbmodule.base.foreign import is_tensor
+from nbmodule.base.source_lines import PACKAGE
+from nbmodule.graphs.model import Source
+from nbmodule.interop.torch_native.parts import check_viewable, without_compiled
+from nbmodule.interop.torch_native.tensors import tensors_in
+
+
+class ModuleRun(NamedTuple):
+    """A call of a module that is running, or has run."""
+
+    path: str
+    class_name: str
+    number: int
+    """How many calls of that path came before it."""
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class TorchOperation(NamedTuple):
+    """One operation that has run."""
+
+    name: str
+    inputs: list[Any]
+    outputs: list[Any]
+    parameters: str
+    flops: int
+    source: Source | None
+
+
+class RunListener:
+    """Is told what runs; each method may be left as it is."""
+
+    def entered(self, run: ModuleRun) -> None:
+        """A module is called."""
+
+    def left(self, run: ModuleRun, outputs: object) -> Any:
+        """It returned; what is given back, unless None, takes the place of its return."""
+
+    def operation(self, ran: TorchOperation) -> None:
+        """An operation has run."""
+
+
+@contextmanager
+def followed(model: object, listener: RunListener, *, operations: bool = True) -> Iterator[None]:
+    """Tell of the calls of a model's modules, and of the operations, that run in a block."""
+    check_viewable(without_compiled(model), "a run of the model", needs_values=False)
+    with ExitStack() as stack:
+        open_runs: list[ModuleRun] = []
+        counts: dict[str, int] = {}
+        for name, module in without_compiled(model).named_modules():
+            _hook(stack, module, name, listener, open_runs, counts)
+        if operations:
+            stack.enter_context(_mode(listener))
+        yield
+
+
+def _hook(
+    stack: ExitStack,
+    module: Any,
+    path: str,
+    listener: RunListener,
+    runs: list[ModuleRun],
+    counts: dict[str, int],
+) -> None:
+    def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        number = counts[path] = counts.get(path, -1) + 1
+        runs.append(ModuleRun(path, type(module).__name__, number, args, kwargs))
+        listener.entered(runs[-1])
+
+    def after(_: object, args: object, kwargs: object, outputs: object) -> Any:
+        return listener.left(runs.pop(), outputs)
+
+    stack.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
+    stack.callback(module.register_forward_hook(after, with_kwargs=True).remove)
+
+
+def _mode(listener: RunListener) -> Any:
+    from torch.overrides import TorchFunctionMode
+
+    class Followed(TorchFunctionMode):
+        """Sees each function of PyTorch as it was called."""
+
+        def __torch_function__(
+            self,
+            func: Any,
+            types: object,
+            args: tuple[Any, ...] = (),
+            kwargs: dict[str, Any] | None = None,
+        ) -> Any:
+            kwargs = kwargs or {}
+            outputs = func(*args, **kwargs)
+            made = list(tensors_in(outputs))
+            given = list(tensors_in((args, kwargs)))
+            name = name_of(func)
+            if made and name not in _SILENT:
+                listener.operation(
+                    TorchOperation(
+                        name,
+                        given,
+                        made,
+                        _parameters(args, kwargs),
+                        flops_of(name, given, made),
+                        line_of_user(),
+                    )
+                )
+            return outputs
+
+    return Followed()
+
+
+_SILENT = frozenset(
+    {
+        "requires_grad_",
+        "register_hook",
+        "data",
+        "grad",
+        "detach",
+        "is_floating_point",
+        "retain_grad",
+    }
+)
+
+
+def name_of(func: Callable[..., Any]) -> str:
+    """`linear`, `add`, `getitem`; of a property its own name."""
+    name = getattr(func, "__name__", str(func))
+    if name == "__get__":
+        name = getattr(getattr(func, "__self__", None), "__name__", "get")
+    return name.strip("_") if name.startswith("__") else name
+
+
+def _parameters(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What was given beside tensors, as text."""
+    plain = [repr(value) for value in args if not is_tensor(value) and _is_plain(value)]
+    named = [
+        f"{name}={value!r}"
+        for name, value in kwargs.items()
+        if not is_tensor(value) and value is not None and _is_plain(value)
+    ]
+    return ", ".join([*plain, *named])
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, (tuple, list)):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
+def flops_of(name: str, given: list[Any], made: list[Any]) -> int:
+    """Estimated floating-point operations: two for each product that is summed, one for each
+    element otherwise.
+
+    Example:
+        >>> flops_of("relu", [], [])
+        0
+    """
+    size = made[0].numel() if made else 0
+    if name == "linear" and len(given) > 1:
+        return 2 * size * given[1].shape[-1] + (size if len(given) > 2 else 0)
+    if name.startswith("conv") and len(given) > 1:
+        weight = given[1]
+        sums = (
+            math.prod(weight.shape[1:])
+            if "transpose" not in name
+            else math.prod(weight.shape[2:]) * weight.shape[0]
+        )
+        return 2 * size * sums + (size if len(given) > 2 else 0)
+    if name in ("matmul", "mm", "bmm", "addmm", "baddbmm", "rmatmul"):
+        return 2 * size * given[-2 if name != "rmatmul" else -1].shape[-1]
+    if name == "scaled_dot_product_attention":
+        query, key = given[:2]
+        return 4 * query.numel() * key.shape[-2]
+    return 0 if name in _MOVES else size
+
+
+_MOVES = frozenset(
+    (
+        "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand repeat cat stack chunk "
+        "split unbind narrow contiguous to type float clone embedding index_select gather pad roll zeros ones empty "
+        "arange tensor as_tensor dropout"
+    ).split()
+)
+
+
+def line_of_user() -> Source | None:
+    """The innermost line that is neither PyTorch's nor ours."""
+    frame = sys._getframe(1)
+    torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((torch, PACKAGE)) and not file.startswith("<frozen"):
+            return Source(file, frame.f_lineno, frame.f_code.co_name)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,145 @@
+"""What a model of PyTorch is made of, as a module that stands for it; and running it so that it
+stays as it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.base.foreign import framework_of
+from nbmodule.core.variables.variable import Buffer, Parameter
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.interop.frameworks.function import Function, Path
+from nbmodule.interop.torch_native.tensors import dtype_of, host_copy
+from nbmodule.interop.wrapping import Wrapped, wrap
+
+if TYPE_CHECKING:
+    import torch
+
+
+def without_compiled(model: object) -> Any:
+    """The model inside what `torch.compile` gave."""
+    return getattr(model, "_orig_mod", model)
+
+
+def check_viewable(model: Any, verb: str, *, needs_values: bool = True) -> None:
+    """Raise an error for a model that cannot be run and viewed.
+
+    Raises:
+        ArgumentTypeError: It was compiled by torch.jit.script, has layers that are not built, or
+            has no values because it is on the meta device.
+    """
+    torch: Any = sys.modules["torch"]
+    name = type(model).__name__
+    if isinstance(model, torch.jit.ScriptModule) and not isinstance(
+        model, torch.jit.TopLevelTracedModule
+    ):
+        raise ArgumentTypeError(
+            f"{verb}: {name} was compiled by torch.jit.script, which takes no hooks. Give the model that it was made from."
+        )
+    for key, tensor in model.named_parameters():
+        if is_unbuilt(tensor):
+            raise ArgumentTypeError(
+                f'{verb}: "{key}" has no shape yet, since a lazy layer is built by its first call. Call the model once.'
+            )
+        if needs_values and tensor.is_meta:
+            raise ArgumentTypeError(
+                f"{verb}: {name} is on the meta device and has no values. nb.summary and nb.graph take it with "
+                "tensors on the meta device."
+            )
+
+
+def is_unbuilt(tensor: object) -> bool:
+    return any(kind.__name__ == "UninitializedTensorMixin" for kind in type(tensor).__mro__)
+
+
+class TorchParts(Function):
+    """The modules of a model by path; it is called by PyTorch alone."""
+
+    framework = "torch"
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.name = type(model).__name__
+        self.modules: dict[Path, Any] = {
+            path_of(name): module for name, module in model.named_modules()
+        }
+        self.parts = {path: type(module) for path, module in self.modules.items() if path}
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        raise ArgumentError(
+            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone. Nothing was computed."
+        )
+
+
+def path_of(name: str) -> Path:
+    return tuple(name.split(".")) if name else ()
+
+
+def module_of(model: torch.nn.Module) -> Wrapped:
+    """A module with the parts and variables of the model; no number is read before somebody asks."""
+    model = without_compiled(model)
+    function = TorchParts(model)
+    boxes = {
+        path_of(name): (Parameter, tensor)
+        for name, tensor in model.named_parameters()
+        if not is_unbuilt(tensor)
+    }
+    boxes |= {
+        path_of(name): (Buffer, tensor)
+        for name, tensor in model.named_buffers()
+        if tensor is not None
+    }
+    made = {
+        path: kind.pending(lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor))
+        for path, (kind, tensor) in boxes.items()
+    }
+    module = wrap(function, made)
+    for path, each in function.modules.items():
+        module._wiring.part_at(module, path).training = each.training
+    return module
+
+
+@contextmanager
+def unchanged(model: torch.nn.Module, *, gradients: bool = False) -> Iterator[None]:
+    """Run a model to look at it: buffers, gradients and random states are put back at the end.
+
+    Args:
+        model: The model.
+        gradients: Whether PyTorch is to follow what is computed.
+    """
+    torch: Any = sys.modules["torch"]
+    model = without_compiled(model)
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    slopes = [(p, p.grad) for p in model.parameters()]
+    for parameter, _ in slopes:
+        parameter.grad = None
+    devices = {
+        tensor.device.index for tensor in (*model.parameters(), *model.buffers()) if tensor.is_cuda
+    }
+    try:
+        with torch.random.fork_rng(sorted(devices)), torch.set_grad_enabled(gradients):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in buffers:
+                buffer.copy_(before)
+            for parameter, slope in slopes:
+                parameter.grad = slope
+
+
+def variables_of(model: object) -> dict[str, Any]:
+    """Parameters and buffers by name, as arrays that share the memory of the tensors where they lie
+    on the host.
+    """
+    return {
+        name: tensor.detach()
+        for name, tensor in without_compiled(model).state_dict().items()
+        if hasattr(tensor, "detach")
+    }
+
+
+def is_torch(model: object) -> bool:
+    return framework_of(model) == "torch"

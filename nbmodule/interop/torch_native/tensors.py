@@ -1,0 +1,180 @@
+"""Tensors on their way into a record: copied when they are kept, reduced where they lie when
+statistics are wanted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from nbmodule.base.foreign import ForeignArray, is_tensor
+from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
+from nbmodule.calls.statistics import FAINT, SAMPLE, WHOLE
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+_STEEP = 0.01
+"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
+
+
+def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
+    """Nested values with `fn` of each tensor; dataclasses and mappings of any class become plain
+    dicts.
+    """
+    if is_tensor(tree):
+        return fn(tree)
+    if isinstance(tree, Mapping):
+        return {str(key): mapped(value, fn) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        parts = [mapped(value, fn) for value in tree]
+        if isinstance(tree, list):
+            return parts
+        try:
+            return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+        except Exception:  # noqa: BLE001 - a named tuple that computes with its fields
+            return tuple(parts)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        return {
+            field.name: mapped(getattr(tree, field.name), fn) for field in dataclasses.fields(tree)
+        }
+    return tree
+
+
+def tensors_in(tree: object) -> Iterator[Any]:
+    """All tensors of nested values."""
+    found: list[Any] = []
+    mapped(tree, found.append)
+    yield from found
+
+
+def host_copy(tensor: torch.Tensor) -> np.ndarray:
+    """The numbers of a tensor as an array of NumPy of its own."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if str(tensor.dtype) == "torch.bfloat16":
+        return tensor.float().numpy().astype(ml_dtypes.bfloat16)
+    return np.array(tensor.numpy())
+
+
+def dtype_of(tensor: torch.Tensor) -> str:
+    """`float32`."""
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+class SeenTensor(ForeignArray):
+    """A tensor that a tracker sees."""
+
+    __slots__ = ("array", "copies", "tensor")
+
+    def __init__(self, tensor: Tensor, copies: Copies, *, now: bool = False) -> None:
+        self.tensor, self.copies = tensor, copies
+        self.array = copies.of(tensor) if now else None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.tensor.shape)
+
+    @property
+    def dtype(self) -> str:
+        return dtype_of(self.tensor)
+
+    def kept(self) -> Any:
+        return self.copies.of(self.tensor) if self.array is None else self.array
+
+    def reduced(self) -> Any:
+        return figures_of(self.tensor)
+
+
+class Copies:
+    """Copies of one step: a tensor that leaves one module and enters the next is copied once, and
+    anew where it was changed in place.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, int, np.ndarray]] = {}
+
+    def of(self, tensor: Tensor) -> np.ndarray:
+        version = version_of(tensor)
+        known = self._known.get(id(tensor))
+        if known is not None and known[0]() is tensor and known[1] == version:
+            return known[2]
+        array = host_copy(tensor)
+        self._known[id(tensor)] = (weakref.ref(tensor), version, array)
+        return array
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; -1 where PyTorch does not count."""
+    try:
+        return tensor._version
+    except RuntimeError:  # made in inference mode
+        return -1
+
+
+# -- statistics --
+class Figures:
+    """What was reduced of one tensor; made into statistics when somebody looks."""
+
+    __slots__ = ("parts", "sample", "size")
+
+    def __init__(self, size: int, parts: tuple[float, ...], sample: Any) -> None:
+        self.size, self.parts, self.sample = size, parts, sample
+
+    def read(self) -> Statistics:
+        low, high, total, square, zeros = self.parts
+        mean = total / self.size
+        std = max(square / self.size - mean * mean, 0.0) ** 0.5
+        sample = self.sample.cpu().numpy()
+        places = np.clip(place_between(sample, low, high) * BINS, 0, BINS - 1).astype(int)
+        histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
+        return Statistics(self.size, mean, std, low, high, zeros / self.size, 0, 0, histogram)
+
+
+class Whole:
+    """A small tensor as it is."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+
+    def read(self) -> Statistics | None:
+        return (
+            statistics_of_elements(self.array)
+            if self.array.size and self.array.dtype.kind in "biufcV"
+            else None
+        )
+
+
+def figures_of(tensor: torch.Tensor) -> Any:
+    """Reduce a tensor where it lies: what is finite and not steep by plain sums, all else on the
+    host with care.
+    """
+    x, size = tensor.detach(), tensor.numel()
+    if size <= WHOLE or x.is_complex():
+        return Whole(host_copy(x))
+    if not x.is_floating_point() or x.element_size() < 4:
+        x = x.float()
+    flat = x.reshape(-1)
+    low, high = flat.aminmax()
+    total, square, other = flat.sum(), flat.dot(flat), flat.count_nonzero()
+    if x.is_cuda:
+        import torch
+
+        low, high, total, square, other = torch.stack(
+            [each.double() for each in (low, high, total, square, other)]
+        ).tolist()
+    parts = float(low), float(high), float(total), float(square), float(size - other)
+    mean = parts[2] / size
+    if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, FAINT)):
+        return Whole(host_copy(x))
+    return Figures(size, parts, flat[:: max(1, -(-size // SAMPLE))].clone())

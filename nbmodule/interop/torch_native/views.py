@@ -1,0 +1,199 @@
+"""What the verbs that look at a model do with one of PyTorch: it runs once, in PyTorch, and stays
+as it was.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.base.paths import hint, match
+from nbmodule.calls import track
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.summary import Summary, SummaryRow
+from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.interop.torch_native.graph import graph, shapes_of
+from nbmodule.interop.torch_native.nonfinite import first_nonfinite
+from nbmodule.interop.torch_native.operations import (
+    ModuleRun,
+    RunListener,
+    TorchOperation,
+    followed,
+)
+from nbmodule.interop.torch_native.parts import module_of, unchanged, variables_of, without_compiled
+from nbmodule.interventions.patch import Patch
+from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.source import source_of
+from nbmodule.views.panels import looking
+
+if TYPE_CHECKING:
+    import torch
+
+
+# -- summary --
+class _Sizes(RunListener):
+    """What each module is given and returns, and what its operations cost."""
+
+    def __init__(self) -> None:
+        self.open: list[str] = []
+        self.calls: dict[str, list[tuple[str, str]]] = {}
+        self.flops: dict[str, int] = {}
+
+    def entered(self, run: ModuleRun) -> None:
+        self.open.append(run.path)
+
+    def left(self, run: ModuleRun, outputs: object) -> None:
+        self.open.pop()
+        args, kwargs, made = shapes_of((run.args, run.kwargs, outputs))
+        self.calls.setdefault(run.path, []).append(
+            (describe_arguments(args, kwargs), describe(made))
+        )
+
+    def operation(self, ran: TorchOperation) -> None:
+        for path in set(self.open):
+            self.flops[path] = self.flops.get(path, 0) + ran.flops
+
+
+def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
+    seen = _Sizes()
+    if args or kwargs:
+        with unchanged(model), followed(model, seen):
+            model(*args, **kwargs)
+    return Summary(
+        _row(name, module, seen) for name, module in without_compiled(model).named_modules()
+    )
+
+
+def _row(name: str, module: torch.nn.Module, seen: _Sizes) -> SummaryRow:
+    parameters, buffers = list(module.parameters()), list(module.buffers())
+    calls = seen.calls.get(name, [])
+    inputs, outputs = calls[0] if calls else ("", "")
+    size = sum(tensor.numel() * tensor.element_size() for tensor in (*parameters, *buffers))
+    trained, others = (sum(tensor.numel() for tensor in each) for each in (parameters, buffers))
+    return SummaryRow(
+        name,
+        type(module).__name__,
+        trained,
+        others,
+        size,
+        inputs,
+        outputs,
+        len(calls),
+        seen.flops.get(name),
+    )
+
+
+# -- patch --
+class _Taken(RunListener):
+    """Takes the returns of some modules, or puts others in their place."""
+
+    def __init__(self, paths: list[str], instead: dict[str, Any] | None = None) -> None:
+        self.paths, self.instead = paths, instead
+        self.found: dict[str, list[Any]] = {}
+
+    def left(self, run: ModuleRun, outputs: object) -> Any:
+        if run.path in self.paths:
+            self.found.setdefault(run.path, []).append(outputs)
+            return self.instead[run.path] if self.instead is not None else None
+        return None
+
+
+def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Patch:
+    known = {module: name for name, module in without_compiled(model).named_modules() if name}
+    paths = [
+        name
+        for entry in (path if isinstance(path, (list, tuple)) else [path])
+        for name in _fitting(entry, known)
+    ]
+
+    def run(inputs: Args, listener: _Taken) -> Any:
+        args, named = as_keywords(model, inputs)
+        with unchanged(model), followed(model, listener, operations=False):
+            return model(*args, **kwargs, **named)
+
+    taken = _Taken(paths)
+    clean = run(args, taken)
+    for name in paths:
+        if len(taken.found.get(name, ())) != 1:
+            count = len(taken.found.get(name, ()))
+            why = (
+                f"runs {count} times in one call, and one return would replace all of them"
+                if count
+                else "did not run on the clean input"
+            )
+            raise (ArgumentError if count else PathError)(f'"{name}" {why}. Nothing was patched.')
+    plain = run(corrupt, _Taken([]))
+    return Patch(
+        clean, plain, run(corrupt, _Taken(paths, {name: taken.found[name][0] for name in paths}))
+    )
+
+
+def as_keywords(model: Any, inputs: Args) -> tuple[Args, Kwargs]:
+    """Take one dict whose keys are parameters of the forward as keyword arguments."""
+    if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+        parameters = inspect.signature(without_compiled(model).forward).parameters.values()
+        takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        if inputs[0] and (takes_any or {*inputs[0]} <= {one.name for one in parameters}):
+            return (), {str(name): value for name, value in inputs[0].items()}
+    return inputs, {}
+
+
+def _fitting(entry: object, known: dict[Any, str]) -> list[str]:
+    if not isinstance(entry, str):
+        entry = known.get(entry, repr(entry))
+    found = [name for name in known.values() if match(entry, name)]
+    if not found:
+        raise PathError(f'the model has no submodule "{entry}"{hint(entry, list(known.values()))}')
+    return found
+
+
+# -- views --
+def inspected(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> looking.Parts:
+    name = type(without_compiled(model)).__name__
+    return looking.Parts(
+        name, functools.partial(_looked_at, model, args, kwargs), lambda: graph(model, args, kwargs)
+    )
+
+
+def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> looking.Ran:
+    error: Exception | None = None
+    with unchanged(model), track(model, last=1) as recorded:
+        try:
+            model(*args, **kwargs)
+        except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
+            error = caught
+    calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+    found = {
+        name: source_of(type(module).forward)
+        for name, module in without_compiled(model).named_modules()
+    }
+    sources = {path: lines for path, lines in found.items() if lines is not None}
+    return looking.Ran(calls, looking.with_shapes(shown(model, (), {}), calls), sources, error)
+
+
+def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:
+    return module_tree(module_of(model))
+
+
+def profiled(model: object, args: Args, kwargs: Kwargs) -> NoReturn:
+    raise ArgumentTypeError(
+        f"nb.profile measures programs that JAX has compiled, and {type(model).__name__} runs in PyTorch. Convert it, as in "
+        "nb.profile(nb.from_torch(model), x), or measure it there by torch.profiler. Nothing was run."
+    )
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "summary": summary,
+    "graph": graph,
+    "first_nonfinite": first_nonfinite,
+    "inspect": inspected,
+    "patch": patch,
+    "profile": profiled,
+    "show": shown,
+    "parameters": lambda model, args, kwargs: dict(without_compiled(model).named_parameters()),
+    "variables": lambda model, args, kwargs: variables_of(model),
+}

@@ -1,0 +1,38 @@
+"""What the verbs that view a model call for one of another framework, unconverted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nbmodule.base.foreign import framework_of
+from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.base.sockets import plug
+from nbmodule.interop.native import views
+from nbmodule.interop.native.watch import StandIn, local
+
+
+def watched(model: object) -> StandIn:
+    """Return what tracks a model: one object for all blocks that track it at the same time."""
+    known = next((each for each in local.watched if each.model is model), None)
+    if known is not None:
+        return known
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native.track import WatchedTorch
+
+        return WatchedTorch(model)
+    return StandIn(model)
+
+
+def run_verb(
+    verb: str, model: object, args: Args = (), kwargs: Kwargs | None = None, **options: object
+) -> Any:
+    """Run a verb such as `summary` on a model of another framework."""
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native.views import VERBS
+
+        return VERBS[verb](model, args, kwargs or {}, **options)
+    return views.VERBS[verb](model, args, kwargs or {}, **options)
+
+
+plug("watched", watched)
+plug("as_it_stands", run_verb)

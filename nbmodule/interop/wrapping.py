@@ -1,0 +1,438 @@
+"""Models of other frameworks as modules: `nb.from_flax`, `from_equinox`, `from_haiku`,
+`from_keras`.
+
+A wrapped model holds one variable for each array of the foreign one, under its path, and a `Part`
+for each submodule. A call hands the variables' values to the foreign function; each submodule that
+it calls passes through its part, so hooks, scopes, tracking, graphs and notes on exceptions are
+those of any module.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from nbmodule.api.module import Module
+from nbmodule.base.foreign import framework_of
+from nbmodule.core.call.error_notes import annotate
+from nbmodule.core.call.scopes import observed
+from nbmodule.core.numbers import random
+from nbmodule.core.structure.copying import reduced_consistently
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.interop.frameworks.function import Function, Leaf, Path
+from nbmodule.interop.naming import attribute_name, path_name
+from nbmodule.interop.traced_calls import logged
+
+
+class Part(Module):
+    """A submodule of a foreign model; the model around it calls it."""
+
+    _path_name = staticmethod(path_name)
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        raise ArgumentError(
+            f"{type(self).__name__} is a part of a model of another framework and is called by it alone. Nothing was computed. "
+            "Call the whole model; `nb.track` and hooks see this part in it."
+        )
+
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        return reduced(self)
+
+
+def reduced(part: Module) -> tuple[Any, ...]:
+    """Pickle an instance of a class of `class_of`, which has no name to be imported by."""
+    base = type(part).__mro__[1]
+    return reduced_consistently(
+        part, lambda: (_blank, (type(part).__name__, base), part.__getstate__())
+    )
+
+
+class TorchPart(Part):
+    """A module of PyTorch, which is called by PyTorch alone."""
+
+    _framework = "torch"
+
+
+class ScopedPart(Part):
+    """One that its framework gives a name scope while it is called."""
+
+    _has_scope_already = True
+
+
+class Wrapped(Part):
+    """A whole foreign model as a module; made by `nb.from_flax` and its like."""
+
+    _wiring: Wiring
+
+    @property
+    def _framework(self) -> str:
+        return "torch" if getattr(self._wiring.function, "framework", "") == "torch" else ""
+
+    def forward(self, *args: object, **kwargs: object) -> Any:
+        boxes = self._wiring.boxes(self)
+        values = {path: box.value for path, box in boxes.items()}
+        outputs, new = self._wiring.function(
+            values,
+            args,
+            kwargs,
+            around=functools.partial(around, self),
+            training=self.training,
+            draw=draw,
+        )
+        changed = [path for path, value in new.items() if value is not values[path]]
+        write_all(
+            [boxes[path] for path in changed], [boxes[path].admitted(new[path]) for path in changed]
+        )
+        return outputs
+
+
+class Wiring:
+    """What ties a wrapped model to the foreign one; the same for copies of the model."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+        self.names: dict[Path, str] = {}  # of variables
+        self.part_names: dict[Path, str] = {(): ""}
+        self.met: set[Path] = set()  # parts whose class has been seen
+        self._last: tuple[Any, Any, Any] = (None, None, None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
+        other = Wiring(self.function)
+        other.names, other.part_names, other.met = (
+            dict(self.names),
+            dict(self.part_names),
+            set(self.met),
+        )
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_last": (None, None, None)}
+
+    def _found(self, model: Any) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
+        plan, known = plan_of(model), self._last
+        if known[0] is not plan:
+            modules = {place.name: part for part, place in plan.modules.items()}
+            boxes = {path: plan.names[name] for path, name in self.names.items()}
+            parts = {
+                path: modules[name] for path, name in self.part_names.items() if name in modules
+            }
+            known = self._last = (plan, boxes, parts)
+        return known
+
+    def boxes(self, model: Any) -> dict[Path, Any]:
+        """The variables of a model by their paths in the foreign one."""
+        return self._found(model)[1]
+
+    def part_at(self, model: Any, path: Path) -> Any:
+        """The part that is known at a path; the model itself at the empty one."""
+        return self._found(model)[2][path] if path else model
+
+    def part(self, model: Any, path: Path, instance: object) -> Any:
+        """The part that stands for a submodule; one that was not known before joins the model."""
+        return self.part_of_kind(model, path, type(instance).__name__)
+
+    def part_of_kind(self, model: Any, path: Path, kind: str) -> Any:
+        """Likewise, by the name of the submodule's class."""
+        if path not in self.part_names:
+            self.attach(model, path, kind)
+        found = self._found(model)[2].get(path)
+        if found is None:
+            return None
+        if path not in self.met:
+            self.met.add(path)
+            if type(found).__name__ != kind:
+                object.__setattr__(found, "__class__", class_of(kind, part_class(self.function)))
+                found._nbm.version += 1
+                clock.structure_changed()
+        return found
+
+    def attach(self, model: Any, path: Path, kind: str) -> None:
+        """Add a part without variables below the nearest part that is known."""
+        end = next(end for end in range(len(path) - 1, -1, -1) if path[:end] in self.part_names)
+        above = model if not end else self._found(model)[2][path[:end]]
+        made = class_of(kind, part_class(self.function))()
+        made._nbm.home = None
+        name = attribute_name("_".join(map(str, path[end:])))
+        setattr(above, name, made)
+        self.part_names[path] = f"{self.part_names[path[:end]]}.{name}".removeprefix(".")
+
+
+def around(
+    model: Wrapped,
+    path: Path,
+    instance: object,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The call of one submodule, seen as the call of its part."""
+    __tracebackhide__ = True
+    if isinstance(instance, str):
+        return run(*args, **kwargs)
+    wiring = model._wiring
+    part = wiring.part(model, path, instance)
+    if part is None:
+        return run(*args, **kwargs)
+    if now.tracker is not None and not is_captured():
+        return logged(part, run, args, kwargs)
+    if now.busy or here() != EAGER or part._nbm.hooks or part._nbm.pre_hooks:
+        return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
+    try:
+        return run(*args, **kwargs)
+    except Exception as error:
+        annotate(error, part, args, kwargs)
+        raise
+
+
+def draw() -> Any:
+    """The next key of the default stream, as JAX's own."""
+    return random.default.draw()
+
+
+# -- from the pair to a module --
+def wrap(
+    function: Function, variables: Mapping[Path, Leaf | Variable], *, copied: bool = True
+) -> Wrapped:
+    """The module around `(function, variables)`.
+
+    Args:
+        function: What it computes.
+        variables: Their values; a step that donates its variables must not delete arrays of the
+            other model, so they are copied.
+        copied: False for a module that is only looked at, and holds the very arrays.
+    """
+    model = class_of(function.name, Wrapped)()
+    model._wiring = wiring = Wiring(function)
+    taken = jnp.copy if copied else lambda array: array
+    boxes = {
+        path: leaf
+        if isinstance(leaf, Variable)
+        else (Parameter if leaf.trained else Buffer)(taken(leaf.value))
+        for path, leaf in variables.items()
+    }
+    tree: dict[Any, Any] = {}
+    for path, thing in (*((path, None) for path in function.parts), *boxes.items()):
+        level = tree
+        for step in path[:-1]:
+            level = level.setdefault(step, {})
+        level[path[-1]] = thing if thing is not None else level.get(path[-1], {})
+    made: dict[Path, Any] = {}
+    fill(model, tree, (), function, made)
+    plan = plan_of(model)
+    wiring.names = {path: plan.places[box].name for path, box in boxes.items()}
+    names = {id(part): place.name for part, place in plan.modules.items()}
+    wiring.part_names |= {path: names[id(part)] for path, part in made.items() if id(part) in names}
+    return model.eval() if isinstance(function, Function) and function.is_resting else model
+
+
+def fill(
+    owner: object, tree: dict[Any, Any], path: Path, function: Function, made: dict[Path, Any]
+) -> None:
+    """Give a module its variables, parts and lists."""
+    for step, below in tree.items():
+        setattr(owner, attribute_name(str(step)), built(below, (*path, step), function, made))
+
+
+def built(below: object, path: Path, function: Function, made: dict[Path, Any]) -> Any:
+    if not isinstance(below, dict):
+        return below
+    if path in function.parts:
+        kind = function.parts[path]
+        name = kind if isinstance(kind, str) else kind.__name__
+        part = made[path] = class_of(name, part_class(function))()
+        fill(part, below, path, function, made)
+        return part
+    values = {step: built(value, (*path, step), function, made) for step, value in below.items()}
+    if values and all(isinstance(step, int) for step in values):
+        return [values.get(i) for i in range(max(values) + 1)]
+    return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
+
+
+def part_class(function: Callable[..., Any]) -> type[Part]:
+    """What the parts of a model are derived from."""
+    if getattr(function, "framework", "") == "torch":
+        return TorchPart
+    return ScopedPart if getattr(function, "scopes_its_parts", False) else Part
+
+
+@functools.cache
+def class_of(name: str, base: type) -> Any:
+    """The class of parts that stand for modules of a foreign class."""
+    return type(Module)(name, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+
+
+def _blank(name: str, base: type) -> Any:
+    kind = class_of(name, base)
+    return kind.__new__(kind)
+
+
+# -- from each framework --
+def from_equinox(
+    model: object, state: object = None, *, call: Callable[..., Any] | None = None
+) -> Wrapped:
+    """Wrap an Equinox model as a module: floating arrays become parameters, other arrays and its
+    state buffers.
+
+    Training, tracking, graphs, displays and files work as with any module, and `to_equinox()` hands
+    an Equinox model back. `eval()` calls it in inference mode.
+
+    Args:
+        model: An `eqx.Module`; it is left as it is.
+        state: The `eqx.nn.State` of a model that has one; it is passed as last argument, and what
+            comes back is kept.
+        call: How the model is called, from `(model, *args)`. Equinox models take single examples:
+            under `nb.vmap` or with `call=lambda model, x: nb.vmap(model)(x)` they take batches.
+
+    Raises:
+        MissingDependencyError: Equinox is not installed.
+        ArgumentTypeError: `model` is something else.
+
+    Example:
+        >>> import equinox as eqx
+        >>> model = nb.from_equinox(eqx.nn.MLP(2, 1, 8, 1, key=jax.random.key(0)))
+        >>> [name for name, _ in model.named_parameters()]
+        ['layers.0.bias', 'layers.0.weight', 'layers.1.bias', 'layers.1.weight']
+        >>> nb.vmap(model)(jnp.ones((5, 2))).shape
+        (5, 1)
+    """
+    from nbmodule.interop.frameworks.equinox import unpack
+
+    return wrap(*unpack(model, state, call=call))
+
+
+def from_flax(
+    model: object,
+    variables: object = None,
+    *example: object,
+    rngs: tuple[str, ...] = (),
+    **kwargs: object,
+) -> Wrapped:
+    """Wrap a Flax model, of NNX or of linen, as a module.
+
+    Of an NNX model `nnx.Param` becomes a parameter, everything else (statistics, random streams) a
+    buffer, and `eval()` calls it in inference mode. Of a linen model `params` become parameters and
+    other collections buffers, which a call may change.
+
+    Args:
+        model: An `nnx.Module`, or a linen `nn.Module`; it is left as it is.
+        variables: Of a linen model, what `init` gave.
+        *example: Arguments of a call of a linen model, by shape: parts without variables are then
+            known before the first call.
+        rngs: Names of the streams that a linen model draws from, such as `('dropout',)`; keys come
+            from the default stream.
+        **kwargs: Keyword arguments of that call.
+
+    Raises:
+        MissingDependencyError: Flax is not installed.
+        ArgumentTypeError: `model` is something else, or variables are missing.
+
+    Example:
+        >>> from flax import nnx
+        >>> model = nb.from_flax(nnx.Linear(2, 3, rngs=nnx.Rngs(0)))
+        >>> [name for name, _ in model.named_parameters()], model(jnp.ones((5, 2))).shape
+        (['bias', 'kernel'], (5, 3))
+    """
+    kind = framework_of(model)
+    if kind == "flax_nnx":
+        from nbmodule.interop.frameworks.flax_nnx import unpack
+
+        if variables is not None or rngs:
+            raise ArgumentTypeError(
+                "nb.from_flax: an NNX model holds its variables itself; give the model alone."
+            )
+        return wrap(*unpack(model))
+    if kind != "flax_linen":
+        raise ArgumentTypeError(
+            f"nb.from_flax takes an nnx.Module or a linen nn.Module; found {type(model).__name__}. Nothing was converted."
+        )
+    from nbmodule.interop.frameworks.flax_linen import unpack as unpack_linen
+
+    wrapped = wrap(*unpack_linen(model, variables, rngs=rngs))
+    if example or kwargs:
+        meet_parts(wrapped, example, kwargs)
+    return wrapped
+
+
+def meet_parts(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Find out, without computing anything, which parts a call with such arguments meets."""
+    values = {path: box.value for path, box in wrapped._wiring.boxes(wrapped).items()}
+    leaves, tree = jax.tree.flatten((args, kwargs))
+    arrays = {
+        i: leaf
+        for i, leaf in enumerate(leaves)
+        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    }
+
+    def meet(
+        path: Path,
+        instance: object,
+        run: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        wrapped._wiring.part(wrapped, path, instance)
+        return run(*args, **kwargs)
+
+    def look(arrays: dict[int, Any]) -> Any:
+        args, kwargs = jax.tree.unflatten(
+            tree, [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
+        )
+        made = wrapped._wiring.function(
+            values, args, kwargs, around=meet, training=True, draw=lambda: jax.random.key(0)
+        )
+        return jax.tree.leaves(made[0])
+
+    jax.eval_shape(look, arrays)
+
+
+def from_haiku(
+    transformed: object, params: object, state: object = None, *, with_rng: bool = False
+) -> Wrapped:
+    """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
+
+    Args:
+        transformed: Of `hk.transform` or `hk.transform_with_state`.
+        params: What its `init` gave.
+        state: The second thing that `init` gave, for `hk.transform_with_state`.
+        with_rng: Whether each call is given a random key, from the default stream.
+
+    Raises:
+        MissingDependencyError: Haiku is not installed.
+        ArgumentTypeError: `transformed` is something else, or its state is missing.
+
+    Example:
+        >>> import haiku as hk
+        >>> net = hk.transform(lambda x: hk.nets.MLP([4, 1])(x))
+        >>> model = nb.from_haiku(net, net.init(jax.random.key(0), jnp.ones((1, 2))))
+        >>> [name for name, _ in model.named_parameters()]
+        ['mlp.linear_0.b', 'mlp.linear_0.w', 'mlp.linear_1.b', 'mlp.linear_1.w']
+    """
+    from nbmodule.interop.frameworks.haiku import unpack
+
+    return wrap(*unpack(transformed, params, state, with_rng=with_rng))
+
+
+def from_keras(model: Any) -> Wrapped:
+    """Wrap a built Keras model as a module; Keras must run on its JAX backend.
+
+    Trainable variables become parameters, others (statistics, seeds) buffers. `eval()` calls it
+    with `training=False`.
+
+    Args:
+        model: A `keras.Model` or `keras.Layer`; it is left as it is.
+
+    Raises:
+        MissingDependencyError: Keras is not installed.
+        ArgumentError: Keras runs on another backend, or the model is not built.
+    """
+    from nbmodule.interop.frameworks.keras import unpack
+
+    return wrap(*unpack(model))

@@ -1,0 +1,468 @@
+"""`nb.attribute`: which inputs, and which modules' returns, a chosen output comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nbmodule.base.foreign import received
+from nbmodule.base.format import format_number, shown
+from nbmodule.base.sockets import Shown
+from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.compiled.jit import jit
+from nbmodule.core.recording.tracker import describe
+from nbmodule.errors import ArgumentError, PathError, ShapeError
+from nbmodule.interventions.interventions import Dials, Intervention
+from nbmodule.interventions.patch import watched_at
+from nbmodule.interventions.run import Metric, Run, ask, observed, program
+from nbmodule.interventions.targets import Target, heads_of, names_of, targets
+from nbmodule.interventions.values import Setting
+
+if TYPE_CHECKING:
+    from nbmodule.core.call.module import CoreModule
+
+METHODS = ("gradient", "integrated", "direct")
+
+
+def attribute(
+    model: object,
+    x: object,
+    metric: Metric = None,
+    *,
+    method: str = "gradient",
+    target: object = None,
+    loss: Callable[..., Any] | None = None,
+    baseline: object = None,
+    steps: int = 50,
+    stream: object = None,
+    components: object = None,
+    heads: bool = False,
+    labels: Sequence[str] = (),
+    **kwargs: object,
+) -> Attribution:
+    """Say which inputs and which modules a chosen output comes from.
+
+    `gradient` multiplies the gradient with the input, and for each module with its return.
+    `integrated` takes the mean gradient on the straight way from a baseline to the input
+    (integrated gradients): what it finds for the inputs adds up to the difference of the metric
+    between the two; for each module it finds how much of that goes through its return
+    (conductance). `direct` looks at the last residual stream alone: what each module that writes
+    into it says about the output by itself, with the scale of the last norm held.
+
+    Of a return of several arrays the first floating one counts. Token numbers have no gradient: for
+    them it is that of what their embedding returns, added up over its features.
+
+    Args:
+        model: A module, or a model of Flax, Equinox, Haiku or Keras.
+        x: Its input; a tuple is a list of arguments, of which the first is looked at.
+        metric: What is explained: the index of a class, a whole index such as `(0, -1, 5)`, or a
+            function of the output.
+        method: `gradient`, `integrated` or `direct`.
+        target: What the output should be: its loss is explained instead.
+        loss: A function of (output, target), as in `nb.what_if`.
+        baseline: Where the straight way begins; zeros by default, for tokens a vector of zeros.
+        steps: Points of the way at which the gradient is taken (Gauss-Legendre).
+        stream: For `direct`, the module that reads the last residual stream: the last norm, or the
+            last linear layer.
+        components: For `direct`, the modules that write into it: paths or globs.
+        heads: For `direct`, whether attention layers are divided into their heads.
+        labels: Texts of the tokens, or names of the columns, for the picture.
+        **kwargs: Keyword arguments of the model.
+
+    Raises:
+        ArgumentError: neither metric nor target was given, or the method lacks what it needs.
+
+    Example:
+        >>> model = nb.Linear(3, 2, with_bias=False)
+        >>> found = nb.attribute(model, jnp.array([[1.0, 2.0, 0.0]]), 0)
+        >>> bool(abs(found.inputs.sum() - found.metric) < 1e-6), float(found.inputs[0, 2])
+        (True, 0.0)
+
+    Source: Sundararajan et al. (2017), arXiv:1703.01365, and Dhamdhere et al. (2018),
+    arXiv:1805.12233, for `integrated`; Elhage et al. (2021), transformer-circuits.pub, for
+    `direct`.
+    """
+    if method not in METHODS:
+        raise ArgumentError(f"method is one of {', '.join(METHODS)}; found {method!r}.")
+    args = x if isinstance(x, tuple) else (x,)
+    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    if run.question is None:
+        raise ArgumentError(
+            "nb.attribute explains a number: give metric=, such as the index of a class, or "
+            "target=."
+        )
+    if not is_whole(steps) or steps < 1:
+        raise ArgumentError(f"steps must be a whole number of at least 1, found {steps!r}.")
+    if method == "direct":
+        return _direct(run, stream, components, heads, labels)
+    if stream is not None or components is not None or heads:
+        raise ArgumentError(
+            f"stream=, components= and heads= are for method='direct'; the method is {method!r}."
+        )
+    return _by_gradient(run, method, baseline, int(steps), labels)
+
+
+class Attribution(Shown):
+    """What `nb.attribute` gives; see there.
+
+    Attributes:
+        method: How it was found.
+        metric: The number that is explained.
+        inputs: How much each entry of the first input has to do with it; None for `direct`. Of
+            tokens one number each.
+        of: What `inputs` was taken of: empty for the input itself, the path of the embedding for
+            tokens.
+        modules: For each module (of `direct`: component, or head of it) how much its return has to
+            do with it.
+        labels: Texts of the tokens or columns.
+        notes: What was left out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        method: str,
+        metric: float,
+        inputs: np.ndarray | None,
+        modules: Mapping[str, float],
+        *,
+        of: str = "",
+        labels: Sequence[str] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.name, self.method, self.metric, self.inputs, self.modules = (
+            name,
+            method,
+            metric,
+            inputs,
+            dict(modules),
+        )
+        self.of, self.labels, self.notes = of, tuple(map(str, labels)), tuple(notes)
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The title."""
+        how = {
+            "gradient": "gradient × input",
+            "integrated": "integrated gradients",
+            "direct": "direct, from the last residual stream",
+        }
+        return self.name, how[self.method], f"explained: {format_number(self.metric)}"
+
+    @shown
+    def __repr__(self) -> str:
+        lines = [" · ".join(self.facts)]
+        if self.inputs is not None:
+            low, high = float(self.inputs.min()), float(self.inputs.max())
+            total = format_number(float(self.inputs.sum()))
+            where = f" (returned by {self.of})" if self.of else ""
+            lines.append(
+                f"  inputs{where}  sum {total}, from {format_number(low)} to {format_number(high)}"
+            )
+        width = max(map(len, self.modules), default=0)
+        for path, result in sorted(self.modules.items(), key=lambda entry: -abs(entry[1])):
+            lines.append(f"  {(path or self.name).ljust(width)}  {format_number(result)}")
+        return "\n".join([*lines, *self.notes])
+
+
+def _by_gradient(
+    run: Run, method: str, baseline: object, steps: int, labels: Sequence[str]
+) -> Attribution:
+    modules, repeated = _called_once(run)
+    first = next(
+        (i for i, leaf in enumerate(run.arrays) if jnp.issubdtype(leaf.dtype, jnp.inexact)), None
+    )
+    is_input = first == 0
+    source = "" if is_input else _embedding(run, modules)
+    point = run.arrays[0] if is_input else run.before.returns[source]
+    start = (
+        jnp.zeros_like(point)
+        if baseline is None
+        else jnp.asarray(received(baseline, "baseline", "Nothing was looked at."), point.dtype)
+    )
+    try:
+        start = jnp.broadcast_to(start, point.shape)
+    except ValueError:
+        raise ShapeError(
+            f"baseline must fit the input {list(point.shape)}, found {describe(baseline)}."
+        ) from None
+    gradients = _Gradients(run, [target.name for target in modules if target.name], source)
+    notes = [f"called several times, and left out: {', '.join(repeated)}"] if repeated else []
+    if method == "integrated":
+        inputs, of_modules = _integrated(gradients, start, point - start, steps)
+        gradients.along(start, point - start)
+        notes += _completeness(
+            float(inputs.sum()), float(run.before.metric) - float(gradients.metric), steps
+        )
+    else:
+        at_point, by_module = gradients(point)
+        inputs = at_point * (point - start)
+        of_modules = {
+            name: (by_module[name] * run.before.returns[name]).sum() for name in by_module
+        }
+    inputs = np.asarray(inputs if is_input else inputs.sum(-1))
+    return Attribution(
+        type(run.model).__name__,
+        method,
+        float(run.before.metric),
+        inputs,
+        {name: float(result) for name, result in of_modules.items()},
+        of=source,
+        labels=labels,
+        notes=notes,
+    )
+
+
+def _integrated(
+    gradients: _Gradients, start: Any, along: Any, steps: int
+) -> tuple[Any, dict[str, Any]]:
+    """What the inputs add to the metric on the straight way from `start`, and what goes through
+    each module: its conductance.
+    """
+    nodes, weights = np.polynomial.legendre.leggauss(steps)
+    mean, through = jnp.zeros_like(start), dict.fromkeys(gradients.names, jnp.zeros(()))
+    for node, weight in zip((nodes + 1) / 2, weights / 2):
+        by_point, by_module = gradients.along(start + float(node) * along, along)
+        mean = mean + float(weight) * by_point
+        through = {name: through[name] + float(weight) * by_module[name] for name in through}
+    return mean * along, through
+
+
+def _completeness(result: float, expected: float, steps: int) -> list[str]:
+    """A word where the inputs do not add up to the difference of the metric: the way is too uneven
+    for so few steps.
+    """
+    if abs(result - expected) <= 0.01 * max(abs(result), abs(expected)):
+        return []
+    return [
+        f"the inputs add up to {format_number(result)}, the metric differs by "
+        f"{format_number(expected)}: {steps} steps are too few for this "
+        "way, or the baseline is a bad place to begin"
+    ]
+
+
+def _called_once(run: Run) -> tuple[list[Target], list[str]]:
+    """The modules that ran once, and the paths of those that ran several times."""
+    repeated = sorted({name.partition("#")[0] for name in run.calls if "#" in name})
+    named = names_of(run.model)
+    return [
+        Target(name, named[name]) for name in run.calls if name in named and name not in repeated
+    ], repeated
+
+
+def _embedding(run: Run, modules: list[Target]) -> str:
+    """The module that makes vectors of numbers: the first that returned something floating, and no
+    module below it did.
+    """
+    for target in modules:
+        is_leaf = not any(
+            module.name.startswith(f"{target.name}." if target.name else "") and module != target
+            for module in modules
+        )
+        if is_leaf and run.before.returns[target.name].ndim == run.arrays[0].ndim + 1:
+            return target.name
+    raise ArgumentError(
+        f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no "
+        f"gradient, and no module makes a vector of "
+        "each entry. Nothing was changed."
+    )
+
+
+class _Gradients:
+    """The gradient of the metric by the input (or by what stands for it) and by the returns of some
+    modules, by name.
+    """
+
+    def __init__(self, run: Run, names: list[str], source: str) -> None:
+        self.run, self.source, self.names = run, source, names
+        self.zeros = [jnp.zeros_like(run.before.returns[name]) for name in names]
+        self.metric: Any = None
+
+    def __call__(self, point: object) -> tuple[Any, dict[str, Any]]:
+        """The gradient at a point: by it, and by module."""
+        return self._asked("gradients", point)
+
+    def along(self, point: object, direction: object) -> tuple[Any, dict[str, Any]]:
+        """The gradient at a point, and for each module what the metric gains through its return
+        where the point moves in a direction.
+        """
+        return self._asked("gains", point, direction)
+
+    def _asked(
+        self, category: str, point: object, *direction: object
+    ) -> tuple[Any, dict[str, Any]]:
+        run = self.run
+        shapes = tuple((x.shape, x.dtype) for x in self.zeros)
+        compiled, _ = program(
+            (category, *self.names, shapes, self.source, *run._static),
+            lambda: self._compiled(category),
+        )
+        self.metric, by_point, by_names = run._run(
+            compiled, (point, self.zeros), *direction, run.model, run.arrays, run.target
+        )
+        return by_point, dict(zip(self.names, by_names))
+
+    def _compiled(self, category: str) -> tuple[Any, list[Dials]]:
+        names, looked, dials = self.names, *self._looked()
+        at = names.index(self.source) if self.source else None
+
+        def gradients(supplied: Any, *remaining: Any) -> Any:
+            (metric, _), (by_point, by_adds) = jax.value_and_grad(looked, has_aux=True)(
+                supplied, *remaining
+            )
+            return (
+                metric,
+                by_point,
+                [by_point if number == at else by for number, by in enumerate(by_adds)],
+            )
+
+        def gains(supplied: Any, direction: Any, *remaining: Any) -> Any:
+            point, adds = supplied
+            moved = jax.jvp(
+                lambda point: looked((point, adds), *remaining)[1], (point,), (direction,)
+            )[1]
+            metric, by_point, by_names = gradients(supplied, *remaining)
+            return metric, by_point, [(by * moved[name]).sum() for name, by in zip(names, by_names)]
+
+        return jit({"gradients": gradients, "gains": gains}[category]), dials
+
+    def _looked(self) -> tuple[Callable[..., Any], list[Dials]]:
+        """The metric, and the returns, as a function of the point and of what is added to each
+        return.
+        """
+        names, source, question, arguments = (
+            self.names,
+            self.source,
+            self.run.question,
+            self.run.arguments,
+        )
+        dials = [Dials((), ((x.shape, x.dtype),)) for x in self.zeros]
+
+        def looked(supplied: Any, model: CoreModule, arrays: list[Any], target: Any) -> Any:
+            point, adds = supplied
+            args, kwargs = arguments(arrays if source else [point, *arrays[1:]])
+            kinds = ["example" if name == source else "add" for name in names]
+            values = [point if name == source else add for name, add in zip(names, adds)]
+            places, turned = names_of(model), [np.asarray(True), np.float32(1), np.uint32(0)]
+            interventions = [
+                Intervention(Target(name, places[name]), Setting(category), d)
+                for name, category, d in zip(names, kinds, dials)
+            ]
+            pairs = [
+                (box, x)
+                for d, value in zip(dials, values)
+                for box, x in zip(d.boxes, [*turned, value])
+            ]
+            output, returns = observed(model, args, kwargs, interventions, pairs)
+            return ask(question, output, target), {name: returns[name] for name in names}
+
+        return looked, dials
+
+
+def _direct(
+    run: Run, stream: Any, components: object, heads: bool, labels: Sequence[str]
+) -> Attribution:
+    if stream is None or components is None:
+        raise ArgumentError(
+            "method='direct' needs stream=, the module that reads the last residual stream (the "
+            "last norm), and components=, those that "
+            "write into it, as in stream='norm', components=['embed', 'blocks.*.attention', "
+            "'blocks.*.mlp']."
+        )
+    (reader,) = targets(run.model, stream)
+    entries = components if isinstance(components, (list, tuple)) else [components]
+    writers = {
+        target.name: target
+        for entry in entries
+        for target in targets(run.model, entry)
+        if target.name in run.before.returns
+    }
+    chosen = dict.fromkeys(name for name in run.calls if name in writers)
+    if not chosen or reader.name not in run.before.returns:
+        raise PathError(
+            "the stream, or all of its components, did not run: there is nothing to attribute to."
+        )
+    is_floating = jnp.issubdtype(run.arrays[0].dtype, jnp.inexact)
+    gradient = _Gradients(run, [reader.name], "" if is_floating else reader.name)
+    by_return = gradient(run.before.returns[reader.name] if gradient.source else run.arrays[0])[1][
+        reader.name
+    ]
+    supplied = _given(run, reader, [writers[name] for name in chosen])
+    r = supplied[reader.name]
+    through = _linear_part(reader.module, r)
+
+    def said(part: object) -> float:
+        return float((by_return * through(part)).sum())
+
+    results: dict[str, float] = {}
+    remaining = r
+    for name in chosen:
+        written = run.before.returns[name]
+        if written.shape != r.shape:
+            raise ShapeError(
+                f'"{name}" returns {list(written.shape)}, the stream is {list(r.shape)}: it '
+                f"does not write into it."
+            )
+        remaining = remaining - written
+        count, projection = heads_of(writers[name].module) if heads else (0, None)
+        if projection is None:
+            results[name] = said(written)
+            continue
+        parts = _by_head(supplied[f"{name}.heads"], projection, count)
+        results |= {f"{name} head {h}": said(part) for h, part in enumerate(parts)}
+        if (left := said(written - sum(parts))) and getattr(projection, "bias", None) is not None:
+            results[f"{name} bias"] = left
+    results["rest of the stream"] = said(remaining)
+    metric = float(run.before.metric)
+    results["biases after it"] = metric - sum(results.values())
+    return Attribution(type(run.model).__name__, "direct", metric, None, results, labels=labels)
+
+
+def _given(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
+    """What the reader of the stream is given, and for attention layers what their output
+    projections are.
+    """
+    places = {reader.module: reader.name}
+    for target in writers:
+        _, projection = heads_of(target.module)
+        if projection is not None:
+            places[projection] = f"{target.name}.heads"
+    met = watched_at(
+        run.model, None, run.args, {(location, True) for location in places}, run.kwargs
+    )
+    return {
+        name: met[location, True][0][0]
+        for location, name in places.items()
+        if (location, True) in met
+    }
+
+
+def _by_head(z: Array, projection: Any, count: int) -> list[Any]:
+    width = z.shape[-1] // count
+    weight = projection.weight.value
+    cut = [slice(h * width, (h + 1) * width) for h in range(count)]
+    return [z[..., at] @ weight[:, at].T for at in cut]
+
+
+def _linear_part(module: CoreModule, r: Any) -> Callable[[Any], Any]:
+    """What the reader of the stream makes of a part of it: a norm with its scale held, anything
+    else by its derivative.
+    """
+    cls = type(module).__name__
+    if cls in ("LayerNorm", "RMSNorm") and hasattr(module, "eps"):
+        axes = tuple(range(r.ndim - len(getattr(module, "normalized_shape", (0,))), r.ndim))
+        middle = (
+            (lambda x: x - x.mean(axes, keepdims=True)) if cls == "LayerNorm" else (lambda x: x)
+        )
+        scale = jax.lax.rsqrt((middle(r) ** 2).mean(axes, keepdims=True) + module.eps)
+        weight = getattr(module, "weight", None)
+        return lambda part: middle(part) * scale * (1.0 if weight is None else weight.value)
+    return lambda part: jax.jvp(lambda x: module(x), (r,), (part,))[1]
+
+
+__all__ = ["Attribution", "attribute"]

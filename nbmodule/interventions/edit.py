@@ -1,0 +1,445 @@
+"""`nb.edit`: change the parts of a model by hand, each change proved by its shapes before it is
+made, and undone in one word.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from nbmodule.base.format import shown
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.compiled.jit import eval_shape
+from nbmodule.core.recording.tracker import describe, untracked
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.frame import write_all
+from nbmodule.core.variables.variable import Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
+from nbmodule.interventions.targets import Target, targets
+
+SCALARS = (bool, int, float, str, type(None))
+
+
+def edit(model: object, *args: object, **kwargs: object) -> Edits:
+    """Change the parts of a model by hand: replace, insert, remove, share, freeze, reset, set an
+    attribute; and undo.
+
+    With an example input each change is tried on shapes alone (`nb.eval_shape`) before it is made;
+    one that would fail is refused, and nothing has changed.
+
+    Args:
+        model: The module.
+        *args: Example arguments, arrays or `jax.ShapeDtypeStruct`; without them a change is not
+            tried.
+        **kwargs: Likewise.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+        >>> edits = nb.edit(model, jnp.ones((1, 3)))
+        >>> edits.replace('1', nb.Tanh()).insert('2', nb.LayerNorm(4))
+        model[1] = nb.Tanh()
+        model.insert(2, nb.LayerNorm((4,), eps=1e-05, affine=True))
+        >>> edits.undo().undo()
+        no edits
+        >>> type(model[1]).__name__, len(model)
+        ('ReLU', 3)
+    """
+    if not isinstance(model, CoreModule):
+        raise ArgumentTypeError(
+            f"nb.edit changes the parts of an nb.Module; found {type(model).__name__}. Convert "
+            f"it first (nb.from_flax, nb.from_torch, ...)."
+        )
+    return Edits(model, args, kwargs)
+
+
+@dataclass
+class MadeEdit:
+    """One change that was made: the line of code that does the same, and how to take it back."""
+
+    code: str
+    back: Callable[[], None]
+
+
+class Edits:
+    """What `nb.edit` gives; see there. Each method gives the edits again.
+
+    Attributes:
+        model: The model that is changed.
+        made: The changes, in order.
+    """
+
+    def __init__(self, model: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self.made: list[MadeEdit] = []
+
+    # -- changes --
+    def replace(self, path: str, module: object, said: str | None = None) -> Edits:
+        """Put another module, or function of one argument, in the place of the one at `path`;
+        `said` is how it is written in code.
+        """
+        location = self._place(path)
+        old = location.get()
+        return self._do(
+            f"{location.code} = {said or _called(module)}",
+            lambda: location.set(module),
+            lambda: location.set(old),
+        )
+
+    def insert(self, path: str, module: object, said: str | None = None) -> Edits:
+        """Put a module before the one at `path`, which stands in a list or an `nb.Sequential`;
+        `path` may be one past the last.
+
+        `said` is how the module is written in code.
+        """
+        items, number, code = self._in_list(path, past=True)
+        return self._do(
+            f"{code}.insert({number}, {said or _called(module)})",
+            lambda: items.insert(number, module),
+            lambda: items.pop(number),
+        )
+
+    def remove(self, path: str) -> Edits:
+        """Take the module at `path` out of its list or `nb.Sequential`."""
+        items, number, code = self._in_list(path)
+        old = items[number]
+        return self._do(
+            f"del {code}[{number}]", lambda: items.pop(number), lambda: items.insert(number, old)
+        )
+
+    def share(self, path: str, other: str) -> Edits:
+        """Put the module at `other` in the place of the one at `path` too: they share their
+        variables from then on.
+        """
+        location, source = self._place(path), self._place(other)
+        old, new = location.get(), source.get()
+        return self._do(
+            f"{location.code} = {source.code}", lambda: location.set(new), lambda: location.set(old)
+        )
+
+    def freeze(self, path: str = "") -> Edits:
+        """Freeze the parameters of the module at `path`: they get no gradient."""
+        return self._require(path, False)
+
+    def unfreeze(self, path: str = "") -> Edits:
+        """Train the parameters of the module at `path` again."""
+        return self._require(path, True)
+
+    def reset(self, path: str = "", make: Callable[[], Any] | None = None) -> Edits:
+        """Draw the variables of the module at `path` anew.
+
+        Args:
+            path: The module; empty for the whole model.
+            make: Makes a module of the same structure, whose values are taken. By default each
+                layer below is made again by its class from its attributes, with the initializers
+                that are usual for it.
+        """
+        target = self._spot(path)
+        pairs = _fresh(target, make)
+        old = [(box, box.value) for box, _ in pairs]
+        code = f"edits.reset({path!r})" if make is None else f"edits.reset({path!r}, make=...)"
+        return self._do(code, lambda: _write(pairs), lambda: _write(old))
+
+    def set(self, path: str, name: str, value: object) -> Edits:
+        """Set a number, text or flag that a module has as an attribute: a rate, an `eps`, a slope.
+
+        Raises:
+            ArgumentError: it has no such attribute, or the attribute is of another kind.
+        """
+        module, code = self._spot(path).module, self._code(path)
+        old = vars(module).get(name, _MISSING)
+        if old is _MISSING or name.startswith("_") or not isinstance(old, SCALARS):
+            cached = scalars_of(module)
+            raise ArgumentError(
+                f'"{path}" ({type(module).__name__}) has no number, text or flag {name!r} that '
+                f"can be set; it has {', '.join(cached) or 'none'}. "
+                "Nothing was changed."
+            )
+        if not _is_like(value, old):
+            raise ArgumentTypeError(
+                f'"{path}".{name} is {old!r}; {value!r} is of another kind. Nothing was changed.'
+            )
+        return self._do(
+            f"{code}.{name} = {value!r}",
+            lambda: setattr(module, name, value),
+            lambda: setattr(module, name, old),
+        )
+
+    def undo(self) -> Edits:
+        """Take the last change back.
+
+        Raises:
+            ArgumentError: there is none.
+        """
+        if not self.made:
+            raise ArgumentError("there is no edit to undo.")
+        self.made[-1].back()
+        self.made.pop()
+        return self
+
+    @property
+    def code(self) -> str:
+        """The lines that do the same."""
+        return "\n".join(item.code for item in self.made)
+
+    @shown
+    def __repr__(self) -> str:
+        return self.code or "no edits"
+
+    # -- how --
+    def _do(self, code: str, act: Callable[[], Any], back: Callable[[], Any]) -> Edits:
+        """Make a change if its shapes fit; all or nothing."""
+        before = self._shapes()
+        act()
+        try:
+            after = self._shapes()
+        except Exception as error:
+            back()
+            raise ShapeError(
+                f"cannot do `{code}`: with it the model fails on {describe(self.args)}: "
+                f"{first_line(error)}. Nothing was changed."
+            ) from error
+        except BaseException:
+            back()
+            raise
+        if after != before:
+            back()
+            raise ShapeError(
+                f"cannot do `{code}`: the model would return {after} in place of {before}. "
+                f"Nothing was changed."
+            )
+        self.made.append(MadeEdit(code, back))
+        return self
+
+    def _shapes(self) -> str | None:
+        if not self.args and not self.kwargs:
+            return None
+        with untracked():
+            return describe(eval_shape(self.model, *self.args, **self.kwargs))
+
+    def _spot(self, path: str) -> Target:
+        if not isinstance(path, str):
+            raise ArgumentTypeError(
+                f"a submodule is named by its path; found {type(path).__name__}. Nothing was "
+                f"changed."
+            )
+        result = targets(self.model, path)
+        if len(result) != 1 or result[0].tap is not None or result[0].receiver is not None:
+            raise PathError(
+                f'"{path}" is not one submodule of {type(self.model).__name__}. Nothing was '
+                f"changed."
+            )
+        return result[0]
+
+    def _code(self, path: str) -> str:
+        return (
+            _spelled(plan_of(self.model).modules[self._spot(path).module].path) if path else "model"
+        )
+
+    def _place(self, path: str) -> _Place:
+        return _Place(self.model, self._steps(path))
+
+    def _steps(self, path: str) -> tuple[Any, ...]:
+        if path == "":
+            raise PathError(
+                "the whole model stands in nothing that could hold another module. Nothing was "
+                "changed."
+            )
+        return plan_of(self.model).modules[self._spot(path).module].path
+
+    def _in_list(self, path: str, past: bool = False) -> tuple[Any, int, str]:
+        """The list (or Sequential) in which a module stands, its number there, and the list as
+        code.
+        """
+        prefix, _, last = path.rpartition(".")
+        steps = None
+        if past and last.isdigit():
+            neighbor = f"{prefix}.{int(last) - 1}" if prefix else str(int(last) - 1)
+            names = {
+                location.name: location.path for location in plan_of(self.model).modules.values()
+            }
+            steps = names.get(path) or names.get(neighbor)
+        steps = self._steps(path) if steps is None else steps
+        number = getattr(steps[-1], "idx", None)
+        if number is None:
+            raise ArgumentError(
+                f'"{path}" stands in no list, so that nothing can be put before it or taken '
+                f"out. Replace it. Nothing was changed."
+            )
+        if past and last.isdigit():
+            number = int(last)
+        holder = _follow(self.model, steps[:-1])
+        if not isinstance(holder, list) and not (
+            is_module(holder) and hasattr(holder, "insert") and hasattr(holder, "pop")
+        ):
+            raise ArgumentError(
+                f'"{path}" stands in a {type(holder).__name__}, which cannot change. Nothing '
+                f"was changed."
+            )
+        if not 0 <= number <= len(holder):
+            raise PathError(f'"{path}" is not in a list of {len(holder)}. Nothing was changed.')
+        return holder, number, _spelled(steps[:-1])
+
+    def _require(self, path: str, flag: bool) -> Edits:
+        module, code = self._spot(path).module, self._code(path)
+        old = [(box, box.requires_grad) for box in module.parameters()]
+
+        def back() -> None:
+            for box, was in old:
+                box.requires_grad = was
+
+        return self._do(f"{code}.requires_grad_({flag})", lambda: module.requires_grad_(flag), back)
+
+
+def scalars_of(module: Any) -> dict[str, Any]:
+    """The numbers, texts and flags that a module has as attributes, which `Edits.set` can change.
+
+    Example:
+        >>> scalars_of(nb.Dropout(0.5))
+        {'rate': 0.5}
+    """
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if isinstance(value, SCALARS) and not name.startswith("_")
+    }
+
+
+class _Place:
+    """Where a module hangs: the thing that holds it, and the key."""
+
+    def __init__(self, model: Any, steps: tuple[Any, ...]) -> None:
+        self.holder, self.step, self.code = _follow(model, steps[:-1]), steps[-1], _spelled(steps)
+
+    def get(self) -> Any:
+        return _one(self.holder, self.step)
+
+    def set(self, value: object) -> None:
+        if not callable(value):
+            raise ArgumentTypeError(
+                f"a module, or a function, is wanted; found {type(value).__name__}. Nothing was "
+                f"changed."
+            )
+        if hasattr(self.step, "name"):
+            setattr(self.holder, self.step.name, value)
+        elif isinstance(self.holder, tuple):
+            raise ArgumentError(
+                f"{self.code} stands in a tuple, which cannot change. Nothing was changed."
+            )
+        else:
+            self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
+
+
+_MISSING = object()
+
+
+def _follow(value: Any, steps: tuple[Any, ...]) -> Any:
+    for step in steps:
+        value = _one(value, step)
+    return value
+
+
+def _one(value: Any, step: Any) -> Any:
+    if hasattr(step, "name"):
+        return getattr(value, step.name)
+    return value[step.idx if hasattr(step, "idx") else step.key]
+
+
+def _spelled(steps: tuple[Any, ...]) -> str:
+    """A place as code."""
+    return "model" + jax.tree_util.keystr(steps)
+
+
+def _called(module: object) -> str:
+    """A module as the call that makes it, as far as its text says that."""
+    if is_module(module):
+        text = repr(module).split("\n")
+        prefix = "nb." if type(module).__module__.startswith("nbmodule.nn.") else ""
+        return f"{prefix}{text[0] if len(text) == 1 else f'{type(module).__name__}(...)'}"
+    return getattr(module, "__name__", type(module).__name__)
+
+
+def _is_like(value: object, old: object) -> bool:
+    if old is None or value is None:
+        return isinstance(value, SCALARS)
+    if isinstance(old, bool) or isinstance(value, bool):
+        return isinstance(value, bool) and isinstance(old, bool)
+    return isinstance(value, (int, float)) if isinstance(old, float) else type(value) is type(old)
+
+
+def first_line(error: Exception) -> str:
+    """The kind of an error and the first line of what it says, for the middle of a sentence."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
+
+
+def _write(pairs: list[tuple[Variable, Any]]) -> None:
+    write_all([box for box, _ in pairs], [box.admitted(value) for box, value in pairs])
+
+
+def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variable, Any]]:
+    """The variables of a module with values that were drawn anew."""
+    if make is not None:
+        return _paired(target.name, target.module, make())
+    results: list[tuple[Variable, Any]] = []
+    for module in target.module.modules():
+        if any(True for _ in module.named_tensors(recursive=False)):
+            results += _paired(
+                target.name, module, _made_again(target.name, module), recursive=False
+            )
+    if not results:
+        raise ArgumentError(f'"{target.name}" has no variables to draw anew. Nothing was changed.')
+    return results
+
+
+def _paired(
+    path: str, module: CoreModule, fresh: Any, recursive: bool = True
+) -> list[tuple[Variable, Any]]:
+    owned, new = (dict(item.named_tensors(recursive=recursive)) for item in (module, fresh))
+    shapes = {name: (box.shape, box.dtype) for name, box in owned.items()}
+    if shapes != {name: (box.shape, box.dtype) for name, box in new.items()}:
+        raise ShapeError(
+            f'"{path}": what was made anew has other variables than {type(module).__name__}. '
+            f"Nothing was changed."
+        )
+    return [(box, new[name].value) for name, box in owned.items()]
+
+
+def _made_again(path: str, module: object) -> Any:
+    """A module of the same class from the attributes that are arguments of its constructor."""
+    cls = type(module)
+    accepted = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
+    owned = vars(module)
+    positional, named = [], {}
+    for p in accepted:
+        if (
+            p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+            or p.name not in owned
+            or isinstance(owned[p.name], Variable)
+            or is_module(owned[p.name])
+        ):
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise ArgumentError(
+                    f'"{path}": {cls.__name__} cannot be made again, its argument {p.name!r} is '
+                    f"not known. Give make=, a function that makes "
+                    "a fresh one. Nothing was changed."
+                )
+            continue
+        if p.kind is p.KEYWORD_ONLY:
+            named[p.name] = owned[p.name]
+        else:
+            positional.append((p.name, owned[p.name]))
+    try:
+        return cls(**dict(positional), **named)
+    except Exception as error:
+        raise ArgumentError(
+            f'"{path}": {cls.__name__} cannot be made again from its attributes '
+            f"({first_line(error)}). Give make=, a function that makes a "
+            "fresh one. Nothing was changed."
+        ) from error
+
+
+__all__ = ["Edits", "edit"]

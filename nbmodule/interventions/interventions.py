@@ -1,0 +1,250 @@
+"""What happens to a return while a model runs: one intervention for each setting at a place.
+
+The numbers of an intervention are buffers (`Dials`), kept on the module. Compiled functions take
+them as inputs, so the same kind of setting with another number or head reuses the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.base.kinds import Shaped
+from nbmodule.core.recording.tracker import describe
+from nbmodule.core.variables.frame import write_all
+from nbmodule.core.variables.variable import Buffer
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.interventions.targets import PartAxis, Target, home_of
+from nbmodule.interventions.values import Setting
+
+FROM_RUN = frozenset({"example", "freeze"})
+"""Kinds that need values of another run."""
+
+
+class Dials:
+    """The numbers of one setting, as boxes.
+
+    Attributes:
+        on: Whether the setting applies.
+        number: Its factor or deviation.
+        seed: Of its noise.
+        at: For each part the indices.
+        values: What is put in place of the return, one box for each array; None for kinds that put
+            nothing.
+    """
+
+    __slots__ = ("at", "is_taken", "met", "number", "on", "seed", "shapes", "values")
+
+    def __init__(self, counts: tuple[int, ...], shapes: Any) -> None:
+        self.on, self.number, self.seed = (
+            Buffer(True),
+            Buffer(1.0, dtype=jnp.float32),
+            Buffer(np.uint32(0)),
+        )
+        self.at = [Buffer(np.zeros(count, np.int32)) for count in counts]
+        self.shapes = shapes
+        self.values = (
+            None if shapes is None else [Buffer(np.zeros(shape, dtype)) for shape, dtype in shapes]
+        )
+        self.is_taken = False
+        self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
+
+    def set(self, setting: Setting, values: list[Any] | None = None, *, on: bool = True) -> None:
+        """Turn them to what a setting says."""
+        pairs = [(self.on, on), (self.number, setting.number), (self.seed, np.uint32(setting.seed))]
+        pairs += [(box, np.asarray(at, np.int32)) for box, (_, at) in zip(self.at, setting.parts)]
+        pairs += zip(self.values or (), values or ())
+        write_all([box for box, _ in pairs], [box.admitted(value) for box, value in pairs])
+
+    @property
+    def boxes(self) -> list[Buffer]:
+        """All of them, in one order."""
+        return [self.on, self.number, self.seed, *self.at, *(self.values or ())]
+
+
+def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dials:
+    """Free dials of a place for one kind of setting: those of before, if nobody uses them now."""
+    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
+    counts = tuple(len(at) for _, at in setting.parts)
+    names = tuple(name for name, _ in setting.parts)
+    existing = target.module._nbm.dials.setdefault(
+        (target.tap, target.receiver is None, setting.kind, names, counts, shapes), []
+    )
+    free = next((dials for dials in existing if not dials.is_taken), None)
+    if free is None:
+        free = Dials(counts, shapes)
+        existing.append(free)
+    return free
+
+
+class Intervention:
+    """One setting at one place.
+
+    Args:
+        target: Where it applies.
+        setting: What is done.
+        dials: Its numbers.
+    """
+
+    def __init__(self, target: Target, setting: Setting, dials: Dials) -> None:
+        self.target, self.kind, self.dials = target, setting.kind, dials
+        self.place, self.at_input, self.parts = home_of(target, setting)
+        self.largest = tuple(at[-1] for _, at in setting.parts)
+        if dials.met:  # what is compiled already checks nothing
+            self.check(max(dials.met))
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from others, for the signature of compiled functions."""
+        return self.kind, self.place, self.target.receiver, self.at_input, self.parts, self.dials
+
+    def changed(self, old: object, given: object = None) -> Any:
+        """What is put in place of `old`, a PyTree; of parts the first floating array has them."""
+        leaves, tree = jax.tree.flatten(old)
+        floating = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+        if not floating:
+            raise ArgumentError(
+                f'"{self.target.name}" returns {describe(old)}: there is no floating array to '
+                f"change. Nothing was changed."
+            )
+        chosen = floating[:1] if self.parts or self.kind == "add" else floating
+        for number, i in enumerate(chosen):
+            new = self._new(leaves[i], number, given)
+            leaves[i] = jnp.where(self._mask(leaves[i]), new.astype(leaves[i].dtype), leaves[i])
+        return jax.tree.unflatten(tree, leaves)
+
+    def _new(self, old: Any, number: int, supplied: object) -> Any:
+        dials = self.dials
+        if self.kind == "zero":
+            return jnp.zeros_like(old)
+        if self.kind == "scale":
+            return old * dials.number.value
+        if self.kind == "noise":
+            key = jax.random.key(dials.seed.value)
+            return old + dials.number.value * jax.random.normal(key, old.shape, jnp.float32)
+        if self.kind == "skip":
+            return self._fitting(
+                jax.tree.leaves(supplied)[0] if jax.tree.leaves(supplied) else jnp.zeros(0),
+                old,
+                "is given",
+            )
+        if dials.values is not None:
+            value = dials.values[number].value
+            return old + value if self.kind == "add" else self._fitting(value, old, "is to return")
+        channel = next((part.axis for part in self.parts if part.name == "channel"), -1)
+        axes = tuple(axis for axis in range(old.ndim) if axis != channel % old.ndim)
+        return jnp.broadcast_to(old.mean(axes, keepdims=True), old.shape)
+
+    def _fitting(self, value: Any, old: Any, said: str) -> Any:
+        try:
+            if value.ndim <= old.ndim:
+                return jnp.broadcast_to(value, old.shape)
+        except ValueError:
+            pass
+        raise ShapeError(
+            f'"{self.target.name}" returns {describe(old)}, and {said} {describe(value)}: these '
+            f"do not fit. Nothing was changed."
+        )
+
+    def _mask(self, old: Any) -> Any:
+        self.check(old.shape)
+        self.dials.met.add(tuple(old.shape))
+        mask = self.dials.on.value
+        for part, box in zip(self.parts, self.dials.at):
+            axis = part.axis % old.ndim
+            index = jnp.arange(old.shape[axis], dtype=jnp.int32) // part.width
+            chosen = (index[:, None] == box.value).any(1)
+            mask = mask & chosen.reshape([-1 if i == axis else 1 for i in range(old.ndim)])
+        return mask
+
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise if a part is not there."""
+        for part, largest in zip(self.parts, self.largest):
+            self._check_one(part, shape, largest)
+
+    def _check_one(self, part: PartAxis, shape: tuple[int, ...], largest: int) -> None:
+        if -part.axis > len(shape):
+            raise ArgumentError(
+                f'"{self.target.name}" returns {list(shape)}, which has no axis for '
+                f"{part.name}s. Nothing was changed."
+            )
+        count = shape[part.axis] // part.width
+        if largest >= count:
+            raise ArgumentError(
+                f'"{self.target.name}" has {count} {part.name}s, counted from 0: there is no '
+                f"{part.name} {largest}. Nothing was changed."
+            )
+
+
+class Interventions:
+    """The interventions at one place: what a tracker calls before and after a module."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Intervention] = []
+        self.returns: list[Intervention] = []
+        self.sent: list[
+            tuple[Intervention, Any]
+        ] = []  # interventions on edges, each with the notes of what went along it
+        self.received: list[dict[str, Any]] = []
+
+    @property
+    def boxes(self) -> list[Buffer]:
+        """All variables of these interventions, in one order."""
+        sent = (intervention for intervention, _ in self.sent)
+        each = (*self.inputs, *self.returns, *sent)
+        return [box for intervention in each for box in intervention.dials.boxes]
+
+    def before(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        for intervention in self.inputs:
+            args = (intervention.changed(args[0]), *args[1:])
+        for notes in self.received:
+            if notes and args:
+                args = (_received(args[0], notes), *args[1:])
+        return args, kwargs
+
+    def after(self, args: tuple[Any, ...], outputs: object) -> Any:
+        for intervention, notes in self.sent:
+            notes.update(
+                old=outputs, new=intervention.changed(outputs, args), name=intervention.target.name
+            )
+        for intervention in self.returns:
+            outputs = intervention.changed(outputs, args)
+        return outputs
+
+
+def _received(supplied: Any, notes: dict[str, Any]) -> Any:
+    """What the receiver is given: the changed return, or the sum it is part of with the change
+    added.
+    """
+    old, new = notes["old"], notes["new"]
+    if supplied is old:
+        return new
+    if jnp.shape(supplied) != jnp.shape(old):
+        raise ShapeError(
+            f'"{notes["name"]}": the sender returns {describe(old)}, the receiver is given '
+            f"{describe(supplied)}: an edge joins places of one shape."
+        )
+    return supplied + (new - old)
+
+
+def by_place(interventions: list[Intervention]) -> dict[Any, Interventions]:
+    """What a tracker is told: for each place its interventions."""
+    results: dict[Any, Interventions] = {}
+    for intervention in interventions:
+        at = results.setdefault(intervention.place, Interventions())
+        if intervention.target.receiver is not None:
+            notes: dict[str, Any] = {}
+            at.sent.append((intervention, notes))
+            results.setdefault(intervention.target.receiver, Interventions()).received.append(notes)
+        else:
+            (at.inputs if intervention.at_input else at.returns).append(intervention)
+    return results
+
+
+def _is_floating(leaf: Shaped) -> bool:
+    return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)

@@ -1,0 +1,448 @@
+"""`nb.patch`: run a model with the returns of some submodules changed, while a block runs or once."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import warnings
+import weakref
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, overload
+
+import jax
+from jax import Array
+
+from nbmodule.base.foreign import framework_of, is_foreign
+from nbmodule.base.sockets import socket
+from nbmodule.calls.track import track
+from nbmodule.core.recording.tracker import (
+    Ending,
+    Tracker,
+    keeps_nothing,
+    over_with_its_stack,
+    untracked,
+    wants_none,
+)
+from nbmodule.core.structure.naming import entries_of, find_modules
+from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
+from nbmodule.core.variables.record import CallInfo, Log
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
+from nbmodule.interventions.interventions import FROM_RUN, Intervention, by_place, dials_for
+from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
+from nbmodule.interventions.values import Setting
+
+
+class Patch(NamedTuple):
+    """What the model returned: on the clean input, on the corrupt one, and on the corrupt one with
+    returns of the clean run.
+    """
+
+    clean: Any
+    corrupt: Any
+    patched: Any
+
+
+@overload
+def patch(model: Any, settings: Mapping[Any, Any], /) -> Patching: ...
+@overload
+def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch: ...
+def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> Any:
+    """Change what submodules return while a block runs; or run once with the returns of another
+    input.
+
+    `with nb.patch(model, {'blocks.3.attention': nb.zero(head=2)}):` changes every call of the model
+    in the block, compiled by `nb.jit` or not, also training steps. A place is a module, its path, a
+    glob, the name of an `nb.tap` below a path, or an edge `'a -> b'`, whose change is seen by `b`
+    alone: where `b` is given a sum that has what `a` returns in it, as a residual stream has. The
+    numbers of settings are inputs of what is compiled: another number, head or example of the same
+    shapes compiles nothing. Blocks inside each other add up, the outermost first.
+
+    `nb.patch(model, x_clean, x_corrupt, path)` runs the model three times and gives the returns:
+    clean, corrupt, and corrupt with the returns at `path` as they were on the clean input.
+
+    Args:
+        model: The model; with settings also one of Flax, Equinox, Haiku or Keras as it stands, run
+            without `jax.jit`. Parts of linen and Haiku exist only while they are applied, so a
+            setting at a path that is not called is found out at the end of the block.
+        x_clean: The settings: a mapping from places to `nb.zero`, `nb.scale_by` and the like, or
+            lists of them. Or the clean input; a tuple is a list of arguments, variables first where
+            they stand beside the model.
+        x_corrupt: Another input, of the same shapes.
+        path: A submodule, its path, a glob such as `blocks.*.mlp`, or several of these.
+
+    Raises:
+        PathError: no such submodule, or it did not run.
+        ArgumentError: there is no such head, unit or token; or a place runs several times in one
+            call, and has no one value to be put in its place.
+        TraceError: the block was entered inside of a function that is being traced.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.patch(model, {'1': nb.scale_by(2.0)}):
+        ...     y = model(jnp.ones((1, 3)))
+        >>> bool((y == 2 * model(jnp.ones((1, 3)))).all())
+        True
+        >>> found = nb.patch(model, jnp.ones((1, 3)), jnp.zeros((1, 3)), '0')
+        >>> bool((found.patched == found.clean).all())
+        True
+    """
+    if x_corrupt is None and path is None:
+        return Patching(model, x_clean)
+    return _patched_once(model, x_clean, x_corrupt, path)
+
+
+def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) -> Patch:
+    clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
+    if is_foreign(model):
+        return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
+    modules = [
+        module for entry in entries_of("path", path) for module in find_modules(model, entry)
+    ]
+    if model in modules:
+        raise ArgumentError(
+            "nb.patch puts returns of submodules in place of others; the model itself was "
+            "given. Nothing was run."
+        )
+    names = {module: plan_of(model).modules[module].name for module in modules}
+    with untracked():
+        with track(model, only=list(names), inputs=False) as calls:
+            first = model(*clean)
+        replacement = {
+            name: _only(calls.find(lambda call, name=name: call.path == name), name)
+            for name in names.values()
+        }
+        return Patch(first, model(*corrupt), model(*corrupt, replace_submod_rets=replacement))
+
+
+def _only(calls: Any, name: str) -> Any:
+    if not len(calls):
+        raise PathError(
+            f'"{name}" did not run on the clean input, so there is nothing to patch with.'
+        )
+    if len(calls) > 1:
+        raise ArgumentError(
+            f'"{name}" runs {len(calls)} times in one call, and one return would replace all of '
+            f"them. Use replace_submod_rets with a function."
+        )
+    if not jax.tree.leaves(calls[0].returns):
+        raise ArgumentError(f'"{name}" returned no array to patch with.')
+    return calls[0].returns
+
+
+class Patching:
+    """The context manager that `nb.patch` gives; see there."""
+
+    def __init__(self, model: Any, settings: Mapping[Any, Any]) -> None:
+        cls = framework_of(model)
+        if cls == "torch":
+            raise ArgumentTypeError(
+                f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. "
+                f"Convert it, as in nb.patch(nb.from_torch(model), "
+                "settings), or put the returns for one example into the run of another: "
+                "nb.patch(model, x, x_other, path). "
+                "Nothing was changed."
+            )
+        self.foreign = None if is_module(model) else socket("watched")(model)
+        self.model = model if self.foreign is None else self.foreign.module
+        self.settings = settings
+        if cls in ("flax_linen", "haiku"):
+            expect(self.foreign, model, settings)
+        if self.foreign is None:
+            values_by_target(self.model, settings)
+        self._open: list[_Block] = []
+        self._next: _Block | None = None  # of the `with` that is about to begin
+
+    __exit__ = Ending()
+
+    def ending(self) -> Any:
+        """What ends a block. `with` alone holds it: once it is gone, the block is over, also if an
+        interrupt came before its first line.
+        """
+        block = self._next = _Block()
+        leave = functools.partial(self._leave, block)
+        weakref.finalize(leave, block.close).atexit = False
+        return leave
+
+    def __enter__(self) -> Patching:
+        block, self._next = self._next or _Block(), None
+        if now.frame is not None or here() != EAGER:
+            raise TraceError(
+                "nb.patch was entered inside a function that is being traced, or under v=. Put "
+                "the `with` around the call of the "
+                "compiled function. Nothing was changed."
+            )
+        over_with_its_stack(block.close)
+        try:
+            self._open.append(block)
+            block.interventions = interventions_for(
+                self.model, values_by_target(self.model, self.settings), self.foreign
+            )
+            changes = by_place(block.interventions)
+            block.seen = Seen(
+                now.tracker, [notes for change in changes.values() for notes in change.received]
+            )
+            key = ("patch", *(intervention.key for intervention in block.interventions))
+            Tracker(
+                wants_none, keeps_nothing, key, changes=changes, log=block.seen, span=block.span
+            ).__enter__()
+            if self.foreign is not None:
+                block.watching = self.foreign.watching()
+                next(block.watching)
+        except BaseException:
+            block.close()
+            self._forget(block)
+            raise
+        return self
+
+    def _leave(self, block: _Block, cls: Any, error: BaseException | None, trace: Any) -> None:
+        if not any(block is item for item in self._open):  # called by hand, or by a stack
+            block = self._open[-1]
+        interventions = list(block.interventions)
+        try:
+            block.close()
+        finally:
+            block.close()
+        self._forget(block)
+        missing = sorted(
+            {
+                intervention.target.name or type(self.model).__name__
+                for intervention in interventions
+                if not block.seen.has_met(intervention.place)
+            }
+        )
+        if error is None and missing:
+            warnings.warn(
+                f"nb.patch changed nothing at {', '.join(missing)}: it was not called in the "
+                f"block, or only inside of a function that "
+                "jax.jit had compiled before (use nb.jit).",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    def _forget(self, block: _Block) -> None:
+        self._open = [item for item in self._open if item is not block]
+
+
+def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
+    """Take the places of settings for parts of a model whose parts exist only while it is applied."""
+    ends = [end.strip() for key in settings if isinstance(key, str) for end in key.split(ARROW)]
+    if any(set("*?[") & set(end) for end in ends):
+        raise ArgumentTypeError(
+            f"the parts of {type(model).__name__} exist only while it is applied, so a glob "
+            f"finds none beforehand. Give their paths as "
+            "nb.track shows them, ask nb.what_if(model, (variables, x), {...}), or convert it: "
+            "nb.from_flax(model, variables), "
+            "nb.from_haiku(net, params). Nothing was changed."
+        )
+    for end in filter(None, ends):
+        foreign.expect(end)
+
+
+class _Block:
+    """What one block of a patch has opened."""
+
+    __slots__ = ("__weakref__", "interventions", "seen", "span", "watching")
+
+    def __init__(self) -> None:
+        self.interventions: list[Intervention] = []
+        self.seen: Any = None
+        self.span = threading.Lock()  # held while the returns are changed
+        self.watching: Any = None  # where the model is of another framework
+
+    def close(self) -> None:
+        """Nothing is changed any more; again is fine."""
+        watching, self.watching = self.watching, None
+        try:
+            if watching is not None:
+                watching.close()
+        finally:
+            if self.span.locked():
+                self.span.release()
+            while self.interventions:
+                let_go(self.interventions[-1:])
+                self.interventions.pop()
+
+
+class Seen(Log):
+    """A log that keeps nothing but which modules and taps were met, and hands the calls on to the
+    tracker around it.
+
+    When an outermost call ends, what went along edges in it is forgotten.
+    """
+
+    __slots__ = ("met", "notes", "outer")
+
+    def __init__(self, outer: Any, notes: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.notes = notes
+        self.outer: Log | None = None if outer is None else outer.log
+        self.met: set[Any] = set()
+
+    def has_met(self, place: object) -> bool:
+        """Whether a module, or (module, name) of a tap, was called."""
+        return place in self.met
+
+    def end(
+        self,
+        index: int,
+        outputs: str,
+        values: dict[str, Any],
+        error: str = "",
+        captured: bool = True,
+    ) -> None:
+        super().end(index, outputs, values, error, captured)
+        self._let_go()
+
+    def merge(self, infos: tuple[CallInfo, ...], values: Any, *, lifted: str = "") -> None:
+        super().merge(infos, values, lifted=lifted)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        if self.open >= 0:
+            return
+        for info in self.infos:
+            module = info.module()
+            self.met.add((module, info.name) if info.kind == "tap" else module)
+        if self.outer is not None:
+            self.outer.merge(tuple(self.infos), list(self.values))
+        self.rewind((0, -1, 0))
+        for notes in self.notes:
+            notes.clear()
+
+
+def interventions_for(
+    model: object, chosen: list[tuple[Target, Setting]], foreign: Any = None
+) -> list[Intervention]:
+    """Settings as interventions, their numbers set; values of other examples are found by running
+    the model
+    on these.
+    """
+    values = values_for(model, chosen, foreign)
+    interventions: list[Intervention] = []
+    try:
+        for (target, setting), result in zip(chosen, values):
+            dials = dials_for(setting, target, result)
+            interventions.append(Intervention(target, setting, dials))
+            dials.set(setting, result)
+            dials.is_taken = True
+    except BaseException:
+        let_go(interventions)
+        raise
+    return interventions
+
+
+def let_go(interventions: list[Intervention]) -> None:
+    """The dials of these interventions may be used by others."""
+    for intervention in interventions:
+        intervention.dials.is_taken = False
+
+
+def values_for(
+    model: Any, chosen: list[tuple[Target, Setting]], foreign: Any = None
+) -> list[list[Any] | None]:
+    """For each setting the arrays that are put in place of the return; None where none are."""
+    runs: dict[tuple[int, ...], dict[Any, list[Any]]] = {}
+    results: list[list[Any] | None] = []
+    for target, setting in chosen:
+        if setting.example is None:
+            if setting.kind in FROM_RUN:
+                raise ArgumentError(
+                    f'"{target.name}": nb.freeze() does not know for which input here; write '
+                    f"nb.freeze(x). Nothing was changed."
+                )
+            results.append(None)
+            continue
+        key = tuple(map(id, setting.example))
+        if key not in runs:
+            places = [
+                home_of(s, t)
+                for s, t in chosen
+                if t.example is not None and tuple(map(id, t.example)) == key
+            ]
+            runs[key] = watched_at(
+                model,
+                foreign,
+                setting.example,
+                {(location, at_input) for location, at_input, _ in places},
+            )
+        location, at_input, parts = home_of(target, setting)
+        met = runs[key].get((location, at_input), [])
+        if len(met) != 1:
+            times = "did not run" if not met else f"runs {len(met)} times in one call"
+            raise (ArgumentError if met else PathError)(
+                f'"{target.name}" {times} on the example, so there is no one value to put in '
+                f"its place. Nothing was changed. "
+                "Name another place, or give each call a module of its own."
+            )
+        arrays = met[0][:1] if parts else met[0]
+        results.append([_mean(x, parts) for x in arrays] if setting.kind == "mean" else arrays)
+    return results
+
+
+def _mean(x: Array, parts: Any) -> Any:
+    channel = next((part.axis for part in parts if part.name == "channel"), -1)
+    return x.mean(
+        tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim), keepdims=channel != -1
+    )
+
+
+def _floating(tree: object) -> list[Any]:
+    return [
+        x
+        for x in jax.tree.leaves(tree)
+        if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
+    ]
+
+
+def watched_at(
+    model: Any,
+    foreign: Any,
+    example: tuple[Any, ...],
+    places: set[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[Any, list[Any]]:
+    """What the places return, or are given, on an example; the run leaves no trace.
+
+    Values are recorded, not listened to, so that they also come out of what the model compiles or
+    scans itself.
+    """
+    log = Log()
+    slots = frozenset(
+        slot_of(location[0] if isinstance(location, tuple) else location) for location, _ in places
+    )
+    received = Tracker(lambda module: slot_of(module) in slots, _heard, ("heard", slots), log=log)
+    with unchanged([model]), untracked(), received:
+        if foreign is None:
+            framed(lambda frame: model(*example, **kwargs), log=log)
+        else:
+            with foreign:  # the very one whose parts are the places
+                getattr(foreign.model, "apply", foreign.model)(
+                    *example, **kwargs
+                )  # where variables stand beside it
+    met: dict[Any, list[Any]] = {}
+    for info, values in zip(log.infos, log.values):
+        location = (info.module(), info.name) if info.kind == "tap" else info.module()
+        for at_input, retained in ((True, "given"), (False, "returned")):
+            if (location, at_input) in places and retained in values:
+                met.setdefault((location, at_input), []).extend(
+                    _each(values[retained], info.lifted)
+                )
+    return met
+
+
+def _heard(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
+    supplied = {"given": _floating(inputs[0][0])} if inputs is not None and inputs[0] else {}
+    return supplied | {"returned": _floating(outputs)}
+
+
+def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
+    """The arrays of each call that was mapped or scanned: they lie stacked, outermost first."""
+    results = [arrays]
+    for how in reversed(lifted):
+        size = how.rpartition(" ")[2]
+        if size.isdigit():
+            results = [[x[i] for x in stacked] for stacked in results for i in range(int(size))]
+    return results

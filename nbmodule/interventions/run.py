@@ -1,0 +1,456 @@
+"""One model on one input, run as often as asked with other settings: compiled once for each kind,
+the numbers as inputs.
+
+A compiled run is a function of the model, the input, and the numbers of the settings. It leaves no
+trace: what it writes into variables stays in a frame inside of it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nbmodule.base.foreign import framework_of, is_foreign, received
+from nbmodule.base.kinds import Shaped
+from nbmodule.base.paths import hint
+from nbmodule.base.sockets import socket
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.compiled.jit import Jit, jit
+from nbmodule.core.recording.tracker import Tracker, describe, untracked
+from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.structure import Static
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import framed, let_go
+from nbmodule.core.variables.record import Log
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
+from nbmodule.interventions.interventions import Dials, Intervention, by_place
+from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
+from nbmodule.interventions.values import Setting
+
+MOST_PROGRAMS = 64
+Metric = Callable[[Any], Any] | int | tuple[Any, ...] | None
+Chosen = list[tuple[Target, Setting]]
+
+
+class Looked(NamedTuple):
+    """What one run gave.
+
+    Attributes:
+        output: The first array that the model returned.
+        metric: What was asked of it; None if nothing was.
+        returns: Of a clean run what each call returned, of a changed one how far that is off:
+            `|after - before| / |before|`.
+    """
+
+    output: Any
+    metric: Any
+    returns: dict[str, Any]
+
+
+class Run:
+    """One model on one input.
+
+    Args:
+        model: A module, or a model of another framework that can be made into one.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+        target: What the output should be; makes the loss the metric.
+        loss: A function of (output, target); by default cross entropy for integer targets, else the
+            mean squared error.
+        metric: A function of the output, or an index of its last axis, or a whole index.
+    """
+
+    def __init__(
+        self,
+        model: object,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        target: object = None,
+        loss: Callable[..., Any] | None = None,
+        metric: Metric = None,
+    ) -> None:
+        model, args, kwargs = as_module(model, args, kwargs)
+        if not model.built_:
+            raise NotBuiltError(
+                f"{type(model).__name__} is not built yet, so there is nothing to change: call "
+                f"it once before. Nothing was changed."
+            )
+        if loss is not None and target is None:
+            raise ArgumentError("a loss compares the output with a target: give target= too.")
+        self.model, self.args, self.kwargs = model, args, kwargs
+        self.asked = {"target": target, "loss": loss, "metric": metric}
+        self.target = (
+            None
+            if target is None
+            else jnp.asarray(received(target, "target", "Nothing was looked at."))
+        )
+        self.question = question_of(target is not None, loss, metric)
+        leaves, self.tree = jax.tree.flatten((args, kwargs))
+        self.arrays = [
+            received(leaf, "an argument", "Nothing was looked at.")
+            for leaf in leaves
+            if is_array(leaf)
+        ]
+        self.fixed = tuple(None if is_array(leaf) else Static(leaf) for leaf in leaves)
+        self.before: Looked = self._clean()
+
+    def again(self, model: Any = None, **requested: Any) -> Run:
+        """The same input on another model, or with another question."""
+        return Run(
+            self.model if model is None else model,
+            self.args,
+            self.kwargs,
+            **(requested or self.asked),
+        )
+
+    def row(self, number: int) -> tuple[Any, ...]:
+        """The arguments with one row of each array that has as many as the first."""
+        count = self.arrays[0].shape[0] if self.arrays and self.arrays[0].ndim else 0
+        if not 0 <= number < count:
+            raise ArgumentError(
+                f"the input has {count} rows, counted from 0: there is no row {number}. Nothing "
+                f"was changed."
+            )
+
+        def cut(leaf: Array) -> Any:
+            has_rows = is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == count
+            return leaf[number : number + 1] if has_rows else leaf
+
+        return jax.tree.map(cut, self.args)
+
+    @property
+    def calls(self) -> list[str]:
+        """What ran, as paths with the number of the call where there are several: `blocks.0.act#1`."""
+        return list(self.before.returns)
+
+    def _clean(self) -> Looked:
+        compiled, _ = program(("clean", *self._static), lambda: (self._compiled_clean(), []))
+        return self._run(compiled, self.model, self.arrays, self.target)
+
+    @property
+    def _static(self) -> tuple[Any, ...]:
+        return self.tree, self.fixed, self.question, self.target is None
+
+    def _run(self, compiled: Jit[Any, Any], *supplied: object) -> Any:
+        with unchanged([self.model]), untracked():
+            return compiled(*supplied)
+
+    def _compiled_clean(self) -> Any:
+        question, arguments = self.question, self.arguments
+
+        def clean(model: CoreModule, arrays: list[Any], target: Any) -> Looked:
+            args, kwargs = arguments(arrays)
+            output, result = observed(model, args, kwargs)
+            return Looked(output, ask(question, output, target), result)
+
+        return jit(clean)
+
+    @property
+    def arguments(self) -> Callable[[list[Any]], tuple[Any, Any]]:
+        """The arguments of the model again, from their arrays."""
+        tree, fixed = self.tree, self.fixed
+
+        def made(arrays: list[Any]) -> tuple[Any, Any]:
+            supplied = iter(arrays)
+            return jax.tree.unflatten(
+                tree, [next(supplied) if item is None else item.value for item in fixed]
+            )
+
+        return made
+
+    def chosen(self, settings: object) -> Chosen:
+        """Settings by place, those of this very input given it."""
+        results = []
+        for target, setting in values_by_target(self.model, settings):
+            if setting.kind == "freeze" and setting.example is None:
+                setting = setting._replace(example=self.args, said="x")
+            home_of(target, setting)
+            location = target.name.partition(f" {ARROW} ")[0]
+            if location not in self.before.returns:
+                raise PathError(
+                    f'"{location}" did not run on this input, or returned no floating '
+                    f"array{hint(location, self.calls)} Nothing was changed."
+                )
+            results.append((target, setting))
+        return results
+
+    def changed(
+        self, chosen: Chosen, on: Sequence[bool] | None = None, before: Looked | None = None
+    ) -> Looked:
+        """Run with these settings, of which only some may be on; compared with `before`, by default
+        this very model without them.
+        """
+        before_returns = (self.before if before is None else before).returns
+        values = values_for(self.model, chosen)
+        kinds = tuple(kind_of(*item, result) for item, result in zip(chosen, values))
+        shapes = tuple((name, x.shape) for name, x in before_returns.items())
+        compiled, dials = program(
+            ("changed", kinds, shapes, *self._static), lambda: self._compiled_changed(chosen, kinds)
+        )
+        for item, dial in zip(chosen, dials):
+            Intervention(*item, dial)  # whether there are such parts
+        on = [True] * len(chosen) if on is None else on
+        numbers = [
+            numbers_of(setting, result, flag)
+            for (_, setting), result, flag in zip(chosen, values, on)
+        ]
+        return self._run(compiled, self.model, self.arrays, self.target, numbers, before_returns)
+
+    def _compiled_changed(self, chosen: Chosen, kinds: tuple[Any, ...]) -> tuple[Any, list[Dials]]:
+        dials = [
+            Dials(tuple(len(at) for _, at in setting.parts), category[-1])
+            for (_, setting), category in zip(chosen, kinds)
+        ]
+        question, arguments = self.question, self.arguments
+        plain = [(target.name, setting._replace(example=None)) for target, setting in chosen]
+
+        def changed(
+            model: CoreModule,
+            arrays: list[Any],
+            target: Any,
+            numbers: list[Any],
+            before: dict[str, Any],
+        ) -> Looked:
+            args, kwargs = arguments(arrays)
+            pairs = [
+                (box, x)
+                for item, supplied in zip(dials, numbers)
+                for box, x in zip(item.boxes, supplied)
+            ]
+            output, result = observed(model, args, kwargs, acts_of(model, plain, dials), pairs)
+            off = OrderedDict(
+                (name, relative(before[name], x))
+                for name, x in result.items()
+                if _is_alike(before, name, x)
+            )
+            return Looked(output, ask(question, output, target), off)
+
+        return jit(changed), dials
+
+
+def acts_of(model: Any, plain: list[tuple[str, Setting]], dials: list[Dials]) -> list[Intervention]:
+    """The interventions on a model, which may be another one of the same structure."""
+    results = []
+    for (name, setting), dial in zip(plain, dials):
+        ((target, _),) = values_by_target(model, {name: setting})
+        results.append(Intervention(target, setting, dial))
+    return results
+
+
+def kind_of(target: Target, setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
+    """What a compiled run is made for: all of a setting but its numbers."""
+    parts = tuple((name, len(at)) for name, at in setting.parts)
+    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
+    return target.name, setting.kind, parts, shapes
+
+
+def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
+    """The numbers of a setting, in the order of `Dials.boxes`."""
+    at = [np.asarray(at, np.int32) for _, at in setting.parts]
+    return [
+        np.asarray(on),
+        np.float32(setting.number),
+        np.uint32(setting.seed),
+        *at,
+        *(values or ()),
+    ]
+
+
+_programs: OrderedDict[Any, tuple[Any, list[Dials]]] = OrderedDict()
+
+
+def program(key: object, make: Callable[[], tuple[Any, list[Dials]]]) -> tuple[Any, list[Dials]]:
+    """A compiled run with its dials; the last ones are remembered."""
+    if key not in _programs:
+        _programs[key] = make()
+        if len(_programs) > MOST_PROGRAMS:
+            _programs.popitem(last=False)
+    _programs.move_to_end(key)
+    return _programs[key]
+
+
+def observed(
+    model: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    interventions: Sequence[Intervention] = (),
+    pairs: Sequence[tuple[Any, Any]] = (),
+) -> tuple[Any, dict[str, Any]]:
+    """Call a model with interventions in their places; gives the first array that it returned, and
+    what each
+    call returned.
+    """
+    log = Log()
+    tracker = Tracker(_everything, _kept, ("look", object()), changes=by_place(list(interventions)))
+    with tracker:
+        output = framed(lambda frame: model(*args, **kwargs), pairs, log=log)
+    let_go()
+    return first_array(output, model), _named(model, log)
+
+
+def _is_alike(before: dict[str, Any], name: str, x: Shaped) -> bool:
+    """Whether a return can be compared: a model that was edited may have other parts."""
+    return name in before and before[name].shape == x.shape
+
+
+def _everything(module: object) -> bool:
+    return True
+
+
+def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
+    array = next(filter(_is_floating, jax.tree.leaves(outputs)), None)
+    return {} if array is None else {"first": array}
+
+
+def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
+    names = {
+        model: "",
+        **{module: location.name for module, location in plan_of(model).modules.items()},
+    }
+    counts: dict[str, int] = {}
+    result = OrderedDict()  # JAX sorts a plain dict
+    for info, values in zip(log.infos, log.values):
+        name = names.get(info.module()) if info.kind in ("call", "tap") else None
+        if name is None or "first" not in values:
+            continue
+        if info.kind == "tap":
+            name = f"{name}.{info.name}" if name else info.name
+        number = counts[name] = counts.get(name, -1) + 1
+        result[f"{name}#{number}" if number else name] = values["first"]
+    return result
+
+
+def relative(before: Any, after: Any) -> Any:
+    """How far `after` is off, as the norm of the difference over that of `before`; zero where both
+    are the same.
+    """
+    before, after = before.astype(_wide(before)), after.astype(_wide(after))
+    off, size = (
+        jnp.sqrt(jnp.sum(jnp.abs(after - before) ** 2)),
+        jnp.sqrt(jnp.sum(jnp.abs(before) ** 2)),
+    )
+    return jnp.where(off == 0, 0.0, off / size)
+
+
+def _wide(x: Shaped) -> Any:
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
+def first_array(output: object, model: object) -> Any:
+    """The first floating array of what a model returned, else its first array."""
+    arrays = [leaf for leaf in jax.tree.leaves(output) if is_array(leaf)]
+    if not arrays:
+        raise ArgumentTypeError(
+            f"{type(model).__name__} returned {describe(output)}: no array to compare."
+        )
+    return next(filter(_is_floating, arrays), arrays[0])
+
+
+def is_array(leaf: object) -> bool:
+    """Whether a leaf of the arguments is traced; anything else is fixed."""
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+
+
+def _is_floating(leaf: Shaped) -> bool:
+    return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:
+    """What is asked of an output, as something that can be compared."""
+    if metric is not None and has_target:
+        raise ArgumentError(
+            "either a target, whose loss is looked at, or a metric of the output: both were given."
+        )
+    if metric is not None and not callable(metric) and not _is_index(metric):
+        raise ArgumentTypeError(
+            f"metric is a function of the output, an index of its last axis, or a whole index "
+            f"such as (0, -1, 5); found {metric!r}."
+        )
+    return ("loss", loss) if has_target else ("metric", metric) if metric is not None else None
+
+
+def noun_of(question: Any) -> str:
+    """What is asked, in words: `loss`, `metric`, `output 3`."""
+    if question is None:
+        return ""
+    category, what = question
+    return "loss" if category == "loss" else "metric" if callable(what) else f"output {what}"
+
+
+def _is_index(metric: object) -> bool:
+    parts = metric if isinstance(metric, tuple) else (metric,)
+    return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in parts)
+
+
+def ask(question: Any, output: Any, target: Any) -> Any:
+    """The number that is asked of an output; None if none is."""
+    if question is None:
+        return None
+    category, what = question
+    if category == "loss":
+        result: Any = (what or default_loss)(output, target)
+    elif callable(what):
+        result = what(output)
+    else:
+        result = picked(output, what).mean()
+    if jnp.ndim(result):
+        raise ShapeError(
+            f"what is looked at must be one number; the {category} gave {describe(result)}. "
+            f"Nothing was changed."
+        )
+    return jnp.asarray(result)
+
+
+def picked(output: Any, index: Any) -> Any:
+    """One entry of the last axis, or what a whole index names; an index that is not there is an
+    error, not the last entry.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    sizes = output.shape if isinstance(index, tuple) else output.shape[-1:]
+    if len(parts) > len(sizes) or any(not -size <= i < size for i, size in zip(parts, sizes)):
+        raise ArgumentError(
+            f"the output {describe(output)} has no entry {index}. Nothing was changed."
+        )
+    return output[index] if isinstance(index, tuple) else output[..., index]
+
+
+def default_loss(output: Any, target: Any) -> Any:
+    """Cross entropy of logits for integer targets, else the mean squared error."""
+    if jnp.issubdtype(target.dtype, jnp.integer):
+        if target.shape != output.shape[:-1]:
+            raise ShapeError(
+                f"integer targets {describe(target)} name classes of the last axis of the "
+                f"output {describe(output)}, and need its other "
+                "axes. Nothing was changed."
+            )
+        logs = jax.nn.log_softmax(output.astype(_wide(output)))
+        return -jnp.take_along_axis(logs, target[..., None], -1).mean()
+    if target.shape != output.shape:
+        raise ShapeError(
+            f"the target {describe(target)} has not the shape of the output {describe(output)}. "
+            f"Nothing was changed."
+        )
+    return ((output - target) ** 2).mean()
+
+
+def as_module(
+    model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[CoreModule, tuple[Any, ...], dict[str, Any]]:
+    """A model as a module, with the arguments that remain for it."""
+    if isinstance(model, CoreModule):
+        return model, args, kwargs
+    if not is_foreign(model) or framework_of(model) == "torch":
+        raise ArgumentTypeError(
+            f"a module is wanted, or a model of Flax, Equinox, Haiku or Keras; found "
+            f"{type(model).__name__}. Convert one "
+            "of PyTorch by nb.from_torch; of any other function, take the module that it calls."
+        )
+    return socket("as_it_stands")("module", model, args, kwargs)

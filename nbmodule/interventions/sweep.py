@@ -1,0 +1,518 @@
+"""`nb.sweep`: the same setting at each of many places, one by one, in one compiled call;
+`nb.trace_causes`: the same with a clean run's returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.base.format import format_number, shown
+from nbmodule.base.sockets import Shown
+from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.compiled.jit import jit
+from nbmodule.core.structure.naming import entries_of
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.interventions.interventions import FROM_RUN, Dials
+from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.run import (
+    Chosen,
+    Metric,
+    Run,
+    acts_of,
+    ask,
+    kind_of,
+    noun_of,
+    numbers_of,
+    observed,
+    program,
+)
+from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
+from nbmodule.interventions.values import Setting, zero
+
+if TYPE_CHECKING:
+    from nbmodule.core.call.module import CoreModule
+
+OVER = {"heads": "head", "channels": "channel", "units": "unit", "tokens": "token", "layers": ""}
+"""What a sweep may go over, with the part of a return that it is."""
+
+
+def sweep(
+    model: object,
+    x: object,
+    over: str = "heads",
+    setting: Setting | None = None,
+    *,
+    only: object = None,
+    block: int = 1,
+    target: object = None,
+    loss: Callable[..., Any] | None = None,
+    metric: Metric = None,
+    chunk: int = 16,
+    **kwargs: object,
+) -> Sweep:
+    """Change each head of each layer (or channel, unit, token, layer) one by one, and see what it
+    does to the loss or an output.
+
+    All runs are one compiled call, `chunk` of them at a time.
+
+    Args:
+        model: A module, or a model of Flax, Equinox, Haiku or Keras.
+        x: Its input; a tuple is a list of arguments.
+        over: `heads`, `channels`, `units`, `tokens` or `layers`.
+        setting: What is done to each; `nb.zero()` by default. It names no parts itself.
+        only: Modules, paths or globs; by default all that have such parts: attention layers, those
+            with a layout of images, linear layers.
+        block: How many neighbors are changed at a time, for `channels`, `units` and `tokens`.
+        target: What the output should be: the loss is looked at.
+        loss: A function of (output, target), as in `nb.what_if`.
+        metric: Instead of a target what is looked at, as in `nb.what_if`.
+        chunk: How many runs are done at the same time; less takes less memory.
+        **kwargs: Keyword arguments of the model.
+
+    Raises:
+        ArgumentError: neither target nor metric was given, or there is nothing to go over.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+        >>> found = nb.sweep(model, jnp.ones((1, 3)), 'units', only='0', metric=0)
+        >>> found.rows, found.values.shape
+        (('0',), (1, 4))
+    """
+    args = x if isinstance(x, tuple) else (x,)
+    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    return swept(
+        run, over, zero() if setting is None else setting, only=only, block=block, chunk=chunk
+    )
+
+
+def trace_causes(
+    model: object,
+    clean: object,
+    corrupted: object,
+    metric: Metric,
+    *,
+    only: object = None,
+    chunk: int = 16,
+    **kwargs: object,
+) -> Sweep:
+    """Put what each module returned at each position in a clean run into a corrupted one: where is
+    what makes the difference?
+
+    `values` are the metric with that one return restored, `recovered` the share of the difference
+    that comes back: 1 where the output is as in the clean run, 0 where nothing changes.
+
+    Args:
+        model: A module, or a model of Flax, Equinox, Haiku or Keras.
+        clean: Its input; a tuple is a list of arguments.
+        corrupted: Another input, of the same shapes.
+        metric: A function of the output, the index of a class, or a whole index such as `(0, -1,
+            5)`.
+        only: Modules, paths or globs; by default all that return as many positions as the first one
+            does. A module that is called several times has no one return to put back: by default it
+            is left out, and named in `notes`.
+        chunk: How many runs are done at the same time.
+        **kwargs: Keyword arguments of the model.
+
+    Example:
+        >>> model = nb.Sequential(nb.Embedding(5, 4), nb.Linear(4, 5))
+        >>> found = nb.trace_causes(model, jnp.array([[1, 2]]), jnp.array([[1, 3]]), (0, -1, 2))
+        >>> found.rows, found.recovered.round(3)
+        (('0', '1'), array([[0., 1.],
+               [0., 1.]]))
+
+    Source: Meng et al. (2022), arXiv:2202.05262.
+    """
+    clean, corrupted = (x if isinstance(x, tuple) else (x,) for x in (clean, corrupted))
+    if metric is None:
+        raise ArgumentError(
+            "nb.trace_causes looks at a number of the output: give metric=, such as (0, -1, 5)."
+        )
+    run = Run(model, corrupted, kwargs, metric=metric)
+    whole = Run(model, clean, kwargs, metric=metric)
+    result = swept(run, "tokens", Setting("example", example=whole.args), only=only, chunk=chunk)
+    result.clean = float(whole.before.metric)
+    return result
+
+
+class Sweep(Shown):
+    """What `nb.sweep` and `nb.trace_causes` give; see there.
+
+    Attributes:
+        over: What it went over.
+        setting: What was done to each.
+        rows: Paths of the modules.
+        columns: Indices of the parts, the first one of each block; one empty text for whole layers.
+        values: The metric of each run, `(rows, columns)`; NaN also where a module has no such part,
+            see `has`.
+        before: The metric without any setting.
+        clean: Of `nb.trace_causes` the metric of the clean run.
+        noun: What the metric is.
+        block: How many neighbors were changed at a time.
+        counts: How many parts each row has.
+        notes: What was left out.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        over: str,
+        setting: Setting,
+        rows: Sequence[str],
+        columns: Sequence[str],
+        values: np.ndarray,
+        before: float,
+        noun: str,
+        block: int = 1,
+        counts: Sequence[int] = (),
+        notes: Sequence[str] = (),
+    ) -> None:
+        self.name, self.over, self.setting, self.rows, self.columns = (
+            name,
+            over,
+            setting,
+            tuple(rows),
+            tuple(columns),
+        )
+        self.values, self.before, self.noun, self.block = values, before, noun, block
+        self.counts, self.notes = tuple(counts), tuple(notes)
+        self.clean: float | None = None
+
+    @property
+    def changes(self) -> np.ndarray:
+        """How much the metric changes: `values - before`."""
+        return self.values - self.before
+
+    @property
+    def recovered(self) -> np.ndarray:
+        """Of `nb.trace_causes` the share of the difference between the two runs that each place
+        brings back.
+        """
+        if self.clean is None:
+            raise ArgumentError(
+                "only nb.trace_causes knows a clean run; of a sweep `changes` says how much the "
+                "metric changes."
+            )
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.changes / (self.clean - self.before)
+
+    @property
+    def shown_values(self) -> np.ndarray:
+        """What the heat map shows."""
+        return self.changes if self.clean is None else self.recovered
+
+    def has(self, row: int, column: int) -> bool:
+        """Whether a module has such a part."""
+        return not OVER[self.over] or int(self.columns[column]) < self.counts[row]
+
+    def _places(self) -> list[tuple[int, int]]:
+        return [
+            (r, c)
+            for r in range(len(self.rows))
+            for c in range(len(self.columns))
+            if self.has(r, c)
+        ]
+
+    def most(self, count: int = 5) -> list[Found]:
+        """The places that change most, the largest first; what is not finite before all others.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+            >>> found = nb.sweep(model, jnp.ones((1, 3)), 'layers', metric=0)
+            >>> sorted(each.path for each in found.most())
+            ['0', '1', '2']
+        """
+        shown = np.nan_to_num(np.abs(self.shown_values), nan=np.inf)
+        return [
+            self.at(r, c)
+            for r, c in sorted(self._places(), key=lambda location: -shown[location])[:count]
+        ]
+
+    def at(self, row: int, column: int) -> Found:
+        """One place of the map, with the setting that was tried there."""
+        part = OVER[self.over]
+        first = int(self.columns[column]) if part else 0
+        indices = tuple(range(first, min(first + self.block, self.counts[row]))) if part else ()
+        setting = self.setting._replace(parts=((part, indices),) if part else ())
+        return Found(
+            self.rows[row],
+            setting,
+            float(self.values[row, column]),
+            float(self.shown_values[row, column]),
+        )
+
+    def __iter__(self) -> Iterator[Found]:
+        return (self.at(r, c) for r, c in self._places())
+
+    def __len__(self) -> int:
+        return len(self._places())
+
+    @property
+    def facts(self) -> tuple[str, ...]:
+        """The title: what was done, and to what it is compared."""
+        part = OVER[self.over] or "layer"
+        ends = f"{self.noun} {format_number(self.before)}" + (
+            "" if self.clean is None else f", clean {format_number(self.clean)}"
+        )
+        done = self.setting.words if self.clean is None else "as in the clean run"
+        what = f"change of {self.noun}" if self.clean is None else "share that comes back"
+        return (
+            self.name,
+            f"each {part}{'' if self.block == 1 else f' in blocks of {self.block}'} {done}",
+            ends,
+            what,
+            *self.notes,
+        )
+
+    @shown
+    def __repr__(self) -> str:
+        """The map as numbers."""
+        cells = [
+            [format_number(float(x), 3) if self.has(r, c) else "" for c, x in enumerate(row)]
+            for r, row in enumerate(self.shown_values)
+        ]
+        shown = (
+            range(len(self.columns))
+            if len(self.columns) <= 16
+            else [*range(12), *range(len(self.columns) - 3, len(self.columns))]
+        )
+        width = [
+            max(len(self.columns[c]), *(len(row[c]) for row in cells))
+            for c in range(len(self.columns))
+        ]
+        names = max(map(len, self.rows))
+        head = " " * names + "".join(f"  {self.columns[c].rjust(width[c])}" for c in shown)
+        rows = [
+            name.ljust(names) + "".join(f"  {row[c].rjust(width[c])}" for c in shown)
+            for name, row in zip(self.rows, cells)
+        ]
+        left = len(self.columns) - len(shown)
+        notes = [f"columns 12 to {len(self.columns) - 4} are left out"] if left else []
+        return "\n".join(
+            [" · ".join(self.facts), head.rstrip(), *(row.rstrip() for row in rows), *notes]
+        )
+
+
+@dataclass(frozen=True)
+class Found:
+    """One place of a sweep: its path, the setting, the metric, and what the heat map shows there."""
+
+    path: str
+    setting: Setting
+    value: float
+    shown: float
+
+
+def swept(
+    run: Run, over: str, setting: Setting, *, only: object = None, block: int = 1, chunk: int = 16
+) -> Sweep:
+    """Run all of a sweep; see `sweep`."""
+    _check(run, over, setting, block, chunk)
+    block, chunk = int(block), int(chunk)
+    part = OVER[over]
+    repeated = _repeated(run, setting) if only is None else set()
+    modules, counts = _swept_over(run, over, only, repeated)
+    starts = list(range(0, max(counts), block)) if part else [0]
+    cells = [
+        (r, c)
+        for r, count in enumerate(counts)
+        for c, start in enumerate(starts)
+        if not part or start < count
+    ]
+    metrics = _metrics(
+        run, modules, setting, part, block, [(r, starts[c]) for r, c in cells], counts, chunk
+    )
+    values = np.full((len(modules), len(starts)), np.nan)
+    for (r, c), metric in zip(cells, metrics):
+        values[r, c] = metric
+    noun = noun_of(run.question)
+    columns = [str(start) for start in starts] if part else [""]
+    return Sweep(
+        type(run.model).__name__,
+        over,
+        setting,
+        [target.name for target in modules],
+        columns,
+        values,
+        float(run.before.metric),
+        noun,
+        block,
+        counts,
+        [f"called several times, and left out: {', '.join(sorted(repeated))}"] if repeated else (),
+    )
+
+
+def _repeated(run: Run, setting: Setting) -> set[str]:
+    """Modules that another run has no one value for, where the setting wants it: those that are
+    called several times.
+    """
+    wants_values = setting.example is not None or setting.kind in FROM_RUN
+    return {name.partition("#")[0] for name in run.calls if "#" in name} if wants_values else set()
+
+
+def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> None:
+    if not isinstance(over, str) or over not in OVER:
+        raise ArgumentError(f"a sweep goes over one of {', '.join(OVER)}; found {over!r}.")
+    if not isinstance(setting, Setting):
+        raise ArgumentTypeError(
+            f"a sweep takes a setting such as nb.zero(); found {type(setting).__name__}."
+        )
+    if setting.parts:
+        raise ArgumentError(
+            f"the sweep itself goes over {over}: give {setting.kind} without "
+            f"{setting.parts[0][0]}=."
+        )
+    if setting.kind == "skip" and over != "layers":
+        raise ArgumentError("nb.skip() is of whole layers: sweep over 'layers'.")
+    if run.question is None:
+        raise ArgumentError(
+            "a sweep looks at a number: give target= for the loss, or metric=, such as the "
+            "index of a class."
+        )
+    for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
+        if not is_whole(value) or value < least:
+            raise ArgumentError(
+                f"{name} must be a whole number of at least {least}, found {value!r}."
+            )
+    if block > 1 and over not in ("channels", "units", "tokens"):
+        raise ArgumentError(
+            f"block= is for channels, units and tokens; a sweep over {over} takes them one by one."
+        )
+
+
+def _swept_over(
+    run: Run, over: str, only: object, left_out: set[str]
+) -> tuple[list[Target], list[int]]:
+    """The modules of a sweep, each with how many parts it has."""
+    shapes = run.before.returns
+    named = names_of(run.model)
+    existing = {
+        path: named[path] for path in shapes if path in named and path not in left_out
+    }  # in the order of the calls; those that ran several times once
+    if only is not None:
+        named_by = [
+            {target.name for target in targets(run.model, entry)}
+            for entry in entries_of("only", only)
+        ]
+        for names in named_by:
+            if not names & existing.keys():
+                raise PathError(
+                    f'"{min(names)}" did not run, or returned no array: there is nothing to '
+                    f"sweep over."
+                )
+        expected = set().union(*named_by)
+        existing = {path: module for path, module in existing.items() if path in expected}
+    elif over == "layers":
+        existing = {path: module for path, module in existing.items() if path}
+    results = [
+        (Target(path, module), _count(over, path, module, run, only is not None))
+        for path, module in existing.items()
+    ]
+    if over == "tokens":
+        length = next((count for _, count in results if count), 0)
+        results = [
+            (target, count)
+            for target, count in results
+            if count == length and (target.name or only is not None)
+        ]
+    results = [(target, count) for target, count in results if count]
+    if not results:
+        raise ArgumentError(
+            f"{type(run.model).__name__} has nothing to sweep over {over}"
+            + (
+                f": {', '.join(sorted(left_out))} are called several times, and have no one "
+                f"value to be put back"
+                if left_out
+                else ""
+            )
+            + (". Name modules with only=." if only is None else f" at {only!r}.")
+        )
+    return [target for target, _ in results], [count for _, count in results]
+
+
+def _count(over: str, path: str, module: object, run: Run, is_named: bool) -> int:
+    """How many such parts a module has; 0 if it is not meant."""
+    shape = run.before.returns[path].shape
+    if over == "heads":
+        return heads_of(module)[0]
+    if over == "layers":
+        return 1
+    if over == "channels" and not (is_named or getattr(module, "data_format", None)):
+        return 0
+    if over == "units" and not (is_named or hasattr(module, "out_features")):
+        return 0
+    location = home_of(Target(path, module), Setting("zero", ((OVER[over], (0,)),)))
+    axis = location.parts[0].axis
+    least = 3 if over == "tokens" else 1
+    return shape[axis] if len(shape) >= max(least, -axis) else 0
+
+
+def _metrics(
+    run: Run,
+    modules: list[Target],
+    setting: Setting,
+    part: str,
+    block: int,
+    cells: list[tuple[int, int]],
+    counts: list[int],
+    chunk: int,
+) -> np.ndarray:
+    """The metric of each cell: rows switched on one by one, the indices as inputs."""
+    if setting.kind == "freeze" and setting.example is None:
+        setting = setting._replace(example=run.args)
+    inside = [min(block, count) if part else 1 for count in counts]
+    chosen: Chosen = [
+        (target, setting._replace(parts=((part, tuple(range(n))),) if part else ()))
+        for target, n in zip(modules, inside)
+    ]
+    values = values_for(run.model, chosen)
+    kinds = tuple(kind_of(*item, result) for item, result in zip(chosen, values))
+    compiled, _ = program(
+        ("sweep", kinds, chunk, part, *run._static),
+        lambda: compiled_sweep(run, chosen, kinds, part, chunk),
+    )
+    on = np.zeros((len(cells), len(modules)), bool)
+    on[np.arange(len(cells)), [r for r, _ in cells]] = True
+    start = np.asarray([c for _, c in cells], np.int32)
+    fixed = [numbers_of(item, result) for (_, item), result in zip(chosen, values)]
+    return np.asarray(run._run(compiled, run.model, run.arrays, run.target, fixed, on, start))
+
+
+def compiled_sweep(
+    run: Run, chosen: Chosen, kinds: tuple[Any, ...], part: str, chunk: int
+) -> tuple[Any, list[Dials]]:
+    """One function for all cells of a sweep."""
+    dials = [
+        Dials(tuple(len(at) for _, at in setting.parts), category[-1])
+        for (_, setting), category in zip(chosen, kinds)
+    ]
+    question, arguments = run.question, run.arguments
+    plain = [(target.name, setting._replace(example=None)) for target, setting in chosen]
+
+    def sweeping(
+        model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any
+    ) -> Any:
+        args, kwargs = arguments(arrays)
+
+        def one(cell: Any) -> Any:
+            flags, first = cell
+            pairs = []
+            for row, (item, supplied) in enumerate(zip(dials, fixed)):
+                turned = [
+                    flags[row],
+                    *supplied[1:3],
+                    *([supplied[3] + first] if part else []),
+                    *supplied[3 + bool(part) :],
+                ]
+                pairs += zip(item.boxes, turned)
+            output, _ = observed(model, args, kwargs, acts_of(model, plain, dials), pairs)
+            return ask(question, output, target)
+
+        return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
+
+    return jit(sweeping), dials

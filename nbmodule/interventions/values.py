@@ -1,0 +1,329 @@
+"""What a submodule may be set to, as values: `nb.zero(head=2)`, `nb.scale_by(0.5)`,
+`nb.from_example(x)`.
+
+A setting says nothing of where: a mapping from places to settings does (`nb.patch`, `nb.what_if`,
+`nb.sweep`). Its kind and the parts it names are static; the number, the indices and the values are
+inputs of what is compiled, so that another number compiles nothing.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+
+from nbmodule.base.whole_numbers import is_whole
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+
+PARTS = ("head", "channel", "unit", "token")
+"""The parts of a return that a setting may name, in the order in which they are written."""
+Index = int | Iterable[int] | None
+
+
+class Setting(NamedTuple):
+    """One way to change what a submodule returns; made by `nb.zero`, `nb.scale_by` and the like."""
+
+    kind: str
+    """`zero`, `mean`, `example`, `scale`, `noise`, `freeze` or `skip`."""
+    parts: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Which heads, channels, units, tokens; the whole return if none is named."""
+    number: float = 1.0
+    """The factor of `scale`, the standard deviation of `noise`."""
+    seed: int = 0
+    example: tuple[Any, ...] | None = None
+    """Arguments of the model that values or means are taken from."""
+    said: str = "x_other"
+    """What these are called in code."""
+
+    @property
+    def words(self) -> str:
+        """What it does, for a reader: `set to zero`, `scale 0.5`."""
+        supplied = {
+            "zero": "set to zero",
+            "mean": "set to its mean",
+            "freeze": "frozen",
+            "skip": "skipped",
+        }
+        numbers = {"scale": "scale", "noise": "add noise"}
+        if self.kind in numbers:
+            return f"{numbers[self.kind]} {self.number:g}"
+        return supplied.get(self.kind, "set to its value for another example")
+
+    @property
+    def where(self) -> str:
+        """The parts in words: `head 3`, `tokens 0, 4`; empty for the whole return."""
+        return ", ".join(
+            f"{name}{'s' if len(at) > 1 else ''} {', '.join(map(str, at))}"
+            for name, at in self.parts
+        )
+
+    def __repr__(self) -> str:
+        """The call that makes it; an example is written `x_other` unless it is known what it is
+        called.
+        """
+        arguments = []
+        if self.kind in ("scale", "noise"):
+            arguments.append(f"{self.number:g}")
+        if self.example is not None:
+            arguments.append(self.said)
+        if self.kind == "noise" and self.seed:
+            arguments.append(f"seed={self.seed}")
+        arguments += [f"{name}={at[0] if len(at) == 1 else list(at)}" for name, at in self.parts]
+        return f"nb.{FUNCTIONS[self.kind]}({', '.join(arguments)})"
+
+
+FUNCTIONS = {
+    "zero": "zero",
+    "mean": "to_mean",
+    "example": "from_example",
+    "scale": "scale_by",
+    "noise": "add_noise",
+    "freeze": "freeze",
+    "skip": "skip",
+}
+"""For each kind the function that makes it."""
+
+
+def zero(
+    *, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
+) -> Setting:
+    """Set what a submodule returns to zero (zero ablation).
+
+    Args:
+        head: Heads of an attention layer: what they hand to its output projection. A number, or
+            several.
+        channel: Channels of an image.
+        unit: Indices of the last axis.
+        token: Positions of a sequence, the axis before the last.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
+        >>> with nb.patch(model, {'0': nb.zero(unit=1)}):
+        ...     y = model(jnp.ones((1, 2)))
+        >>> float(y[0, 1])
+        0.0
+    """
+    return Setting("zero", parts_of("zero", head=head, channel=channel, unit=unit, token=token))
+
+
+def to_mean(
+    *example: object,
+    head: Index = None,
+    channel: Index = None,
+    unit: Index = None,
+    token: Index = None,
+) -> Setting:
+    """Set what a submodule returns to its mean over rows and positions, for each unit or channel by
+    itself (mean ablation).
+
+    Args:
+        *example: Arguments of the model on which the mean is taken; by default those of the run
+            itself.
+        head: As in `nb.zero`.
+        channel: As in `nb.zero`.
+        unit: As in `nb.zero`.
+        token: As in `nb.zero`.
+
+    Example:
+        >>> nb.to_mean(head=[0, 2])
+        nb.to_mean(head=[0, 2])
+    """
+    return Setting(
+        "mean",
+        parts_of("to_mean", head=head, channel=channel, unit=unit, token=token),
+        example=example or None,
+    )
+
+
+def from_example(
+    *example: object,
+    head: Index = None,
+    channel: Index = None,
+    unit: Index = None,
+    token: Index = None,
+) -> Setting:
+    """Set what a submodule returns to what it returns for another example (activation patching).
+
+    Args:
+        *example: Arguments of the model; of the same shapes as those of the run, or with one row
+            for all.
+        head: As in `nb.zero`.
+        channel: As in `nb.zero`.
+        unit: As in `nb.zero`.
+        token: As in `nb.zero`.
+
+    Raises:
+        ArgumentError: no example was given.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
+        >>> with nb.patch(model, {'0': nb.from_example(jnp.ones((1, 2)))}):
+        ...     y = model(jnp.zeros((1, 2)))
+        >>> bool((y == model(jnp.ones((1, 2)))).all())
+        True
+    """
+    if not example:
+        raise ArgumentError(
+            "nb.from_example takes another input of the model, as in nb.from_example(x_other)."
+        )
+    return Setting(
+        "example",
+        parts_of("from_example", head=head, channel=channel, unit=unit, token=token),
+        example=example,
+    )
+
+
+def scale_by(
+    factor: float,
+    *,
+    head: Index = None,
+    channel: Index = None,
+    unit: Index = None,
+    token: Index = None,
+) -> Setting:
+    """Multiply what a submodule returns.
+
+    Args:
+        factor: 1 leaves it as it is; negative numbers turn it around.
+        head: As in `nb.zero`.
+        channel: As in `nb.zero`.
+        unit: As in `nb.zero`.
+        token: As in `nb.zero`.
+
+    Example:
+        >>> nb.scale_by(0.5, unit=3)
+        nb.scale_by(0.5, unit=3)
+    """
+    parts = parts_of("scale_by", head=head, channel=channel, unit=unit, token=token)
+    return Setting("scale", parts, number=number_of("scale_by", "factor", factor))
+
+
+def add_noise(
+    deviation: float,
+    *,
+    seed: int = 0,
+    head: Index = None,
+    channel: Index = None,
+    unit: Index = None,
+    token: Index = None,
+) -> Setting:
+    """Add Gaussian noise to what a submodule returns; the same noise at each run.
+
+    Args:
+        deviation: Standard deviation, in units of the return.
+        seed: Another seed is other noise.
+        head: As in `nb.zero`.
+        channel: As in `nb.zero`.
+        unit: As in `nb.zero`.
+        token: As in `nb.zero`.
+
+    Example:
+        >>> nb.add_noise(0.1, token=[0, 1])
+        nb.add_noise(0.1, token=[0, 1])
+    """
+    result = number_of("add_noise", "deviation", deviation)
+    if result < 0:
+        raise ArgumentError(f"nb.add_noise: deviation must be at least 0, found {deviation!r}.")
+    if not is_whole(seed) or not 0 <= seed < 2**32:
+        raise ArgumentError(
+            f"nb.add_noise: seed must be a whole number from 0 to 2**32 - 1, found {seed!r}."
+        )
+    parts = parts_of("add_noise", head=head, channel=channel, unit=unit, token=token)
+    return Setting("noise", parts, number=result, seed=int(seed))
+
+
+def freeze(
+    *example: object,
+    head: Index = None,
+    channel: Index = None,
+    unit: Index = None,
+    token: Index = None,
+) -> Setting:
+    """Hold what a submodule returns at what it was before anything else was changed.
+
+    So it does not pass on what other settings do to its input.
+
+    Args:
+        *example: Arguments of the model for which it is held; in `nb.what_if` and `nb.sweep` by
+            default those of the run.
+        head: As in `nb.zero`.
+        channel: As in `nb.zero`.
+        unit: As in `nb.zero`.
+        token: As in `nb.zero`.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
+        >>> found = nb.what_if(model, jnp.ones((1, 2)), {'0': nb.zero(), '1': nb.freeze()})
+        >>> bool((found.result.after == found.result.before).all())
+        True
+    """
+    if example and hasattr(type(example[0]), "_is_module"):
+        raise ArgumentTypeError(
+            f"nb.freeze is a value for nb.patch and takes example inputs, got the module "
+            f"{type(example[0]).__name__}. To train without it: model.requires_grad_(False)."
+        )
+    return Setting(
+        "freeze",
+        parts_of("freeze", head=head, channel=channel, unit=unit, token=token),
+        example=example or None,
+    )
+
+
+def skip() -> Setting:
+    """Hand on what a submodule was given as what it returns: of a block with a shortcut only the
+    shortcut is left.
+
+    For a branch beside a shortcut, such as `x + attention(x)`, that is `nb.zero()`.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
+        >>> with nb.patch(model, {'0': nb.skip()}):
+        ...     y = model(jnp.ones((1, 2)))
+        >>> y
+        Array([[1., 1.]], dtype=float32)
+    """
+    return Setting("skip")
+
+
+def number_of(where: str, name: str, value: Any) -> float:
+    """A number as it was given, of Python, NumPy or JAX."""
+    try:
+        if isinstance(value, (bool, str)):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+        raise ArgumentTypeError(
+            f"nb.{where}: {name} must be a number, found {type(value).__name__}."
+        ) from None
+
+
+def parts_of(where: str, **supplied: Index) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """The parts that are named, in order, each with its indices."""
+    return tuple(
+        (name, _indices(where, name, supplied[name]))
+        for name in PARTS
+        if supplied[name] is not None
+    )
+
+
+def _indices(where: str, name: str, supplied: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(supplied, (bool, str)):
+            raise TypeError
+        result = (
+            (operator.index(supplied),)
+            if hasattr(supplied, "__index__") and not getattr(supplied, "shape", ())
+            else None
+        )
+        result = (
+            tuple(sorted({operator.index(item) for item in supplied})) if result is None else result
+        )
+    except TypeError:
+        raise ArgumentTypeError(
+            f"nb.{where}: {name} is a number, or several, found {supplied!r}."
+        ) from None
+    if not result or result[0] < 0:
+        raise ArgumentError(f"nb.{where}: {name} counts from 0; found {supplied!r}.")
+    return result

@@ -1,0 +1,532 @@
+"""`nb.what_if`: one input, some settings, and what they change: the output, each later module, the
+loss.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.base.format import format_number, shown
+from nbmodule.base.sockets import Shown, socket
+from nbmodule.core.numbers import random
+from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.frame import write_all
+from nbmodule.errors import ArgumentError
+from nbmodule.interventions.attribute import Attribution, attribute
+from nbmodule.interventions.edit import Edits
+from nbmodule.interventions.interventions import Dials, Intervention
+from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.run import Metric, Run, noun_of
+from nbmodule.interventions.sweep import Sweep, swept
+from nbmodule.interventions.targets import Target, targets
+from nbmodule.interventions.values import Setting, zero
+
+
+@dataclass(frozen=True)
+class WhatIfResult:
+    """What the settings change, as data.
+
+    Attributes:
+        before: The first array that the model returned.
+        after: The same with the settings.
+        changes: For each call how far its return is off, `|after - before| / |before|`, in the
+            order in which they began. The number of a call stands behind its path: `blocks.0.act#1`
+            is the second call.
+        metric_before: The loss, or the metric; None if none was asked for.
+        metric_after: The same with the settings.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    changes: dict[str, float]
+    metric_before: float | None = None
+    metric_after: float | None = None
+
+    @property
+    def difference(self) -> np.ndarray:
+        """`after - before`."""
+        return self.after - self.before
+
+
+@dataclass
+class Tried:
+    """One setting at one place, on or off."""
+
+    target: Target
+    setting: Setting
+    on: bool = True
+
+    @property
+    def where(self) -> str:
+        """The place as it is written in code."""
+        return self.target.name
+
+
+def what_if(
+    model: object,
+    x: object,
+    settings: Mapping[Any, Any] | None = None,
+    *,
+    target: object = None,
+    loss: Callable[..., Any] | None = None,
+    metric: Metric = None,
+    **kwargs: object,
+) -> WhatIf:
+    """Change what submodules return, and see what follows: the output before and after, how far
+    each later module is off, the loss.
+
+    Nothing of the model changes, also no buffer, random stream or flag. One compiled run serves all
+    settings of one kind.
+
+    Args:
+        model: A module, or a model of Flax, Equinox, Haiku or Keras.
+        x: Its input; a tuple is a list of arguments.
+        settings: From places to settings, as `nb.patch` takes them.
+        target: What the output should be: the loss before and after is looked at.
+        loss: A function of (output, target); by default cross entropy for integer targets, else the
+            mean squared error.
+        metric: Instead of a target a function of the output; or the index of a class: the mean of
+            that output; or a whole index.
+        **kwargs: Keyword arguments of the model.
+
+    Raises:
+        PathError: a place is not there.
+        ArgumentError: a head, unit or token is not there.
+        NotBuiltError: the model has never been called, and builds itself then.
+
+    Example:
+        >>> nb.seed(0)
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+        >>> found = nb.what_if(model, jnp.ones((1, 3)), {'1': nb.zero()}, metric=0)
+        >>> found.result.changes['1'], found.result.changes['0']
+        (1.0, 0.0)
+        >>> print(found.code)
+        with nb.patch(model, {"1": nb.zero()}):
+            y = model(x)
+    """
+    args = x if isinstance(x, tuple) else (x,)
+    return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
+
+
+class WhatIf(Shown):
+    """What `nb.what_if` gives; see there. Settings and edits can be added, turned, switched and
+    taken away: each is tried at once.
+
+    Attributes:
+        run: The model and its input.
+        tried: The settings, in order.
+        edited: The edits, as names of methods of `nb.edit` with their arguments; they are made on a
+            copy of the model until `keep()`.
+        swept: The last sweep.
+        attributed: The last attribution.
+    """
+
+    def __init__(self, run: Run, settings: Mapping[Any, Any] | None = None) -> None:
+        self.run = run
+        self.tried: list[Tried] = []
+        self.edited: list[tuple[str, tuple[Any, ...]]] = []
+        self.swept: Sweep | None = None
+        self.attributed: Attribution | None = None
+        self._draft: tuple[Run, Edits] | None = None
+        self._past: list[Callable[[], None]] = []
+        self._result: WhatIfResult | None = None
+        if settings:
+            self.add(settings)
+
+    @property
+    def name(self) -> str:
+        """Name of the class of the model."""
+        return type(self.run.model).__name__
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what the clean run returned, which is held."""
+        return sum({id(x): x.nbytes for x in self.run.before.returns.values()}.values())
+
+    @property
+    def result(self) -> WhatIfResult:
+        """What the settings and edits change, as data."""
+        if self._result is None:
+            self._result = self._looked()
+        return self._result
+
+    @property
+    def can_undo(self) -> bool:
+        """Whether there is a step to take back."""
+        return bool(self._past)
+
+    @property
+    def edit_code(self) -> str:
+        """The edits as lines of code."""
+        return "" if self._draft is None else self._draft[1].code
+
+    @property
+    def current(self) -> Run:
+        """The run of the model as it is tried: with its edits, if there are any."""
+        return self.run if self._draft is None else self._draft[0]
+
+    def _looked(self) -> WhatIfResult:
+        before, run = self.run.before, self.current
+        chosen = [(targets(run.model, item.where)[0], item.setting) for item in self.tried]
+        after = run.changed(chosen, [item.on for item in self.tried], before)
+        changes = {
+            path: float(x)
+            for path, x in zip(after.returns, jax.device_get(list(after.returns.values())))
+        }
+        return WhatIfResult(
+            np.asarray(before.output),
+            np.asarray(after.output),
+            changes,
+            _number(before.metric),
+            _number(after.metric),
+        )
+
+    # -- settings --
+    def add(self, settings: Mapping[Any, Any]) -> WhatIf:
+        """Add settings; one that cannot be leaves all as it was.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+            >>> found = nb.what_if(model, jnp.ones((1, 3))).add({'0': nb.zero()})
+            >>> float(found.result.after.max())
+            0.0
+        """
+        return self._tried([*self.tried, *(Tried(*item) for item in self.current.chosen(settings))])
+
+    def turn(self, number: int, value: float) -> WhatIf:
+        """Give another number to a setting: the factor of `nb.scale_by`, the deviation of
+        `nb.add_noise`.
+        """
+        old = self._at(number)
+        if old.setting.kind not in ("scale", "noise"):
+            raise ArgumentError(f"{old.setting!r} has no number to turn. Nothing was changed.")
+        return self._with(
+            number,
+            Tried(old.target, old.setting._replace(number=float(value)), old.on),
+            is_step=False,
+        )
+
+    def switch(self, number: int, on: bool) -> WhatIf:
+        """Switch a setting on or off."""
+        old = self._at(number)
+        return self._with(number, Tried(old.target, old.setting, bool(on)))
+
+    def drop(self, number: int) -> WhatIf:
+        """Take a setting away."""
+        self._at(number)
+        return self._tried([item for i, item in enumerate(self.tried) if i != number])
+
+    def _at(self, number: int) -> Tried:
+        if not 0 <= number < len(self.tried):
+            raise ArgumentError(
+                f"there are {len(self.tried)} settings, counted from 0: no setting {number}. "
+                f"Nothing was changed."
+            )
+        return self.tried[number]
+
+    def _with(self, number: int, new: Tried, *, is_step: bool = True) -> WhatIf:
+        return self._tried(
+            [new if i == number else item for i, item in enumerate(self.tried)], is_step=is_step
+        )
+
+    def _tried(self, tried: list[Tried], *, is_step: bool = True) -> WhatIf:
+        before, result = self.tried, self._result
+
+        def back() -> None:
+            self.tried, self._result = before, result
+
+        self.tried, self._result = tried, None
+        try:
+            self._result = self._looked()
+        except BaseException:
+            back()
+            raise
+        if is_step:
+            self._past.append(back)
+        return self
+
+    # -- edits --
+    def edit(self, method: str, *args: object) -> WhatIf:
+        """Try an edit on a copy of the model: the name of a method of `nb.edit`, and its arguments.
+
+        Example:
+            >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+            >>> found = nb.what_if(model, -jnp.ones((1, 3))).edit('replace', '1', nb.Identity())
+            >>> type(model[1]).__name__, found.code.splitlines()[0]
+            ('ReLU', 'model[1] = nb.Identity()')
+        """
+        if method not in EDITS:
+            raise ArgumentError(
+                f"an edit is one of {', '.join(EDITS)}; found {method!r}. Nothing was changed."
+            )
+        before = self.edited, self._draft, self._result
+
+        def back() -> None:
+            self.edited, self._draft, self._result = before
+
+        try:
+            with other_keys():
+                edits = self._copied()
+                getattr(edits, method)(*args)
+            self._draft = (self.run.again(edits.model), edits)
+            self.edited, self._result = [*self.edited, (method, args)], None
+            self._result = self._looked()
+        except BaseException:
+            back()
+            raise
+        self._past.append(back)
+        return self
+
+    def _copied(self) -> Edits:
+        """The edits of before, on a copy of the model with them."""
+        edits = Edits(copy.deepcopy(self.current.model), self.run.args, self.run.kwargs)
+        edits.made += [] if self._draft is None else self._draft[1].made
+        return edits
+
+    # -- what to look at --
+    def look_at(
+        self,
+        metric: Metric = None,
+        *,
+        target: object = None,
+        loss: Callable[..., Any] | None = None,
+    ) -> WhatIf:
+        """Look at another number: the index of a class, a function of the output, or the loss of a
+        target.
+        """
+        run = self.run.again(metric=metric, target=target, loss=loss)
+        draft = None if self._draft is None else (run.again(self._draft[1].model), self._draft[1])
+        self.run, self._draft, self._result = run, draft, None
+        self.swept = self.attributed = None
+        return self
+
+    def sweep(self, over: str = "heads", setting: Setting | None = None, **options: Any) -> Sweep:
+        """As `nb.sweep`, on the model as it is tried, without the settings."""
+        self.swept = swept(self._asked(), over, zero() if setting is None else setting, **options)
+        return self.swept
+
+    def attribute(self, method: str = "gradient", **options: object) -> Attribution:
+        """As `nb.attribute`, on the model as it is tried, without the settings."""
+        run = self._asked()
+        self.attributed = attribute(
+            run.model, run.args, method=method, **run.asked, **options, **run.kwargs
+        )
+        return self.attributed
+
+    def _asked(self) -> Run:
+        if self.run.question is None:
+            raise ArgumentError(
+                "a number must be looked at: give target= or metric= to nb.what_if, or call "
+                "look_at(index of a class)."
+            )
+        return self.current
+
+    # -- back, and for good --
+    def undo(self) -> WhatIf:
+        """Take the last step back: a setting that was added, switched or dropped, an edit, or what
+        was kept.
+        """
+        if not self._past:
+            raise ArgumentError("there is nothing to undo.")
+        self._past.pop()()
+        return self
+
+    def keep(self) -> WhatIf:
+        """Change the model itself: make the edits on it, and let each setting that is on change
+        every call from now on, as a hook does.
+
+        `undo()` takes that back. What was tried begins anew from there.
+
+        Raises:
+            ArgumentError: a setting of a tap or of an edge, which only a block of `nb.patch` can
+                hold.
+        """
+        on = [item for item in self.tried if item.on]
+        if any(item.target.tap is not None or item.target.receiver is not None for item in on):
+            raise ArgumentError(
+                "a setting of a tap or an edge cannot be kept: use it as `with nb.patch(...)`. "
+                "Nothing was changed."
+            )
+        if not on and not self.edited:
+            raise ArgumentError("there is nothing to keep.")
+        state = {
+            name: getattr(self, name)
+            for name in ("run", "tried", "edited", "_draft", "_result", "_past")
+        }
+        edits = Edits(self.run.model, self.run.args, self.run.kwargs)
+        handles: list[Any] = []
+        old: list[tuple[Any, Any]] = []
+
+        def back() -> None:
+            while handles:
+                handles.pop().remove()
+            if old:
+                write_all(*zip(*old))
+            while edits.made:
+                edits.undo()
+            for name, value in state.items():
+                setattr(self, name, value)
+
+        try:
+            for method, args in self.edited:
+                getattr(edits, method)(*args)
+            if self._draft is not None:
+                drawn = plan_of(self._draft[1].model).boxes
+                pairs = list(zip(plan_of(self.run.model).boxes, drawn))
+                old += [(box, box.value) for box, _ in pairs]
+                write_all(
+                    [box for box, _ in pairs], [box.admitted(tried.value) for box, tried in pairs]
+                )
+            handles += hooked(
+                self.run.model,
+                [(targets(self.run.model, item.where)[0], item.setting) for item in on],
+            )
+            self.run = self.run.again()
+        except BaseException:
+            back()
+            raise
+        self.tried, self.edited, self._draft, self._result, self._past = [], [], None, None, [back]
+        return self
+
+    @property
+    def code(self) -> str:
+        """The lines that do the same."""
+        edits = self._draft[1] if self._draft is not None else None
+        lines = [code_of([item for item in self.tried if item.on])]
+        if edits is not None:
+            needs = ["edits = nb.edit(model, x)"] if "edits." in edits.code else []
+            lines = [*needs, edits.code, *lines]
+        return "\n".join(lines)
+
+    def _ipython_display_(self) -> None:
+        socket("show_in_place")(self)
+
+    @shown
+    def __repr__(self) -> str:
+        """The settings and what they change most, as text."""
+        result = self.result
+        title = self.name
+        if result.metric_before is not None and result.metric_after is not None:
+            title += (
+                f"  {self.noun} {format_number(result.metric_before)} → "
+                f"{format_number(result.metric_after)}"
+            )
+        lines = [
+            title,
+            *(
+                f"  edit {line}"
+                for line in (self._draft[1].code.splitlines() if self._draft else ())
+            ),
+        ]
+        for item in self.tried:
+            words = (item.where or self.name, item.setting.where, item.setting.words)
+            lines.append("  ".join(("  on " if item.on else "  off", *filter(None, words))))
+        if not self.tried and not self.edited:
+            return "\n".join(
+                [*lines, "  nothing is changed: add settings, as in .add({path: nb.zero()})"]
+            )
+        width = max((len(path or self.name) for path in result.changes), default=0)
+        lines += ["", "changed by  |after - before| / |before|"]
+        for path, change in result.changes.items():
+            if change != 0:
+                lines.append(
+                    f"  {(path or self.name).ljust(width)}  {bar(change)} {format_number(change)}"
+                )
+        return "\n".join(lines)
+
+    @property
+    def noun(self) -> str:
+        """What the number is called."""
+        return noun_of(self.run.question)
+
+
+_far = itertools.count(2**30, 2**12)
+
+
+@contextmanager
+def other_keys() -> Iterator[None]:
+    """What is drawn for a trial takes keys from far ahead, each trial its own: the layers that are
+    made next draw as without it.
+    """
+    stream = random.default
+    with unchanged([]):
+        stream._go_to(stream._making.key, next(_far))
+        yield
+
+
+EDITS = ("replace", "insert", "remove", "share", "freeze", "unfreeze", "reset", "set")
+
+
+class KeptAct:
+    """A setting that changes every call of a module, as one of its hooks."""
+
+    def __init__(self, intervention: Intervention) -> None:
+        self.intervention = intervention
+
+    @property
+    def boxes(self) -> list[Any]:
+        """The variables that the setting reads."""
+        return self.intervention.dials.boxes
+
+    def before(self, module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A pre-hook: what the output projection is given."""
+        return (self.intervention.changed(inputs[0]), *inputs[1:])
+
+    def after(self, module: object, inputs: tuple[Any, ...], outputs: object) -> Any:
+        """A forward hook: what the module returns."""
+        return self.intervention.changed(outputs, inputs)
+
+
+def hooked(model: object, chosen: list[tuple[Target, Setting]]) -> list[Any]:
+    """Settings as hooks on the modules; gives the handles, in order."""
+    values = values_for(model, chosen)
+    handles: list[Any] = []
+    for (target, setting), result in zip(chosen, values):
+        shapes = None if result is None else tuple((tuple(x.shape), x.dtype) for x in result)
+        dials = Dials(tuple(len(at) for _, at in setting.parts), shapes)
+        retained = KeptAct(Intervention(target, setting, dials))
+        dials.set(setting, result)
+        location = retained.intervention.place
+        register = (
+            location.register_forward_pre_hook
+            if retained.intervention.at_input
+            else location.register_forward_hook
+        )
+        handles.append(
+            register(retained.before if retained.intervention.at_input else retained.after)
+        )
+    return handles
+
+
+def _number(metric: Any) -> float | None:
+    return None if metric is None else float(metric)
+
+
+def bar(share: float, width: int = 10) -> str:
+    """A share as a bar of at most `width` letters; more than all of it, or none, is full."""
+    full = width if not share < 1 else round(share * width)
+    return "█" * full + " " * (width - full)
+
+
+def code_of(tried: list[Tried]) -> str:
+    """Settings as the block that makes them; those of one place as a list, in order."""
+    call = "y = model(x)"
+    if not tried:
+        return call
+    places: dict[str, list[str]] = {}
+    for item in tried:
+        places.setdefault(item.where, []).append(repr(item.setting))
+    entries = ", ".join(
+        f'"{where}": {result[0] if len(result) == 1 else "[" + ", ".join(result) + "]"}'
+        for where, result in places.items()
+    )
+    return f"with nb.patch(model, {{{entries}}}):\n    {call}"

@@ -1,0 +1,407 @@
+"""Runs a user's loop and acts at its boundaries: clicks, pauses, stops, interrupts, all between two
+steps.
+
+The loop is a generator around the user's iterable, so it stands between any two steps and nowhere
+else. What costs more than a microsecond (looking for messages, telling listeners) happens at most
+every `LOOK_EVERY` seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+from nbmodule.base.whole_numbers import is_whole
+from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.live.controls.interrupt import SoftInterrupt, shield
+from nbmodule.live.controls.pump import CommPump, running_kernel
+from nbmodule.live.run.control import RECEIPT, Command, CommandQueue
+from nbmodule.live.run.progress import ENDED, Meter, StepCount
+
+T = TypeVar("T")
+LOOK_EVERY = 0.05
+"""Seconds between two looks for messages."""
+_LOOK_WHILE_PAUSED = 0.03
+
+
+def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
+    """Iterate, and let views act between the steps: their clicks are handled although the cell is
+    busy.
+
+    The interrupt key ends the loop at the next step boundary with a `KeyboardInterrupt`, so that no
+    step is cut in two; pressed twice it interrupts at once.
+
+    Args:
+        iterable: Anything that can be iterated over.
+        epochs: How often. An iterator, which can be run through only once, is refused for more than
+            one.
+
+    Example:
+        >>> [x for x in steps('ab', epochs=2)]
+        ['a', 'b', 'a', 'b']
+    """
+    return Loop().run(iterable, epochs=epochs)
+
+
+class Recall(Protocol):
+    """Gives the items of a loop in which steps may come again."""
+
+    def take(self, iterator: Iterator[Any]) -> Any:
+        """Give the next item, of the iterator or of what is to come again."""
+
+    def begin(self, number: int, epoch: int) -> None:
+        """Note that the turn of the item that was given last begins."""
+
+    def end(self) -> None:
+        """Note that the loop is over."""
+
+
+class Loop:
+    """One or several loops over steps, with one count of steps and one set of commands.
+
+    Args:
+        count: Where it notes how far it is; a new one if not given.
+        commands: Where commands come from; its own queue if not given.
+        on_look: Called at boundaries with the time, at most every `look_every` seconds, and while
+            paused.
+        on_begin: Called with its number before every step.
+        on_step: Called at every boundary after a step; keep both very cheap.
+        on_command: Called with each command that is not the loop's own.
+        on_change: Called after the state has changed.
+    """
+
+    def __init__(
+        self,
+        count: StepCount | None = None,
+        *,
+        commands: CommandQueue | None = None,
+        on_look: Callable[[float], None] | None = None,
+        on_begin: Callable[[int], None] | None = None,
+        on_step: Callable[[], None] | None = None,
+        on_command: Callable[[Command], None] | None = None,
+        on_change: Callable[[str], None] | None = None,
+    ) -> None:
+        self.count = StepCount() if count is None else count
+        self.commands = commands if commands is not None else CommandQueue()
+        self.on_begin, self.on_step = on_begin, on_step
+        self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
+        self.around: AbstractContextManager[Any] | None = None
+        """The context in which the next step runs, and no other."""
+        self.on_pause: Callable[[], None] | None = None
+        """Called before a pause begins: what was begun is to be over then."""
+        self.recall: Recall | None = None
+        """Who gives the items, where steps may come again."""
+        self.tasks: deque[Callable[[], None]] = deque()
+        """What is to be done at the next boundary and takes long: an interrupt may end it, unlike what `on_look` does."""
+        self.look_every = LOOK_EVERY
+        self.tell_every = 0.0
+        """Seconds from one call of `on_look` to the next at least, where no command has come: it may cost more than looking does."""
+        self.on_measure: Callable[[float], None] | None = None
+        """Called in place of `on_look` at a boundary at which nothing but a measurement is due."""
+        self.measure_at = math.inf
+        """When a measurement is due at the latest, on the monotonic clock, however seldom `on_look` is called."""
+        self.last_thread = ""
+        """The thread that delivered the last command."""
+        self.pump = CommPump()
+        self._depth = self._start = self._given = self._first = 0
+        self.has_begun = False
+        """Whether steps were ever run here."""
+        self._pause_after: int | None = None
+        self._next_look, self._next_tell, self._soon = 0.0, 0.0, False
+        self._measuring = False
+
+    def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
+        """Give an iterator over the items that acts at each boundary."""
+        if not is_whole(epochs):
+            raise ArgumentTypeError(f"epochs is a whole number, found {epochs!r}")
+        if epochs < 0:
+            raise ArgumentError(f"epochs counts from 0, found {epochs}")
+        try:
+            iterator = iter(iterable)
+        except TypeError:
+            fix = f"live.steps(range({iterable}))" if is_whole(iterable) else "a list, or a loader"
+            raise ArgumentTypeError(
+                f"live.steps iterates over batches, got {type(iterable).__name__}. Give {fix}."
+            ) from None
+        if epochs > 1 and iterator is iterable:
+            raise ArgumentError(
+                f"{epochs} epochs over {type(iterable).__name__!r}: an iterator can be run through only once, so the "
+                f"second epoch would be empty. Pass something that begins anew each time (a list, a data loader, "
+                f"nb.batches(...)), or write the epochs as a loop of your own. No step was run."
+            )
+        return self._run(iterable, iterator, int(epochs))
+
+    def pause(self) -> None:
+        """Hold the loop at the next boundary; from any thread."""
+        self.commands.put("pause")
+
+    def resume(self) -> None:
+        """Go on after a pause; from any thread."""
+        self.commands.put("resume")
+
+    def stop(self, reason: str = "") -> None:
+        """End the loop at the next boundary; from any thread."""
+        self.commands.put("stop", reason=reason)
+
+    def look_soon(self) -> None:
+        """Look at the next boundary, whatever the time."""
+        self._soon, self._next_look = True, 0.0
+
+    def measure_soon(self) -> None:
+        """Go on with a measurement at the next boundary."""
+        self._measuring, self._next_look = True, 0.0
+
+    def finish(self, state: str, reason: str = "") -> None:
+        """Say how it ended. A step that was left by `break` counts as done, unless an exception
+        ended it.
+        """
+        count = self.count
+        if state != "failed" and state != "interrupted":
+            self._settle()
+        if count.state not in ENDED:
+            count.elapsed = count.meter.elapsed(time.monotonic())
+            self._change(state, reason or (count.stop_reason or "" if state == "stopped" else ""))
+
+    def _run(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
+        __tracebackhide__ = True  # an interrupt is the reader's: IPython shows his line, not ours
+        outer_pump, nested = self.pump, self._depth > 0
+        self._depth += 1
+        if not nested:
+            self._begin(iterable, epochs)
+        try:
+            with SoftInterrupt() as interrupt:
+                self.pump = CommPump(running_kernel())
+                self._look(time.monotonic())
+                for epoch in range(epochs):
+                    if epoch:
+                        iterator = iter(iterable)
+                    yield from self._one_epoch(iterator, epoch, interrupt, nested)
+                    if self.count.is_stopping:
+                        break
+                    self._learn_total(iterable, epoch, epochs, nested)
+                if interrupt.pressed:
+                    interrupt.take()
+        finally:
+            self._depth -= 1
+            if self.recall is not None and not nested:
+                self.recall.end()
+            self.pump = outer_pump
+            self.count.is_in_step = nested and self.count.is_in_step
+
+    def _one_epoch(
+        self, iterator: Iterator[T], epoch: int, interrupt: SoftInterrupt, nested: bool
+    ) -> Iterator[T]:
+        __tracebackhide__ = True
+        count = self.count
+        clock = time.monotonic
+        if not nested:
+            count.epoch = epoch + 1 if count.outer is None else count.outer[0]
+        self._given = 0
+        while True:
+            if interrupt.pressed:
+                interrupt.take()
+            now = clock()
+            if now >= self._next_look or self.commands or self._pause_after is not None:
+                self._look(now)
+                self._do_tasks()
+                if (
+                    self._pause_after is not None
+                    and count.done >= self._pause_after
+                    and not count.is_stopping
+                ):
+                    self._wait(interrupt)
+            if count.is_stopping:
+                return
+            try:
+                item = (
+                    next(iterator) if self.recall is None or nested else self.recall.take(iterator)
+                )
+            except StopIteration:
+                return
+            if nested:
+                yield item
+                continue
+            if self.recall is not None:
+                self.recall.begin(count.done + 1, count.epoch)
+            if self.on_begin is not None:
+                self.on_begin(count.done + 1)
+            count.is_in_step = True
+            around, self.around = self.around, None
+            try:
+                if around is None:
+                    yield item
+                else:
+                    with around:
+                        yield item
+            except GeneratorExit:
+                count.was_left = True
+                raise
+            count.done += 1
+            self._given += 1
+            count.is_in_step = False
+            if self.on_step is not None:
+                self.on_step()
+            if count.done == self._first:
+                self._end_of_first(clock())
+
+    def tick(self) -> None:
+        """Count a step of a loop that is run elsewhere; what is due at a boundary is done."""
+        now = time.monotonic()
+        if self.count.state == "waiting":
+            self.count.meter = Meter(None, now)
+            self._change("running")
+        self.count.done += 1
+        if now >= self._next_look or self.commands:
+            self._look(now)
+
+    def _settle(self) -> None:
+        """Count a step that the body left: it came by `break`, or by an exception which somebody
+        has handled.
+        """
+        self.count.done += self.count.was_left
+        self.count.was_left = False
+
+    def _begin(self, iterable: Iterable[Any], epochs: int) -> None:
+        count = self.count
+        self._settle()
+        length = _length_of(iterable)
+        left = epochs
+        if count.outer is not None:
+            left, epochs = epochs * (count.outer[1] - count.outer[0] + 1), count.outer[1]
+        total = None if length is None else count.done + length * left
+        count.source = iterable
+        count.meter, count.epochs, self._first = (
+            Meter(total, time.monotonic()),
+            epochs,
+            count.done + 1,
+        )
+        self.has_begun = True
+        count.meter.go_back(count.done, count.meter.started)
+        self._start = count.done
+        if not count.is_stopping:
+            self._change("running")
+
+    def _end_of_first(self, now: float) -> None:
+        self.count.meter.done = self.count.done
+        self.count.meter.skip_first(now)
+        self._next_look = self._next_tell = 0.0
+
+    def drop_last(self) -> None:
+        """Have the iterable leave out its last batch from the next pass on."""
+        count = self.count
+        before = _length_of(count.source)
+        count.source.drop_last = True
+        after = _length_of(count.source)
+        if before is not None and after is not None and count.meter.total is not None:
+            count.meter.total -= (before - after) * (count.epochs - count.epoch)
+
+    def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
+        """After the first epoch the length of any iterable is known; an empty second one means it
+        was used up.
+        """
+        count = self.count
+        if nested:
+            return
+        if epoch == 0 and count.meter.total is None:
+            count.meter.total = self._start + self._given * epochs
+        if epoch and not self._given and count.done > self._start:
+            raise ArgumentError(
+                f"epoch {epoch + 1} of {epochs} had no item: {type(iterable).__name__!r} can be run through only once. "
+                f"{count.done - self._start} steps were run. Pass something that begins anew each time it is iterated."
+            )
+
+    def _look(self, now: float) -> None:
+        """Handle messages, apply commands, tell the listener. No interrupt cuts this in two."""
+        with shield():
+            self.pump.look()
+            self.count.meter.update(self.count.done, now)
+            commands, wanted, self._soon = self.commands.take(), self._soon, False
+            measuring, self._measuring = self._measuring, False
+            for command in commands:
+                self._apply(command)
+                wanted = wanted or command.kind != RECEIPT
+            if self.on_look is not None and (wanted or now >= self._next_tell):
+                self.on_look(now)
+                self._next_tell = time.monotonic() + self.tell_every
+            elif (measuring or now >= self.measure_at) and self.on_measure is not None:
+                self.on_measure(now)
+            self._next_look = (
+                0.0 if self._soon or self._measuring else time.monotonic() + self.look_every
+            )
+
+    def _apply(self, command: Command) -> None:
+        self.last_thread = command.thread
+        if command.kind == "pause":
+            self._pause_after = self.count.done
+        elif command.kind == "resume":
+            self._pause_after = None
+        elif command.kind == "step":
+            self._pause_after = max(self._pause_after or 0, self.count.done) + 1
+        elif command.kind == "stop":
+            if self.count.stop_reason is None:
+                self.count.stop_reason = str(command.content.get("reason", ""))
+        elif self.on_command is not None:
+            self.on_command(command)
+
+    def _wait(self, interrupt: SoftInterrupt) -> None:
+        """Stand still at a boundary until a command or an interrupt comes."""
+        __tracebackhide__ = True
+        if self.on_pause is not None:
+            self.on_pause()
+        with shield():
+            self.count.meter.pause(time.monotonic())
+            self._change("paused")
+        try:
+            while (
+                self._pause_after is not None
+                and self.count.done >= self._pause_after
+                and not self.count.is_stopping
+            ):
+                if interrupt.pressed:
+                    interrupt.take()
+                self.commands.arrived.wait(_LOOK_WHILE_PAUSED)
+                self._look(time.monotonic())
+                self._do_tasks()
+        finally:
+            with shield():
+                self.count.meter.resume(time.monotonic())
+                self._change("running")
+
+    def _do_tasks(self) -> None:
+        while self.tasks:
+            self.tasks.popleft()()
+            self.look_soon()
+
+    def obey(self) -> None:
+        """Apply commands that have come, outside of any step."""
+        with shield():
+            for command in self.commands.take():
+                self._apply(command)
+
+    def go_back(self, done: int) -> None:
+        """Count from here as if so many steps were done."""
+        count = self.count
+        self._given -= count.done - done
+        count.done = done
+        count.stop_reason = None
+        if self._pause_after is not None:
+            self._pause_after = min(self._pause_after, done)
+        count.meter.go_back(done, time.monotonic())
+
+    def _change(self, state: str, reason: str = "") -> None:
+        if state == self.count.state and reason == self.count.reason:
+            return
+        self.count.state, self.count.reason = state, reason
+        if self.on_change is not None:
+            self.on_change(state)
+
+
+def _length_of(iterable: Any) -> int | None:
+    try:
+        return len(iterable)
+    except (TypeError, NotImplementedError, ValueError):
+        return None

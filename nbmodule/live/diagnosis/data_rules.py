@@ -1,0 +1,285 @@
+"""Rules that read what a training step receives: inputs, targets and the order of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbmodule.base.format import format_count, format_number
+from nbmodule.live.diagnosis.evidence import Evidence
+from nbmodule.live.diagnosis.rules import Fix, RuleVerdict, rule
+
+LARGE_INPUT = 50.0
+"""Mean or deviation from which inputs count as unscaled; initializers assume about 1."""
+LARGE_TARGET = 1e3
+COLUMN_RATIO = 1e3
+MOST_TABLE_COLUMNS = 1000
+LEAST_ROWS = 32
+DOMINANT = 0.9
+
+
+def _number(value: float) -> str:
+    return format_number(value, 3)
+
+
+def _is_float(array: NDArray[Any]) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name == "bfloat16"
+
+
+def _columns(array: NDArray[Any]) -> NDArray[np.floating] | None:
+    """The array as a table of rows by columns; None for images, sequences and single numbers."""
+    if array.ndim != 2 or not 2 <= array.shape[1] <= MOST_TABLE_COLUMNS or len(array) < LEAST_ROWS:
+        return None
+    return array.astype(np.float64)
+
+
+@rule("nonfinite-data", needs=("batch",), category="data")
+def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The data itself holds NaN or Inf, so every number computed from it is NaN. Replace missing
+    values, or leave those rows out.
+    """
+    for snapshot in evidence.snapshots:
+        sides = (("input", snapshot.batch.inputs), ("target", snapshot.batch.targets))
+        for side, arrays in sides:
+            for name, array in arrays.items():
+                if not _is_float(array) or np.isfinite(array.astype(np.float64)).all():
+                    continue
+                bad = np.argwhere(~np.isfinite(array.astype(np.float64)))
+                index = ", ".join(map(str, bad[0]))
+                word = "NaN" if np.isnan(float(array[tuple(bad[0])])) else "Inf"
+                rows = len({int(place[0]) for place in bad}) if array.ndim else 1
+                text = f"{word} in the {side}: {name}[{index}], in {rows} of {len(array) if array.ndim else 1} rows"
+                fix = Fix(f"replace it: np.nan_to_num({name})", f"{name} = np.nan_to_num({name})")
+                yield RuleVerdict("nonfinite-data", text, "wrong", step=snapshot.step, fixes=[fix])
+                return
+
+
+@rule("input-scale", needs=("batch",), category="data")
+def input_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """Inputs are far from mean 0 and deviation 1, which initializers and learning rates assume.
+    Standardize them, or divide images by 255.
+    """
+    snapshot = evidence.snapshots[0]
+    for name, array in snapshot.batch.inputs.items():
+        if not array.size or not _is_float(array):
+            if array.dtype != np.uint8 or array.ndim < 3:
+                continue
+        values = array.astype(np.float64)
+        values = values[np.isfinite(values)]
+        if not values.size:
+            continue
+        mean, std = float(values.mean()), float(values.std())
+        if max(abs(mean), std) <= LARGE_INPUT:
+            continue
+        is_image = values.min() >= 0 and 100 < values.max() <= 255 and array.ndim >= 2
+        if is_image and np.array_equal(values, np.round(values)):
+            text, fix = (
+                f"{name} ranges from 0 to {_number(float(values.max()))}, as bytes of an image do",
+                f"{name} / 255",
+            )
+        else:
+            text = f"{name} has mean {_number(mean)} and deviation {_number(std)}; about 0 and 1 are expected"
+            fix = f"({name} - {name}.mean(0)) / {name}.std(0)"
+        yield RuleVerdict("input-scale", text, fixes=[Fix(fix, f"{name} = {fix}")])
+        return
+
+
+@rule("column-scale", needs=("batch",), category="data")
+def column_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """One column is a thousand times as large as the others and dominates every sum. Standardize
+    each column by itself.
+    """
+    for name, array in evidence.snapshots[0].batch.inputs.items():
+        table = _columns(array) if _is_float(array) else None
+        if table is None or not np.isfinite(table).all():
+            continue
+        spread = table.std(axis=0) + np.abs(table.mean(axis=0))
+        usual = float(np.median(spread[spread > 0])) if (spread > 0).any() else 0.0
+        worst = int(np.argmax(spread))
+        if usual and spread[worst] > COLUMN_RATIO * usual:
+            ratio = _number(float(spread[worst] / usual))
+            text = f"column {worst} of {name} is {ratio} times as large as the others"
+            code = f"({name} - {name}.mean(0)) / {name}.std(0)"
+            picture = {"size of each column": [float(x) for x in spread[:100]]}
+            yield RuleVerdict(
+                "column-scale", text, evidence=picture, fixes=[Fix(code, f"{name} = {code}")]
+            )
+
+
+@rule("constant-column", needs=("batch",), category="data")
+def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """A column has one value in every row, or equals another column, so it tells nothing. Columns
+    of zeros are not reported: the margins of images are such.
+    """
+    for name, array in evidence.snapshots[0].batch.inputs.items():
+        table = _columns(array)
+        if table is None or not np.isfinite(table).all():
+            continue
+        same = (table == table[0]).all(axis=0)
+        constant = np.flatnonzero(same & (table[0] != 0) & (table[0] != 1))
+        if len(constant):
+            at = int(constant[0])
+            text = f"column {at} of {name} is {_number(float(table[0, at]))} in every row"
+            yield RuleVerdict("constant-column", text, "note")
+            continue
+        varying = np.flatnonzero(~same)
+        if len(varying) > 200 or array.dtype.kind not in "f":
+            continue
+        _, first = np.unique(table[:, varying], axis=1, return_index=True)
+        if len(first) < len(varying) and len(varying) < 64:
+            twice = int(varying[next(k for k in range(len(varying)) if k not in set(first))])
+            yield RuleVerdict(
+                "constant-column", f"column {twice} of {name} repeats another column", "note"
+            )
+
+
+@rule("class-imbalance", needs=("batch",), category="data")
+def class_imbalance(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """Almost all labels are of one class, so a constant answer has a low loss. Weight the classes,
+    resample, or report a score that counts each class equally.
+    """
+    if not evidence.classes or not evidence.labels:
+        return
+    labels = np.concatenate([np.ravel(part) for part in evidence.labels])
+    labels = labels[labels >= 0]
+    if len(labels) < 200 or evidence.classes > 1000:
+        return
+    counts = np.bincount(labels, minlength=evidence.classes)
+    share = float(counts.max() / counts.sum())
+    if share >= DOMINANT and (counts > 0).sum() > 1:
+        text = f"{share:.0%} of the labels are class {int(counts.argmax())}"
+        yield RuleVerdict(
+            "class-imbalance", text, evidence={"labels": [float(c) for c in counts[:100]]}
+        )
+
+
+@rule("missing-class", needs=("batch",), category="data")
+def missing_class(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The model has an output for a class that no label names. Check the split, the encoding of the
+    labels, or the size of the last layer.
+    """
+    classes = evidence.classes
+    if not 2 <= classes <= 100 or not evidence.labels:
+        return
+    labels = np.concatenate([np.ravel(part) for part in evidence.labels])
+    if len(labels) < 30 * classes:
+        return
+    missing = sorted(set(range(classes)) - set(np.unique(labels).tolist()))
+    if missing:
+        named = ", ".join(map(str, missing[:5]))
+        text = f"no label is class {named}, of {classes} outputs, in {format_count(len(labels))} samples"
+        yield RuleVerdict("missing-class", text)
+
+
+@rule("labels-out-of-range", needs=("batch",), category="data")
+def labels_out_of_range(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """A label names no output of the model; JAX does not raise there, and the loss becomes NaN or
+    wrong. Labels run from 0 to classes - 1.
+    """
+    for snapshot in evidence.snapshots:
+        labels, classes = snapshot.labels, snapshot.classes
+        if labels is None or not classes or not labels.size:
+            continue
+        low, high = int(labels.min()), int(labels.max())
+        if low >= 0 and high < classes:
+            continue
+        fix = [Fix("labels - 1", "labels = labels - 1")] if low == 1 and high == classes else []
+        text = f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to {classes - 1} are allowed"
+        yield RuleVerdict("labels-out-of-range", text, "wrong", step=snapshot.step, fixes=fix)
+        return
+
+
+@rule("sorted-batches", needs=("batch",), category="data")
+def sorted_batches(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """Each batch holds one class or two, though the data has more: the data is sorted and not
+    shuffled. Shuffle it, as `nb.batches(..., shuffle=True)` does.
+    """
+    batches = [np.unique(part) for part in evidence.labels if np.size(part) >= 8]
+    if len(batches) < 6 or not evidence.classes:
+        return
+    together = len(np.unique(np.concatenate(batches)))
+    few = float(np.median([len(part) for part in batches]))
+    if together >= 2 and few <= max(1, together // 4):
+        text = f"a batch holds {int(few)} of {together} classes: the data is sorted by class"
+        yield RuleVerdict(
+            "sorted-batches",
+            text,
+            fixes=[Fix("shuffle the data", "nb.batches(data, size, shuffle=True)")],
+        )
+
+
+@rule("same-batch", needs=("batch",), category="data")
+def same_batch(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The step receives the same batch each time although the loop's items differ. Usually the loop
+    variable is not the one that is passed to the step.
+    """
+    digests = list(evidence.digests)
+    if evidence.items_vary and len(digests) >= 10 and len(set(digests)) == 1:
+        text = f"the step received the same batch {format_count(len(digests))} times, though the loop's items differ"
+        yield RuleVerdict("same-batch", text)
+
+
+@rule("target-scale", needs=("batch",), category="data")
+def target_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """Targets are thousands of times larger than what a new model returns, so gradients are as
+    large. Standardize the targets and scale predictions back.
+    """
+    for name, array in evidence.snapshots[0].batch.targets.items():
+        if not _is_float(array) or not array.size:
+            continue
+        values = array.astype(np.float64)
+        values = values[np.isfinite(values)]
+        if not values.size:
+            continue
+        mean, std = float(values.mean()), float(values.std())
+        if max(abs(mean), std) > LARGE_TARGET:
+            code = f"({name} - {name}.mean()) / {name}.std()"
+            text = f"the target {name} has mean {_number(mean)} and deviation {_number(std)}"
+            yield RuleVerdict(
+                "target-scale", text, fixes=[Fix(f"standardize {name}", f"{name} = {code}")]
+            )
+            return
+
+
+@rule("target-among-inputs", needs=("batch",), category="data")
+def target_among_inputs(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """A column of the inputs is the target itself, so the model only has to copy it. Drop that
+    column.
+    """
+    snapshot = evidence.snapshots[0]
+    for target_name, target in snapshot.batch.targets.items():
+        flat = _single_column(target)
+        if flat is None:
+            continue
+        for name, array in snapshot.batch.inputs.items():
+            table = _columns(array)
+            if table is None or len(table) != len(flat):
+                continue
+            at = _equal_column(table, flat)
+            if at is not None:
+                text = f"column {at} of {name} is the target {target_name}"
+                fix = Fix(f"drop column {at}", f"{name} = np.delete({name}, {at}, axis=1)")
+                yield RuleVerdict("target-among-inputs", text, "wrong", fixes=[fix])
+                return
+
+
+def _single_column(target: NDArray[Any]) -> NDArray[np.floating] | None:
+    flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
+    if flat.ndim != 1 or len(flat) < LEAST_ROWS or flat.dtype.kind not in "fiub":
+        return None
+    wide = flat.astype(np.float64)
+    return wide if np.isfinite(wide).all() and wide.std() > 0 else None
+
+
+def _equal_column(table: NDArray[np.floating], flat: NDArray[np.floating]) -> int | None:
+    """The column that is a linear function of the target, without any noise."""
+    deviations = table.std(axis=0)
+    normal = (flat - flat.mean()) / flat.std()
+    for at in np.flatnonzero((deviations > 0) & np.isfinite(deviations)):
+        column = (table[:, at] - table[:, at].mean()) / deviations[at]
+        if abs(float(np.mean(column * normal))) > 1 - 1e-6:
+            return int(at)
+    return None

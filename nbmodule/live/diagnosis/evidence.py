@@ -1,0 +1,213 @@
+"""The evidence that rules read: curves, batches, calls and variables, as plain NumPy arrays.
+
+A rule never touches a model or a device. `Evidence` is filled by `examine` (a training step run
+beside the user's own) and by whoever holds logged curves, so the same rules judge a run while it
+goes on, a finished run and a model before its first step.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbmodule.base.series_names import group_of, is_better_when_higher
+
+Array = NDArray[Any]
+
+_LOSS = re.compile(r"loss|nll|elbo|energy|error|mse|mae|xent|cross_entropy", re.I)
+_ADVERSARIAL = re.compile(
+    r"(^|[_/. -])(d|g|disc|gen|critic|adv|discriminator|generator)([_/. -]|$)", re.I
+)
+NORMALIZES_BATCH = re.compile(r"BatchNorm")
+DROPS = re.compile(r"Dropout")
+
+
+@dataclass(frozen=True)
+class LoggedCurve:
+    """One logged series: `steps` and `values` of one length, in the order of logging."""
+
+    name: str
+    steps: NDArray[np.integer]
+    values: NDArray[np.floating]
+
+    @property
+    def role(self) -> str:
+        """`train`, `val` or `test`, read from the name."""
+        return group_of(self.name)[1]
+
+    @property
+    def finite(self) -> NDArray[np.floating]:
+        return self.values[np.isfinite(self.values)]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What one training step received: rows of its inputs and of its targets, by argument name."""
+
+    step: int
+    inputs: Mapping[str, Array]
+    targets: Mapping[str, Array]
+
+
+@dataclass(frozen=True)
+class CallEvidence:
+    """One call of a submodule that has no submodules of its own, or of the model itself.
+
+    Attributes:
+        path: Dotted name, empty for the model.
+        class_name: Class of the module.
+        inputs: First array argument, at most `ROWS` rows.
+        returns: First array of the return, likewise.
+        gradient: Gradient of the loss by that return, None where it was not recorded.
+        trainable: Number of trainable elements that the module itself holds.
+        training: The module's mode.
+    """
+
+    path: str
+    class_name: str
+    inputs: Array | None
+    returns: Array | None
+    gradient: Array | None
+    trainable: int
+    training: bool
+
+    @property
+    def name(self) -> str:
+        return self.path or self.class_name
+
+
+@dataclass(frozen=True)
+class VariableEvidence:
+    """A variable before and after one step; both are norms over all elements."""
+
+    path: str
+    shape: tuple[int, ...]
+    trainable: bool
+    norm: float
+    change: float
+    rows_equal: bool
+    """Whether the matrix has more than one row and all rows are the same."""
+
+    @property
+    def ratio(self) -> float:
+        """Norm of the change over the norm of the value; NaN for a value of zero."""
+        return self.change / self.norm if self.norm > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One training step, observed inside.
+
+    Attributes:
+        step: Number of the step.
+        loss: What the step returned first, if that is one number.
+        batch: What the step received.
+        root: The call of the model itself, None if the step did not call it.
+        calls: Calls of submodules without submodules, in the order in which they began.
+        variables: All variables of the model.
+        uncalled: Paths of trainable modules that did not run.
+        modes: Mode of each module whose behavior depends on it, by path.
+        logits: What the loss expects, where that is known: True for logits, False for
+            probabilities.
+        mixes_rows: Whether the return for one row depends on another row; None if not tried.
+        sees_targets: Whether, in next-token prediction, a position sees its own target.
+    """
+
+    step: int
+    loss: float | None
+    batch: Batch
+    root: CallEvidence | None
+    calls: tuple[CallEvidence, ...]
+    variables: tuple[VariableEvidence, ...]
+    uncalled: tuple[str, ...] = ()
+    modes: Mapping[str, bool] = field(default_factory=dict)
+    logits: bool | None = None
+    mixes_rows: bool | None = None
+    sees_targets: bool | None = None
+
+    @property
+    def labels(self) -> Array | None:
+        """Class labels: whole numbers among the targets, one for each row of the return."""
+        return next(
+            (t for t in self.batch.targets.values() if t.dtype.kind in "iu" and self._fits(t)), None
+        )
+
+    def _fits(self, target: Array) -> bool:
+        returns = self.root.returns if self.root else None
+        return returns is None or returns.ndim < 2 or target.shape == returns.shape[:-1]
+
+    @property
+    def classes(self) -> int:
+        """Number of classes if the step is a classification of labels, else 0."""
+        returns = self.root.returns if self.root else None
+        if self.labels is None or returns is None or returns.ndim < 2:
+            return 0
+        return int(returns.shape[-1]) if returns.shape[-1] > 1 else 0
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything known about a run, or about a model before training.
+
+    Attributes:
+        curves: Logged series by name.
+        snapshots: Steps observed inside, oldest first.
+        labels: Class labels of the batches seen so far, one array for each batch.
+        digests: A digest of each batch seen so far.
+        items_vary: Whether the loop received different items while its batches were equal.
+        validated_in_training_mode: Whether a validation series was logged while layers that depend
+            on the mode were in training mode; None where that is not known.
+        is_finished: Whether the run has ended.
+    """
+
+    curves: Mapping[str, LoggedCurve] = field(default_factory=dict)
+    snapshots: Sequence[Snapshot] = ()
+    labels: Sequence[Array] = ()
+    digests: Sequence[int] = ()
+    items_vary: bool = False
+    validated_in_training_mode: bool | None = None
+    is_finished: bool = False
+
+    @property
+    def last(self) -> Snapshot | None:
+        return self.snapshots[-1] if self.snapshots else None
+
+    @property
+    def loss(self) -> LoggedCurve | None:
+        """The training loss: the first series of that role whose name is one of a loss."""
+        train = [c for c in self.curves.values() if c.role == "train"]
+        train = [c for c in train if not is_better_when_higher(c.name)]
+        named = [c for c in train if _LOSS.search(c.name)]
+        found = next(iter(named), None)
+        return None if found is None or self.is_adversarial else found
+
+    @property
+    def is_adversarial(self) -> bool:
+        """Whether two models play against each other, so that no loss has to fall."""
+        named = [name for name in self.curves if _ADVERSARIAL.search(name)]
+        return len(named) >= 2
+
+    @property
+    def validation(self) -> LoggedCurve | None:
+        """The validation loss, whatever its spelling (`val_loss`, `loss/val`, `eval_loss`, ...)."""
+        held = [c for c in self.curves.values() if c.role in ("val", "test")]
+        held = [c for c in held if not is_better_when_higher(c.name) and _LOSS.search(c.name)]
+        return next(iter(held), None)
+
+    def scores(self, *roles: str) -> list[LoggedCurve]:
+        """Series that are better when higher (accuracy, F1), of these roles."""
+        return [
+            c for c in self.curves.values() if is_better_when_higher(c.name) and c.role in roles
+        ]
+
+    @property
+    def classes(self) -> int:
+        return next((s.classes for s in self.snapshots if s.classes), 0)
+
+    def with_curves(self, curves: Mapping[str, LoggedCurve]) -> Evidence:
+        return replace(self, curves=dict(curves))

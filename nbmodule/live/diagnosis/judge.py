@@ -1,0 +1,102 @@
+"""Judge evidence by all rules: those of the package and those that a user has added."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import replace
+from typing import Any
+
+from nbmodule.base.format import shown
+from nbmodule.errors import ArgumentError
+from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their rules
+    curve_rules,
+    data_rules,
+    inside_rules,
+    model_rules,
+)
+from nbmodule.live.diagnosis.evidence import Evidence
+from nbmodule.live.diagnosis.rules import DiagnosisRule, RuleVerdict, table
+
+_muted: set[str] = set()
+
+
+def rules() -> tuple[DiagnosisRule, ...]:
+    """Return all rules, those of the package and those added by `nb.rule`."""
+    return tuple(table.values())
+
+
+def mute_rule(name: str, *, muted: bool = True) -> None:
+    """Silence a rule in this process, or let it speak again with `muted=False`.
+
+    Raises:
+        ArgumentError: If there is no rule of that name.
+    """
+    if name not in table:
+        close = difflib.get_close_matches(name, table, 1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ArgumentError(f"there is no rule {name!r}.{hint}")
+    (_muted.add if muted else _muted.discard)(name)
+
+
+class Diagnosis(tuple[RuleVerdict, ...]):
+    """Verdicts, worst first. An empty diagnosis means that no rule found a fault.
+
+    `diagnosis["overfits"]` is the first verdict of that rule.
+    """
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, str):
+            found = next((verdict for verdict in self if verdict.rule == key), None)
+            if found is None:
+                raise KeyError(key)
+            return found
+        return super().__getitem__(key)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the rules that spoke."""
+        return tuple(dict.fromkeys(verdict.rule for verdict in self))
+
+    @shown
+    def __repr__(self) -> str:
+        return "\n".join(map(str, self)) or "no fault found"
+
+
+_ORDER = {"wrong": 0, "doubt": 1, "note": 2}
+# A verdict that explains others silences them: NaN in the data makes every other number NaN.
+EXPLAINS: dict[str, frozenset[str]] = {
+    "nonfinite-data": frozenset(
+        "nonfinite-loss nonfinite-return no-update does-not-learn input-scale target-scale".split()
+    ),
+    "nonfinite-return": frozenset(["nonfinite-loss"]),
+    "labels-out-of-range": frozenset(["nonfinite-loss", "nonfinite-return", "does-not-learn"]),
+    "no-update": frozenset(["does-not-learn", "learns-slowly", "small-update", "plateau"]),
+    "diverges": frozenset(["oscillates", "does-not-learn", "spikes"]),
+    "small-update": frozenset(["learns-slowly"]),
+    "unused-layer": frozenset(["frozen-in-part"]),
+    "target-scale": frozenset(["does-not-learn", "diverges"]),
+    "loss-broadcasts": frozenset(["does-not-learn", "plateau"]),
+    "overfits": frozenset(["validation-better"]),
+}
+
+
+def judge(evidence: Evidence) -> Diagnosis:
+    """Ask every rule that has its evidence and is not muted; return the verdicts, worst first.
+
+    A rule that raises is left out, and a note names it.
+    """
+    verdicts: list[RuleVerdict] = []
+    for each in rules():
+        if each.name in _muted or not each.has_evidence(evidence):
+            continue
+        try:
+            for verdict in each.judge(evidence):
+                explanation = verdict.explanation or each.explanation
+                verdicts.append(replace(verdict, explanation=explanation))
+        except Exception as error:  # noqa: BLE001 one faulty rule must not hide the others
+            text = f"rule {each.name} could not judge this run: {type(error).__name__}: {error}"
+            verdicts.append(RuleVerdict(each.name, text, "note"))
+    named = {verdict.rule for verdict in verdicts}
+    silenced = set().union(*(EXPLAINS.get(name, frozenset()) for name in named))
+    kept = [verdict for verdict in verdicts if verdict.rule not in silenced]
+    return Diagnosis(sorted(kept, key=lambda verdict: _ORDER[verdict.severity]))

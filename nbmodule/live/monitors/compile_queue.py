@@ -1,0 +1,168 @@
+"""Compile beside the training: one task at a time, in a thread of low priority, lowest rank first.
+
+A task that has not begun starts no thread, so a run that closes can drop it. The exit of Python
+waits for the task that runs and drops the others: jaxlib 0.10 aborts a process that ends while a
+thread compiles.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import heapq
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+_NICE = 10
+
+
+class CompileTask:
+    """A result that a background thread computes.
+
+    Args:
+        begin: First part, run at normal priority because it holds Python's lock. Its return is the
+            argument of `finish`.
+        finish: Long part, which releases Python's lock.
+        rank: Of several waiting tasks, the lowest rank runs first.
+
+    Example:
+        >>> square = CompileTask(lambda: 3, lambda x: x * x)
+        >>> square.wait()
+        9
+    """
+
+    def __init__(
+        self, begin: Callable[[], Any], finish: Callable[[Any], Any], rank: int = 0
+    ) -> None:
+        self.error: BaseException | None = None
+        """The exception that ended it, if it failed."""
+        self.seconds = 0.0
+        """Duration, without the time in the queue."""
+        self._work: tuple[Callable[[], Any], Callable[[Any], Any]] | None = (begin, finish)
+        self._result: Any = None
+        self._done = threading.Event()
+        _queue.add(self, rank)
+
+    @property
+    def is_done(self) -> bool:
+        """True if it ended, with a result, an error, or by `cancel`."""
+        return self._done.is_set()
+
+    @property
+    def result(self) -> Any:
+        """The result; None while it is computed.
+
+        Raises:
+            BaseException: The exception that ended the task.
+        """
+        if self.error is not None:
+            raise self.error
+        return self._result
+
+    def wait(self) -> Any:
+        """Wait for the result."""
+        self._done.wait()
+        return self.result
+
+    def cancel(self) -> None:
+        """Drop the task if it has not begun."""
+        if _queue.drop(self):
+            self._end()
+
+    def _run(self) -> None:
+        work, started = self._work, time.perf_counter()
+        try:
+            if work is not None:
+                begun = work[0]()
+                _lower_priority()
+                self._result = work[1](begun)
+        except BaseException as error:  # noqa: BLE001 - `result` raises it
+            self.error = error
+        finally:
+            self.seconds = time.perf_counter() - started
+            self._end()
+
+    def _end(self) -> None:
+        self._work = None
+        self._done.set()
+
+
+class _Queue:
+    """Waiting tasks and the one that runs, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, int, CompileTask]] = []
+        self._numbers = itertools.count()
+        self._running: CompileTask | None = None
+        self._is_closed = False
+
+    def add(self, task: CompileTask, rank: int) -> None:
+        with self._lock:
+            if not self._is_closed:
+                heapq.heappush(self._waiting, (rank, next(self._numbers), task))
+                self._start_next()
+                return
+        task._end()
+
+    def drop(self, task: CompileTask) -> bool:
+        """Remove a task; return False if it has begun."""
+        with self._lock:
+            rest = [entry for entry in self._waiting if entry[2] is not task]
+            was_waiting = len(rest) < len(self._waiting)
+            heapq.heapify(rest)
+            self._waiting = rest
+        return was_waiting
+
+    def close(self) -> None:
+        """Drop the waiting tasks and wait for the running one."""
+        with self._lock:
+            self._is_closed = True
+            waiting, self._waiting, running = self._waiting, [], self._running
+        for _, _, task in waiting:
+            task._end()
+        if running is not None:
+            running._done.wait()
+
+    def _start_next(self) -> None:
+        if self._running is None and self._waiting:
+            self._running = task = heapq.heappop(self._waiting)[2]
+            thread = threading.Thread(
+                target=self._work, args=(task,), name="nbmodule-compile", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:  # Python is shutting down, or the system has no thread left
+                self._running = None
+                task._end()
+
+    def _work(self, task: CompileTask) -> None:
+        task._run()
+        with self._lock:
+            self._running = None
+            self._start_next()
+
+
+_queue = _Queue()
+
+
+def _lower_priority() -> None:
+    """Lower the priority of this thread, on systems that can do so for one thread."""
+    with contextlib.suppress(AttributeError, OSError):
+        if os.uname().sysname == "Linux":
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+
+
+def _renew_queue() -> None:
+    """Forget the tasks of the parent process: a forked child has none of its threads."""
+    global _queue
+    _queue = _Queue()
+
+
+atexit.register(lambda: _queue.close())
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_queue)

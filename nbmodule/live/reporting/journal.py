@@ -1,0 +1,660 @@
+"""A run on disk while it goes on, so that nothing of it is lost when its kernel dies.
+
+A journal is a file to which records are only ever added: its head, the names of the series, points,
+statistics, and now and then how far the run is. Each record says how long it is and carries a
+checksum, so that one that was cut off by the death of the process, or was damaged, ends the reading
+there and nowhere before.
+
+A thread writes what is new about once a second. What cannot be written, since the disk is full, is
+told in the view and tried again, and the training goes on meanwhile. A record is in the file whole
+or not at all, and noted as written only then. Copies of all variables are written by a thread of
+their own: they may take long, and points do not wait for them.
+
+A process holds a lock on its journal while it lives. So others can tell a run that goes on from one
+that died, and nobody removes the journal of a run that goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import sys
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Callable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from nbmodule.base.format import format_bytes, format_count, shown
+from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
+from nbmodule.errors import FileFormatError, NbModuleError
+from nbmodule.live.run.history import History
+from nbmodule.live.run.settings import origin
+from nbmodule.live.run.state import RunState
+from nbmodule.live.run.watch import Sample, Strips
+
+FOLDER = ".nbmodule_runs"
+SUFFIX = ".nbrun"
+EVERY = 1.0
+"""Seconds between two writes."""
+TRY_AGAIN = 5.0
+"""Seconds after which what could not be written is tried again."""
+MOST_RUNS = 1000
+"""Journals that stay in a folder; the oldest go first."""
+_MOST_SNAPSHOTS = 30
+"""Of those, how many keep their values of all variables."""
+_MAGIC = b"nbrun\x001\n"
+_FRAME = struct.Struct("<cII")
+"""Kind, length, checksum."""
+_POINTS = struct.Struct("<HIq")
+"""Number of the series, how many points, first step."""
+_BEAT = struct.Struct("<dqq")
+"""Time, steps that are done, step as the curves count."""
+_SNAPSHOT_EVERY = 5.0
+_SNAPSHOT_SHARE = 0.01
+"""Share of the time that writing snapshots may take."""
+_SNAPSHOT_MOST = 256 * 2**20
+"""Bytes of variables above which no snapshot goes to disk."""
+_LONGEST = 2**28
+_MOST_BYTES = 2**30
+"""Bytes of a journal that are read."""
+_END_OF_TIME = 2.0**37
+"""Seconds since 1970."""
+_MOST_NAMES = 2**16
+"""Series that a journal can tell apart; those beyond are left out."""
+_STAMP = "%Y%m%d-%H%M%S"
+_SET_BACK = 10_000_000_000
+"""Nanoseconds by which a file may seem to have been written in the future before that is taken for a clock that was set back."""
+_UNTOLD = -2
+"""Stands for the step of a snapshot, where it was told that there is none."""
+_STEP, _DTYPES = "//step", "//dtypes"
+"""What stands in a snapshot beside the variables."""
+
+
+class Journal:
+    """Writes one run to a folder.
+
+    Args:
+        run: The run.
+        folder: Where; it is made if it is not there.
+        read: Reads what was logged and has been computed into the history.
+        newest_values: Gives the newest values of variables that are kept, with their step and size;
+            None where none are.
+    """
+
+    def __init__(
+        self,
+        run: RunState,
+        folder: Path,
+        *,
+        read: Callable[[], object],
+        newest_values: Callable[[], tuple[int, dict[str, Any], int] | None],
+    ) -> None:
+        self._run, self._read, self._newest_values = run, read, newest_values
+        self._lock = threading.RLock()
+        self._over = threading.Event()
+        self._is_closed = False
+        self._failed = ""
+        """Why nothing is written at the moment."""
+        self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+        self._snapshot_of = -1
+        self._snapshot = threading.Thread(target=self._write_snapshot)
+        folder = folder.absolute()  # code of the notebook may go to another folder
+        folder.mkdir(parents=True, exist_ok=True)
+        drop_oldest(folder)
+        self.path = folder / f"{_stamp_after(_journals(folder))}-{run.run_id}{SUFFIX}"
+        self._began, self._process = time.time(), os.getpid()
+        self._origin = origin()
+        self._begin_file()
+        self.write()
+        threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
+
+    def _begin_file(self) -> None:
+        """Begin a file, in which nothing is of the run yet."""
+        self._numbers: dict[str, int] = {}
+        self._written: dict[str, int] = {}
+        self._samples: dict[str, int | None] = {}
+        head = {
+            "name": self._run.name,
+            "run": self._run.run_id,
+            "began": self._began,
+            "process": os.getpid(),
+            "settings": self._run.settings,
+            "tags": list(self._run.tags),
+            **self._origin,
+        }
+        self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
+        """What is to be written before anything else."""
+        self._size, self._is_torn = 0, False
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
+        hold(self._file)
+
+    def _find_file(self) -> None:
+        """Follow the file where it was moved; write it anew where others removed, replaced or cut
+        it.
+        """
+        if not self._file.closed and _is_at(self._file, self.path, self._size):
+            return
+        moved = _moved_to(self._file)
+        if moved is not None and _is_at(self._file, moved, self._size):
+            self.path = moved
+            return
+        self._file.close()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)
+        self._begin_file()
+
+    def _append(self, data: bytes) -> None:
+        """Add bytes; where they find no room, what is there of them is taken away before anything
+        else is added.
+        """
+        if self._is_torn:
+            self._file.seek(self._size)
+            self._file.truncate()
+        self._is_torn = True
+        rest = memoryview(data)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._size += len(data)
+        self._is_torn = False
+
+    def _work(self) -> None:
+        while not self._over.wait(TRY_AGAIN if self._failed else EVERY):
+            self.write()
+
+    def write(self) -> bool:
+        """Add what is new; False where it cannot be written, which is told, and told again when it
+        goes on.
+        """
+        if (
+            os.getpid() != self._process
+        ):  # a forked child has the same file open, and maybe the lock as somebody held it
+            return False
+        try:
+            with self._lock:
+                if self._is_closed:
+                    return False
+                self._find_file()
+                self._add_new()
+        except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training, or the journal
+            self._tell_failed(
+                getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            )
+            return False
+        self._tell_failed("")
+        self._begin_snapshot()
+        return True
+
+    def _tell_failed(self, why: str) -> None:
+        before, self._failed = self._failed, why
+        if why and not before:
+            self._tell(
+                "warning",
+                f"the journal of this run cannot be written: {why} ({self.path}). It is tried again",
+            )
+        elif before and not why:
+            self._tell("note", "the journal of this run is written again, and complete")
+
+    def _tell(self, kind: str, text: str) -> None:
+        self._run.messages.add(self._run.step, kind, text)
+
+    def _add_new(self) -> None:
+        self._read()
+        run, parts = self._run, [self._unwritten]
+        numbers, written, samples = dict(self._numbers), dict(self._written), dict(self._samples)
+        for series in run.history:
+            begin = written.get(series.name, 0)
+            steps, values = series.since(begin)
+            if not len(values) or (series.name not in numbers and len(numbers) >= _MOST_NAMES):
+                continue
+            if series.name not in numbers:
+                numbers[series.name] = len(numbers)
+                parts.append(_framed(b"N", json.dumps(series.name).encode()))
+            written[series.name] = begin + len(values)
+            parts.append(_framed(b"P", _pack_points(numbers[series.name], steps, values)))
+        for quantity, strips in list(run.watched.items()):
+            newest, step = strips.newest, int(strips.steps[-1]) if len(strips) else None
+            if newest is not None and samples.get(quantity) != step:
+                samples[quantity] = step
+                parts.append(_framed(b"S", _pack_sample(quantity, step or 0, strips.paths, newest)))
+        parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))
+        self._append(b"".join(parts))
+        self._numbers, self._written, self._samples, self._unwritten = (
+            numbers,
+            written,
+            samples,
+            b"",
+        )
+
+    def cut(self, step: int, forget: Callable[[], object]) -> None:
+        """After a rewind: what came at this step and later is left behind; `forget` takes it out of
+        the run.
+        """
+        run = self._run
+        with self._lock:  # nothing is written between the one and the other
+            for series in run.history:
+                written = series.since(0).steps[: self._written.get(series.name, 0)]
+                self._written[series.name] = int((written < step).sum())
+            forget()
+            self._samples = {
+                quantity: int(s.steps[-1]) for quantity, s in run.watched.items() if len(s)
+            }
+            self._unwritten += _framed(b"C", struct.pack("<q", step))
+
+    def close(self, state: str, reason: str) -> None:
+        """Write the rest and how it ended."""
+        if os.getpid() != self._process:
+            return
+        self._over.set()
+        if self.write():
+            ended = {"state": state, "reason": reason, "time": time.time()}
+            with self._lock, contextlib.suppress(OSError):
+                self._append(_framed(b"E", json.dumps(ended).encode()))
+        with self._lock, contextlib.suppress(OSError):
+            self._is_closed = True
+            self._file.close()
+        if self._snapshot.is_alive():
+            self._snapshot.join()
+
+    @property
+    def wants_values(self) -> bool:
+        """Whether a snapshot is due at the next write."""
+        return time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
+
+    def _begin_snapshot(self) -> None:
+        """Put the newest values of all variables beside the journal, where it is time."""
+        if time.monotonic() >= self._snapshot_at and not self._snapshot.is_alive():
+            self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
+            self._snapshot = threading.Thread(
+                target=self._write_snapshot, name="nbmodule-snapshot", daemon=True
+            )
+            self._snapshot.start()
+
+    def _write_snapshot(self) -> None:
+        """Write the newest values of all variables, whole or not at all."""
+        try:
+            found = self._newest_values()
+            if found is None or found[0] == self._snapshot_of:
+                return
+            step, values, size = found
+            if size > _SNAPSHOT_MOST:
+                self._tell_no_snapshot(
+                    f"they take {format_bytes(size)}, and at most "
+                    f"{format_bytes(_SNAPSHOT_MOST)} are written"
+                )
+                return
+            begun = time.monotonic()
+            with whole_file(self.path.with_suffix(".npz")) as file:
+                np.savez(file, **_packed_values(step, values))
+            self._snapshot_of = step
+            took = time.monotonic() - begun
+            self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
+        except Exception as error:  # noqa: BLE001 - as above
+            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            self._tell_no_snapshot(why)
+
+    def _tell_no_snapshot(self, why: str) -> None:
+        if self._snapshot_of != _UNTOLD:
+            self._snapshot_of = _UNTOLD
+            self._tell(
+                "warning",
+                f"the values of all variables cannot be written beside the journal: {why}",
+            )
+
+
+class LastRun:
+    """A run as its journal tells it, also where its kernel died.
+
+    Attributes:
+        name: Its title.
+        began: When, in seconds since 1970.
+        history: All points that were written.
+        watched: Statistics of submodules, by quantity.
+        step: The last step that is known of.
+        seen: When it was last alive, in seconds since 1970.
+        state: How it ended; `died` where it did not say so, `running` where its process is alive.
+        reason: Why, as far as it said so.
+        path: The journal.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name, self.began, self.state, self.reason = "", 0.0, "died", ""
+        self.step, self.seen, self.is_whole = 0, 0.0, True
+        self.history = History()
+        self.watched: dict[str, Strips] = {}
+        self._names: list[str] = []
+        goes_on = is_held(path)
+        for kind, payload in self._records():
+            try:
+                self._take(kind, payload)
+            except Exception:  # noqa: BLE001 - a crafted or damaged record ends the reading there
+                self.is_whole = False
+                break
+        if self.state == "died" and goes_on:
+            self.state, self.is_whole = "running", True  # its last record may be on its way
+
+    def _records(self) -> Iterator[tuple[bytes, bytes]]:
+        try:
+            with open(self.path, "rb") as file:
+                data = file.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise FileFormatError(f"{self.path} cannot be read: {error.strerror}.") from error
+        if not data.startswith(_MAGIC):
+            raise FileFormatError(
+                f"{self.path} is no journal of a run: it does not begin as one. Nothing was read."
+            )
+        if len(data) > _MOST_BYTES:
+            raise FileFormatError(
+                f"{self.path} is larger than {_MOST_BYTES >> 20} MiB, more than a journal may be. "
+                "Nothing was read."
+            )
+        at = len(_MAGIC)
+        while at < len(data):
+            if at + _FRAME.size > len(data):
+                self.is_whole = False
+                return
+            kind, length, check = _FRAME.unpack_from(data, at)
+            payload = data[at + _FRAME.size : at + _FRAME.size + length]
+            if length > _LONGEST or len(payload) < length or zlib.crc32(kind + payload) != check:
+                self.is_whole = False
+                return
+            at += _FRAME.size + length
+            yield kind, payload
+
+    def _take_head(self, head: dict[str, Any]) -> None:
+        """Take what else the head says; `Run` reads settings and tags."""
+
+    def _take(self, kind: bytes, payload: bytes) -> None:
+        if kind == b"H":
+            head = json.loads(payload)
+            self.name, self.began = str(head.get("name", "")), _time(head.get("began", 0.0))
+            self.seen = self.began
+            self._take_head(head)
+        elif kind == b"N":
+            self._names.append(str(json.loads(payload)))
+        elif kind == b"P":
+            number, steps, values = _unpack_points(payload)
+            self.history.extend(self._names[number], steps, values)
+        elif kind == b"S":
+            sample = _unpack_sample(payload)
+            self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
+        elif kind == b"B":
+            seen, _, self.step = _BEAT.unpack(payload)
+            self.seen = _time(seen)
+        elif kind == b"C":
+            (step,) = struct.unpack("<q", payload)
+            self.history.cut(step)
+            for strips in self.watched.values():
+                strips.cut(step)
+        elif kind == b"E":
+            ended = json.loads(payload)
+            state, reason, seen = str(ended["state"]), str(ended["reason"]), _time(ended["time"])
+            self.state, self.reason, self.seen = state, reason, seen
+
+    @property
+    def snapshot(self) -> dict[str, Any] | None:
+        """The newest values of all variables that went to disk: `step`, `model` and `optimizer`;
+        None if there are none.
+
+        `model.load_state_dict(run.snapshot["model"])` and
+        `optimizer.load_state_dict(run.snapshot["optimizer"])` put them back. Of several models,
+        `run.snapshot["model"]` has a dict for each, under the name it was given with.
+
+        Raises:
+            FileFormatError: If it is damaged, or claims to be larger than 100 times its size and
+                256 MiB.
+        """
+        path = self.path.with_suffix(".npz")
+        if not path.is_file():
+            return None
+        from nbmodule.files import read_flat
+
+        try:
+            return _unpacked_values(read_flat(path))
+        except (KeyError, ValueError, TypeError) as error:
+            if isinstance(error, FileFormatError):
+                raise
+            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
+
+    @shown
+    def __repr__(self) -> str:
+        seen = time.localtime(self.seen)
+        is_today = seen[:3] == time.localtime()[:3]
+        when = time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
+        how = (
+            f"died at step {format_count(self.step)}, {when}"
+            if self.state == "died"
+            else f"{self.state} at step {format_count(self.step)}"
+        )
+        reason = f" ({self.reason})" if self.reason else ""
+        cut = "" if self.is_whole else "; the last record was cut off"
+        return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
+
+
+def last_run(folder: str | Path | None = None) -> LastRun:
+    """Read the newest run from its journal: what it logged, statistics, and the newest snapshot,
+    also after its kernel died.
+
+    Args:
+        folder: Where the journals are, as given to `nb.Live(journal=...)`; the one beside the
+            notebook if not given. Or the path of one journal. A file of the folder that cannot be
+            read is skipped with a warning.
+
+    Returns:
+        The run: `.history`, `.watched`, `.snapshot`, and how it ended.
+
+    Raises:
+        NbModuleError: if there is no journal.
+        FileFormatError: if none can be read.
+
+    Example:
+        >>> import nbmodule as nb, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with nb.Live(display=False, journal=folder) as live:
+        ...     for i in live.steps(range(3)):
+        ...         live.log(loss=1 / (i + 1))
+        >>> nb.last_run(folder).history.loss.values.tolist()
+        [1.0, 0.5, 0.3333333333333333]
+    """
+    if folder is not None and Path(folder).is_file():
+        return LastRun(Path(folder))
+    folders = folders_of(folder)
+    found = [path for each in folders for path in _journals(each) if _written_at(path)]
+    if not found:
+        raise NbModuleError(
+            f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each "
+            "run writes one; elsewhere give nb.Live(..., journal='runs'), and nb.last_run('runs') "
+            "reads it."
+        )
+    errors: list[FileFormatError] = []
+    for path in _newest_first(found):
+        try:
+            run = LastRun(path)
+        except FileFormatError as error:
+            errors.append(error)
+            continue
+        for error in errors:
+            warnings.warn(f"skipped a journal: {error}", stacklevel=2)
+        return run
+    raise errors[0]
+
+
+def _newest_first(found: list[Path]) -> list[Path]:
+    """Sort journals by when they were written; where the clock has been set back since, by when
+    they were begun.
+    """
+    written = {path: _written_at(path) for path in found}
+    is_set_back = max(written.values()) > time.time_ns() + _SET_BACK
+    return sorted(
+        found,
+        key=lambda path: (path.name,) if is_set_back else (written[path], path.name),
+        reverse=True,
+    )
+
+
+def _stamp_after(journals: list[Path]) -> str:
+    """The time for the name of a journal, later than those of all that are there: a clock may be
+    set back.
+    """
+    stamp = time.strftime(_STAMP)
+    for path in reversed(journals):
+        with contextlib.suppress(ValueError, OverflowError):  # of another name
+            newest = time.mktime(time.strptime(path.name[: len(stamp)], _STAMP))
+            return max(stamp, time.strftime(_STAMP, time.localtime(newest + 1)))
+    return stamp
+
+
+def folders_of(given: object = None) -> list[Path]:
+    """Where journals are: the folder that was given, else beside the notebook, wherever its code
+    has gone since, and here.
+    """
+    if isinstance(given, (str, Path)):
+        return [Path(given).absolute()]
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    began_in = getattr(shell, "starting_dir", None)
+    return list(dict.fromkeys(Path(place) / FOLDER for place in (began_in, Path.cwd()) if place))
+
+
+def drop_oldest(folder: Path) -> None:
+    """Leave the newest journals of a folder, so that there is room for one more; those of runs that
+    go on stay.
+    """
+    remove_abandoned(folder, ".")  # snapshots whose writers were killed
+    found = _journals(folder)
+    ended = [path for path in found if not is_held(path)]
+    for path in ended[: max(len(found) - _MOST_SNAPSHOTS + 1, 0)]:
+        with contextlib.suppress(OSError):
+            path.with_suffix(".npz").unlink(missing_ok=True)
+    for path in ended[: max(len(found) - MOST_RUNS + 1, 0)]:
+        with contextlib.suppress(OSError):
+            path.with_suffix(".npz").unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+
+
+def _journals(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
+
+
+def _is_at(file: FileIO, path: Path, size: int) -> bool:
+    """Return True if `path` is this open file, and holds at least what was written."""
+    try:
+        own = os.fstat(file.fileno())
+        return os.path.samestat(path.stat(), own) and own.st_size >= size
+    except OSError:
+        return False
+
+
+def _moved_to(file: FileIO) -> Path | None:
+    """Where an open file is now, after its folder was moved or renamed; None where it is gone or
+    thrown away, or that cannot be told.
+    """
+    with contextlib.suppress(OSError, ValueError, ImportError, AttributeError):
+        if sys.platform == "darwin":
+            import fcntl
+
+            name = fcntl.fcntl(file.fileno(), fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()
+        else:
+            name = os.readlink(f"/proc/self/fd/{file.fileno()}")
+        path = Path(name)
+        is_thrown_away = any(part.lstrip(".").startswith("Trash") for part in path.parts)
+        if (
+            path.suffix == SUFFIX
+            and not is_thrown_away
+            and os.path.samestat(path.stat(), os.fstat(file.fileno()))
+        ):
+            return path
+    return None
+
+
+def _written_at(path: Path) -> int:
+    """When; 0 where nothing is in it, or another process has just removed it."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0
+    return found.st_mtime_ns if found.st_size else 0
+
+
+def _packed_values(step: int, values: dict[str, Any]) -> dict[str, Any]:
+    """Arrays of NumPy's own dtypes; of others, such as bfloat16, the bytes, and how they are to be
+    read.
+    """
+    arrays = {name: np.asarray(value) for name, value in values.items()}
+    others = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
+    plain = {
+        name: array.view(f"u{array.dtype.itemsize}") if name in others else array
+        for name, array in arrays.items()
+    }
+    return {_STEP: np.int64(step), _DTYPES: np.str_(json.dumps(others)), **plain}
+
+
+def _time(seconds: Any) -> float:
+    """A time since 1970 that the calendar can show; 0 for anything else."""
+    seconds = float(seconds)
+    return seconds if 0 <= seconds < _END_OF_TIME else 0.0
+
+
+def _unpacked_values(file: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
+    others = json.loads(file.get(_DTYPES, "{}"))
+    for key in file:
+        if key not in (_STEP, _DTYPES):
+            place, _, name = key.partition("/")
+            part, _, which = place.partition(":")
+            values = found.setdefault(part, {})
+            values = values.setdefault(which, {}) if which else values
+            array = file[key]
+            values[name] = array.view(jnp.dtype(others[key])) if key in others else array
+    return found
+
+
+def _framed(kind: bytes, payload: bytes) -> bytes:
+    return _FRAME.pack(kind, len(payload), zlib.crc32(kind + payload)) + payload
+
+
+def _pack_points(number: int, steps: Any, values: Any) -> bytes:
+    """Steps as differences from the first where they fit in 32 bits, values as they are."""
+    first = int(steps[0])
+    offsets = np.asarray(steps, np.int64) - first
+    wide = bool((np.abs(offsets) > 2**31 - 1).any())
+    kind = (b"q" if wide else b"i") + (b"f" if values.dtype == np.float32 else b"d")
+    body = (
+        offsets.astype("<i8" if wide else "<i4").tobytes()
+        + values.astype("<f4" if kind[1:] == b"f" else "<f8").tobytes()
+    )
+    return _POINTS.pack(number, len(values), first) + kind + body
+
+
+def _unpack_points(payload: bytes) -> tuple[int, Any, Any]:
+    number, count, first = _POINTS.unpack_from(payload)
+    kind, at = payload[_POINTS.size : _POINTS.size + 2], _POINTS.size + 2
+    step_kind = np.dtype("<i8" if kind[:1] == b"q" else "<i4")
+    steps = np.frombuffer(payload, step_kind, count, at).astype(np.int64) + first
+    values = np.frombuffer(
+        payload, "<f4" if kind[1:] == b"f" else "<f8", count, at + count * step_kind.itemsize
+    )
+    return number, steps, values
+
+
+def _pack_sample(quantity: str, step: int, paths: tuple[str, ...], values: Any) -> bytes:
+    head = json.dumps(
+        {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
+    ).encode()
+    return struct.pack("<I", len(head)) + head + values.astype("<f4").tobytes()
+
+
+def _unpack_sample(payload: bytes) -> Sample:
+    (length,) = struct.unpack_from("<I", payload)
+    head = json.loads(payload[4 : 4 + length])
+    values = np.frombuffer(payload, "<f4", offset=4 + length).reshape(head["shape"])
+    return Sample(head["step"], head["quantity"], tuple(head["paths"]), values)

@@ -1,0 +1,87 @@
+"""What a journal says about how a run was made: configuration, model, optimizer, code, commit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from nbmodule.errors import ArgumentTypeError
+
+_LONGEST = 300
+_MOST_CODE = 20_000
+
+
+def describe_settings(
+    config: Mapping[str, Any] | None, model: Any, optimizer: Any
+) -> dict[str, Any]:
+    """Return settings as JSON values: `config` with nested keys joined by dots, then what is known
+    of model and optimizer.
+
+    Raises:
+        ArgumentTypeError: If `config` is no mapping.
+    """
+    if config is not None and not isinstance(config, Mapping):
+        raise ArgumentTypeError(f"config must be a dict of settings, got {type(config).__name__}.")
+    settings = dict(_flat(config or {}))
+    if model is not None:
+        settings.setdefault("model", type(model).__name__)
+        count = getattr(model, "parameters", None)
+        if callable(count):
+            try:
+                settings.setdefault("parameters", int(sum(p.size for p in count())))
+            except Exception:  # noqa: BLE001 a foreign model whose parameters are no arrays
+                settings.pop("parameters", None)
+    if optimizer is not None:
+        settings.setdefault("optimizer", type(optimizer).__name__)
+        rate = getattr(optimizer, "lr", None)
+        if isinstance(rate, (int, float, np.number)):
+            settings.setdefault("lr", float(rate))
+    return settings
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic) or (
+        hasattr(value, "item") and getattr(value, "shape", None) == ()
+    ):
+        value = value.item()
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value[:_LONGEST] if isinstance(value, str) else value
+    if isinstance(value, (list, tuple)) and len(value) <= 32:
+        return [_plain(part) for part in value]
+    return repr(value)[:_LONGEST]
+
+
+def origin() -> dict[str, Any]:
+    """Return where a run is made: number and code of the notebook's cell, and the commit."""
+    found: dict[str, Any] = {}
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    if shell is not None:
+        cells = shell.user_ns.get("In") or [""]
+        found |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "--short", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=2,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return found
+    if done.returncode == 0 and done.stdout.strip():
+        found["commit"] = done.stdout.strip()
+    return found

@@ -1,0 +1,1 @@
+"""Runs kept on disk: a list, a comparison, a report."""

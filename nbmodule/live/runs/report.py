@@ -1,0 +1,126 @@
+"""One run as views and as an offline page: its curves, its table per epoch, its settings."""
+
+from __future__ import annotations
+
+import html
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from nbmodule.base.format import count_noun, format_count, format_seconds, plain
+from nbmodule.base.series_names import group_of
+from nbmodule.base.version import __version__
+from nbmodule.live.runs.run import EpochTable, RecordedRun, note_of, when
+from nbmodule.views import html_of, register_record
+from nbmodule.views.records.outline import Outline
+from nbmodule.views.records.records import Column, FactTable, HistoryRecord, SeriesRecord
+
+_MOST_POINTS = 1000
+
+
+def outline_of(labels: Sequence[str]) -> Outline:
+    lines = Outline()
+    for number, label in enumerate(labels):
+        lines.append(0, label, number)
+    return lines
+
+
+def epochs_table(table: EpochTable) -> FactTable:
+    """A line per epoch; the best of each column ends in a star."""
+    cells = table.cells()
+    columns = tuple(
+        Column(name, [row[k] or None for row in cells]) for k, name in enumerate(table.columns) if k
+    )
+    return FactTable(
+        "epochs",
+        outline_of([row[0] for row in cells]),
+        columns,
+        [f"[{k}]" for k in range(len(cells))],
+        tuple(repr(table).splitlines()),
+        root="run.epochs().rows",
+        label="step",
+        empty="no epochs yet",
+        title=(count_noun(len(cells), "epoch"), "* best"),
+    )
+
+
+def logged_series(name: str, x: Any, y: Any) -> SeriesRecord:
+    every = max(1, -(-len(x) // _MOST_POINTS))
+    kept = np.unique(np.r_[0 : len(x) : every, len(x) - 1]) if len(x) else np.empty(0, int)
+    return SeriesRecord(
+        plain(name), tuple(x[kept].tolist()), tuple(np.asarray(y, float)[kept].tolist())
+    )
+
+
+def run_curves(run: RecordedRun) -> list[HistoryRecord]:
+    """One plot per group of series: training and validation of one measure together."""
+    groups: dict[str, list[SeriesRecord]] = {}
+    for series in run.history:
+        groups.setdefault(group_of(series.name)[0], []).append(
+            logged_series(series.name, series.steps.astype(float), series.values)
+        )
+    return [HistoryRecord(plain(name), tuple(members)) for name, members in groups.items()]
+
+
+register_record(EpochTable, epochs_table)
+
+
+# -- a report --------------------------------------------------------------------------------------
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto; padding: 0 16px; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
+dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
+li { margin: 4px 0; } small { opacity: 0.7; }
+@media (max-width: 480px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; } }
+@media print { body { margin: 0; } h2 { break-after: avoid; } }
+"""
+
+
+def report_page(run: RecordedRun) -> str:
+    """One offline HTML page about a run."""
+    facts = {
+        "began": when(run.began),
+        "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
+        "ended": run.state + (f": {run.reason}" if run.reason else ""),
+        **({"tags": " ".join(run.tags)} if run.tags else {}),
+        **({"note": note} if (note := note_of(run)) else {}),
+    }
+    parts = [f"<h1>{html.escape(plain(run.name, 200))}</h1>", _facts(facts)]
+    if run.settings:
+        parts += ["<h2>Settings</h2>", _facts(run.settings)]
+    diagnosis = run.diagnosis
+    parts.append("<h2>Findings</h2>")
+    lines = "".join(
+        f"<li>{html.escape(str(verdict))}<br><small>{html.escape(verdict.explanation)}</small></li>"
+        for verdict in diagnosis
+    )
+    parts.append(f"<ul>{lines}</ul>" if lines else "<p>No rule found a fault in the curves.</p>")
+    parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
+    parts += ["<h2>Epochs</h2>", html_of(epochs_table(run.epochs()))]
+    parts += ["<h2>Environment</h2>", _facts(environment())]
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(plain(run.name, 200))}</title>'
+    head += f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'
+    return f"{head}<body>{''.join(parts)}</body></html>"
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    rows = (
+        f"<dt>{html.escape(plain(k, 80))}</dt><dd>{html.escape(plain(str(v), 300))}</dd>"
+        for k, v in facts.items()
+    )
+    return f"<dl>{''.join(rows)}</dl>"
+
+
+def environment() -> dict[str, str]:
+    """Versions of this process: a journal does not keep those of its own."""
+    import jax
+
+    return {
+        "report written with": f"nbmodule {__version__}, JAX {jax.__version__}",
+        "Python": f"{platform.python_version()} on {sys.platform}",
+    }

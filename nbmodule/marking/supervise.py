@@ -1,0 +1,297 @@
+"""The process that supervises one notebook: `python -P -m nbmodule.marking.supervise`.
+
+It reads a request from its input, runs the notebook in a confined child, ends it at its limits, and
+prints the marks as JSON. Each notebook has a supervisor of its own, so that nothing in one notebook
+can end the marking of the class, and all descendants of a supervisor belong to its notebook.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from nbmodule.base.format import format_bytes, printable
+from nbmodule.errors import FileFormatError
+from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
+from nbmodule.marking.processes import Descendants, adopt_orphans
+from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, as_json
+from nbmodule.marking.submissions import Submission, copy_data
+
+_INTERVAL = 0.1  # seconds between two measurements of what the processes use
+_MOST_EVENTS = 50_000_000  # bytes; a notebook that reports more is ended
+_MISSING = re.compile(r"name '(\w+)' is not defined")
+NOBODY = 65534
+
+
+def main(request: dict[str, Any]) -> Marks:
+    """Mark one notebook."""
+    adopt_orphans()
+    marks = Marks(request["name"], request["file"])
+    limits = Limits(**request["limits"])
+    original = None if request["against"] is None else read_cells(Path(request["against"]))
+    submission = Submission(request["name"], Path(request["path"]), Path(request["root"]), Path())
+    try:
+        own = read_cells(submission.path)
+    except (FileFormatError, OSError) as error:
+        marks.ended = str(error)
+        checking = [cell for cell in original or () if cell.checks]
+        marks.exercises = [Exercise(CellRun(cell.number, cell.source)) for cell in checking]
+        _conclude(marks)
+        return marks
+    cells = own if original is None else with_checks_of(own, original)
+    _lay_out(marks, cells, own, original)
+    with tempfile.TemporaryDirectory(prefix="nbmodule-mark-", ignore_cleanup_errors=True) as folder:
+        home = Path(folder)
+        copy_data(submission, home, limits.disk)
+        started = time.perf_counter()
+        hidden = [*request["hidden"], f"/proc/{os.getpid()}"]
+        _Run(marks, limits, request["is_root"]).run(home, cells, hidden)
+        marks.seconds = time.perf_counter() - started
+    _conclude(marks)
+    return marks
+
+
+def _lay_out(marks: Marks, cells: list[Cell], own: list[Cell], original: list[Cell] | None) -> None:
+    """Make a record for each cell, and say which cells hold the answer to which exercise.
+
+    These are the cells since the exercise before that are not as they were handed out; without an
+    original, the cell before the one that checks.
+    """
+    sources = {cell.number: cell.source for cell in own}
+    handed_out = {cell.source for cell in original or ()}
+    since: list[int] = []
+    for cell in cells:
+        run = CellRun(cell.number, cell.source)
+        if not cell.checks:
+            marks.cells.append(run)
+            since.append(cell.number)
+            continue
+        answers = since[-1:]
+        if original is not None:
+            answers = [n for n in since if sources[n] not in handed_out] or answers
+        was_changed = original is not None and sources.get(cell.number) not in (None, cell.source)
+        if was_changed:
+            was_changed = cell.source not in sources.values()
+        marks.exercises.append(Exercise(run, answers=answers, was_changed=was_changed))
+        since = []
+
+
+def _conclude(marks: Marks) -> None:
+    """Find the exercises about which nothing can be said, and why: they are not marked."""
+    failed = [cell for cell in marks.cells if cell.error is not None]
+    for exercise in marks.exercises:
+        run = exercise.run
+        missing = _MISSING.search(run.error or "")
+        if not run.is_done:
+            exercise.obstacle = marks.ended or "not reached"
+        elif (run.error or "").startswith(("ModuleNotFoundError", "SyntaxError")):
+            exercise.obstacle = run.fault
+        elif missing is not None:
+            word = re.compile(rf"\b{re.escape(missing[1])}\b")
+            causes = [cell for cell in failed if cell.number < run.number]
+            exercise.obstacle = next((c.fault for c in causes if word.search(c.source)), None)
+
+
+class _Run:
+    """One run of a notebook in a child process."""
+
+    def __init__(self, marks: Marks, limits: Limits, is_root: bool) -> None:
+        self.marks, self.limits, self.is_root = marks, limits, is_root
+        self.exercises = {exercise.run.number: exercise for exercise in marks.exercises}
+        self.runs = {cell.number: cell for cell in marks.cells}
+        self.runs |= {number: exercise.run for number, exercise in self.exercises.items()}
+        self.over = threading.Event()
+
+    def run(self, home: Path, cells: list[Cell], hidden: list[str]) -> None:
+        """Run the cells, and write down what the child reports."""
+        reading, writing = os.pipe()
+        request = {
+            "pipe": writing,
+            "folder": str(home),
+            "network": self.limits.network,
+            "output": self.limits.output,
+            "hidden": hidden,
+            "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
+            "limits": {"cpu": int(self.limits.cpu) + 60, "file": self.limits.disk},
+        }
+        environment = _environment(home)
+        identity: dict[str, Any] = {}
+        if self.is_root:  # students' code never runs as root
+            for parent, folders, files in os.walk(home):
+                for name in (".", *folders, *files):
+                    os.chown(os.path.join(parent, name), NOBODY, NOBODY, follow_symlinks=False)
+            identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        child = subprocess.Popen(
+            [sys.executable, "-P", "-m", "nbmodule.marking.child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=(writing,),
+            start_new_session=True,
+            env=environment,
+            **identity,
+        )
+        family = Descendants(child)
+        os.close(writing)
+        watching = threading.Thread(target=self._watch, args=(family, home), daemon=True)
+        watching.start()
+        cell, is_over = 0, False
+        try:
+            assert child.stdin is not None
+            try:
+                child.stdin.write(json.dumps(request).encode())
+                child.stdin.close()
+            except BrokenPipeError:
+                pass  # it ended at once; the message below says so
+            for event in _events(reading):
+                cell = event.get("cell", cell)
+                is_over = event["kind"] == "over"
+                self._note(event)
+                if is_over:
+                    break
+        except _MalformedError as error:
+            self.marks.ended = f"it reported {error}, which is no event of a notebook"
+        finally:
+            self.over.set()
+            watching.join()
+            self.marks.cpu = max(self.marks.cpu, family.usage().cpu)
+            family.end()
+            os.close(reading)
+        if not is_over and self.marks.ended is None:
+            self.marks.ended = (
+                f"its process ended by itself in cell {cell}"
+                if cell
+                else "its process ended before the first cell"
+            )
+        elif self.marks.ended is not None and cell:
+            self.marks.ended += f", in cell {cell}"
+
+    def _note(self, event: dict[str, Any]) -> None:
+        """Write down one event, whose form was checked."""
+        number = event.get("cell", 0)
+        run, exercise = self.runs.get(number), self.exercises.get(number)
+        if event["kind"] == "confined":
+            self.marks.is_confined = event["confined"]
+        elif run is None:
+            return
+        elif event["kind"] == "begin" and exercise is not None:
+            exercise.was_run = True
+        elif event["kind"] == "verdict" and exercise is not None:
+            exercise.checks.append((event["line"], event["right"], printable(event["says"])))
+        elif event["kind"] == "end":
+            run.output, run.is_done = event["text"], True
+            if event["error"] is not None:
+                run.error, run.line = printable(event["error"]), event["line"]
+
+    def _watch(self, family: Descendants, home: Path) -> None:
+        """End the processes where they use more than they may."""
+        limits, marks = self.limits, self.marks
+        started = time.monotonic()
+        while not self.over.wait(_INTERVAL):
+            usage = family.usage()
+            marks.cpu = max(marks.cpu, usage.cpu)
+            if time.monotonic() - started > limits.seconds:
+                marks.ended = (
+                    f"it ran for more than {limits.seconds:g} seconds, "
+                    f"{marks.cpu:.0f} of them on the processor"
+                )
+            elif usage.cpu > limits.cpu:
+                marks.ended = f"it used more than {limits.cpu:g} seconds of the processor"
+            elif usage.memory > limits.memory:
+                marks.ended = (
+                    f"it used {format_bytes(usage.memory)} of memory, "
+                    f"more than {format_bytes(limits.memory)}"
+                )
+            elif usage.processes > limits.processes:
+                marks.ended = f"it started more than {limits.processes} processes"
+            elif _written(home) + usage.unlinked > limits.disk:
+                marks.ended = f"it wrote more than {format_bytes(limits.disk)}"
+            else:
+                continue
+            family.end()
+            return
+
+
+class _MalformedError(Exception):
+    """The student's process wrote something of its own into the pipe of events."""
+
+
+_OPTIONAL_LINE = (int, type(None))
+_FORMS: dict[str, dict[str, Any]] = {
+    "confined": {"confined": bool},
+    "begin": {"cell": int},
+    "verdict": {"cell": int, "line": _OPTIONAL_LINE, "right": bool, "says": str},
+    "end": {"cell": int, "line": _OPTIONAL_LINE, "error": (str, type(None)), "text": str},
+    "over": {},
+}
+
+
+def _events(pipe: int) -> Iterator[dict[str, Any]]:
+    """Yield the events of a child, line by line; anything of another form ends the run."""
+    left, rest = _MOST_EVENTS, b""
+    while data := os.read(pipe, 2**16):
+        left -= len(data)
+        if left < 0:
+            raise _MalformedError(f"more than {format_bytes(_MOST_EVENTS)}")
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            try:
+                event = json.loads(line)
+                form = _FORMS[event["kind"]]
+                is_formed = set(event) == {"kind", *form} and all(
+                    isinstance(event[name], kind) for name, kind in form.items()
+                )
+            except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
+                is_formed = False
+            if not is_formed:
+                raise _MalformedError(printable(repr(line[:60])))
+            yield event
+
+
+def _written(home: Path) -> int:
+    """Sum the bytes of all files below a folder."""
+    total = 0
+    for folder, _, files in os.walk(home):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return total
+
+
+# Only these are handed on: anything else may be a secret, or a socket that leads out of the cage.
+_SHOWN = re.compile(
+    r"PATH|LANG|LC_\w+|TZ|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH|PYTHONPATH|PYTHONHOME|"
+    r"(?!.*(TOKEN|SECRET|PASSW|CREDENTIAL|_KEY))(JAX|XLA|NBMODULE|CUDA|OMP|OPENBLAS|MKL)_\w+"
+)
+
+
+def shown_environment() -> dict[str, str]:
+    """Return the part of this process's environment that a notebook may see."""
+    return {name: value for name, value in os.environ.items() if _SHOWN.fullmatch(name)}
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Let programs write into the folder of the notebook what they would write at home."""
+    names = "HOME TMPDIR IPYTHONDIR MPLCONFIGDIR JUPYTER_CONFIG_DIR XDG_CACHE_HOME".split()
+    (home / ".home").mkdir(exist_ok=True)
+    return (
+        shown_environment()
+        | dict.fromkeys(names, str(home / ".home"))
+        | {"MPLBACKEND": "agg", "NBMODULE_DISPLAY": "static", "PYTHONDONTWRITEBYTECODE": "1"}
+    )
+
+
+if __name__ == "__main__":
+    answer = json.dumps(as_json(main(json.loads(sys.stdin.read()))))
+    sys.stdout.write(answer)

@@ -1,0 +1,367 @@
+"""Pair variables with their gradients by key chain, and read and write them together."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
+from jax.tree_util import SequenceKey
+
+from nbmodule.base.foreign import is_of_no_numbers, received
+from nbmodule.base.jax_names import INLINE
+from nbmodule.base.kinds import Shaped
+from nbmodule.base.paths import link
+from nbmodule.base.trees import flat, nest
+from nbmodule.core.structure.linked import box_behind
+from nbmodule.core.structure.walk import Plan, is_module, plan_of
+from nbmodule.core.variables.commit import commit
+from nbmodule.core.variables.frame import calling, now, write_all
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
+from nbmodule.tree.compare import describe, structure_difference
+from nbmodule.tree.container import Container
+
+if TYPE_CHECKING:
+    from nbmodule.core.call.module import CoreModule
+    from nbmodule.optim.optimizer import Optimizer
+
+Chain = tuple[str, ...]
+Parameters = tuple[tuple[Variable, ...], tuple[Chain, ...], frozenset[Chain]]
+Item = tuple[Callable[..., Any], Any, Any, Any]  # a setter in C, and its three arguments
+
+
+@dataclass(slots=True)
+class Pairs:
+    """The variables of one step, and a gradient for each that is to change.
+
+    Args:
+        chains: Key chains of the variables.
+        weights: Their values.
+        grads: Their gradients; None where a variable is left alone.
+        model: The module they belong to, if any.
+        extra: Keyword arguments for the transformation.
+        items: Items of dicts and lists that are set when the step commits.
+    """
+
+    chains: tuple[Chain, ...]
+    weights: list[Any]
+    grads: list[Any] = field(default_factory=list)
+    model: Any = None
+    extra: Mapping[str, Any] | None = None
+    items: list[Item] = field(default_factory=list)
+    _writes: dict[Any, Any] = field(default_factory=dict)
+
+    def write(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set variables when the step commits."""
+        self._writes.update(zip(variables, values, strict=True))
+
+    def commit(self) -> None:
+        """Apply all writes of the step as one act."""
+        variables, values = tuple(self._writes), tuple(self._writes.values())
+        if self.items:
+            commit(variables, values, items=tuple(zip(*self.items)))  # type: ignore[arg-type]
+        else:
+            write_all(variables, values)
+
+    def active(self) -> Pairs:
+        """Return the variables that have a gradient."""
+        if all(grad is not None for grad in self.grads):
+            return self
+        active = [i for i, grad in enumerate(self.grads) if grad is not None]
+        chains, weights, grads = (
+            [column[i] for i in active] for column in (self.chains, self.weights, self.grads)
+        )
+        return Pairs(tuple(chains), weights, grads, self.model, self.extra)
+
+    def merge(self, new: list[Any]) -> list[Any]:
+        """Return values of all variables, from those of the active ones."""
+        if len(new) == len(self.weights):
+            return new
+        values = iter(new)
+        pairs = zip(self.weights, self.grads)
+        return [weight if grad is None else next(values) for weight, grad in pairs]
+
+
+def text(chain: Chain) -> str:
+    """Write a chain as `layers/v0/w`."""
+    return "/".join(chain)
+
+
+def flatten(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
+    """Return the arrays of a Container, a dict or another PyTree, its structure, and their chains.
+
+    Args:
+        tree: The argument of the user.
+        title: Its description for messages.
+    """
+    if isinstance(tree, Variable) or not isinstance(tree, (Mapping, list, tuple)):
+        hint = " For a module use `update(model, grads)`." if is_module(tree) else ""
+        raise ArgumentTypeError(
+            f"{title} must be a Container or a dict of arrays; found {type(tree).__name__}. "
+            f"Nothing was changed.{hint}"
+        )
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
+    chains = chains_of(treedef)
+    return [_as_array(leaf, chain) for leaf, chain in zip(leaves, chains)], treedef, chains
+
+
+def _as_array(leaf: object, chain: Chain) -> Any:
+    if isinstance(leaf, Variable):
+        return leaf.value
+    if isinstance(leaf, np.ndarray):  # arrays of no numbers are left alone, as integers are
+        if leaf.dtype.kind not in "fc" and is_of_no_numbers(leaf):
+            return leaf
+        return received(leaf, f'"{text(chain)}"', "Nothing was changed.")
+    if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
+        return leaf
+    try:
+        return jnp.asarray(leaf)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"variables and gradients are arrays; found {type(leaf).__name__}. Nothing was changed."
+        ) from None
+
+
+@functools.lru_cache(maxsize=64)
+def chains_of(treedef: Any) -> tuple[Chain, ...]:
+    """Return the key chain of each leaf of a PyTree."""
+    numbered = jax.tree.unflatten(treedef, range(treedef.num_leaves))
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(numbered)[0]]
+    chains = tuple(tuple(map(link, path)) for path in paths)
+    if len(set(chains)) != len(chains):
+        twice = next(chain for chain in chains if chains.count(chain) > 1)
+        raise StructureError(
+            f'two variables would both be called "{text(twice)}". Nothing was changed. '
+            "Rename one of them."
+        )
+    return chains
+
+
+@functools.lru_cache(maxsize=64)
+def _positions(chains: tuple[Chain, ...], among: tuple[Chain, ...]) -> tuple[int, ...]:
+    index = {chain: i for i, chain in enumerate(among)}
+    return tuple(index.get(chain, -1) for chain in chains)
+
+
+def match(
+    title: str,
+    chains: tuple[Chain, ...],
+    weights: list[Any],
+    idle: frozenset[Chain],
+    grads: object,
+    ignore_missing: bool,
+    *,
+    noun: str = "gradients",
+) -> list[Any]:
+    """Return the gradient of each variable, None for those that are left alone.
+
+    Args:
+        title: The beginning of messages.
+        chains: Chains of the variables.
+        weights: Their values, or anything with their shapes and dtypes.
+        idle: Chains of variables that are left alone, with or without a gradient.
+        grads: A Container or a dict.
+        ignore_missing: Whether variables without a gradient are left alone.
+        noun: The name of `grads` in messages.
+
+    Raises:
+        StructureError: gradients are missing, or belong to unknown variables.
+        ShapeError: a gradient has another shape than its variable.
+    """
+    if isinstance(grads, tuple) and len(grads) == 2 and isinstance(grads[1], Mapping):
+        raise ArgumentTypeError(
+            f"{title}: {noun} is a pair, as nb.value_and_grad(f)(model) returns it. Nothing was "
+            "changed. Write value, grads = nb.value_and_grad(f)(model) and pass grads."
+        )
+    leaves, _, present = flatten(grads, f"{title}: {noun}")
+    matched: list[Any] = list(leaves)
+    if chains != present:
+        _check_chains(title, chains, present, idle, ignore_missing, noun)
+        matched = [leaves[i] if i >= 0 else None for i in _positions(chains, present)]
+    if idle:
+        matched = [None if chain in idle else grad for chain, grad in zip(chains, matched)]
+    for chain, grad, weight in zip(chains, matched, weights):
+        if grad is None:
+            continue
+        if grad.shape != weight.shape:
+            raise ShapeStructureError(
+                f'{title}: the variable "{text(chain)}" is {describe(weight)}, in {noun} it is '
+                f"{describe(grad)}. Nothing was changed. Do they belong to another model?"
+            )
+        if grad.dtype != weight.dtype:
+            _check_dtype(f'{title}: the gradient of "{text(chain)}"', grad.dtype, weight.dtype)
+    return matched
+
+
+def _check_dtype(title: str, actual: Any, expected: Any) -> None:
+    """Refuse gradients of another kind than their variable; the precision may differ."""
+    is_complex = [jnp.issubdtype(dtype, jnp.complexfloating) for dtype in (actual, expected)]
+    if not is_number(actual) or (is_complex[0] and not is_complex[1]):
+        raise DtypeError(f"{title} is {actual}, the variable is {expected}. Nothing was changed.")
+
+
+def _check_chains(
+    title: str,
+    chains: tuple[Chain, ...],
+    present: tuple[Chain, ...],
+    idle: frozenset[Chain],
+    ignore_missing: bool,
+    noun: str,
+) -> None:
+    required = [] if ignore_missing else [chain for chain in chains if chain not in idle]
+    missing = [text(chain) for chain in required if chain not in set(present)]
+    unexpected = [text(chain) for chain in present if chain not in set(chains)]
+    if not missing and not unexpected:
+        return
+    shared = [name for name in map(text, chains) if name not in missing]
+    difference = structure_difference(
+        dict.fromkeys([*missing, *shared]), dict.fromkeys([*shared, *unexpected])
+    )
+    hint = " `ignore_missing=True` leaves variables without a gradient as they are."
+    raise StructureError(
+        f"{title}: variables and {noun} differ.\n{difference}\nNothing was changed."
+        + (hint if missing and not unexpected else "")
+    )
+
+
+def is_floating(array: Shaped) -> bool:
+    """Return whether an optimizer may act on the array; integers and flags are left alone."""
+    return jnp.issubdtype(array.dtype, jnp.inexact)
+
+
+def is_number(dtype: Any) -> bool:
+    """Return whether arrays of a dtype hold numbers or flags, no text, objects or times."""
+    is_numeric = jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_)
+    return dtype.kind not in "mM" and is_numeric
+
+
+def frozen_chains(v: Mapping[str, Any]) -> frozenset[Chain]:
+    """Return the chains of frozen parameters, where `v` is the container of a module."""
+    owner = getattr(v, "_link", None)
+    if owner is None or owner.module() is None:
+        return frozenset()
+    return frozenset(chain for chain, box in flat(owner.level) if not box.requires_grad)
+
+
+def as_container(chains: Sequence[Chain], leaves: Sequence[Any]) -> Container:
+    """Return arrays as a Container, by chain."""
+    return Container._from_dict(nest(dict(zip(chains, leaves))))
+
+
+# -- variables of models and optimizers --
+def values_of(owner: object, variables: Sequence[Variable]) -> list[Any]:
+    """Return the values of variables of `owner`.
+
+    One that is not yet an input of a compiled function makes all of `owner` one.
+    """
+    with nullcontext() if now.frame is None else calling(owner):
+        return [variable.value for variable in variables]
+
+
+def state_variable(
+    optimizer: Optimizer, make: Callable[[], Any], array: Shaped, device: object = None
+) -> Buffer:
+    """Return a variable of state that is as local as its optimizer.
+
+    It is an input of compiled functions, unless the optimizer was made in one.
+    """
+    variable = Buffer.pending(make, tuple(array.shape), array.dtype, device)
+    variable._home = optimizer._nbm.home
+    return variable
+
+
+_known_parameters: weakref.WeakKeyDictionary[Plan, Parameters] = weakref.WeakKeyDictionary()
+
+
+def parameters_of(model: CoreModule) -> Parameters:
+    """Return the parameters of a module, their chains, and the chains that are left alone."""
+    plan = plan_of(model)
+    parameters = _known_parameters.get(plan)
+    if parameters is None:
+        variables = tuple([box for box in plan.places if isinstance(box, Parameter)])
+        chains = tuple([plan.places[box].chain for box in variables])
+        pairs = zip(variables, chains)
+        idle = frozenset(chain for box, chain in pairs if box._frozen or not is_floating(box))
+        parameters = _known_parameters[plan] = variables, chains, idle
+    return parameters
+
+
+@functools.partial(jax.jit, inline=INLINE)
+def next_count(count: Any) -> Any:
+    """Return the count after one more step."""
+    return count + 1
+
+
+def is_zero(count: object) -> bool:
+    """Return whether a number of steps is known, and zero."""
+    return not isinstance(count, Tracer) and bool(np.all(count == np.int32(0)))
+
+
+# -- steps in place --
+def places_to_write(tree: object) -> list[tuple[Any, Any]]:
+    """Return where each leaf is kept: the dict or list and its key, or a variable and None.
+
+    Raises:
+        ArgumentTypeError: a leaf is in a tuple.
+    """
+    leaves, _ = jax.tree_util.tree_flatten_with_path(
+        tree, is_leaf=lambda x: isinstance(x, Variable)
+    )
+    return [
+        (leaf, None) if isinstance(leaf, Variable) else _place(tree, path) for path, leaf in leaves
+    ]
+
+
+def _place(level: Any, path: Any) -> tuple[Any, Any]:
+    *outer, last = (entry.idx if isinstance(entry, SequenceKey) else entry.key for entry in path)
+    for key in outer:
+        level = level[key]
+    if isinstance(level, tuple):
+        raise ArgumentTypeError(
+            "inplace=True cannot write into a tuple. Nothing was changed. Keep variables in "
+            "Containers, dicts or lists."
+        )
+    return level, last
+
+
+def write_in_place(
+    places: Sequence[tuple[Any, Any]], values: Sequence[Any], writes: dict[Any, Any]
+) -> None:
+    """Set leaves where they are kept, and other variables, as one act."""
+    items: list[Item] = []
+    for (level, key), value in zip(places, values):
+        is_variable = isinstance(level, Variable)
+        variable = level if is_variable else None
+        if isinstance(level, Container):
+            variable = box_behind(level, key)
+        if variable is not None:
+            value = writes[variable] = variable.admitted(value)
+        if not is_variable:
+            items.append((_setter(type(level)), level, key, value))
+    Pairs((), [], items=items, _writes=writes).commit()
+
+
+def _setter(cls: type) -> Callable[..., None]:
+    """Return a setter of existing items that runs no Python, unless a user's class overrides it."""
+    builtin = next((base for base in (Container, dict, list) if issubclass(cls, base)), None)
+    if builtin is None or cls.__setitem__ is not builtin.__setitem__:
+        return operator.setitem
+    return dict.__setitem__ if issubclass(cls, dict) else list.__setitem__
+
+
+def write_at(place: tuple[Any, Any], value: Any) -> None:
+    """Set one leaf."""
+    level, key = place
+    if isinstance(level, Variable):
+        level.value = value
+    else:
+        level[key] = value

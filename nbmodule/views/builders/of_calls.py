@@ -1,0 +1,413 @@
+"""Records of what ran: calls, returns, comparisons, recorders.
+
+What was reduced inside compiled code is shown as it came out.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from nbmodule.base.format import count_noun
+from nbmodule.base.statistics import Statistics as Reduced
+from nbmodule.calls.call import Call
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.differences import Difference
+from nbmodule.calls.nonfinite import find_input_fault
+from nbmodule.calls.recorder import Recorder
+from nbmodule.calls.track import last_tracked
+from nbmodule.core.call.capture import CallOrder, SubmodRets
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.recording.tracker import describe
+from nbmodule.views.arrays.arrays import is_array
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.builders.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
+from nbmodule.views.builders.of_models import container_record, module_tree
+from nbmodule.views.builders.pictured import drawn_by_user, picture_for
+from nbmodule.views.builders.registry import register_record
+from nbmodule.views.builders.suspects import call_findings
+from nbmodule.views.records.records import (
+    CallRow,
+    CallTable,
+    DifferenceRow,
+    DifferenceTree,
+    ModuleTree,
+    Picture,
+    RecordedMoment,
+    ReturnTable,
+    ShownStatistics,
+    VariableTree,
+)
+
+MEASURED_CALLS = 400
+MEASURED_ELEMENTS = 1 << 22
+MOST_MOMENTS = 100
+"""Recorded steps whose numbers a page brings along."""
+MOST_MOMENT_ROWS = 4000
+"""Rows of all of them together."""
+MOMENT_PICTURES = 32_000
+"""Cells, a byte each, of the small pictures of earlier steps: those of 12 rows at 10 steps."""
+MOMENT_SIDE = 16
+
+
+# -- what ran --
+def call_table(calls: Calls) -> CallTable:
+    """Make the record of calls: those of the last step, if there are several.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> [(row.path, row.depth, row.outputs) for row in call_table(calls).rows]
+        [('', 0, 'float32[2, 4]'), ('0', 1, 'float32[2, 4]'), ('1', 1, 'float32[2, 4]')]
+    """
+    steps = calls.steps
+    listed = shown_calls(calls)
+    notes = list(calls.notes)
+    if len(steps) > 1:
+        notes.insert(
+            0,
+            f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]}); calls.step(n) shows another",
+        )
+    returned: dict[int, Any] = {}
+    rows = _rows(listed, pictured=True, returned=returned)
+    lifted = sorted({name for call in listed for name in call.lifted})
+    if lifted:
+        notes.append(f"values are stacked by {', '.join(lifted)}")
+    sampled = max((row.statistics.sampled for row in rows if row.statistics is not None), default=0)
+    if sampled:
+        notes.append(
+            f"mean and range are of a sample of {sampled} elements of each return; NaN and Inf are counted in all of them"
+        )
+    profiled = any(call.seconds is not None and call.start is None for call in listed)
+    timing = "each module measured alone, compiled" if profiled else "measured"
+    if rows and all(row.seconds is None for row in rows):
+        timing = "no times: the calls ran inside a compiled function; nb.track(model, profile=True) measures each module alone"
+        notes.append(timing)
+    elif profiled:
+        notes.append(f"times: {timing}")
+    root = f"calls.step({steps[-1]})" if len(steps) > 1 else "calls"
+    table = CallTable(
+        calls.name or "calls",
+        with_own_times(rows),
+        calls.not_called,
+        timing,
+        root,
+        notes=tuple(notes),
+        input_fault=_input_fault(listed, rows),
+    )
+    return dataclasses.replace(table, findings=call_findings(table, returned))
+
+
+def _input_fault(listed: Sequence[Any], rows: Sequence[CallRow]) -> str:
+    """Name the first element of the model's input that is not finite, if a return holds one too."""
+    is_bad = any(r.statistics is not None and r.statistics.nan + r.statistics.inf for r in rows)
+    whole = next((call for call in listed if call.parent is None), None)
+    if not is_bad or whole is None or whole.inputs is None:
+        return ""
+    fault = find_input_fault(whole.module, whole.inputs, whole.keywords or {})
+    return "" if fault is None else str(fault)
+
+
+def with_own_times(rows: Sequence[CallRow]) -> list[CallRow]:
+    """Add what each call took without the calls within it and without compiling, where it was
+    measured as it ran.
+    """
+    spent = [(row.seconds or 0.0) - (row.compiling or 0.0) for row in rows]
+    own = list(spent)
+    for row, seconds in zip(rows, spent, strict=True):
+        if row.parent is not None:
+            own[row.parent] -= seconds
+    return [
+        row if row.seconds is None or row.start is None else row._replace(own=max(seconds, 0.0))
+        for row, seconds in zip(rows, own, strict=True)
+    ]
+
+
+def shown_calls(calls: Calls) -> list[Call]:
+    """The calls that are a row each: those of the last step."""
+    steps = calls.steps
+    return [call for call in calls if call.step == steps[-1]] if len(steps) > 1 else list(calls)
+
+
+def _rows(
+    calls: Sequence[Call], *, pictured: bool, returned: dict[int, Any] | None = None
+) -> list[CallRow]:
+    """A row for each call; `returned` takes the first array of each return."""
+    begin = min((call.start for call in calls if call.start is not None), default=None)
+    places = {id(call): number for number, call in enumerate(calls)}
+    measured = _measured(calls, {} if returned is None else returned)
+    rows: list[CallRow] = []
+    budget = PICTURED_LEAVES
+    for number, call in enumerate(calls):
+        pictures = _pictures(call, call.path, budget) if pictured else ()
+        budget -= len(pictures)
+        parent = places.get(id(call.parent)) if call.parent is not None else None
+        rows.append(
+            CallRow(
+                call.path,
+                call.index,
+                parent,
+                number,
+                rows[parent].depth + 1 if parent is not None else 0,
+                call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})",
+                call.input_shapes,
+                _outcome(call),
+                call.seconds,
+                call.start - begin if call.start is not None and begin is not None else None,
+                measured.get(number),
+                call.error or None,
+                pictures,
+                call.source or None,
+                min(call.compiling, call.seconds) if call.compiling and call.seconds else None,
+            )
+        )
+    return rows
+
+
+def _outcome(call: Call) -> str:
+    return call.return_shapes + call.mark
+
+
+def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownStatistics]:
+    """Statistics of the first return of each call: those that came out reduced, else worked out
+    here, as far as the work allows.
+    """
+    found: dict[int, ShownStatistics] = {}
+    elements = 0
+    for number, call in enumerate(calls[:MEASURED_CALLS]):
+        reduced = _first(call.statistics) if "statistics" in call.values else None
+        if reduced is not None:
+            found[number] = as_shown(reduced)
+            continue
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        if array is not None and elements + array.size <= MEASURED_ELEMENTS:
+            whole[number], elements = array, elements + array.size
+    for number, stats in zip(whole, statistics_of(list(whole.values()))):
+        if stats is not None:
+            found[number] = stats
+    return found
+
+
+def _first(statistics: Any) -> Reduced | None:
+    if isinstance(statistics, list):
+        return next((each for each in statistics if each is not None), None)
+    return statistics
+
+
+def as_shown(s: Reduced) -> ShownStatistics:
+    """Statistics that were reduced inside compiled code, as views draw them."""
+    zero = round(s.zeros * s.size)
+    if s.sampled and s.std > 0:  # zeros of a sample are not all there is
+        zero = min(zero, s.size - 1)
+    return ShownStatistics(
+        s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, zero, s.histogram, sampled=s.sampled
+    )
+
+
+def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
+    if budget <= 0 or not call.captured:
+        return ()
+    if not is_array(call.returns) and (own := drawn_by_user(call.returns)) is not None:
+        return (own,)
+    shown = [
+        leaf
+        for leaf in jax.tree.leaves(call.returns)
+        if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
+    ][:1]
+    shown += [
+        leaf
+        for leaf in jax.tree.leaves(call.gradient)
+        if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
+    ][:1]
+    return tuple(picture_for(leaf, path) for leaf in shown)
+
+
+# -- what `model(x, track_submod_rets=True)` fills --
+def return_table(returns: SubmodRets) -> ReturnTable:
+    """Make the record of `model.submod_rets`: a row for each return, with its picture."""
+    calls = [
+        Call(path, {"output": value}, index=index, return_shapes=describe(value), depth=0)
+        for path, index, value in listed_returns(returns)
+    ]
+    return ReturnTable("submod_rets", _rows(calls, pictured=True), root="model.submod_rets")
+
+
+def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
+    """Path, number and value of each return, one for each row of the record."""
+    return [
+        (key.replace("__", "."), index, value)
+        for key, values in returns.items()
+        for index, value in enumerate(values if isinstance(values, list) else [values])
+    ]
+
+
+def called_tree(module: CoreModule) -> ModuleTree:
+    """Make the record of a module with what its submodules last returned, as far as that was
+    tracked and is still there.
+    """
+    tree = module_tree(module)
+    kept = module._nbm.results[0]
+    if kept is not None:
+        calls = [
+            Call(path, {"output": value}, index=index)
+            for path, index, value in listed_returns(kept)
+        ]
+    else:
+        last = last_tracked(module)
+        calls = shown_calls(last) if last is not None else []
+    if not calls:
+        return tree
+    found = _measured(calls, {})
+    last_of = {call.path: found[number] for number, call in enumerate(calls) if number in found}
+    rows = [
+        row._replace(statistics=last_of[row.path]) if row.path in last_of else row
+        for row in tree.rows
+    ]
+    return dataclasses.replace(tree, rows=rows)
+
+
+def order_table(order: CallOrder) -> CallTable | VariableTree:
+    """Make the record of `model.submod_call_order`: its calls; a changed copy is shown as any
+    Container.
+    """
+    if order._facts is None:
+        return container_record(order)
+    rows = [CallRow(**fact) for fact in order._facts]
+    return CallTable(rows[0].class_name if rows else "calls", rows, root="model.submod_call_order")
+
+
+# -- two trees --
+def difference_record(difference: Difference) -> DifferenceTree:
+    """Make the record of `nb.diff`."""
+    rows = [
+        DifferenceRow(
+            change.path.replace("/", "."),
+            change.path,
+            change.status,
+            describe(change.a) if change.status != "unexpected" else "",
+            describe(change.b) if change.status != "missing" else "",
+            change.relative,
+            change.largest,
+            change.where,
+        )
+        for change in difference
+    ]
+    return DifferenceTree("a", "b", rows, "nb.diff(a, b)")
+
+
+def recorder_record(recorder: Recorder) -> CallTable:
+    """Make the record of a recorder: the calls of the last recorded step, and which others there
+    are.
+    """
+    note = repr(recorder).strip("<>")
+    if not recorder.steps:
+        return CallTable(recorder.name, [], notes=(note,))
+    last = recorder.steps[-1]
+    table = recorded_table(recorder, last)
+    moments = _moments(recorder, table)
+    notes = (f"{_told(recorder, moments)}; recorder[n] shows another", note, *table.notes)
+    return dataclasses.replace(table, moments=moments, notes=notes)
+
+
+def _told(recorder: Recorder, moments: Sequence[RecordedMoment]) -> str:
+    """Which steps a page has, and of which it has pictures."""
+    last = recorder.steps[-1]
+    if not moments:
+        return f"step {last}"
+    part = f"{len(moments)} of " if len(moments) < len(recorder.steps) else ""
+    pictured = sum(bool(moment.pictures) for moment in moments)
+    more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
+    return f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}{more}"
+
+
+def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]:
+    """The numbers of the recorded steps, evenly chosen where there are many."""
+    steps = recorder.steps
+    most = max(2, min(MOST_MOMENTS, MOST_MOMENT_ROWS // max(len(table.rows), 1)))
+    if len(steps) < 2:
+        return ()
+    chosen = (
+        sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)})
+        if len(steps) > most
+        else steps
+    )
+    places = _places(row.path for row in table.rows)
+    pictured = _pictured_steps(table, chosen)
+    moments = []
+    for step in chosen:
+        calls = list(recorder[step])
+        found, at = (
+            _measured(calls, {}),
+            {place: k for k, place in enumerate(_places(call.path for call in calls))},
+        )
+        numbers = [at.get(place, -1) for place in places]
+        drawn = [k if row.pictures else -1 for k, row in zip(numbers, table.rows, strict=True)]
+        pictures = _small_pictures(calls, drawn) if step in pictured else {}
+        moments.append(RecordedMoment(step, tuple(map(found.get, numbers)), pictures))
+    return tuple(moments)
+
+
+def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
+    """The earlier steps of which there is room for small pictures, evenly chosen; none where
+    statistics alone were kept.
+    """
+    cells = sum(MOMENT_SIDE**2 for row in table.rows if row.pictures)
+    most = min(len(steps) - 1, MOMENT_PICTURES // cells if cells else 0)
+    return {steps[k * (len(steps) - 1) // most] for k in range(most)}
+
+
+def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Picture]:
+    """What calls returned, drawn small, by place among `rows`; these are numbers of calls, -1 for
+    none.
+    """
+    found = {}
+    for k, row in enumerate(rows):
+        leaves = [] if row < 0 or not calls[row].captured else jax.tree.leaves(calls[row].returns)
+        array = next(
+            (leaf for leaf in leaves if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS), None
+        )
+        if array is not None:
+            found[k] = picture_for(array, calls[row].path, side=MOMENT_SIDE, tiles=1)
+    return found
+
+
+def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[Picture, ...]:
+    """The pictures of one call of a recorded step; none where that call was not made, or its return
+    was not kept.
+
+    Args:
+        recorder: Whose steps they are.
+        step: Its number.
+        path: Of the submodule.
+        index: How many calls of it came before.
+    """
+    same = [call for call in recorder[step] if call.path == path]
+    return _pictures(same[index], path, 2) if 0 <= index < len(same) else ()
+
+
+def _places(paths: Iterable[str]) -> list[tuple[str, int]]:
+    """Each path with how many calls of it came before."""
+    seen: collections.Counter[str] = collections.Counter()
+    out = []
+    for path in paths:
+        out.append((path, seen[path]))
+        seen[path] += 1
+    return out
+
+
+def recorded_table(recorder: Recorder, step: int) -> CallTable:
+    """Make the record of one recorded step."""
+    return dataclasses.replace(call_table(recorder[step]), root=f"recorder[{step}]")
+
+
+register_record(CoreModule, called_tree)
+register_record(Calls, call_table)
+register_record(SubmodRets, return_table)
+register_record(CallOrder, order_table)
+register_record(Difference, difference_record)
+register_record(Recorder, recorder_record)

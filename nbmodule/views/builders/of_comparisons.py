@@ -1,0 +1,189 @@
+"""Records of two runs side by side: who is at fault, and the pictures of what was expected, what
+came out and the difference.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nbmodule.base.format import describe_shape, format_number, ordinal
+from nbmodule.calls.compare import Comparison, Pair
+from nbmodule.calls.differences import relative_norm
+from nbmodule.views.arrays.arrays import is_array
+from nbmodule.views.builders.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
+from nbmodule.views.builders.pictured import picture_for
+from nbmodule.views.builders.registry import register_record
+from nbmodule.views.builders.source import source_of
+from nbmodule.views.records.records import ComparisonTable, PairRow, Picture
+
+SEEN_SHARE = 0.05
+"""Of the scale of what was expected; a difference below that has a scale of its own, else nothing of it would be seen."""
+_REMARKS = {
+    "input": "carried",
+    "inside": "holds what is at fault",
+    "tap": "the first named value that differs",
+}
+
+
+def comparison_record(comparison: Comparison) -> ComparisonTable:
+    """Make the record of a comparison: a row for each pair of calls; those at fault have three
+    pictures.
+
+    Example:
+        >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.ones((2, 3)))
+        >>> [row.status for row in comparison_record(nb.compare(calls, calls)).rows]
+        ['same', 'same', 'same']
+    """
+    first = comparison.first
+    title = () if first is None else (f"first fault: {first.sentence()}",)
+    changes = [
+        _change_of(pair) if pair.fault and not pair.gap.reason else None for pair in comparison
+    ]
+    ranks = _ranks(comparison, changes)
+    rows, drawn = [], 0
+    at_fault_first = sorted(
+        range(len(comparison)), key=lambda k: comparison[k].fault not in ("module", "tap")
+    )
+    pictures: dict[int, tuple[Picture, ...]] = {}
+    for k in at_fault_first:
+        if comparison[k].fault and drawn < PICTURED_LEAVES:
+            pictures[k] = _three(comparison[k])
+            drawn += len(pictures[k])
+    for k, pair in enumerate(comparison):
+        rows.append(_pair_row(pair, changes[k], pictures.get(k, ()), ranks.get(k, "")))
+    notes = [
+        f"{what}: {', '.join(call.path or call.class_name for call in calls)}"
+        for what, calls in (
+            ("without a counterpart", comparison.unmatched),
+            ("only in the reference", comparison.unexpected),
+        )
+        if calls
+    ]
+    at = None if first is None else next(k for k, pair in enumerate(comparison) if pair is first)
+    return ComparisonTable("expected", "actual", rows, at, title=title, notes=tuple(notes))
+
+
+def _ranks(comparison: Comparison, changes: list[float | None]) -> dict[int, str]:
+    """What is said of the modules at fault: the worst is the 1st, where there are several."""
+    faults = [k for k, pair in enumerate(comparison) if pair.fault == "module"]
+    if len(faults) < 2:
+        return dict.fromkeys(faults, "at fault")
+
+    def size(k: int) -> float:
+        change = changes[k]
+        return -(np.inf if change is None or not np.isfinite(change) else change)
+
+    ranked = sorted(faults, key=size)
+    return {k: f"at fault, {ordinal(n)} of {len(ranked)}" for n, k in enumerate(ranked, 1)}
+
+
+def _pair_row(
+    pair: Pair, change: float | None, pictures: tuple[Picture, ...], rank: str
+) -> PairRow:
+    gap = pair.gap
+    compared = not gap.reason
+    module = pair.actual.module
+    lines = source_of(type(module)) if module is not None and pair.fault == "module" else None
+    given, wanted, found = _shapes(pair)
+    return PairRow(
+        pair.path or pair.actual.class_name or "(root)",
+        pair.actual.order,
+        pair.index,
+        pair.actual.class_name,
+        "same" if not pair.fault else "changed" if compared else "shape",
+        pair.fault,
+        given,
+        _given(pair),
+        wanted,
+        found,
+        change,
+        gap.largest if compared else None,
+        gap.where if compared else None,
+        (gap.expected, gap.actual) if compared and pair.fault else None,
+        pictures,
+        lines.place if lines is not None else pair.actual.source or None,
+        rank or _REMARKS.get(pair.fault, ""),
+        pair.path,
+    )
+
+
+def _shapes(pair: Pair) -> tuple[str, str, str]:
+    """Shapes of the input, of what was expected and of what came out, in the layout in which they
+    are compared.
+    """
+    a, b = pair.actual, pair.expected
+    if not pair.mixes_layouts:
+        return a.input_shapes, b.return_shapes, a.return_shapes
+    found, wanted = pair.returns
+    given = a.input_shapes if pair.inputs is None else _listed(pair.inputs[0])
+    return given, _listed(wanted), _listed(found)
+
+
+def _listed(arrays: list[Any]) -> str:
+    return ", ".join(describe_shape(x) if is_array(x) else repr(x) for x in arrays)
+
+
+def _given(pair: Pair) -> str:
+    """What is known of the input of a module."""
+    gap = pair.input_gap
+    if gap is None:
+        return "was not kept"
+    if gap.agrees:
+        return f"agrees to {gap.largest:.1g}" if gap.largest else "agrees exactly"
+    return f"already differs by {format_number(gap.largest, 3)}"
+
+
+def _change_of(pair: Pair) -> float | None:
+    found, wanted = pair.returns
+    at = pair.gap.leaf
+    return (
+        relative_norm(np.asarray(wanted[at]), np.asarray(found[at]))
+        if found and is_array(found[at])
+        else None
+    )
+
+
+def _three(pair: Pair) -> tuple[Picture, ...]:
+    """Expected, actual and their difference on one scale; a difference that would not be seen on it
+    has its own.
+    """
+    found, wanted = pair.returns
+    at = pair.gap.leaf
+    if pair.gap.reason or not found or not is_array(found[at]):
+        return ()
+    return three_pictures(np.asarray(wanted[at]), np.asarray(found[at]), pair.path)
+
+
+def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ...]:
+    """Pictures of what was expected, of what came out, and of their difference."""
+    if not 2 <= a.size <= PICTURED_ELEMENTS or a.dtype.kind not in "fiub":
+        return ()
+    apart = a.astype(np.float64) - b.astype(np.float64)
+    limits, own = _limits(a, b), _limits(apart)
+    if limits is None:
+        return tuple(picture_for(x, path) for x in (b, a, apart))
+    shared = own is None or own[1] >= SEEN_SHARE * limits[1]
+    difference: Any = (-limits[1], limits[1]) if shared else own
+    drawn = [picture_for(x, path, limits=limits) for x in (b, a)]
+    last = picture_for(apart, path, limits=difference)
+    if not shared and difference is not None:
+        finer = f"scale {format_number(limits[1] / difference[1], 2)} times finer"
+        last = last._replace(notes=(finer, *last.notes))
+    return (*drawn, last)
+
+
+def _limits(*arrays: np.ndarray) -> tuple[float, float] | None:
+    """The ends of one scale for all; None where there is nothing to scale."""
+    if any(x.dtype.kind not in "f" for x in arrays):
+        return None
+    finite = [x[np.isfinite(x)] for x in arrays]
+    sizes = [np.quantile(np.abs(x), 0.995) or np.abs(x).max() for x in finite if x.size]
+    high = float(max(sizes, default=0.0))
+    return (-high if any((x < 0).any() for x in finite) else 0.0, high) if high else None
+
+
+register_record(Comparison, comparison_record)

@@ -1,0 +1,308 @@
+"""Records of answers that are a table or a sentence: from a summary to how a model lies on its
+devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nbmodule.base.format import count_noun, describe_shape, format_bytes, plain
+from nbmodule.calls.compare import gap_between
+from nbmodule.calls.differences import Verdict, relative_norm
+from nbmodule.calls.memory import Memory
+from nbmodule.calls.nonfinite import NonFinite, Range
+from nbmodule.calls.summary import Summary, SummaryRow
+from nbmodule.errors import SubmoduleReturnError
+from nbmodule.files.compare import TreeComparison
+from nbmodule.scale.device_layout import Layout
+from nbmodule.views.builders.of_comparisons import three_pictures
+from nbmodule.views.builders.registry import register_record
+from nbmodule.views.records.outline import Outline, group_neighbors
+from nbmodule.views.records.records import (
+    Column,
+    ComparisonTable,
+    DifferenceRow,
+    DifferenceTree,
+    FactTable,
+    Note,
+    PairRow,
+    VariableRow,
+    VariableTree,
+)
+
+
+# -- a summary --
+def summary_record(summary: Summary) -> FactTable:
+    """Make the record of `nb.summary`: its rows as a tree, blocks that are alike as one line, below
+    the facts of the whole model.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> table = summary_record(nb.summary(nb.Sequential(*[nb.Linear(2, 2) for _ in range(3)])))
+        >>> table.title, [table.lines.display(i) for i in range(len(table.lines))]
+        (('Sequential', '18 parameters', '72 B'), ['0…2', '0', '1', '2'])
+    """
+    rows = summary[1:]
+    lines = summary_lines(rows)
+    shown = [rows[r] if r >= 0 else None for r in lines.row]
+    ends = lines.ends()
+
+    def column(name: str) -> list[Any]:
+        values = [None if row is None else getattr(row, name) for row in shown]
+        for i in lines.members:
+            if shown[i] is None:
+                values[i] = _of_each(
+                    lines.members[i][0], shown, range(i + 1, ends[i]), lines, i, name
+                )
+        return values
+
+    columns = (
+        Column("class", column("class_name")),
+        Column("parameters", column("parameters"), "count", True),
+        Column("bytes", column("bytes"), "bytes", leaves=3),
+        Column("input", column("inputs"), leaves=1),
+        Column("output", column("outputs"), leaves=5),
+        Column("calls", column("calls"), "count", leaves=2),
+        Column("FLOPs", column("flops"), "count", True, leaves=4),
+    )
+    if any(row.shared_with for row in rows):
+        shared = Column("shared with", column("shared_with"))
+        columns = (*columns[:2], shared, *columns[2:])
+    sizes = next(i for i, each in enumerate(columns) if each.title == "bytes") + 1
+    called = any(row.calls for row in summary)
+    return FactTable(
+        summary[0].class_name,
+        lines,
+        columns if called else columns[:sizes],
+        ["" if row is None else f'["{row.path}"]' for row in shown],
+        tuple(repr(summary).splitlines()),
+        root="nb.summary(model, x)" if called else "nb.summary(model)",
+        label="module",
+        empty="no submodules",
+        title=summary.facts(),
+    )
+
+
+def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
+    """The lines of a summary: each module below the one that holds it, lists as levels of their
+    own, blocks that are alike folded.
+    """
+    out, above = Outline(), []
+    for number, row in enumerate(rows):
+        steps = row.path.split(".")
+        while above and above[-1] != steps[: len(above[-1])]:
+            above.pop()
+        for depth in range(len(above[-1]) if above else 0, len(steps)):
+            out.append(len(above), steps[depth], number if depth == len(steps) - 1 else -1)
+            above.append(steps[: depth + 1])
+    alike = [rows[r][1:] if r >= 0 else None for r in out.row]
+    return group_neighbors(out, alike)
+
+
+def _of_each(
+    count: int, shown: Sequence[SummaryRow | None], inside: range, lines: Outline, i: int, name: str
+) -> str | None:
+    """What each member of a group has, as `12 × Block`; members that differ in it say nothing."""
+    values = {
+        getattr(row, name)
+        for j in inside
+        if lines.depth[j] == lines.depth[i] + 1 and (row := shown[j]) is not None
+    }
+    if len(values) != 1 or (value := values.pop()) in (None, "", 0):
+        return None
+    text = (
+        format_bytes(value)
+        if name == "bytes"
+        else f"{value:,.0f}"
+        if isinstance(value, (int, float))
+        else value
+    )
+    return f"{count} × {text}"
+
+
+# -- what holds memory --
+def memory_record(memory: Memory) -> FactTable:
+    """Make the record of `nb.memory`: what is held, the largest first."""
+    lines = _flat([plain(row.what) for row in memory])
+    return FactTable(
+        "memory",
+        lines,
+        (
+            Column("kind", [row.kind for row in memory]),
+            Column("bytes", [row.nbytes for row in memory], "bytes", True),
+        ),
+        [f"[{i}]" for i in range(len(memory))],
+        tuple(repr(memory).splitlines()[len(memory) > 0 :]),
+        root="nb.memory()",
+        label="held by",
+        empty="nothing is held by recorders, calls or views",
+        title=(f"{format_bytes(memory.nbytes)} held", count_noun(len(memory), "holder")),
+    )
+
+
+def _flat(labels: Sequence[str]) -> Outline:
+    return Outline([0] * len(labels), list(labels), list(range(len(labels))))
+
+
+# -- where NaN began --
+def nonfinite_record(found: NonFinite) -> FactTable:
+    """Make the record of `nb.first_nonfinite`: what the operation was given and gave, with the line
+    of code and who carried it on.
+
+    Example:
+        >>> found = NonFinite("head", "log", inputs=(Range("float32[2]", -1.0, 1.0, 0),), outputs=(Range("float32[2]", 0.0, 0.0, 1),))
+        >>> table = nonfinite_record(found)
+        >>> table.lines.label, sorted(table.wrong), table.title[0]
+        (['given', 'gave'], [1], 'first non-finite value: log in head (forward pass)')
+    """
+    head, *rest = str(found).splitlines()
+    seen: list[tuple[str, int, Range, str]] = [
+        *(("given", i, one, f".inputs[{i}]") for i, one in enumerate(found.inputs)),
+        *(("gave", i, one, f".outputs[{i}]") for i, one in enumerate(found.outputs)),
+    ]
+    several = {"given": len(found.inputs) > 1, "gave": len(found.outputs) > 1}
+    ranges = [each[2] for each in seen]
+    ends = [
+        [None if end != end else end for end in ends]
+        for ends in ([r.low for r in ranges], [r.high for r in ranges])
+    ]
+    told = [line.strip() for line in rest if not line.lstrip().startswith(("given ", "gave "))]
+    return FactTable(
+        "first_nonfinite",
+        _flat([f"{word} {i + 1}" if several[word] else word for word, i, _, _ in seen]),
+        (
+            Column("array", [r.of for r in ranges]),
+            Column("lowest", ends[0], "number", leaves=1),
+            Column("highest", ends[1], "number", leaves=2),
+            Column("not finite", [r.nonfinite for r in ranges], "count"),
+        ),
+        [place for _, _, _, place in seen],
+        tuple(line.strip() for line in rest),
+        frozenset(i for i, r in enumerate(ranges) if r.nonfinite),
+        root="nb.first_nonfinite(model, x)",
+        label="",
+        title=(head,),
+        notes=tuple(told),
+    )
+
+
+# -- a verdict --
+def verdict_record(verdict: Verdict) -> Note:
+    """Make the record of `nb.check`: whether it is right, and the sentence that helps."""
+    return Note(
+        "check",
+        repr(verdict),
+        not verdict.right,
+        title=("right" if verdict.right else "not right yet",),
+    )
+
+
+# -- an unexpected return --
+def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
+    """Make the record of what `expected_submod_rets` raises: the return at fault, what was expected
+    and the difference as pictures.
+    """
+    told: Any = error
+    text = str(error)
+    if getattr(told, "actual", None) is None:
+        return Note(type(error).__name__, text, True)
+    actual = np.asarray(told.actual)
+    expected = np.broadcast_to(np.asarray(told.expected), actual.shape)
+    head = text.splitlines()[0]
+    numbers = actual.dtype.kind in "biufc"
+    gap = gap_between(actual, expected, 0.0, 0.0) if numbers else None
+    row = PairRow(
+        told.path,
+        told.number,
+        told.number,
+        status="changed",
+        fault="module",
+        given="not compared",
+        a=describe_shape(expected),
+        b=describe_shape(actual),
+        change=relative_norm(expected, actual) if numbers else None,
+        largest=None if gap is None else gap.largest,
+        where=None if gap is None else gap.where,
+        values=None if gap is None else (gap.expected, gap.actual),
+        pictures=three_pictures(expected, actual, told.path) if numbers else (),
+        remark="at fault",
+        place=told.path,
+    )
+    return ComparisonTable("expected", "actual", [row], 0, "error", title=(head,))
+
+
+# -- the difference of two files --
+
+_STATUS = {
+    "equal": "same",
+    "renamed": "same",
+    "only in first": "missing",
+    "only in second": "unexpected",
+    "values": "changed",
+}
+
+
+def files_record(comparison: TreeComparison) -> DifferenceTree:
+    """Make the record of two trees compared place by place.
+
+    Example:
+        >>> from nbmodule.files import compare_trees
+        >>> [(row.path, row.status) for row in files_record(compare_trees({"a": 1}, {"a": 1, "b": 2})).rows]
+        [('a', 'same'), ('b', 'unexpected')]
+    """
+    rows = [
+        DifferenceRow(
+            row.path.replace("/", "."),
+            row.path,
+            _STATUS.get(row.kind, row.kind),
+            row.first,
+            row.second,
+        )
+        for row in comparison.rows
+    ]
+    return DifferenceTree(*comparison.names, rows)
+
+
+# -- how a model lies on its devices --
+
+
+def layout_record(layout: Layout) -> VariableTree:
+    """Make the record of a layout: a row for each variable, with its split and its bytes on each
+    device.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> layout_record(nb.layout(nb.Linear(3, 2))).title
+        ('Layout of Linear', 'cpu:0', '32 B on each', '32 B in all', 'imbalance 1.00')
+    """
+    rows = [
+        VariableRow(
+            row.name,
+            kind="parameter",
+            shape=row.shape,
+            dtype=row.dtype,
+            bytes=row.nbytes,
+            device=f"{len(row.devices)} × {row.devices[0].platform}"
+            if len(row.devices) > 1
+            else "",
+            sharding=f"{row.split}: {format_bytes(row.per_device)} on each"
+            if len(row.devices) > 1
+            else None,
+        )
+        for row in layout.rows
+    ]
+    return VariableTree(
+        layout.name, rows, root="layout", title=(f"Layout of {layout.name}", *layout.facts())
+    )
+
+
+register_record(Summary, summary_record)
+register_record(Memory, memory_record)
+register_record(NonFinite, nonfinite_record)
+register_record(Verdict, verdict_record)
+register_record(SubmoduleReturnError, unexpected_record)
+register_record(TreeComparison, files_record)
+register_record(Layout, layout_record)

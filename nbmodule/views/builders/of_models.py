@@ -1,0 +1,310 @@
+"""Records of models: what a module is made of, and what its variables are.
+
+Nothing is drawn from a stream for them, and nothing is computed but statistics of what is visible.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from nbmodule.base.format import describe_shape
+from nbmodule.base.source_lines import place_in_code
+from nbmodule.core.call.example_inputs import first_shapes
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.structure.branches import is_branch
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.naming import defined_children
+from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
+from nbmodule.core.variables.describe import describe_device
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.tree.container import Container
+from nbmodule.views.arrays.arrays import place_of
+from nbmodule.views.builders.leaves import array_card, measured, pytree_record
+from nbmodule.views.builders.registry import register_record
+from nbmodule.views.builders.suspects import equal_findings, frozen_findings
+from nbmodule.views.records.findings import with_findings
+from nbmodule.views.records.records import (
+    ArrayCard,
+    Finding,
+    ModuleRow,
+    ModuleTree,
+    VariableRow,
+    VariableTree,
+)
+
+
+# -- what a model is made of --
+def module_tree(module: CoreModule) -> ModuleTree:
+    """Make the record of a module: a row for each module below it, in the order of definition.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> tree = module_tree(nb.Sequential(nb.Linear(3, 2), nb.ReLU()))
+        >>> [(row.path, row.class_name, row.parameters) for row in tree.rows], tree.mode
+        ([('0', 'Linear', 8), ('1', 'ReLU', 0)], 'train')
+    """
+    ensure_built(module)
+    boxes = plan_of(module).boxes
+    modes = {below.training for below in module.modules()}
+    names = {id(part): name for name, part in module.named_modules()}
+    rows = list(_Rows(names, plan_of(module).places).below(module, "", 0))
+    tree = ModuleTree(
+        type(module).__name__,
+        rows,
+        *_sizes(boxes),
+        device=_devices(boxes),
+        mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval",
+        variables=_own_variables(module),
+    )
+    return with_findings(tree, _suspects(module, rows))
+
+
+def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
+    """What the variables of a model tell of what is wrong with it."""
+    places = [(place.name, box) for box, place in plan_of(module).places.items()]
+    at = {row.path: k for k, row in enumerate(rows)}
+    held = ((name, box, at.get(name.rpartition(".")[0])) for name, box in places)
+    return [*frozen_findings(rows, places), *equal_findings(held)]
+
+
+class _Rows:
+    """The rows below a model. What a module holds is put together from what its children hold, so
+    that each is looked into once.
+
+    A module that is held in several places is looked into where it has its name, under which calls,
+    graphs and variables show it.
+    """
+
+    def __init__(self, names: dict[int, str], places: Mapping[Variable, Any]) -> None:
+        self.names, self.places = names, places
+        self.held: dict[int, dict[Variable, tuple[int, int, int]]] = {}
+
+    def below(self, module: object, prefix: str, depth: int) -> Iterator[ModuleRow]:
+        listed: set[str] = set()
+        children = list(defined_children(module))
+        for name, child in children:
+            steps = name.split(".")
+            for level in range(1, len(steps)):
+                group = ".".join(steps[:level])
+                if group not in listed:
+                    listed.add(group)
+                    inside = [below for other, below in children if other.startswith(f"{group}.")]
+                    yield self.group(inside, prefix + group, depth + level - 1)
+            yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
+
+    def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
+        held = {box: size for child in inside for box, size in self.boxes(child).items()}
+        return ModuleRow(
+            path,
+            path.rpartition(".")[2],
+            f"{len(inside)} modules",
+            "",
+            *_total(held),
+            depth,
+            "list",
+        )
+
+    def of(self, module: CoreModule, path: str, name: str, depth: int) -> Iterator[ModuleRow]:
+        doc, source = _about(type(module))
+        brief = getattr(module, "brief", module.extra_repr)
+        given, returned = first_shapes(module)
+        row = ModuleRow(
+            path,
+            name,
+            type(module).__name__,
+            brief(),
+            *_total(self.boxes(module)),
+            depth,
+            input_shapes=given,
+            output_shapes=returned,
+            training=module.training,
+            built=module._nbm.built,
+            doc=doc,
+            source=source,
+            variables=_own_variables(module),
+            arguments=module.extra_repr(),
+        )
+        if (own := self.names.get(id(module), path)) != path:
+            yield row._replace(shared_with=own or "the model itself")
+            return
+        yield row._replace(shared_with=self.first_tied(module, path))
+        yield from self.below(module, f"{path}.", depth + 1)
+
+    def first_tied(self, module: CoreModule, path: str) -> str | None:
+        """Return the path of the first variable of a module that another module holds before it."""
+        own: dict[Variable, str] = {}
+        _find_own(module, "", (), own)
+        names = (
+            (self.places[variable].name, name)
+            for variable, name in own.items()
+            if variable in self.places
+        )
+        return next((first for first, name in names if first != f"{path}.{name}"), None)
+
+    def boxes(self, thing: object) -> dict[Variable, tuple[int, int, int]]:
+        """The variables that a module, list, dict or plain object holds, each once, with its sizes."""
+        known = self.held.get(id(thing))
+        if known is None:
+            known = self.held[id(thing)] = {}
+            for item in items(thing):
+                if isinstance(item.value, Variable):
+                    if not item.value.is_released:
+                        known[item.value] = _sizes((item.value,))
+                elif is_module(item.value) or is_branch(item.value):
+                    known.update(self.boxes(item.value))
+        return known
+
+
+def _total(held: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
+    trained = nbytes = buffers = 0
+    for own in held.values():
+        trained, nbytes, buffers = trained + own[0], nbytes + own[1], buffers + own[2]
+    return trained, nbytes, buffers
+
+
+def _sizes(boxes: Any) -> tuple[int, int, int]:
+    """Number of trained values, bytes of all variables, number of buffers."""
+    trained = sum(box.size for box in boxes if isinstance(box, Parameter))
+    return trained, sum(box.nbytes for box in boxes), sum(isinstance(box, Buffer) for box in boxes)
+
+
+def _devices(boxes: Any) -> str:
+    found = sorted({describe_device(box) for box in boxes})
+    return found[0] if len(found) == 1 else f"{len(found)} devices" if found else ""
+
+
+def _own_variables(module: object) -> tuple[str, ...]:
+    """The variables of a module that no module below it holds; nothing below is walked."""
+    found: dict[Variable, str] = {}
+    _find_own(module, "", (), found)
+    return tuple(f"{name} {describe_shape(box)}" for box, name in found.items())
+
+
+def _find_own(
+    thing: object, prefix: str, above: tuple[int, ...], found: dict[Variable, str]
+) -> None:
+    for item in items(thing):
+        if isinstance(item.value, Variable):
+            if not item.value.is_released:
+                found.setdefault(item.value, prefix + item.name)
+        elif not is_module(item.value) and is_branch(item.value) and id(item.value) not in above:
+            _find_own(item.value, f"{prefix}{item.name}.", (*above, id(thing)), found)
+
+
+@functools.lru_cache(512)
+def _about(kind: type) -> tuple[str | None, str | None]:
+    """First line of a class's docstring, and where its forward was written."""
+    own = vars(kind).get("__doc__")  # what a class inherits says what another one does
+    doc = inspect.cleandoc(own).partition("\n")[0] or None if own else None
+    code = getattr(getattr(kind, "_run", None), "__code__", None)
+    return doc, place_in_code(code.co_filename, code.co_firstlineno) if code is not None else None
+
+
+# -- what its numbers are --
+def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
+    """Make the record of a module's variables; shared ones are marked with their other name.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> [(row.path, row.chain, row.shape) for row in variable_tree(nb.Linear(3, 2)).rows]
+        [('bias', 'b', (2,)), ('weight', 'w', (2, 3))]
+    """
+    ensure_built(module)
+    plan = plan_of(module)
+    others: dict[Variable, list[str]] = {}
+    for alias, box in aliases(module):
+        if alias != plan.places[box].name:
+            others.setdefault(box, []).append(alias)
+    chosen = {
+        box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)
+    }
+    known: dict[Any, tuple[Any, ...]] = {}
+    rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
+    tree = measured(VariableTree("v", rows, root="model.v"), [_value(box) for box in chosen])
+    places = ((place.name, box, k) for k, (box, place) in enumerate(chosen.items()))
+    return with_findings(tree, equal_findings(places))
+
+
+def _variable_row(
+    box: Variable, place: Any, others: list[str] | None, known: dict[Any, tuple[Any, ...]]
+) -> VariableRow:
+    """One row; what variables of one type and place have in common is worked out once."""
+    key = (box.dtype, box.shape, box.sharding)
+    facts: Any = known.get(key)
+    if facts is None:
+        facts = known[key] = (
+            box.shape,
+            str(box.dtype),
+            box.nbytes,
+            describe_device(box),
+            place_of(box.sharding)[1],
+        )
+    kind = "buffer" if isinstance(box, Buffer) else "parameter"
+    shape, dtype, nbytes, device, sharding = facts
+    return VariableRow(
+        place.name,
+        "/".join(place.chain),
+        kind,
+        shape,
+        dtype,
+        nbytes,
+        device,
+        sharding,
+        isinstance(box, Parameter) and not box.requires_grad,
+        others[0] if others else None,
+        keys=place.chain,
+    )
+
+
+def _value(box: Variable) -> Any:
+    return None if box.is_pending and box._pending.draw is None else box.value
+
+
+def container_record(container: Container) -> VariableTree:
+    """Make the record of a Container: of the model's variables, if it is a current `v`, else of a
+    PyTree.
+    """
+    module = module_of(container)
+    return (
+        pytree_record(container, "Container")
+        if module is None
+        else variable_tree(module, buffers=False)
+    )
+
+
+def module_of(container: Container) -> CoreModule | None:
+    """The module whose current `v` a Container is."""
+    link = container._link
+    if link is None:
+        return None
+    module = link.module()
+    if (
+        module is not None
+        and link.root is not None
+        and link.root() is container
+        and link.is_current(module)
+    ):
+        return module
+    return None
+
+
+def boxes_of(container: Container) -> tuple[CoreModule, list[Variable]] | None:
+    """The module whose current `v` a Container is, and its variables, one for each row of the
+    record.
+    """
+    module = module_of(container)
+    if module is None:
+        return None
+    return module, [box for box in plan_of(module).places if isinstance(box, Parameter)]
+
+
+def variable_card(box: Variable) -> ArrayCard:
+    """Make the record of one variable."""
+    return array_card(box.value, type(box).__name__)
+
+
+register_record(Container, container_record)
+register_record(Variable, variable_card)

@@ -1,0 +1,241 @@
+"""A part of an array as a page asks for it: which axes lie across and down, which are tiles, where
+on the others, how colored.
+
+Each answer is reduced anew from the elements of the window, so that a closer look shows more, never
+larger pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nbmodule.base.format import format_count, format_number
+from nbmodule.errors import ArgumentError
+from nbmodule.views.arrays.arrays import facts_of, readable_numbers
+from nbmodule.views.arrays.exact import exact_text
+from nbmodule.views.arrays.pictures import (
+    FIRST_TILES,
+    LARGEST_SMALL_TILE,
+    draw_tiles,
+    picture_of,
+    with_exact,
+)
+from nbmodule.views.arrays.scales import SCALES
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.renderers.payload import picture_payload, statistics_payload
+
+SIDE = 320
+"""Most cells along one side of a picture."""
+EXACT = 16_384
+"""Elements of a window up to which their values are sent too."""
+MOST_TILES = 512
+TEXT_ROWS, TEXT_COLUMNS = 40, 12
+"""Of an array of texts, so many at once."""
+
+
+def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
+    """Answer for one array.
+
+    Args:
+        x: The array.
+        message: `down` and `across` name axes, `tiles` those of which each index is a tile, `at`
+            has an index for each axis, `window` the first and last row and column (exclusive),
+            `count` how many tiles, `scale` one of `SCALES`, `limits` the ends of the scale, `same`
+            is true for one scale over the whole array.
+
+    Returns:
+        What the page reads: the shape, the axes, the window, and the picture, with the values where
+        they are few; or `texts`.
+
+    Raises:
+        ArgumentError: if there is no such axis, or the values cannot be read.
+
+    Example:
+        >>> found = slice_payload(np.arange(24.0).reshape(2, 3, 4), {"at": [1, 0, 0], "window": [0, 2, 1, 4]})
+        >>> found["axes"], found["window"], found["picture"]["s"]
+        ([1, 2], [0, 2, 1, 4], [1, 2, 3])
+    """
+    facts = facts_of(x)
+    is_text = is_text_array(x)
+    if (facts.unreadable and not is_text) or facts.shape is None:
+        raise ArgumentError(f"{facts.text}: {facts.unreadable or 'no array'}")
+    shape = facts.shape
+    found: dict[str, Any] = {"shape": list(shape), "of": facts.text}
+    if message.get("whole") and not is_text:
+        found["st"] = statistics_payload(statistics_of([x])[0])
+    if is_text:
+        return found | _texts(np.asarray(x), message)
+    if len(shape) < 2 or 0 in shape:
+        return found | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
+    down, across, tiles = _axes(shape, message)
+    at = _index(shape, message)
+    planes, total = _planes(
+        x, down, across, tiles, at, min(int(message.get("count") or FIRST_TILES), MOST_TILES)
+    )
+    window = _window(message.get("window"), planes.shape[1:])
+    part = planes[:, window[0] : window[1], window[2] : window[3]]
+    low, high = _limits(x, message)
+    picture = draw_tiles(
+        part,
+        SIDE if len(part) == 1 else max(LARGEST_SMALL_TILE, int(SIDE / len(part) ** 0.5)),
+        "channels" if tiles else "heatmap",
+        of=facts.text,
+        about=f"{facts.text}, {part.shape[1]} × {part.shape[2]} of it"
+        + (f" as {len(part)} tiles" if tiles else " as a tile"),
+        notes=[f"{total - len(part)} more"] if total > len(part) else [],
+        limit=high,
+        low=low,
+        signed=low is not None and low < 0,
+        origin=(window[0], window[2]),
+        scale=_scale(message),
+    )
+    axes = (down, across, *tiles)
+    picture = with_exact(picture, part, EXACT)._replace(
+        axes=axes, lengths=tuple(shape[axis] for axis in axes)
+    )
+    return found | {
+        "axes": [down, across],
+        "tiles": list(tiles),
+        "at": at,
+        "window": window,
+        "picture": picture_payload(picture),
+    }
+
+
+def cell_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
+    """Say exactly what one cell of a picture stands for: the element, or the mean and the extremes
+    of its block.
+
+    Args:
+        x: The array.
+        message: As for `slice_payload`; the `window` is the cell, and each axis that is not down or
+            across has its index in `at`.
+
+    Example:
+        >>> x = np.arange(24.0).reshape(2, 3, 4)
+        >>> cell_payload(x, {"at": [1, 0, 0], "window": [2, 3, 1, 2]}), cell_payload(x, {"window": [0, 2, 0, 2]})
+        ({'text': '21'}, {'text': 'mean 2.5, 0 … 5 of 4'})
+    """
+    shape = x.shape
+    if len(shape) < 2:
+        first, last = (int(k) for k in message["window"][2:])
+        part = x[max(first, 0) : max(last, 1)] if shape else x
+    else:
+        down, across, _ = _axes(shape, message | {"tiles": []})
+        planes, _ = _planes(x, down, across, (), _index(shape, message), 1)
+        first, last, left, right = _window(message.get("window"), planes.shape[1:])
+        part = planes[0, first:last, left:right]
+    values = np.asarray(jax.device_get(part))
+    if values.size == 1:
+        return {"text": exact_text(values.reshape(-1)[0])}
+    numbers = readable_numbers(values).astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    words = [f"{word} {n}" for word, n in _not_finite(numbers) if n]
+    if finite.size:
+        low, high = (format_number(float(v)) for v in (finite.min(), finite.max()))
+        words.insert(0, f"mean {format_number(float(finite.mean()), 6)}, {low} … {high}")
+    size = "|x|: " if values.dtype.kind == "c" else ""
+    return {"text": f"{size}{', '.join(words)} of {format_count(values.size)}"}
+
+
+def is_text_array(x: Any) -> bool:
+    """Tell whether an array holds texts."""
+    return getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S")
+
+
+def _not_finite(x: np.ndarray) -> list[tuple[str, int]]:
+    return [
+        ("NaN", int(np.isnan(x).sum())),
+        ("+Inf", int((x == np.inf).sum())),
+        ("−Inf", int((x == -np.inf).sum())),
+    ]
+
+
+def _texts(x: np.ndarray, message: dict[str, Any]) -> dict[str, Any]:
+    """A window of an array of texts; a single axis runs down."""
+    shape = x.shape
+    if x.ndim < 2:
+        down, across, at, plane = 0, 0, [0] * x.ndim, x.reshape(-1, 1)
+    else:
+        down, across, _ = _axes(shape, message | {"tiles": []})
+        at = _index(shape, message)
+        plane = _planes(x, down, across, (), at, 1)[0][0]
+    if plane.size == 0:
+        return {"picture": picture_payload(picture_of(np.zeros(shape)))}
+    first, last, left, right = _window(message.get("window"), plane.shape)
+    window = [first, min(last, first + TEXT_ROWS), left, min(right, left + TEXT_COLUMNS)]
+    part = plane[window[0] : window[1], window[2] : window[3]]
+    return {
+        "axes": [down, across],
+        "at": at,
+        "window": window,
+        "plane": list(plane.shape),
+        "texts": [[exact_text(v) for v in row] for row in part],
+    }
+
+
+def _scale(message: dict[str, Any]) -> str:
+    scale = str(message.get("scale") or "")
+    if scale not in SCALES:
+        raise ArgumentError(f"a page asked for the scale {scale!r}, which is not known")
+    return scale
+
+
+def _axes(shape: tuple[int, ...], message: dict[str, Any]) -> tuple[int, int, tuple[int, ...]]:
+    down, across = (
+        int(message.get(name, k))
+        for name, k in (("down", len(shape) - 2), ("across", len(shape) - 1))
+    )
+    tiles = tuple(int(axis) for axis in message.get("tiles") or ())
+    chosen = (down, across, *tiles)
+    if len({*chosen}) < len(chosen) or not all(0 <= axis < len(shape) for axis in chosen):
+        raise ArgumentError(
+            f"axes {', '.join(map(str, chosen))}: expected different axes of {list(shape)}"
+        )
+    return down, across, tiles
+
+
+def _index(shape: tuple[int, ...], message: dict[str, Any]) -> list[int]:
+    given = message.get("at") or [0] * len(shape)
+    return [min(max(int(k), 0), n - 1) for k, n in zip(given, shape, strict=True)]
+
+
+def _planes(
+    x: Any, down: int, across: int, tiles: tuple[int, ...], at: list[int], count: int
+) -> tuple[Any, int]:
+    """The array as `[tile, row, column]`, the first tiles alone, and how many there are."""
+    axes = (*tiles, down, across)
+    kept = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
+    order = [sorted(axes).index(axis) for axis in axes]
+    module: Any = jnp if isinstance(kept, jax.Array) else np
+    turned = module.transpose(kept, order)
+    total = math.prod(turned.shape[:-2])
+    return turned.reshape(total, *turned.shape[-2:])[:count], total
+
+
+def _window(given: Any, shape: tuple[int, ...]) -> list[int]:
+    rows, columns = shape
+    first, last, left, right = (int(k) for k in given or (0, rows, 0, columns))
+    first, left = min(max(first, 0), rows - 1), min(max(left, 0), columns - 1)
+    return [first, max(min(last, rows), first + 1), left, max(min(right, columns), left + 1)]
+
+
+def _limits(x: Any, message: dict[str, Any]) -> tuple[float | None, float | None]:
+    """The ends of the scale: those that are asked for, or those of the whole array; None lets the
+    window decide.
+    """
+    given = message.get("limits")
+    if given and not message.get("scale"):
+        return float(given[0]), float(given[1]) or None
+    stats = statistics_of([x])[0] if message.get("same") else None
+    if stats is None or not stats.bins or message.get("scale") == "tiles":
+        return None, None
+    if message.get("scale") == "range":
+        return stats.low, stats.high
+    return (-1.0 if stats.low < 0 else 0.0), max(abs(stats.low), abs(stats.high))

@@ -1,0 +1,149 @@
+"""What views hold of a user's arrays: in host memory, within one budget, and only until their cell
+runs again.
+
+A notebook keeps each last value in `Out[]`, so a view must not keep device memory alive. Its arrays
+move to the host; what does not fit the budget is let go, the oldest views first. `nb.memory()`
+lists them.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+from jax.core import Tracer
+
+from nbmodule.calls.memory import hold
+from nbmodule.views.arrays.statistics import lies_elsewhere
+
+BUDGET = 256_000_000
+"""Bytes that all views together may hold."""
+
+
+class Holder(Protocol):
+    """A view with arrays of its own."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it holds."""
+        ...
+
+    def clear(self) -> None:
+        """Let go of them; what was drawn stays."""
+        ...
+
+
+_views: list[tuple[weakref.ref[Any], str | None]] = []
+_listening: list[Any] = []
+
+
+def keep_view(view: Holder, what: Callable[[Any], str]) -> None:
+    """List a view in `nb.memory`, free it when its cell runs again, and free the oldest where all
+    hold too much.
+
+    Args:
+        view: Has `nbytes` and `clear()`, and moved its arrays by `moved_to_host` before.
+        what: `what(view)` says which one.
+    """
+    hold(view, "view", what)
+    _views.append((weakref.ref(view), running_cell_id()))
+    _listen()
+    _views[:] = [entry for entry in _views if entry[0]() is not None]
+    alive = [held for ref, _ in _views if (held := ref()) is not None]
+    total = sum(held.nbytes for held in alive)
+    for oldest in alive[:-1]:
+        if total <= BUDGET:
+            return
+        total -= oldest.nbytes
+        oldest.clear()
+
+
+def free_cell(cell: str) -> None:
+    """Let go of what the views of a cell hold, as when it runs again."""
+    for ref, where in list(_views):
+        view = ref()
+        if where == cell and view is not None:
+            view.clear()
+    _views[:] = [entry for entry in _views if entry[1] != cell and entry[0]() is not None]
+
+
+def running_cell_id() -> str | None:
+    """Name the cell that runs now; None where there is no notebook, or its front end does not say."""
+    if "IPython" not in sys.modules:
+        return None
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    try:
+        found = shell.get_parent().get("metadata", {}).get("cellId")
+    except AttributeError:
+        return None
+    return str(found) if found else None
+
+
+def _listen() -> None:
+    """Free the views of a cell that begins to run, once for each shell."""
+    if "IPython" not in sys.modules:
+        return
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    if shell is None or any(known is shell for known in _listening):
+        return
+
+    def begin(info: object = None) -> None:
+        cell = running_cell_id() or getattr(info, "cell_id", None)
+        if cell:
+            free_cell(cell)
+
+    shell.events.register("pre_run_cell", begin)
+    _listening.append(shell)
+
+
+def moved_to_host(
+    tree: object, room: int = BUDGET, moved: dict[int, tuple[Any, Any]] | None = None
+) -> tuple[Any, int]:
+    """Move the arrays of a PyTree to host memory.
+
+    Args:
+        tree: Anything; arrays that are on the host already, CPU devices included, stay as they are.
+        room: Bytes that may be kept.
+        moved: What was moved before, by identity; such arrays cost nothing again.
+
+    Returns:
+        The tree, or None if it does not fit or cannot be read, and the bytes that it adds.
+
+    Example:
+        >>> import numpy as np
+        >>> moved_to_host({"a": np.zeros(3, "float32")}), moved_to_host(np.zeros(3), room=8)
+        (({'a': array([0., 0., 0.], dtype=float32)}, 12), (None, 24))
+    """
+    moved = {} if moved is None else moved
+    leaves, structure = jax.tree.flatten(tree)
+    new = {id(leaf): leaf for leaf in leaves if hasattr(leaf, "nbytes") and id(leaf) not in moved}
+    size = sum(leaf.nbytes for leaf in new.values())
+    if size > room:
+        return None, size
+    try:
+        fetched = jax.device_get([leaf for leaf in new.values() if _lies_elsewhere(leaf)])
+    except RuntimeError:  # a buffer that was deleted
+        return None, 0
+    arrived = iter(fetched)
+    for key, leaf in new.items():
+        moved[key] = (leaf, next(arrived) if _lies_elsewhere(leaf) else leaf)
+    return jax.tree.unflatten(
+        structure, [moved[id(leaf)][1] if id(leaf) in moved else leaf for leaf in leaves]
+    ), size
+
+
+def _lies_elsewhere(x: object) -> bool:
+    return (
+        not isinstance(x, Tracer)
+        and lies_elsewhere(x)
+        and x.is_fully_addressable
+        and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+    )

@@ -1,0 +1,167 @@
+"""What a live view may still ask of the value it shows: its arrays by row, a fresh record, whether
+it has changed.
+
+Models, calls and recorders are asked weakly: a view keeps none of them alive, and says so when one
+is gone. Of plain arrays and trees a view keeps the leaves, in host memory and within the budget of
+all views.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.views.arrays.arrays import is_array
+from nbmodule.views.builders.leaves import array_card, leaves_in_order
+from nbmodule.views.comm.held import moved_to_host
+from nbmodule.views.records.records import Record, Titled
+
+READ_AGAIN = 1 << 22
+"""Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in place."""
+
+
+class Gone(Exception):
+    """What a view showed is no longer there; the text says what to do."""
+
+
+class LiveSource:
+    """One displayed value.
+
+    A row is counted as in its record; the parts of a row are its arrays, each with a name.
+    """
+
+    nbytes = 0
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        """The arrays of a row."""
+        return []
+
+    def record(self) -> Record | None:
+        """The record as it would be made now; None where a value cannot have changed."""
+        return None
+
+    def has_changed(self) -> bool:
+        """Whether the value is no longer the one that was drawn."""
+        return False
+
+    def renew(self) -> None:
+        """Take what is there now for what is drawn."""
+
+    def settle(self) -> None:
+        """Move what is held to host memory."""
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+        """Answer what only this kind of value is asked; None for an unknown question."""
+        return None
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Take a message that is no question: what a view says in a language of its own."""
+
+    def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        """A page is there; `tell` sends to all pages that show the value."""
+
+    def clear(self) -> None:
+        """Let go of what is held."""
+
+
+class LeavesSource(LiveSource):
+    """An array, or the leaves of a tree."""
+
+    def __init__(self, leaves: Sequence[Any], record: Record | None) -> None:
+        self._leaves: Sequence[Any] | None = leaves
+        self._record = record
+        self.nbytes = sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        if self._leaves is None:
+            raise Gone("its arrays were let go to make room for others: run the cell again")
+        leaf = self._leaves[row]
+        return [("", leaf)] if is_array(leaf) else []
+
+    def record(self) -> Record | None:
+        return self._record
+
+    def settle(self) -> None:
+        self._leaves, self.nbytes = moved_to_host(self._leaves)
+        if self._leaves is None:
+            self.nbytes = 0
+
+    def clear(self) -> None:
+        self._leaves, self._record, self.nbytes = None, None, 0
+
+
+class ArraySource(LeavesSource):
+    """One array; a NumPy array may be changed in place, which is seen while it is small enough to
+    be read after each cell.
+    """
+
+    def __init__(self, array: object) -> None:
+        super().__init__([array], None)
+        self.renew()
+
+    def renew(self) -> None:
+        self._sum = self._checksum()
+
+    def _checksum(self) -> int | None:
+        array = self._leaves[0] if self._leaves else None
+        if not isinstance(array, np.ndarray) or array.nbytes > READ_AGAIN or array.dtype.hasobject:
+            return None
+        return zlib.adler32(np.ascontiguousarray(array).tobytes())
+
+    def record(self) -> Record:
+        return array_card(self.parts(0)[0][1])
+
+    def has_changed(self) -> bool:
+        return self._sum is not None and self._leaves is not None and self._checksum() != self._sum
+
+
+def _leaves(tree: object) -> Sequence[Any]:
+    """The leaves, one for each row of the record; the paths, which cost most of the time, are not
+    needed here.
+    """
+    try:
+        return jax.tree_util.tree_leaves(tree, is_leaf=lambda x: x is None)
+    except ValueError:  # keys without an order
+        return leaves_in_order(tree)
+
+
+_makers: dict[type, Callable[[Any], LiveSource | None]] = {}
+
+
+def register_source(kind: type, maker: Callable[[Any], LiveSource | None]) -> None:
+    """Say how values of a type are asked for more.
+
+    Args:
+        kind: A class; its subclasses are meant too.
+        maker: `maker(value)` gives a `LiveSource`, or None where it is asked as any PyTree.
+    """
+    _makers[kind] = maker
+
+
+def source_for(value: object, record: Record, cut: bool) -> LiveSource | None:
+    """Say how a displayed value can be asked for more; None if there is nothing to ask.
+
+    Args:
+        value: What was displayed.
+        record: Its record.
+        cut: Whether rows of the record were left out, so that it is kept.
+
+    Example:
+        >>> source = source_for(np.zeros((2, 3)), None, False)
+        >>> source.parts(0)[0][1].shape, source.nbytes
+        ((2, 3), 48)
+    """
+    if isinstance(value, Titled):
+        return None
+    for kind in type(value).__mro__:
+        if kind in _makers and (source := _makers[kind](value)) is not None:
+            return source
+    if is_array(value):
+        return ArraySource(value)
+    if not jax.tree_util.all_leaves([value]):
+        return LeavesSource(_leaves(value), record if cut else None)
+    return None

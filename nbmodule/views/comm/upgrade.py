@@ -1,0 +1,271 @@
+"""Joins the saved views of a notebook to the kernel that made them, so that they can be asked for
+more.
+
+A view is shown as static HTML. Where a notebook front end is there, one widget for all views of the
+kernel brings the renderer with all that needs a kernel; it finds the elements of its views in the
+page and draws them again with a channel. Nothing of it is in the output but a key: a digest of the
+view's data, and a number where several views of one notebook show the same. So the same notebook
+gives the same bytes, and a page without a kernel shows the static form.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from nbmodule.base.format import plain
+from nbmodule.errors import ArgumentError
+from nbmodule.views.arrays.arrays import facts_of
+from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.comm import sources_of_models  # noqa: F401 - it registers its sources
+from nbmodule.views.comm.explore import cell_payload, slice_payload
+from nbmodule.views.comm.held import keep_view, running_cell_id
+from nbmodule.views.comm.link import link_class, needs_second_output
+from nbmodule.views.comm.sources import Gone, LiveSource, source_for
+from nbmodule.views.comm.sources_of_calls import CallsSource
+from nbmodule.views.frontend.bundle import widget_module
+from nbmodule.views.records.records import Record
+from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.payload import payload_of, statistics_payload
+from nbmodule.views.renderers.sizes import MOST_ROWS, fitted
+
+AFTER = 0.05
+"""Seconds after which the widget is opened: when the cell is over, so that its import holds up no output."""
+SETTLE_AFTER = 0.5
+MOST_MEASURED = 500
+"""Rows whose statistics one question may ask for."""
+
+
+class LiveView:
+    """One displayed value that can be asked for more."""
+
+    def __init__(self, key: str, name: str, source: LiveSource, record: Record) -> None:
+        self.key, self.name, self.source = key, name, source
+        self.left = _left_out(record)
+        self.made = time.monotonic()
+        self.is_open = self.told = False
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays that only this view holds."""
+        return self.source.nbytes
+
+    def clear(self) -> None:
+        """Let go of the arrays; what was drawn stays."""
+        self.source.clear()
+
+
+def _left_out(record: Record) -> int:
+    return max(0, len(getattr(record, "rows", ())) - MOST_ROWS.get(type(record), sys.maxsize))
+
+
+class Views:
+    """All live views of one kernel, and the line to the pages that show them."""
+
+    def __init__(self, kernel: object) -> None:
+        self._loop: Any = getattr(kernel, "io_loop", None)
+        self._views: dict[str, LiveView] = {}
+        self._cells: dict[str, tuple[Any, list[str]]] = {}
+        self._link: Any = None
+        self._is_asked = False
+
+    def admit(self, value: object, record: Record, text: str) -> str | None:
+        """Take a view up; gives the key under which the page will ask, or None where it has nothing
+        to ask.
+        """
+        source = source_for(value, record, _left_out(record) > 0)
+        if source is None:
+            return None
+        cell, run = running_cell_id() or "", _running_request()
+        if self._cells.get(cell, (None,))[0] != run:
+            for old in self._cells.get(cell, (None, []))[1]:
+                self._views.pop(old, None)
+            self._cells[cell] = (run, [])
+        digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+        key = next(
+            key for n in range(len(self._views) + 1) if (key := f"{digest}-{n}") not in self._views
+        )
+        view = self._views[key] = LiveView(
+            key, plain(getattr(record, "name", type(value).__name__)), source, record
+        )
+        self._cells[cell][1].append(key)
+        if source.nbytes:
+            keep_view(view, lambda view: view.name)
+            self._later(SETTLE_AFTER, source.settle)
+        if not self._is_asked:
+            self._is_asked = True
+            self._later(AFTER, self._open)
+        return key
+
+    def _later(self, seconds: float, act: Callable[[], None]) -> None:
+        if self._loop is not None:
+            self._loop.call_later(seconds, act)
+
+    def _open(self) -> None:
+        self._link = link_class(_script())(self.hear, run="views")
+
+    def send(self, content: dict[str, Any]) -> None:
+        """Send a message to all pages, from the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            self._loop.add_callback(self.send, content)
+        elif self._link is not None:
+            self._link.send(content)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Answer a question of a page, in the main thread: a kernel may hand it over in another."""
+        if threading.current_thread() is threading.main_thread():
+            self._answer(message)
+        else:
+            self._loop.add_callback(self._answer, message)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        view = self._views.get(str(message.get("view")))
+        kind = str(message.get("kind"))
+        if kind == "hello":
+            if view is not None:
+                self.send(self._welcome(view))
+            return
+        if "kind" not in message:
+            if view is not None:
+                view.source.hear(message)
+            return
+        head = {"kind": "answer", "page": message.get("page"), "n": message.get("n")}
+        try:
+            if view is None:
+                raise Gone("the cell has run again since: look at its new output")
+            self.send(head | answer(view, kind, message))
+        except Gone as gone:
+            self.send(head | {"error": str(gone)})
+        except Exception as error:  # noqa: BLE001 - a view shows what went wrong, in its place
+            self.send(head | {"error": plain(f"{type(error).__name__}: {error}", 500)})
+
+    def _welcome(self, view: LiveView) -> dict[str, Any]:
+        view.is_open = True
+        view.source.joined(lambda content: self.send(content | {"kind": "told", "view": view.key}))
+        source = view.source
+        steps = list(source.steps) if isinstance(source, CallsSource) else []
+        state = {
+            "age": time.monotonic() - view.made,
+            "changed": source.has_changed(),
+            "left": view.left,
+        }
+        return {
+            "kind": "welcome",
+            "view": view.key,
+            "steps": steps if len(steps) > 1 else [],
+        } | state
+
+    def look_for_changes(self, *_: object) -> None:
+        """After a cell: tell each open view, once, that what it shows has changed."""
+        for view in list(self._views.values()):
+            if view.is_open and not view.told and view.source.has_changed():
+                view.told = True
+                self.send({"kind": "changed", "view": view.key})
+
+
+def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]:
+    """Answer one question about a view.
+
+    Args:
+        view: The view.
+        kind: `measure` (statistics of `rows`), `parts` (names of the arrays of `row`), `slice` (a
+            picture of `part` of `row`), `cell` (one cell of it, exactly), `refresh` and `whole`
+            (the data of the view as they are now, or with all rows), or what the source knows.
+        message: What the page sent.
+
+    Raises:
+        Gone: what was shown is no longer there.
+        ArgumentError: there is no such question.
+    """
+    source = view.source
+    if kind == "measure":
+        return {"st": measured(source, [int(row) for row in message["rows"]][:MOST_MEASURED])}
+    if kind == "parts":
+        parts = source.parts(int(message["row"]))
+        return {
+            "parts": [plain(name) for name, _ in parts],
+            "of": [facts_of(x).text for _, x in parts],
+        }
+    if kind == "slice":
+        return slice_payload(_part(source, message), message)
+    if kind == "cell":
+        return cell_payload(_part(source, message), message)
+    if kind in ("refresh", "whole"):
+        record = source.record()
+        if record is None:
+            raise Gone("it cannot have changed")
+        fresh = source_again(view, record) if kind == "refresh" else record
+        return {"data": packed_data(payload_of(fitted(fresh) if kind == "refresh" else fresh))}
+    found = source.answer(kind, message)
+    if found is None:
+        raise ArgumentError(f"a page asked for {kind!r}, which is not known")
+    return found
+
+
+def _part(source: LiveSource, message: dict[str, Any]) -> Any:
+    return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
+
+
+def source_again(view: LiveView, record: Record) -> Record:
+    """Let a view stand for what its value is now."""
+    view.source.renew()
+    view.told, view.left = False, _left_out(record)
+    return record
+
+
+def measured(source: LiveSource, rows: list[int]) -> dict[int, Any]:
+    """Statistics of the first array of each row, all read together."""
+    found = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
+    return {
+        row: statistics_payload(stats)
+        for row, stats in zip(found, statistics_of(list(found.values())), strict=True)
+    }
+
+
+@functools.cache
+def _script() -> str:
+    return widget_module(
+        "views_link", ("initialize",), "export default { initialize, render() {} };"
+    )
+
+
+def _running_request() -> Any:
+    """What tells one run of a cell from the next."""
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    return shell.get_parent().get("header", {}).get("msg_id")
+
+
+_of_kernels: list[tuple[Any, Views]] = []
+
+
+def live_views() -> Views | None:
+    """The live views of the running kernel; None where no page could answer: no notebook, or one
+    run without a screen.
+
+    A front end names the cell that it runs; nbclient, papermill and the like do not.
+    """
+    if running_cell_id() is None or needs_second_output():
+        return None
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return None
+    for known, views in _of_kernels:
+        if known is kernel:
+            return views
+    if find_spec("anywidget") is None:  # then the static form is all there is
+        return None
+    views = Views(kernel)
+    _of_kernels.append((kernel, views))
+    shell.events.register("post_run_cell", views.look_for_changes)
+    return views

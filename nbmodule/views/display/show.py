@@ -1,0 +1,296 @@
+"""Puts a value on the screen in the form that the place can show: a text, or text and HTML side by
+side.
+
+A display never breaks the cell: a part that fails is shown as its error, in its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import sys
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from nbmodule.base.collector import collector_paused
+from nbmodule.base.format import plain
+from nbmodule.errors import ArgumentError
+from nbmodule.tree.container import Container
+from nbmodule.views.builders.labeled import with_colors, with_labels
+from nbmodule.views.builders.of_models import module_of
+from nbmodule.views.builders.registry import record_for
+from nbmodule.views.comm.upgrade import live_views
+from nbmodule.views.records.records import Note, Record, VariableTree
+from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.layout import terminal_width
+from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.sizes import fitted
+from nbmodule.views.renderers.static import plain_form_of
+from nbmodule.views.renderers.text import capped_text_of, text_of
+from nbmodule.views.renderers.titles import title_of
+
+FORMS = ("auto", "static", "text")
+
+
+def show(
+    value: Any,
+    form: str | None = None,
+    *,
+    labels: Sequence[str] = (),
+    color: Mapping[str, float] | None = None,
+) -> None:
+    """Display any value: a model, its variables, calls, an array, any PyTree.
+
+    Args:
+        value: Anything.
+        form: 'static' (HTML and text), 'text', or 'auto', which is HTML in a notebook, joined to
+            its kernel, and text elsewhere. By default what the environment variable
+            `NBMODULE_DISPLAY` says, else 'auto'.
+        labels: Names of classes or tokens: they stand at every picture with as many bars, rows or
+            columns.
+        color: A number for paths of a tree; its rows are tinted by them.
+
+    Raises:
+        ArgumentError: if there is no such form, or `color` names a path that is not there.
+
+    Example:
+        >>> import numpy as np
+        >>> show({'a': np.zeros(3, 'float32')}, form='text')
+        dict  1 leaf  12 B  all finite
+        └─ a  float32[3]  12 B  █▁▁▁▁▁▁▁  0 ± 0  <- zeros
+    """
+    form = chosen_form(form)
+    record = value
+    if labels or color:
+        record = with_colors(with_labels(record_for(value), tuple(map(str, labels))), color or {})
+    if form == "text" or (form == "auto" and not in_notebook()):
+        _print(_guarded(record, lambda record: text_of(record, width=terminal_width())))
+        return
+    if record is value and hasattr(type(value), "_ipython_display_"):
+        show_in_place(value, form)
+        return
+    from IPython.display import display
+
+    display(_bundle(value, record, form), raw=True)
+
+
+_outputs: weakref.WeakKeyDictionary[Any, tuple[Any, str | None]] = weakref.WeakKeyDictionary()
+
+
+def show_in_place(value: object, form: str | None = None) -> None:
+    """Display a value in an output that `renew` can write again, as the value is by then."""
+    from IPython.display import display
+
+    keys: list[str | None] = []
+    bundle = _bundle(value, value, chosen_form(form), keys.append)
+    _outputs[value] = display(bundle, raw=True, display_id=True), keys[0] if keys else None
+
+
+def renew(value: object) -> bool:
+    """Write the last output of a value again, as the value is now; False if it has none."""
+    if value not in _outputs:
+        return False
+    handle, key = _outputs[value]
+    record = _with_title(record_for(value))
+    html = str(_html(record, None if key is None else lambda text: key))
+    handle.update({"text/plain": _guarded(record, capped_text_of), "text/html": html}, raw=True)
+    return True
+
+
+def printed(value: object) -> str:
+    """Give the text that `show` prints."""
+    return _guarded(value, lambda record: text_of(record, width=terminal_width()))
+
+
+def chosen_form(form: str | None = None) -> str:
+    """Give the form that is asked for, by argument or by `NBMODULE_DISPLAY`."""
+    chosen = form or os.environ.get("NBMODULE_DISPLAY") or "auto"
+    if chosen not in FORMS:
+        where = "form" if form else "NBMODULE_DISPLAY"
+        raise ArgumentError(
+            f"{where} is {chosen!r}: expected one of {', '.join(FORMS)}. Nothing was displayed."
+        )
+    return chosen
+
+
+def mimebundle(value: object) -> dict[str, str]:
+    """Give a value as `text/plain` and `text/html`, for `_repr_mimebundle_`.
+
+    Example:
+        >>> import numpy as np
+        >>> sorted(mimebundle(np.zeros(3)))
+        ['text/html', 'text/plain']
+    """
+    return _bundle(value, value, chosen_form())
+
+
+def _bundle(
+    value: object, shown: Any, form: str, told: Callable[[str | None], None] = lambda key: None
+) -> dict[str, str]:
+    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined
+    to the kernel.
+
+    `told` hears under which key the page will ask.
+    """
+    if shown is value and form != "text" and hasattr(type(value), "_draws_itself"):
+        own: dict[str, str] = value._repr_mimebundle_()  # pyright: ignore[reportAttributeAccessIssue]
+        return own
+    with (
+        collector_paused()
+    ):  # a hundred thousand new rows would set it off again and again, for half of the time
+        try:
+            record = record_for(shown)
+        except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+            record = _failure(value, error)
+        record = _with_title(named(record, value))
+        bundle = {"text/plain": _guarded(record, capped_text_of)}
+        if form != "text":
+            # A plain `str`: marimo writes a class derived from it as an empty object.
+            bundle["text/html"] = str(
+                _html(record, _key(value, record, told) if form == "auto" else None)
+            )
+    return bundle
+
+
+def _key(
+    value: object, record: Record, told: Callable[[str | None], None]
+) -> Callable[[str], str | None] | None:
+    """How the page will ask the kernel about a value; None where no page can."""
+    try:
+        views = live_views()
+    except Exception:  # noqa: BLE001 - an unknown kind of kernel shows the static form
+        return None
+
+    def admit(text: str) -> str | None:
+        try:
+            key = views.admit(value, record, text) if views is not None else None
+            told(key)
+            return key
+        except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
+            return None
+
+    return None if views is None else admit
+
+
+def named(record: Record, value: object) -> Record:
+    """Write copied code with the name that the value has in the notebook, where it has one."""
+    root = getattr(record, "root", "")
+    if not root or "IPython" not in sys.modules:
+        return record
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    names = getattr(shell, "user_ns", {})
+    name = _name_of(value, names)
+    if name is None and isinstance(value, Container) and (module := module_of(value)) is not None:
+        name = f"{owner}.v" if (owner := _name_of(module, names)) else None
+    if name is None:
+        return record
+    whole = isinstance(record, VariableTree) or root.startswith("nb.")
+    stem = root if whole else re.split(r"[.\[]", root)[0]
+    return dataclasses.replace(record, root=name + root[len(stem) :])  # type: ignore[call-arg]
+
+
+def _name_of(value: object, names: Mapping[str, Any]) -> str | None:
+    """The first name of a value that a reader gave it."""
+    return next(
+        (
+            name
+            for name, known in list(names.items())
+            if known is value and not name.startswith("_")
+        ),
+        None,
+    )
+
+
+def _with_title(record: Record) -> Record:
+    """Work the title out once for all forms: it reads every row."""
+    try:
+        return dataclasses.replace(record, title=tuple(title_of(record)))
+    except Exception:  # noqa: BLE001 - then each form shows what is wrong in its own place
+        return record
+
+
+def html_of(value: object) -> str:
+    """Give a value as HTML that stands alone: no request, no other file."""
+    return _bundle(value, value, "static")["text/html"]
+
+
+def _html(record: Record, key: Callable[[str], str | None] | None = None) -> str:
+    try:
+        record = fitted(record)
+        data = payload_of(record)
+        return view_element(data["view"], data, plain_form_of(record), key)
+    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+        note = _failure(record, error)
+        return view_element("note", payload_of(note), plain_form_of(note))
+
+
+def _guarded(value: Any, form: Callable[[Record], str]) -> str:
+    try:
+        return form(record_for(value))
+    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+        return text_of(_failure(value, error), color=False)
+
+
+def _failure(value: object, error: Exception) -> Note:
+    name = plain(getattr(value, "name", None) or type(value).__name__)
+    return Note(
+        name,
+        f"could not be displayed: {type(error).__name__}: {plain(str(error), 500)}",
+        is_error=True,
+    )
+
+
+def _print(text: str) -> None:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))
+
+
+def in_notebook() -> bool:
+    """Tell whether output goes to a notebook, rather than to a terminal or a log."""
+    if "IPython" not in sys.modules:
+        return False
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    return shell is not None and shell.has_trait("kernel") if hasattr(shell, "has_trait") else False
+
+
+def display_all(on: bool = True) -> None:
+    """Show every array and every PyTree of arrays that ends a cell of this notebook in the way of
+    `show`.
+
+    Args:
+        on: False gives the usual text back.
+    """
+    if "IPython" not in sys.modules:
+        return
+    import jax
+    import numpy as np
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    if shell is None:
+        return
+    formatter = shell.display_formatter.mimebundle_formatter
+    array = type(jax.numpy.zeros(0))
+    for kind in (array, np.ndarray, dict, list, tuple):
+        if on:
+            formatter.for_type(kind, _bundle_if_array)
+        else:
+            formatter.pop(kind, None)
+
+
+def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:
+    import jax
+
+    from nbmodule.views.arrays.arrays import is_array
+
+    return (
+        mimebundle(value)
+        if any(is_array(leaf) for leaf in jax.tree_util.tree_leaves(value))
+        else None
+    )

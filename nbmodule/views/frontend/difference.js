@@ -1,0 +1,88 @@
+// The difference of two trees: what is missing, unexpected, changed, and by how much.
+import { el, mountView, reader, tableButton } from "./base.js";
+import { number } from "./format.js";
+import { bar, facts } from "./marks.js";
+import { drawPicture } from "./picture.js";
+import { recordRows } from "./fold.js";
+import { Rows } from "./rows.js";
+
+const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpected: "+", changed: "~", shape: "≠", dtype: "≠" });
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data, channel) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
+  const chain = get("chain");
+  const more = reader(data.more ?? {});
+  const [where, picture, error] = ["where", "pic", "err"].map(get);
+  const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
+  const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
+  const words = (/** @type {string} */ s) => ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
+  const rowOf = recordRows(data.depth.length, (i) => Boolean(status(i)), data.at);
+  const rows = new Rows(view, {
+    about: `difference of ${data.a} and ${data.b}`,
+    role: "treegrid",
+    depth: data.depth,
+    open: data.open,
+    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${[step(i), ...(more(i) ?? [])].join("/")}`,
+    flat: (i) => path(i) || step(i),
+    key: (i) => path(i) || step(i),
+    text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
+    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || (path(i) ?? step(i))),
+    rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
+    nameTitle: "path",
+    columns: [
+      { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
+      { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
+      { title: "change", width: "172px", bare: "116px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
+      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
+    ],
+    sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
+    empty: "nothing to compare",
+    detail: (i, pane) => {
+      sideBySide(view, channel, rowOf(i), pane, picture(i) ?? [], data);
+      if (rowOf(i) >= 0 && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
+      facts(pane, [
+        [data.a, a(i)],
+        [data.b, b(i)],
+        ["relative", change(i) === null ? "" : number(Number(change(i)))],
+        ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i).join(", ")}]` : ""}`],
+        ["error", error(i)],
+      ]);
+    },
+  });
+  rows.begin(data.first);
+  rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
+}
+
+/**
+ * Expected, actual and their difference, beside each other where there is room.
+ * @param {import("./base.js").View} view
+ * @param {import("./base.js").Channel | null} channel
+ * @param {number} row as the kernel counts it
+ * @param {HTMLElement} pane
+ * @param {import("./picture.js").Picture[]} pictures
+ * @param {import("./base.js").Data} data
+ */
+function sideBySide(view, channel, row, pane, pictures, data) {
+  const names = pictures.length === 3 ? [data.a, data.b, "difference"] : pictures.map(() => "");
+  const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
+  const bar = el("div", "viewer");
+  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, 200, { part, together, bar, tall: 200 })) || drawPicture(view, each, 200);
+  if (pictures.length) pane.append(bar, el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k]), draw(each, k)))));
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {number | null} change relative
+ * @param {number | null} largest absolute
+ * @param {number} most
+ */
+function drawChange(cell, change, largest, most) {
+  // What was zero has moved by no share of itself: how far it moved is said, and no bar drowns the others.
+  if (change === Infinity && largest !== null && Number.isFinite(largest)) cell.append(bar(0), `from zeros, up to ${number(largest, 3)}`);
+  else if (change !== null) cell.append(bar(change / most), number(change, 3));
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

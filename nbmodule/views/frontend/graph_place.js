@@ -1,0 +1,367 @@
+// Rows into coordinates for whatever is open, from the inside out. Never touches the document. The same as
+// `nbmodule/graphs/layout/placement.py`, to the pixel; a test compares the two.
+import { EXIT, above, itemsIn } from "./graph_forms.js";
+
+/**
+ * Coordinates of an open form, from its upper left corner.
+ * @typedef {{ plan: import("./graph_forms.js").Plan, width: number, height: number, x: Map<number, number>,
+ *   boxes: number[][], rows: number[][], entries: Map<number, number>, exits: Map<number, number>, lanes: number[],
+ *   inner: Map<number, Frame>, id: number }} Frame
+ * @typedef {[number, number, number]} Pull
+ */
+
+const [GAP, PLACE_GAP, PLACE_HALF, ROW_GAP, LABEL_GAP] = [16, 7, 4, 22, 36];
+const APART = 10;
+const [PAD, EDGE_ROOM, LANE, PILL_GAP, PILL_ROOM, PILL_HEIGHT] = [14, 18, 9, 4, 14, 18];
+export const HEADER = 26;
+export const LABEL_STUB = 13;
+
+/** Computes frames; equal forms that are open in the same way share one. */
+export class Placer {
+  /**
+   * @param {import("./graph_forms.js").Forms} forms
+   * @param {boolean} labels whether edges carry their shape
+   * @param {number} jitter from 0 to 1
+   */
+  constructor(forms, labels, jitter) {
+    this.forms = forms;
+    this.labels = labels;
+    this.reach = 40 * jitter ** 2;
+    /** @type {Map<string, Frame>} */
+    this.frames = new Map();
+  }
+
+  /**
+   * The frame of an open item.
+   * @param {import("./graph_forms.js").Item} item
+   * @param {(item: import("./graph_forms.js").Item) => boolean} isOpen
+   * @param {number} title width that its heading needs, 0 for the whole graph
+   * @returns {Frame}
+   */
+  frame(item, isOpen, title) {
+    const plan = /** @type {import("./graph_forms.js").Plan} */ (item.plan);
+    /** @type {Map<number, Frame>} */
+    const inner = new Map();
+    for (const below of itemsIn(this.forms, item)) {
+      if (below.plan && isOpen(below)) inner.set(below.index, this.frame(below, isOpen, below.child?.title ?? 0));
+    }
+    const key = `${plan.index},${title},${[...inner].map(([child, frame]) => `${child}:${frame.id}`)}`;
+    let frame = this.frames.get(key);
+    if (!frame) {
+      frame = emptyFrame(plan, inner, this.frames.size);
+      place(frame, title, this.labels, this.reach);
+      this.frames.set(key, frame);
+    }
+    return frame;
+  }
+}
+
+/**
+ * @param {import("./graph_forms.js").Plan} plan
+ * @param {Map<number, Frame>} inner
+ * @param {number} id
+ * @returns {Frame}
+ */
+function emptyFrame(plan, inner, id) {
+  return {
+    plan, width: 0, height: 0, x: new Map(), boxes: [], rows: [], entries: new Map(), exits: new Map(), lanes: [], inner, id,
+  };
+}
+
+/**
+ * @param {Frame} frame
+ * @param {number} title
+ * @param {boolean} labels
+ * @param {number} reach
+ */
+function place(frame, title, labels, reach) {
+  const { plan } = frame;
+  const extents = extentsOf(frame, labels, reach);
+  settleRows(frame, extents, reach);
+  let [left, right] = [Infinity, -Infinity];
+  for (const row of plan.rows) {
+    for (const item of row) {
+      const [l, r] = /** @type {[number, number]} */ (extents.get(item));
+      left = Math.min(left, at(frame.x, item) - l);
+      right = Math.max(right, at(frame.x, item) + r);
+    }
+  }
+  if (left > right) left = right = 0;
+  const content = right - left + (plan.lanes ? LANE * plan.lanes + GAP : 0);
+  const outer = title > 0;
+  frame.width = Math.max(content + (outer ? 2 * PAD : 0), title);
+  const shift = (frame.width - content) / 2 - left;
+  for (const [item, x] of frame.x) frame.x.set(item, round(x + shift));
+  const start = right + shift + GAP;
+  for (let i = 0; i < plan.lanes; i++) frame.lanes.push(round(start + LANE * i));
+  stack(frame, labels, reach, outer);
+  ports(frame);
+}
+
+/**
+ * @param {Map<number, number>} map
+ * @param {number} key
+ */
+const at = (map, key) => /** @type {number} */ (map.get(key));
+
+/**
+ * @param {Frame} frame
+ * @param {number} child
+ * @returns {[number, number]}
+ */
+function measure(frame, child) {
+  const inner = frame.inner.get(child);
+  if (inner) return [inner.width, inner.height];
+  const { width, height } = frame.plan.form.children[child];
+  return [width, height];
+}
+
+/**
+ * How far each item reaches to the left and right of its middle.
+ * @param {Frame} frame
+ * @param {boolean} labels
+ * @param {number} reach
+ */
+function extentsOf(frame, labels, reach) {
+  /** @type {Map<number, [number, number]>} */
+  const found = new Map();
+  const { children } = frame.plan.form;
+  for (const row of frame.plan.rows) {
+    for (const item of row) {
+      if (item < 0) {
+        found.set(item, [PLACE_HALF, PLACE_HALF]);
+        continue;
+      }
+      const half = measure(frame, item)[0] / 2;
+      const pills = Math.max(0, ...frame.plan.sides[item].map((p) => children[p].width + PILL_ROOM));
+      const label = labels && !frame.inner.has(item) ? children[item].labelWidth + 8 : 0;
+      found.set(item, [half + pills + reach, Math.max(half, label) + reach]);
+    }
+  }
+  return found;
+}
+
+/**
+ * Give every item its middle: as near to its neighbors above and below as order and room allow.
+ * @param {Frame} frame
+ * @param {Map<number, [number, number]>} extents
+ * @param {number} reach
+ */
+function settleRows(frame, extents, reach) {
+  const { rows } = frame.plan;
+  const [ups, downs, both] = pulls(frame);
+  for (const row of rows) {
+    const offsets = offsetsOf(row, extents);
+    const middle = offsets.length ? offsets[offsets.length - 1] / 2 : 0;
+    row.forEach((item, i) => frame.x.set(item, offsets[i] - middle));
+  }
+  const reversed = [...rows].reverse();
+  /** @type {[Map<number, Pull[]>, number[][]][]} */
+  const steps = [[ups, rows], [downs, reversed], [ups, rows], [downs, reversed], [both, rows], [both, reversed], [ups, rows]];
+  for (const [near, order] of steps) for (const row of order) settle(row, near, extents, frame.x);
+  if (reach) for (const [item, x] of frame.x) if (item >= 0) frame.x.set(item, x + reach * noise(frame.plan.number, item));
+}
+
+/**
+ * A number between -1 and 1 that is always the same for one box.
+ * @param {number} plan
+ * @param {number} item
+ */
+export function noise(plan, item) {
+  let mixed = (Math.imul(plan, 2654435761) + Math.imul(item, 40503) + 12345) >>> 0;
+  mixed = Math.imul(mixed ^ (mixed >>> 15), 2246822519) >>> 0;
+  mixed = Math.imul(mixed ^ (mixed >>> 13), 3266489917) >>> 0;
+  return ((mixed ^ (mixed >>> 16)) & 0xffff) / 32767.5 - 1;
+}
+
+/**
+ * What draws each item: another item, how far from it this one wants to be, how strongly; from above, from below, both.
+ * @param {Frame} frame
+ */
+function pulls(frame) {
+  /** @type {Map<number, Pull[]>} */
+  const ups = new Map();
+  /** @type {Map<number, Pull[]>} */
+  const downs = new Map();
+  const add = (/** @type {Map<number, Pull[]>} */ map, /** @type {number} */ item, /** @type {Pull} */ pull) => {
+    const found = map.get(item);
+    if (found) found.push(pull);
+    else map.set(item, [pull]);
+  };
+  for (const [upper, lower] of frame.plan.links) {
+    const weight = (upper < 0 ? 2 : 1) * (lower < 0 ? 2 : 1);
+    const distance = port(frame, upper, "exits") - port(frame, lower, "entries");
+    add(ups, lower, [upper, distance, weight]);
+    add(downs, upper, [lower, -distance, weight]);
+  }
+  /** @type {Map<number, Pull[]>} */
+  const both = new Map();
+  for (const row of frame.plan.rows) for (const item of row) both.set(item, [...(ups.get(item) ?? []), ...(downs.get(item) ?? [])]);
+  return [ups, downs, both];
+}
+
+/**
+ * How far the edges of an open child cross its border from its middle, on the average.
+ * @param {Frame} frame
+ * @param {number} item
+ * @param {"entries" | "exits"} side
+ */
+function port(frame, item, side) {
+  const inner = frame.inner.get(item);
+  if (!inner || !inner[side].size) return 0;
+  let sum = 0;
+  for (const x of inner[side].values()) sum += x;
+  return sum / inner[side].size - inner.width / 2;
+}
+
+/**
+ * Smallest distance of each item's middle from that of the first.
+ * @param {number[]} row
+ * @param {Map<number, [number, number]>} extents
+ */
+function offsetsOf(row, extents) {
+  let total = 0;
+  return row.map((item, i) => {
+    if (i) {
+      const [before, own] = [row[i - 1], /** @type {[number, number]} */ (extents.get(item))];
+      total += /** @type {[number, number]} */ (extents.get(before))[1] + own[0] + (item >= 0 && before >= 0 ? GAP : PLACE_GAP);
+    }
+    return total;
+  });
+}
+
+/**
+ * Move the items of a row to where they are pulled, in order and without overlap (pool adjacent violators).
+ * @param {number[]} row
+ * @param {Map<number, Pull[]>} near
+ * @param {Map<number, [number, number]>} extents
+ * @param {Map<number, number>} x
+ */
+function settle(row, near, extents, x) {
+  const offsets = offsetsOf(row, extents);
+  /** @type {[number, number, number][]} */
+  const blocks = [];
+  row.forEach((item, i) => {
+    const found = near.get(item);
+    /** @type {[number, number, number]} */
+    let block = [(at(x, item) - offsets[i]) * 0.05, 0.05, 1];
+    if (found?.length) {
+      let [weight, goal] = [0, 0];
+      for (const [, , w] of found) weight += w;
+      for (const [other, distance, w] of found) goal += (at(x, other) + distance) * w;
+      block = [goal - offsets[i] * weight, weight, 1];
+    }
+    for (let last = blocks[blocks.length - 1]; last && last[0] * block[1] >= block[0] * last[1]; last = blocks[blocks.length - 1]) {
+      blocks.pop();
+      block = [last[0] + block[0], last[1] + block[1], last[2] + block[2]];
+    }
+    blocks.push(block);
+  });
+  let i = 0;
+  for (const [goal, weight, count] of blocks) for (let k = 0; k < count; k++, i++) x.set(row[i], goal / weight + offsets[i]);
+}
+
+/**
+ * Give rows and boxes their heights.
+ * @param {Frame} frame
+ * @param {boolean} labels
+ * @param {number} reach
+ * @param {boolean} outer
+ */
+function stack(frame, labels, reach, outer) {
+  const { plan } = frame;
+  let y = outer ? HEADER + (plan.bundles.some((bundle) => bundle >= 0) ? EDGE_ROOM : 6) : 0;
+  const gap = (labels ? LABEL_GAP : ROW_GAP) + 2 * reach;
+  frame.boxes = plan.form.children.map(() => [0, 0, 0, 0]);
+  for (const row of plan.rows) {
+    const height = Math.max(0, ...row.map((item) => itemHeight(frame, item)));
+    for (const item of row) if (item >= 0) setBox(frame, item, y, height);
+    frame.rows.push([y, y + height]);
+    y += height + gap;
+  }
+  y -= plan.rows.length ? gap : 0;
+  frame.height = round(y + (outer ? (plan.form.exits.length > 2 * plan.form.sideExits.size ? EDGE_ROOM : PAD) : 0));
+}
+
+/**
+ * @param {Frame} frame
+ * @param {number} item
+ */
+function itemHeight(frame, item) {
+  if (item < 0) return 0;
+  const pills = frame.plan.sides[item].length;
+  return Math.max(measure(frame, item)[1], pills ? pills * (PILL_HEIGHT + PILL_GAP) - PILL_GAP : 0);
+}
+
+/**
+ * @param {Frame} frame
+ * @param {number} item
+ * @param {number} y
+ * @param {number} height
+ */
+function setBox(frame, item, y, height) {
+  const [width, own] = measure(frame, item);
+  const x = round(at(frame.x, item) - width / 2);
+  frame.boxes[item] = [x, round(y + (height - own) / 2), width, own];
+  const pills = frame.plan.sides[item];
+  const top = y + (height - (pills.length * (PILL_HEIGHT + PILL_GAP) - PILL_GAP)) / 2;
+  pills.forEach((pill, i) => {
+    const wide = measure(frame, pill)[0];
+    frame.boxes[pill] = [x - PILL_ROOM - wide, round(top + i * (PILL_HEIGHT + PILL_GAP)), wide, PILL_HEIGHT];
+  });
+}
+
+/**
+ * Where trunks cross the borders.
+ * @param {Frame} frame
+ */
+function ports(frame) {
+  for (const trunk of frame.plan.trunks.values()) {
+    if (trunk.source < 0) frame.entries.set(~trunk.source, entry(frame, trunk));
+    if (trunk.targets.includes(EXIT)) frame.exits.set(trunk.source, exit(frame, trunk));
+  }
+  spread(frame.entries);
+  spread(frame.exits);
+}
+
+/**
+ * Move points that lie on each other apart.
+ * @param {Map<number, number>} points
+ */
+function spread(points) {
+  /** @type {Map<number, number[]>} */
+  const groups = new Map();
+  for (const [name, x] of points) groups.set(x, [...(groups.get(x) ?? []), name]);
+  for (const [x, names] of groups) names.forEach((name, i) => points.set(name, round(x + (i - (names.length - 1) / 2) * APART)));
+}
+
+/**
+ * @param {Frame} frame
+ * @param {import("./graph_forms.js").Trunk} trunk
+ */
+function entry(frame, trunk) {
+  if (trunk.lane >= 0) return frame.lanes[trunk.lane];
+  if (trunk.places.length) return at(frame.x, ~trunk.places[0]);
+  const points = trunk.targets.filter((t) => t !== EXIT).map((t) => at(frame.x, t) + port(frame, t, "entries"));
+  return points.length ? round(points.reduce((a, b) => a + b, 0) / points.length) : frame.width / 2;
+}
+
+/**
+ * @param {Frame} frame
+ * @param {import("./graph_forms.js").Trunk} trunk
+ */
+function exit(frame, trunk) {
+  if (trunk.lane >= 0) return frame.lanes[trunk.lane];
+  const item = above(frame.plan, trunk, EXIT);
+  return item === null ? frame.width / 2 : round(at(frame.x, item) + port(frame, item, "exits"));
+}
+
+/**
+ * Whole and half pixels, rounded alike in Python and JavaScript.
+ * @param {number} x
+ */
+function round(x) {
+  return Math.trunc(x * 2 + (x >= 0 ? 0.5 : -0.5)) / 2;
+}
+
+

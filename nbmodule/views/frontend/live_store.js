@@ -1,0 +1,401 @@
+// What a page knows of a run: the record it began with, and all that has come since. Never touches the document.
+import { bytesOf } from "./base.js";
+import { sampleAt } from "./scale.js";
+
+/**
+ * @typedef {{ name: string, group: string, role: string, n: number, last: number, best: [number, number] | null,
+ *   steps: Float64Array, values: Float32Array, size: number }} Series
+ * @typedef {{ name: string, steps: Float64Array, values: Float32Array }} Curve
+ * @typedef {{ ended: string, curves: Curve[] }} Earlier
+ * @typedef {{ paths: string[], fields: string[], left: number, steps: number[], values: Float32Array[],
+ *   bins: Uint8Array | null, over: Map<string, Uint8Array> }} Strips
+ * @typedef {{ state: string, done: number, total: number | null, epoch: number, epochs: number, rate: number | null,
+ *   remaining: number | null, elapsed: number, reason: string, step: number, ended: boolean, seen?: number | null }} Progress
+ * @typedef {{ name: string, kind: string, value: any, group: string, error: string | null, low?: number, high?: number,
+ *   log?: boolean, type?: string, choices?: string[] | null }} Control
+ * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, number: number, mark?: string }} Message
+ * @typedef {{ label: string, note: string, curves: Curve[] }} Future
+ * @typedef {{ name: string, n: number, entries: any[] }} Shelf
+ * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
+ *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[], futures: Future[],
+ *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number, why?: string }, findings: import("./base.js").Finding[] }} Run
+ */
+
+export const BINS = 16;
+export const QUANTITIES = ["weight", "gradient", "return", "update"];
+const MOST_POINTS = 60_000;
+const MOST_SAMPLES = 256;
+const MOST_SHELF = 8;
+
+/**
+ * Read the record of a run.
+ * @param {any} record
+ * @returns {Run}
+ */
+export function openRun(record) {
+  return {
+    run: record.run,
+    name: record.title?.[0] ?? "",
+    progress: numbersOf(record.progress),
+    series: new Map(record.series.map((/** @type {any} */ s) => [s.name, openSeries(s)])),
+    earlier: (record.earlier ?? []).map((/** @type {any} */ e) => ({ ended: e.ended, curves: e.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) })),
+    strips: new Map(Object.entries(record.strips ?? {}).map(([name, s]) => [name, openStrips(s)])),
+    controls: record.controls ?? [],
+    messages: record.messages ?? [],
+    shelf: record.shelf ?? [],
+    about: record.about ?? [],
+    futures: openFutures(record.futures),
+    findings: record.findings ?? [],
+    route: record.route ?? { kind: "none", text: "" },
+    cost: record.cost ?? { share: 0, budget: 0, rate: 0 },
+  };
+}
+
+/**
+ * Add what a message brings.
+ * @param {Run} run
+ * @param {any} tick
+ * @param {DataView[]} buffers
+ */
+export function addTick(run, tick, buffers) {
+  const floats = buffers.length ? floatsOf(buffers[0]) : new Float32Array(0);
+  let at = 0;
+  const take = (/** @type {number} */ n) => floats.subarray(at, (at += n));
+  for (const entry of tick.strips ?? []) addSample(run, entry, take(entry.shape[0] * entry.shape[1]));
+  for (const entry of tick.series ?? []) {
+    const steps = take(entry.count);
+    addPoints(run, entry, steps, take(entry.count));
+  }
+  if (tick.progress) run.progress = numbersOf(tick.progress);
+  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
+  if (tick.futures) run.futures = openFutures(tick.futures);
+  if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
+  if (tick.shelf) run.shelf = joinShelf(run.shelf, tick.shelf);
+}
+
+const NEAR = 4;
+const AROUND = 24;
+const STANDS_OUT = 6;
+
+/**
+ * The step that a pointer means: the extreme within a few pixels of it, else the nearest point. Legend, rule and click all take this one.
+ * @param {{ steps: Float64Array, values: Float32Array }[]} curves
+ * @param {{ x: (step: number) => number, step: (x: number) => number, y: (value: number) => number }} frame
+ * @param {number} at pixels
+ * @returns {number} a step of one of the curves; the step at the pixel where there are none
+ */
+export function stepUnder(curves, frame, at) {
+  let [found, most] = [NaN, STANDS_OUT];
+  let [nearest, distance] = [NaN, Infinity];
+  for (const { steps, values } of curves) {
+    const from = Math.max(firstAtLeast(steps, frame.step(at - AROUND)) - 1, 0);
+    const to = Math.min(firstAtLeast(steps, frame.step(at + AROUND)) + 1, steps.length);
+    const heights = Array.from(values.subarray(from, to), frame.y);
+    const usual = heights.filter(Number.isFinite).sort((a, b) => a - b)[heights.length >> 1] ?? NaN;
+    for (let k = from; k < to; k++) {
+      const away = Math.abs(frame.x(steps[k]) - at);
+      if (away < distance) [nearest, distance] = [steps[k], away];
+      const off = Number.isFinite(values[k]) ? Math.abs(heights[k - from] - usual) : Infinity;
+      if (away <= NEAR && off > most) [found, most] = [steps[k], off];
+    }
+  }
+  if (!Number.isNaN(found)) return found;
+  return Number.isNaN(nearest) ? Math.round(frame.step(at)) : nearest;
+}
+
+/**
+ * The place of the first number that is not below x.
+ * @param {Float64Array} xs ascending
+ * @param {number} x
+ */
+export function firstAtLeast(xs, x) {
+  let [low, high] = [0, xs.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (xs[middle] < x) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** @param {any[] | undefined} futures */
+function openFutures(futures) {
+  return (futures ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) }));
+}
+
+/** @param {any} s */
+function openSeries(s) {
+  const points = pointsOf(s);
+  return { ...described(s), ...points, size: points.steps.length };
+}
+
+/** @param {any} s */
+function described(s) {
+  return { name: s.name, group: s.group, role: s.role, n: s.n, last: Number(s.last), best: s.best && /** @type {[number, number]} */ ([s.best[0], Number(s.best[1])]) };
+}
+
+/** @param {any} s */
+function pointsOf(s) {
+  return { steps: new Float64Array(bytesOf(s.s).buffer), values: new Float32Array(bytesOf(s.v).buffer) };
+}
+
+/**
+ * @param {any} s
+ * @returns {Strips}
+ */
+function openStrips(s) {
+  const steps = [...new Float64Array(bytesOf(s.steps).buffer)];
+  const all = new Float32Array(bytesOf(s.values).buffer);
+  const size = s.paths.length * s.fields.length;
+  return {
+    paths: s.paths,
+    fields: s.fields,
+    left: s.left ?? 0,
+    steps,
+    values: steps.map((_, k) => all.subarray(k * size, (k + 1) * size)),
+    bins: s.bins ? bytesOf(s.bins) : null,
+    over: new Map(Object.entries(s.over ?? {}).map(([path, text]) => [path, bytesOf(/** @type {string} */ (text))])),
+  };
+}
+
+/**
+ * Numbers that JSON cannot hold come as text.
+ * @param {any} progress
+ */
+function numbersOf(progress) {
+  const out = { ...progress };
+  for (const key of ["rate", "remaining", "elapsed"]) if (typeof out[key] === "string") out[key] = Number(out[key]);
+  return out;
+}
+
+/** @param {DataView} view */
+function floatsOf(view) {
+  return new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
+}
+
+/**
+ * @param {Run} run
+ * @param {any} entry
+ * @param {Float32Array} offsets steps beyond `entry.base`
+ * @param {Float32Array} values
+ */
+function addPoints(run, entry, offsets, values) {
+  let series = run.series.get(entry.name);
+  if (!series) {
+    series = { ...described(entry), steps: new Float64Array(0), values: new Float32Array(0), size: 0 };
+    run.series.set(entry.name, series);
+  }
+  Object.assign(series, described(entry));
+  const end = series.size + entry.count;
+  if (end > series.steps.length) grow(series, end);
+  for (let i = 0; i < entry.count; i++) series.steps[series.size + i] = entry.base + offsets[i];
+  series.values.set(values, series.size);
+  series.size = end;
+  if (series.size > MOST_POINTS) {
+    const kept = reduced(series.steps.subarray(0, series.size), series.values.subarray(0, series.size), MOST_POINTS / 8);
+    Object.assign(series, kept, { size: kept.steps.length });
+  }
+}
+
+/**
+ * @param {Series} series
+ * @param {number} needed
+ */
+function grow(series, needed) {
+  const room = Math.max(needed, 256, Math.ceil(series.steps.length * 1.5));
+  const [steps, values] = [new Float64Array(room), new Float32Array(room)];
+  steps.set(series.steps);
+  values.set(series.values);
+  series.steps = steps;
+  series.values = values;
+}
+
+/**
+ * Keep of each column the lowest, the highest and the first value that is not finite, and of all the first and the last.
+ * @param {Float64Array} steps ascending
+ * @param {Float32Array} values
+ * @param {number} columns
+ * @returns {{ steps: Float64Array, values: Float32Array }}
+ */
+export function reduced(steps, values, columns) {
+  const n = steps.length;
+  if (n <= 3 * columns) return { steps, values };
+  const span = steps[n - 1] - steps[0] || 1;
+  const column = (/** @type {number} */ i) => Math.min(columns - 1, Math.floor(((steps[i] - steps[0]) / span) * columns));
+  const kept = [];
+  for (let start = 0; start < n; ) {
+    let [low, high, bad, end] = [-1, -1, -1, start];
+    for (const c = column(start); end < n && column(end) === c; end++) {
+      const v = values[end];
+      if (!Number.isFinite(v)) bad = bad < 0 ? end : bad;
+      else {
+        if (low < 0 || v < values[low]) low = end;
+        if (high < 0 || v > values[high]) high = end;
+      }
+    }
+    const places = new Set([low, high, bad, ...(start === 0 ? [0] : []), ...(end === n ? [n - 1] : [])]);
+    kept.push(...[...places].filter((i) => i >= 0).sort((a, b) => a - b));
+    start = end;
+  }
+  return { steps: Float64Array.from(kept, (i) => steps[i]), values: Float32Array.from(kept, (i) => values[i]) };
+}
+
+/**
+ * @param {Run} run
+ * @param {any} entry
+ * @param {Float32Array} values
+ */
+function addSample(run, entry, values) {
+  let strips = run.strips.get(entry.quantity);
+  if (!strips) {
+    const fields = entry.shape[1] > 1 ? ["mean", "std", "low", "high", "nonfinite", "zero"] : ["ratio"];
+    strips = { paths: [], fields, left: 0, steps: [], values: [], bins: null, over: new Map() };
+    run.strips.set(entry.quantity, strips);
+  }
+  if (entry.paths) {
+    strips.paths = entry.paths;
+    strips.left = entry.left ?? 0;
+  }
+  if (entry.bins) strips.bins = bytesOf(entry.bins);
+  strips.steps.push(entry.step);
+  strips.values.push(values.slice());
+  if (strips.steps.length > MOST_SAMPLES) {
+    const kept = evenly(strips.steps);
+    strips.steps = kept.map((i) => strips.steps[i]);
+    strips.values = kept.map((i) => strips.values[i]);
+    for (const [path, over] of strips.over) strips.over.set(path, columnsAt(over, kept));
+  }
+}
+
+/**
+ * Of histograms over the samples those that are kept; the newest samples have none there.
+ * @param {Uint8Array} over
+ * @param {number[]} kept
+ */
+function columnsAt(over, kept) {
+  return Uint8Array.from(kept.filter((k) => (k + 1) * BINS <= over.length).flatMap((k) => [...over.subarray(k * BINS, (k + 1) * BINS)]));
+}
+
+/**
+ * The places of at most about half of the samples, evenly over the steps, the first and the newest among them.
+ * @param {number[]} steps ascending
+ */
+export function evenly(steps) {
+  const n = steps.length;
+  const least = (steps[n - 1] - steps[0]) / Math.ceil(n / 2);
+  let last = -Infinity;
+  return steps.map((_, i) => i).filter((i) => {
+    const keep = steps[i] - last >= least || i === n - 1;
+    if (keep) last = steps[i];
+    return keep;
+  });
+}
+
+/**
+ * One number of one submodule; null where it was not measured, so that NaN means NaN and nothing else.
+ * @param {Strips} strips
+ * @param {number} sample
+ * @param {number} row
+ * @param {string} field
+ * @returns {number | null}
+ */
+export function statistic(strips, sample, row, field) {
+  const { fields } = strips;
+  const k = fields.indexOf(field);
+  if (sample < 0 || row < 0 || k < 0) return null;
+  // A row that was not measured is NaN in all fields; one that was has a count of what is not finite.
+  const known = strips.values[sample]?.[row * fields.length + Math.max(fields.indexOf("nonfinite"), 0)];
+  return known === undefined || Number.isNaN(known) ? null : strips.values[sample][row * fields.length + k];
+}
+
+/**
+ * The first step at which a submodule was measured; null if it never was.
+ * @param {Strips} strips
+ * @param {number} row
+ */
+export function firstMeasured(strips, row) {
+  const k = strips.steps.findIndex((_, sample) => statistic(strips, sample, row, strips.fields[0]) !== null);
+  return k < 0 ? null : strips.steps[k];
+}
+
+/**
+ * First and last step at which anything was measured: the one axis of all small curves.
+ * @param {Run} run
+ * @returns {[number, number]}
+ */
+export function measuredRange(run) {
+  const known = [...run.strips.values()].filter((s) => s.steps.length);
+  const [first, last] = [Math.min(...known.map((s) => s.steps[0])), Math.max(...known.map((s) => s.steps[s.steps.length - 1]))];
+  return [first, last];
+}
+
+/**
+ * All submodules that have statistics, in the order in which they were called, each after the one that holds it.
+ * @param {Run} run
+ */
+export function pathsOf(run) {
+  const known = new Set(["return", ...QUANTITIES].flatMap((quantity) => run.strips.get(quantity)?.paths ?? []));
+  const paths = new Set(/** @type {string[]} */ ([]));
+  for (const path of known) {
+    for (let end = path.indexOf("."); end >= 0; end = path.indexOf(".", end + 1)) if (known.has(path.slice(0, end))) paths.add(path.slice(0, end));
+    paths.add(path);
+  }
+  return [...paths];
+}
+
+/**
+ * What is wrong with a submodule now: text for a badge, '' if nothing.
+ * @param {Run} run
+ * @param {string} path
+ * @param {number} at
+ */
+export function wrongWith(run, path, at) {
+  for (const [quantity, strips] of run.strips) {
+    const bad = statistic(strips, sampleAt(strips.steps, at), strips.paths.indexOf(path), "nonfinite");
+    if (bad) return `${quantity} non-finite ${bad}`;
+  }
+  return "";
+}
+
+/**
+ * First and last step of anything that was logged or measured.
+ * @param {Run} run
+ * @returns {[number, number] | null}
+ */
+export function stepRange(run) {
+  let [first, last] = [Infinity, -Infinity];
+  for (const s of run.series.values()) {
+    if (!s.size) continue;
+    first = Math.min(first, s.steps[0]);
+    last = Math.max(last, s.steps[s.size - 1]);
+  }
+  for (const s of run.strips.values()) {
+    if (!s.steps.length) continue;
+    first = Math.min(first, s.steps[0]);
+    last = Math.max(last, s.steps[s.steps.length - 1]);
+  }
+  return last >= first ? [first, last] : null;
+}
+
+/**
+ * @param {Message[]} old
+ * @param {Message[]} newest the last of all messages, counts of repeats and moves of a control brought up to date
+ */
+function joinMessages(old, newest) {
+  const first = newest[0]?.number ?? 0;
+  return [...old.filter((m) => m.number < first), ...newest].slice(-100);
+}
+
+/**
+ * @param {Shelf[]} old
+ * @param {Shelf[]} newest
+ */
+function joinShelf(old, newest) {
+  const shelf = new Map(old.map((item) => [item.name, item]));
+  for (const item of newest) {
+    const steps = new Set(item.entries.map((e) => e.step));
+    const before = (shelf.get(item.name)?.entries ?? []).filter((e) => !steps.has(e.step));
+    shelf.set(item.name, { ...item, entries: [...before, ...item.entries].slice(-MOST_SHELF) });
+  }
+  return [...shelf.values()];
+}

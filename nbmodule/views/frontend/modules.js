@@ -1,0 +1,106 @@
+// The module tree: what is it made of.
+import { mountView, reader, tableButton, waiting } from "./base.js";
+import { recordRows } from "./fold.js";
+import { code, count, percent } from "./format.js";
+import { bar, facts, histogram, numbers, spread } from "./marks.js";
+import { placeOf } from "./places.js";
+import { Rows } from "./rows.js";
+import { widthOf } from "./rows_columns.js";
+import { LOOK } from "./rows_look.js";
+
+const LAST = "return when last tracked";
+
+/** @type {import("./base.js").Draw} */
+function draw(view, data, channel) {
+  const get = (/** @type {string} */ name) => reader(data[name]);
+  const [label, cls, sum, p, path] = ["label", "cls", "sum", "p", "path"].map(get);
+  const [input, output, kind, shared, doc, src] = ["in", "out", "kind", "shared", "doc", "src"].map(get);
+  const [buf, late, error, vars, training] = ["buf", "late", "err", "vars", "training"].map(get);
+  const args = get("args");
+  const total = data.total || 1;
+  const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
+  const stats = data.moment ? (/** @type {number} */ i) => data.moment.returnOf(i) : get("st");
+  const last = data.moment ? "return at this step" : LAST;
+  const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
+  const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
+  const list = new Rows(view, {
+    about: `modules of ${data.title[0]}`,
+    depth: data.depth,
+    open: data.open,
+    label,
+    key: (i) => path(i) || `${i}`,
+    text: (i) => `${path(i)} ${cls(i)} ${sum(i) ?? ""} ${kind(i) ?? ""} ${shared(i) ? "shared" : ""}`.toLowerCase(),
+    code: (i) => code(data.root, steps(i)),
+    place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
+    told: (i) => (shared(i) ? { path: shared(i), call: 0 } : null),
+    rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
+    columns: [
+      { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
+      { cls: "right drop3", text: (i) => (p(i) ? count(p(i)) : "") },
+      { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
+      { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
+      ...(data.st || data.moment ? [{ width: "70px", cls: data.moment ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+        if (!stats(i)?.b.length) return;
+        cell.append(histogram(stats(i), 52, 16));
+        cell.title = `${kind(i) === "module" ? last : `${last}, all within`}: ${spread(stats(i))}`;
+      } }] : []),
+      {
+        cls: "grow",
+        words: (i) => [
+          error(i) && [error(i), "wrong"],
+          shared(i) && `shared with ${shared(i)}`,
+          late(i) && ["built on first call", "doubt"],
+          training(i) && [training(i), "doubt"],
+          buf(i) && `${buf(i)} buffer${buf(i) > 1 ? "s" : ""}`,
+        ],
+      },
+    ],
+    sorts: { parameters: (i) => p(i) ?? 0 },
+    empty: data.empty ?? "no submodules",
+    look: LOOK,
+    colors: {
+      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
+      parameters: (i) => p(i) ?? 0,
+    },
+    detail: (i, pane) => {
+      facts(pane, [
+        ["class", `${cls(i)} ${sum(i) ?? ""}`],
+        ["", doc(i)],
+        ["arguments", args(i)],
+        ["parameters", p(i) ? `${count(p(i))} (${percent(p(i), total)})` : "0"],
+        ["variables", (vars(i) ?? []).join(", ")],
+        ["in, first call", input(i)],
+        ["out, first call", output(i)],
+        ["source", src(i) && placeOf(view, src(i))],
+        ["error", error(i)],
+        ["", stats(i) && last],
+      ]);
+      numbers(pane, stats(i));
+      if (rowOf(i) >= 0 && vars(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures of its variables", 280) ?? waiting(view, "pictures of its variables"));
+    },
+  });
+  const lines = /** @type {number[]} */ ([...data.depth.keys()]);
+  list.begin(data.first);
+  list.addTool(tableButton(view, () => [["path", "class", "parameters", "in", "out"], ...lines.filter((i) => rowOf(i) >= 0).map((i) => [path(i), `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), String(p(i) ?? ""), input(i) ?? "", output(i) ?? ""].map(String))]));
+}
+
+/**
+ * @param {HTMLElement} cell
+ * @param {string} cls
+ * @param {string | null} summary
+ * @param {string | null} doc
+ * @param {string | null} source
+ * @param {number} fits how wide a text there is room for
+ */
+function drawClass(cell, cls, summary, doc, source, fits) {
+  cell.append(cls ?? "");
+  const small = document.createElement("span");
+  small.className = "nbm-args";
+  const both = `${cls ?? ""} ${summary ?? ""}`.trim();
+  small.textContent = summary && widthOf(both) <= fits ? ` ${summary}` : "";
+  cell.append(small);
+  cell.title = [both, doc, source].filter(Boolean).join("\n");
+}
+
+/** @type {import("./base.js").Render} */
+export const render = (root, data, channel) => mountView(root, data, channel, draw);

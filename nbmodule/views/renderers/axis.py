@@ -1,0 +1,98 @@
+"""One axis for the mean and deviation of many arrays, so that a depth along which they grow or die
+is a slanted line.
+
+It is linear as long as all of them are seen on it, else linear around zero and logarithmic beyond.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from nbmodule.base.format import format_number
+from nbmodule.views.records.records import ShownStatistics
+
+SEEN = 50.0
+"""How many times larger than the smallest the largest may be, so that both are seen on a linear axis."""
+FINEST = 1e-12
+"""Of the largest: what is smaller is near zero."""
+
+
+class Axis(NamedTuple):
+    """From where to where it goes; zero is always on it."""
+
+    low: float
+    high: float
+    linear: float = 0.0
+    """Up to which size it is linear, and logarithmic beyond; 0: it is linear throughout."""
+
+    def at(self, x: float) -> float:
+        """The place of a number, from 0 to 1.
+
+        Example:
+            >>> Axis(-1.0, 3.0).at(0.0), round(Axis(0.0, 1e6, 1.0).at(1e3), 2)
+            (0.25, 0.52)
+        """
+        if not self.linear:
+            return (x - self.low) / (self.high - self.low)
+        low, high, here = (math.asinh(v / self.linear) for v in (self.low, self.high, x))
+        return (here - low) / (high - low)
+
+    def legend(self) -> str:
+        """The scale in words.
+
+        Example:
+            >>> Axis(-1e6, 3e6, 0.5).legend()
+            '-1e6 … 3e6, log beyond ±0.5'
+        """
+        scale = f", log beyond ±{format_number(self.linear, 1)}" if self.linear else ""
+        return f"{format_number(self.low, 2)} … {format_number(self.high, 2)}{scale}"
+
+
+def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
+    """Choose the axis on which all of these are seen; None where there is nothing to see.
+
+    Example:
+        >>> axis_of([ShownStatistics(4, 0.5, 1.0, -1, 2, bins=(4,)), None])
+        Axis(low=-0.5, high=1.5, linear=0.0)
+    """
+    known = [s for s in statistics if s is not None and is_placed(s)]
+    low = min((s.mean - s.std for s in known), default=0.0)
+    high = max((s.mean + s.std for s in known), default=0.0)
+    low, high = min(low, 0.0), max(high, 0.0)
+    if not (high > low and math.isfinite(high - low)):
+        return None
+    sizes = [size for s in known if (size := abs(s.mean) + s.std) > FINEST * (high - low)]
+    smallest = min(sizes, default=0.0)
+    return Axis(low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0)
+
+
+def is_placed(s: ShownStatistics) -> bool:
+    """Whether an array has a mean to be shown."""
+    return bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)
+
+
+def strip(axis: Axis, parts: Sequence[ShownStatistics], width: int = 17) -> str:
+    """Draw the deviation around the mean as text; of several, from the lowest to the highest.
+
+    Example:
+        >>> strip(Axis(-2.0, 2.0), [ShownStatistics(4, 1.0, 0.5, 0, 2, bins=(4,))], 17)
+        '        │ ├─●─┤  '
+    """
+    parts = [s for s in parts if is_placed(s)]
+    if not parts:
+        return ""
+    cells = [" "] * width
+
+    def place(x: float) -> int:
+        return min(width - 1, max(0, round(axis.at(x) * (width - 1))))
+
+    cells[place(0.0)] = "│"
+    low, high = place(min(s.mean - s.std for s in parts)), place(max(s.mean + s.std for s in parts))
+    cells[low : high + 1] = "─" * (high - low + 1)
+    if high > low:
+        cells[low], cells[high] = "├", "┤"
+    for s in parts:
+        cells[place(s.mean)] = "●"
+    return "".join(cells)

@@ -1,0 +1,150 @@
+"""The one place where text becomes HTML: everything is escaped here, and nowhere else is markup
+written.
+
+A view is one element that holds a plain form for readers without scripts, its data as JSON, and a
+small script that brings the renderer. It holds no counter, no clock and no address: the same record
+gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.views.frontend.bundle import element_script
+
+INLINE_DATA = 1200
+"""Bytes of JSON beyond which the data are deflated."""
+
+_VOID = frozenset({"br", "img", "hr", "meta"})
+_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+_ATTRIBUTE = _TEXT | str.maketrans({'"': "&quot;", "'": "&#39;", "\n": "&#10;"})
+_SCRIPT = str.maketrans(
+    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+)
+
+
+class Markup(str):
+    """Text that is HTML already, made by `tag`."""
+
+    __slots__ = ()
+
+
+def escape(text: object) -> Markup:
+    """Make any text safe between tags; what `tag` made stays as it is.
+
+    Example:
+        >>> escape('<b>'), escape(tag('b', '<'))
+        ('&lt;b&gt;', '<b>&lt;</b>')
+    """
+    return text if isinstance(text, Markup) else Markup(_encodable(str(text)).translate(_TEXT))
+
+
+def tag(kind: str, *inside: object, **attributes: object) -> Markup:
+    """Write an element; a trailing underscore of an attribute is dropped, an inner one is a hyphen,
+    None leaves it out.
+
+    Example:
+        >>> tag('a', 'x < y', href='"', class_='k')
+        '<a href="&quot;" class="k">x &lt; y</a>'
+    """
+    parts = [kind]
+    for name, value in attributes.items():
+        if value is None or value is False:
+            continue
+        name = name.rstrip("_").replace("_", "-")
+        parts.append(
+            name if value is True else f'{name}="{_encodable(str(value)).translate(_ATTRIBUTE)}"'
+        )
+    opening = f"<{' '.join(parts)}>"
+    return Markup(opening if kind in _VOID else f"{opening}{''.join(map(escape, inside))}</{kind}>")
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which no file can hold."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def script_json(data: object) -> str:
+    r"""Write JSON that no reader of HTML takes for the end of a script.
+
+    Example:
+        >>> script_json({'a': '</script>'})
+        '{"a":"\\u003c/script\\u003e"}'
+    """
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).translate(_SCRIPT)
+
+
+def packed(text: str) -> str:
+    """Deflate a text and write it in letters."""
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+
+
+def packed_data(data: dict[str, Any]) -> dict[str, str]:
+    """Deflate the data of a view for a message; `unpack` of `views/frontend/base.js` reads them."""
+    return {"z": packed(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
+
+
+def view_element(
+    view: str,
+    data: dict[str, Any],
+    plain_form: Markup,
+    key: Callable[[str], str | None] | None = None,
+    *,
+    brings_renderer: bool = True,
+) -> Markup:
+    """Write the element of one view.
+
+    Args:
+        view: The name of the view, which is a file of the front end.
+        data: What the page reads; see `views.payload`.
+        plain_form: What is shown without scripts.
+        key: Gives, for the text of the data, the key by which a kernel knows the view.
+        brings_renderer: False where an output before it on the page has brought it: an update while
+            a cell runs.
+    """
+    text = data_text(data)
+    known = key(text) if key is not None else None
+    live = f' data-view="{known}"' if known else ""
+    return Markup(
+        f'<nbm-view data-nbm="{element_script(view)[0]}"{live} data-lm-suppress-shortcuts="true">{plain_form}'
+        f'<script type="application/json">{text}</script>{_loader(view) if brings_renderer else ""}</nbm-view>'
+    )
+
+
+def data_text(data: dict[str, Any]) -> str:
+    """Write the data of a view, deflated where that is worth it."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    return text.translate(_SCRIPT) if len(text) <= INLINE_DATA else script_json({"z": packed(text)})
+
+
+_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_[{|}~"
+"""Digits of base 85, none of which means anything in HTML, in JSON or in a string of JavaScript."""
+_OTHER_LETTERS = str.maketrans("&<>`", ",.:[")
+_LOADER = (
+    '(()=>{const g=globalThis,k="%s",wake=()=>document.querySelectorAll(`nbm-view[data-nbm="${k}"]`)'
+    ".forEach(e=>e.nbmBegin?.());if(g.nbmStarts?.has(k))return wake();"
+    'const L="%s",s="%s",b=[];for(let i=0;i<s.length;i+=5){let v=0;for(let j=0;j<5;j++)v=v*85+L.indexOf(s[i+j]);'
+    "b.push(v>>>24,v>>>16&255,v>>>8&255,v&255)}"
+    "new Response(new Blob([new Uint8Array(b.slice(0,%d))]).stream()"
+    '.pipeThrough(new DecompressionStream("deflate"))).text().then(t=>{if(g.nbmStarts?.has(k))return wake();'
+    'const s=document.createElement("script");s.textContent=t;document.head.append(s);s.remove()})})()'
+)
+
+
+@functools.cache
+def _loader(view: str) -> str:
+    """A script that brings the renderer, deflated to a third, once for all outputs of one kind on a
+    page.
+    """
+    key, text = element_script(view)
+    best = zlib.compressobj(9, zlib.DEFLATED, 15, 9)
+    squeezed = best.compress(text.encode()) + best.flush()
+    letters = (
+        base64.b85encode(squeezed + b"\0" * (-len(squeezed) % 4)).decode().translate(_OTHER_LETTERS)
+    )
+    return f"<script>{_LOADER % (key, _LETTERS, letters, len(squeezed))}</script>"

@@ -1,0 +1,172 @@
+"""The plain form inside each view: what a reader sees who strips scripts, styles and unknown
+elements.
+
+Trees are nested `details`, tables are aligned text, pictures are images with their own background.
+Only inline styles are used, since nothing else survives in an untrusted notebook or on a page that
+shows one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from nbmodule.base.format import cut_middle, plain
+from nbmodule.views.records.findings import findings_of, findings_text
+from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.records import (
+    ArrayCard,
+    HistoryRecord,
+    ModuleTree,
+    ReturnTable,
+    VariableTree,
+)
+from nbmodule.views.renderers.drawing import curve_image, image_of
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.layout import Line, align
+from nbmodule.views.renderers.text import bar_of, module_line, text_of, variable_line
+from nbmodule.views.renderers.titles import title_of
+from nbmodule.views.renderers.trees import (
+    MOST_GROUPED,
+    call_outline,
+    module_outline,
+    variable_outline,
+)
+
+MOST_ROWS = 60
+MOST_IMAGES = 12
+WIDTH = 110
+PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
+
+
+def plain_form_of(record: Any) -> Markup:
+    """Write a record as HTML that needs no script."""
+    title = title_of(record)
+    if (
+        len(getattr(record, "rows", ())) > MOST_GROUPED
+    ):  # such a tree is not grouped, its first rows are all that is shown
+        record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
+    head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
+    found = findings_text(findings_of(record))
+    bar = [tag("div", "   ".join(found), style="white-space:pre-wrap")] if found else []
+    return tag(
+        "div",
+        head,
+        *bar,
+        body_of(record),
+        *[tag("div", plain(note, 2000)) for note in getattr(record, "notes", ())],
+    )
+
+
+@functools.singledispatch
+def body_of(record: Any) -> Markup:
+    """Write what stands below the title; rooms above register their own kinds here."""
+    lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
+    kept = len(lines) - len(getattr(record, "notes", ()))
+    return tag("pre", "\n".join(lines[1 + len(bar_of(record, WIDTH)) : kept]), style=PRE)
+
+
+@body_of.register
+def _(tree: ModuleTree) -> Markup:
+    outline = module_outline(tree)
+
+    def line(i: int) -> Line:
+        name = cut_middle(plain(outline.display(i)), 60)
+        row = outline.row[i]
+        made = module_line(tree.rows[row], name) if row >= 0 else Line((name,))
+        if i not in outline.members:
+            return made
+        kind = f"{outline.members[i][0]} × {plain(tree.rows[outline.row[i + 1]].class_name)}"
+        return Line((name, kind, *made.cells[2:]), made.remark)
+
+    return _details(outline, line, frozenset({2}))
+
+
+@body_of.register
+def _(tree: VariableTree) -> Markup:
+    outline = variable_outline(tree)
+
+    def line(i: int) -> Line:
+        name = cut_middle(plain(outline.display(i)), 60)
+        return (
+            variable_line(tree.rows[outline.row[i]], name) if outline.row[i] >= 0 else Line((name,))
+        )
+
+    return _details(outline, line, frozenset({2}))
+
+
+def _details(outline: Outline, line: Callable[[int], Line], right: frozenset[int]) -> Markup:
+    ends, opened = outline.ends(), set(open_at_first(outline))
+    left = MOST_ROWS
+
+    def level(start: int, stop: int) -> list[Markup]:
+        """Neighbors without children become one aligned block, the others fold."""
+        nonlocal left
+        out: list[Markup] = []
+        leaves: list[Line] = []
+
+        def flush() -> None:
+            if leaves:
+                out.append(tag("pre", "\n".join(align(leaves, right, WIDTH)), style=PRE))
+                leaves.clear()
+
+        while start < stop and left > 0:
+            left -= 1
+            if ends[start] == start + 1:
+                leaves.append(line(start))
+            else:
+                flush()
+                summary = tag(
+                    "summary", tag("code", "  ".join(align([line(start)], frozenset(), WIDTH)))
+                )
+                inside = level(start + 1, ends[start])
+                out.append(
+                    tag("details", summary, *inside, open=start in opened, style="margin-left:12px")
+                )
+            start = ends[start]
+        flush()
+        return out
+
+    parts = level(0, len(outline))
+    shown = MOST_ROWS - left
+    if shown < len(outline):
+        parts.append(tag("div", f"… {len(outline) - shown:,} more rows need scripts, or print()"))
+    return tag("div", *parts)
+
+
+@body_of.register
+def _(table: ReturnTable) -> Markup:
+    outline = call_outline(table.rows)
+    parts, images = [], 0
+    for i, row in enumerate(table.rows):
+        head = tag(
+            "div",
+            tag("b", plain(outline.label[i])),
+            f" {plain(row.class_name)} {plain(row.outputs)}",
+        )
+        pictures = [image_of(p) for p in row.pictures if images < MOST_IMAGES]
+        images += len(pictures)
+        error = [tag("div", plain(row.error), style="color:#b3261e")] if row.error else []
+        parts.append(
+            tag(
+                "div", head, *pictures, *error, style=f"margin:4px 0 8px {min(row.depth, 6) * 12}px"
+            )
+        )
+        if images >= MOST_IMAGES and i + 1 < len(table.rows):
+            parts.append(tag("div", f"… {len(table.rows) - i - 1} more returns need scripts"))
+            break
+    return tag("div", *parts)
+
+
+@body_of.register
+def _(history: HistoryRecord) -> Markup:
+    return tag("div", curve_image(history))
+
+
+@body_of.register
+def _(card: ArrayCard) -> Markup:
+    lines = text_of(card, width=WIDTH, color=False).split("\n")[1:]
+    image = [image_of(card.picture)] if card.picture else []
+    return tag("div", *image, tag("pre", "\n".join(lines), style=PRE))

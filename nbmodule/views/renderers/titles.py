@@ -1,0 +1,146 @@
+"""The title line of each view: one sentence of facts, the same in text and in HTML."""
+
+from __future__ import annotations
+
+import functools
+
+from nbmodule.base.format import (
+    count_noun,
+    format_array,
+    format_bytes,
+    format_count,
+    format_seconds,
+    plain,
+)
+from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.records.records import (
+    ArrayCard,
+    CallTable,
+    DifferenceTree,
+    HistoryRecord,
+    ModuleTree,
+    Note,
+    Record,
+    ReturnTable,
+    VariableTree,
+)
+
+COMPILING_SHARE = 0.1
+"""Of the time; less than that is not worth a word."""
+
+
+def title_of(record: Record) -> list[str]:
+    """List the facts of the title line, the name first.
+
+    Example:
+        >>> from nbmodule.views.records.records import ModuleTree
+        >>> title_of(ModuleTree('Net', [], parameters=10, bytes=40, mode='train'))
+        ['Net', '10 parameters', '40 B', 'train']
+    """
+    given = getattr(record, "title", ())
+    return [plain(fact, 300) for fact in given] if given else title_facts(record)
+
+
+@functools.singledispatch
+def title_facts(record: object) -> list[str]:
+    """Work the title out from the rows of a record; rooms above register their own kinds here."""
+    return [type(record).__name__]
+
+
+@title_facts.register
+def _(tree: ModuleTree) -> list[str]:
+    buffers = [count_noun(tree.buffers, "buffer")] if tree.buffers else []
+    size = [count_noun(tree.parameters, "parameter"), *buffers, format_bytes(tree.bytes)]
+    return [plain(tree.name), *size, *filter(None, (tree.device, tree.mode))]
+
+
+@title_facts.register
+def _(tree: VariableTree) -> list[str]:
+    rows = tree.rows
+    if isinstance(rows, LeafRows):
+        measured = [s for s in rows.statistics.values() if s]
+        arrays, size = rows.count(lambda facts: facts.shape is not None), rows.bytes
+    else:
+        measured = [r.statistics for r in rows if r.statistics]
+        arrays = sum(1 for r in rows if r.shape is not None)
+        listed = {r.path for r in rows} | {r.chain for r in rows}
+        size = sum(r.bytes for r in rows if not r.shared_with or r.shared_with not in listed)
+    bad = sum(s.nan + s.inf for s in measured)
+    finite = (
+        f"{format_count(bad)} non-finite"
+        if bad
+        else "all finite"
+        if measured and len(measured) == arrays
+        else ""
+    )
+    facts = [plain(tree.name), count_noun(len(rows), tree.noun), format_bytes(size)]
+    return [*facts, *([finite] if finite else [])]
+
+
+@title_facts.register
+def _(table: CallTable) -> list[str]:
+    if not table.rows:
+        return [plain(table.name), "no calls yet"]
+    roots = [r for r in table.rows if r.parent is None]
+    title = [f"{count_noun(len(roots), 'call')} of {plain(table.name)}"]
+    if len(table.rows) > len(roots):
+        title.append(count_noun(len(table.rows) - len(roots), "submodule call"))
+    seconds = [r.seconds for r in roots if r.seconds is not None]
+    if seconds:
+        compiling = sum(r.compiling or 0.0 for r in roots)
+        title.append(format_seconds(sum(seconds)))
+        if compiling >= COMPILING_SHARE * sum(seconds):
+            title[-1] += f" (first call: compiling {format_seconds(compiling)})"
+    if len(roots) == 1 and not roots[0].error:
+        title.append(plain(f"{roots[0].inputs} → {roots[0].outputs}"))
+    failed = sum(1 for r in table.rows if r.error)
+    return [*title, *([f"{failed} raised"] if failed else [])]
+
+
+@title_facts.register
+def _(table: ReturnTable) -> list[str]:
+    return [
+        plain(table.name),
+        count_noun(len(table.rows), "return") if table.rows else "no returns yet",
+    ]
+
+
+@title_facts.register
+def _(tree: DifferenceTree) -> list[str]:
+    counts: dict[str, int] = {}
+    for row in tree.rows:
+        counts[row.status] = counts.get(row.status, 0) + 1
+    words = {
+        "changed": "changed",
+        "shape": "of another shape",
+        "dtype": "of another dtype",
+        "same": "same",
+    }
+    words |= {"missing": f"only in {plain(tree.a)}", "unexpected": f"only in {plain(tree.b)}"}
+    facts = [f"{format_count(counts[s])} {words[s]}" for s in words if s in counts]
+    return [f"{plain(tree.a)} → {plain(tree.b)}", *(facts or ["nothing to compare"])]
+
+
+@title_facts.register
+def _(history: HistoryRecord) -> list[str]:
+    last = max((s.steps[-1] for s in history.series if s.steps), default=None)
+    step = [f"{history.axis} {format_count(int(last))}"] if last is not None else ["no values yet"]
+    return [plain(history.name), *step, *([plain(history.state)] if history.state else [])]
+
+
+@title_facts.register
+def _(card: ArrayCard) -> list[str]:
+    facts = [
+        plain(format_array(card.shape, card.dtype)),
+        *([format_bytes(card.bytes)] if card.shape is not None else []),
+    ]
+    return [
+        *([plain(card.name)] if card.name else []),
+        *facts,
+        *filter(None, (card.device, card.sharding)),
+    ]
+
+
+@title_facts.register
+def _(note: Note) -> list[str]:
+    return [plain(note.name)]

@@ -1,0 +1,301 @@
+"""The lines of each kind of tree: what stands below what, under which label, and which neighbors
+are one line.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from itertools import pairwise
+
+from nbmodule.base.format import ordinal
+from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.records.outline import (
+    SMALLEST_GROUP,
+    Outline,
+    group_neighbors,
+    join_levels,
+    outline_of_keys,
+)
+from nbmodule.views.records.records import (
+    CallRow,
+    ComparisonTable,
+    DifferenceTree,
+    ModuleTree,
+    VariableRow,
+    VariableTree,
+)
+from nbmodule.views.renderers.union import union_of
+
+MOST_GROUPED = 20_000
+"""Rows beyond which neighbors are not looked for: such a tree is searched, not read."""
+
+
+OPEN_MEMBERS = 30
+"""Members of a group that a text lists, one line each."""
+
+
+def module_outline(tree: ModuleTree) -> Outline:
+    """The lines of a module tree; members of a group keep their rows."""
+    rows = tree.rows
+    outline = Outline([r.depth for r in rows], [r.name for r in rows], list(range(len(rows))))
+    if len(rows) > MOST_GROUPED:
+        return outline
+    alike = [
+        (
+            r.class_name,
+            r.summary,
+            r.arguments,
+            r.parameters,
+            r.buffers,
+            r.kind,
+            r.shared_with,
+            r.error,
+            r.training,
+        )
+        for r in rows
+    ]
+    return group_neighbors(outline, alike)
+
+
+def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
+    """The lines of a module tree as text: layers that are alike are one line, and what is within
+    the first stands for all.
+
+    Returns:
+        The lines, and for those that stand for several modules the rows of these.
+    """
+    whole = module_outline(tree)
+    ends = whole.ends()
+    out, members = Outline(), {}
+
+    def write(start: int, stop: int, shift: int) -> None:
+        i = start
+        while i < stop:
+            if i in whole.members:
+                inside = [j for j in range(i + 1, ends[i]) if whole.depth[j] == whole.depth[i] + 1]
+                pattern = whole.pattern(i)
+                members[len(out)] = [whole.row[j] for j in inside]
+                if len(pattern) > 1:
+                    out.period[len(out)] = len(pattern)
+                out.append(whole.depth[i] - shift, whole.display(i), whole.row[inside[0]])
+                if len(pattern) == 1:
+                    write(inside[0] + 1, ends[inside[0]], shift + 1)
+                else:
+                    write(pattern[0], ends[pattern[-1]], shift)
+            else:
+                out.append(whole.depth[i] - shift, whole.label[i], whole.row[i])
+                write(i + 1, ends[i], shift)
+            i = ends[i]
+
+    write(0, len(whole), 0)
+    return out, members
+
+
+def keys_of(row: VariableRow) -> tuple[str, ...]:
+    """The steps from the root of a tree to one of its leaves."""
+    if row.keys:
+        return row.keys
+    return tuple(row.chain.split("/")) if row.chain else tuple(row.path.split("."))
+
+
+def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
+    """The lines of a variable tree, levels included; leaves are never grouped, they differ in
+    meaning.
+    """
+    rows = tree.rows
+    if isinstance(rows, LeafRows):
+        return (
+            join_levels(rows.outline) if not grouped or len(rows) > MOST_GROUPED else rows.grouped
+        )
+    outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
+    if len(rows) > MOST_GROUPED:
+        return join_levels(outline)
+    alike = [
+        (r.kind, r.shape, r.dtype, r.frozen, r.error) if i >= 0 and (r := rows[i]) else None
+        for i in outline.row
+    ]
+    return join_levels(group_neighbors(outline, alike, leaves=False, longest=1))
+
+
+def difference_outline(tree: DifferenceTree) -> Outline:
+    """The lines of a difference, levels included."""
+    keys = [r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
+    return join_levels(outline_of_keys(keys))
+
+
+def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
+    """The lines of a table of calls; a repeated call of one path carries its number.
+
+    Args:
+        rows: The calls.
+        grouped: Whether neighbors of one list, or calls of one module, that are alike in class,
+            shapes and all that is within them are one line, which opens to them.
+    """
+    seen: dict[str, int] = {}
+    labels = []
+    for row in rows:
+        n = seen[row.path] = seen.get(row.path, 0) + 1
+        name = row.path or row.class_name or "(root)"
+        labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
+    lowest = min((row.depth for row in rows), default=0)
+    depths = [row.depth - lowest for row in rows]
+    whole = Outline(depths, labels, list(range(len(rows))))
+    if not grouped or len(rows) > MOST_GROUPED or any(b > a + 1 for a, b in pairwise(depths)):
+        return whole
+    steps = _steps_within(rows, depths)
+    alike = [
+        (row.class_name, row.inputs, row.outputs, row.error, _without_number(step))
+        for row, step in zip(rows, steps, strict=True)
+    ]
+    out = group_neighbors(Outline(depths, steps, list(range(len(rows)))), alike)
+    for i, r in enumerate(out.row):
+        out.label[i] = labels[r] if r >= 0 else ""
+    ends = out.ends()
+    for i, (count, _) in out.members.items():
+        last = next(j for j in range(ends[i] - 1, i, -1) if out.depth[j] == out.depth[i] + 1)
+        out.members[i] = (count, _span(out.label[i + 1], out.label[last], out.label[i]))
+    return out
+
+
+def shown_rows(rows: Sequence[CallRow], outline: Outline) -> list[CallRow]:
+    """The row of each line; of one that stands for several calls, all of them taken together."""
+    return [rows[r] if r >= 0 else _joined(rows, outline, i) for i, r in enumerate(outline.row)]
+
+
+def call_label(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
+    """The name of a line; that of a group says what it holds."""
+    if i not in outline.members:
+        return outline.label[i]
+    return f"{outline.display(i)} · {call_kinds(rows, outline, i)}"
+
+
+def call_kinds(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
+    """What a group holds, as `24 × Block`."""
+    return outline.kinds(i, [rows[outline.row[j]].class_name for j in outline.pattern(i)])
+
+
+def group_lines(outline: Outline, i: int) -> list[int]:
+    """The lines of the members of a group."""
+    ends = outline.ends()
+    return [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
+
+
+def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
+    """Neighboring calls as one: what went into the first, what came out of the last, times and
+    numbers of all.
+    """
+    calls = [rows[outline.row[j]] for j in group_lines(outline, i)]
+    seconds = [call.seconds for call in calls if call.seconds is not None]
+    own = [call.own for call in calls if call.own is not None]
+    return CallRow(
+        "",
+        order=calls[0].order,
+        parent=calls[0].parent,
+        depth=calls[0].depth,
+        class_name=call_kinds(rows, outline, i),
+        inputs=calls[0].inputs,
+        outputs=calls[-1].outputs,
+        seconds=sum(seconds) if seconds else None,
+        compiling=sum(call.compiling or 0.0 for call in calls) or None,
+        own=sum(own) if own else None,
+        statistics=union_of([call.statistics for call in calls if call.statistics is not None]),
+        error=next((call.error for call in calls if call.error), None),
+    )
+
+
+def folded_groups(outline: Outline) -> set[int]:
+    """Which lines a text leaves folded: groups of more members than one looks at, and members of
+    groups, which are alike inside.
+    """
+    members = {j for i in outline.members for j in group_lines(outline, i)}
+    return members | {i for i, (count, _) in outline.members.items() if count > OPEN_MEMBERS}
+
+
+def _steps_within(rows: Sequence[CallRow], depths: Sequence[int]) -> list[str]:
+    """Each path below that of the call around it."""
+    above: list[str] = []
+    names = []
+    for row, depth in zip(rows, depths, strict=True):
+        around = above[depth - 1] if depth else ""
+        names.append(row.path.removeprefix(f"{around}.") if around else row.path)
+        above[depth:] = [row.path]
+    return names
+
+
+def _without_number(step: str) -> str:
+    """Items of a list differ in their number alone; what has a name of its own is something of its
+    own.
+    """
+    head, _, tail = step.rpartition(".")
+    return f"{head}." if tail.isdigit() else step
+
+
+def _span(first: str, last: str, around: str) -> str:
+    """From which call to which; what the line or both of them say already is not said again.
+
+    Example:
+        >>> _span("blocks.0", "blocks.23", ""), _span("blocks.0", "blocks.23", "blocks"), _span("cell", "cell (12th)", "")
+        ('blocks.0…23', '0…23', 'cell … (12th)')
+    """
+    if last.startswith(f"{first} ("):
+        return f"{'' if first == around else first} … {last[len(first) + 1 :]}".strip()
+    steps, others = first.split("."), last.split(".")
+    shared = next((k for k, (a, b) in enumerate(zip(steps, others, strict=False)) if a != b), 0)
+    head, tail = first.removeprefix(f"{around}.") if around else first, ".".join(others[shared:])
+    return f"{head}…{tail}"
+
+
+def comparison_outline(table: ComparisonTable) -> Outline:
+    """The lines of a comparison: three and more calls in a row that agree are one line, which opens
+    to them.
+    """
+    out = Outline()
+    seen: dict[str, int] = {}
+    labels = []
+    for row in table.rows:
+        n = seen[row.path] = seen.get(row.path, 0) + 1
+        labels.append(row.path if n == 1 else f"{row.path} ({ordinal(n)})")
+    k = 0
+    while k < len(table.rows):
+        end = k
+        while end < len(table.rows) and table.rows[end].status == "same":
+            end += 1
+        folds = end - k >= SMALLEST_GROUP
+        if folds:
+            out.append(0, f"{end - k} calls agree", -1)
+        for i in range(k, max(end, k + 1)):
+            out.append(int(folds), labels[i], i)
+        k = max(end, k + 1)
+    return out
+
+
+def _without(steps: Sequence[str], at: int) -> tuple[str, str]:
+    """What stands before and after one step of a path."""
+    return ".".join(steps[:at]), ".".join(steps[at + 1 :])
+
+
+def folded_paths(paths: Sequence[str]) -> list[str]:
+    """Join paths that differ in one number and follow each other.
+
+    Example:
+        >>> folded_paths(["1.blocks.0.drop", "1.blocks.1.drop", "1.blocks.2.drop", "head"])
+        ['1.blocks.0…2.drop', 'head']
+    """
+    parts = [path.split(".") for path in paths]
+    shared = collections.Counter(
+        _without(steps, at) for steps in parts for at, step in enumerate(steps) if step.isdigit()
+    )
+    families: dict[tuple[str, ...], list[str]] = {}
+    for path, steps in zip(paths, parts, strict=True):
+        counted = [at for at, step in enumerate(steps) if step.isdigit()]
+        if not counted:
+            families[(path,)] = []
+            continue
+        at = max(counted, key=lambda at: shared[_without(steps, at)])
+        families.setdefault(_without(steps, at), []).append(steps[at])
+    out = []
+    for family, numbers in families.items():
+        span = numbers[0] if len(numbers) == 1 else f"{numbers[0]}…{numbers[-1]}" if numbers else ""
+        out.append(".".join(filter(None, [family[0], span, *family[1:]])))
+    return out

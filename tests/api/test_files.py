@@ -1,0 +1,568 @@
+"""Weights and training state of models: what is saved comes back, and training goes on as if it had
+never stopped.
+"""
+
+import json
+import subprocess
+import sys
+import threading
+
+import h5py
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
+
+
+def net():
+    return nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 2))
+
+
+def trainer(model, optimizer):
+    @nb.jit
+    def step():
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(X), Y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return step
+
+
+def same(a, b):
+    return all(np.array_equal(x, b.state_dict()[name]) for name, x in a.state_dict().items())
+
+
+def test_weights_come_back_with_buffers_and_plain_h5py_reads_them(tmp_path):
+    model, other, path = net(), net(), tmp_path / "deep" / "weights.h5"
+    trainer(model, nb.SGD(0.1))()
+    model.save_weights(path)
+    other.load_weights(path)
+    assert same(model, other)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["/submodules/v0/w"][()], model[0].weight)
+        assert "running_mean" in file["__buffers__/submodules/v1"]
+    assert nb.load(path).cont_all_key_chains() == model.v.cont_all_key_chains()
+    _variables, buffers = nb.load(path, buffers=True)
+    assert buffers.cont_all_key_chains() == [
+        "submodules/v1/running_mean",
+        "submodules/v1/running_var",
+    ]
+
+
+def test_a_file_without_buffers_asks_for_none(tmp_path):
+    model, other, path = net(), net(), tmp_path / "weights.h5"
+    trainer(model, nb.SGD(0.1))()
+    model.save_weights(path, buffers=False)
+    before = np.asarray(other[1].running_mean)
+    other.load_weights(path)
+    np.testing.assert_array_equal(other[1].running_mean, before)
+    np.testing.assert_array_equal(other[0].weight, model[0].weight)
+
+
+def test_a_file_of_another_model_changes_nothing(tmp_path):
+    path = tmp_path / "weights.h5"
+    nb.Sequential(
+        nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 5)
+    ).save_weights(path)
+    model = net()
+    before = model.state_dict()
+    with pytest.raises(
+        nb.ShapeError,
+        match=r'cannot load "submodules/v3/b": the model holds float32\[2\], the file holds float32\[5\]',
+    ):
+        model.load_weights(path)
+    nb.Linear(3, 4).save_weights(path)
+    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):
+        model.load_weights(path)
+    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
+
+
+def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
+    nb.seed(5)
+    model, optimizer = net(), nb.Adam(1e-2)
+    step = trainer(model, optimizer)
+    for _ in range(3):
+        step()
+    nb.save_checkpoint(
+        tmp_path, step=3, model=model, optimizer=optimizer, extra={"note": "half way"}
+    )
+    expected = [float(step()) for _ in range(3)]
+    nb.seed(99)
+    again, fresh = net(), nb.Adam(1e-2)
+    assert nb.restore_checkpoint(tmp_path, model=again, optimizer=fresh) == (
+        3,
+        {"note": "half way"},
+    )
+    resumed = trainer(again, fresh)
+    assert [float(resumed()) for _ in range(3)] == expected
+    assert same(model, again)
+
+
+def test_only_the_newest_checkpoints_stay(tmp_path):
+    model = nb.Linear(2, 2)
+    for number in range(5):
+        nb.save_checkpoint(tmp_path, step=number, model=model, keep=2)
+    assert sorted(file.name for file in tmp_path.glob("*.h5")) == [
+        "checkpoint-3.h5",
+        "checkpoint-4.h5",
+    ]
+    assert nb.restore_checkpoint(tmp_path, model=model, step=3) == (3, None)
+
+
+def test_a_checkpoint_without_an_optimizer_says_so(tmp_path):
+    model = nb.Linear(2, 2)
+    nb.save_checkpoint(tmp_path, step=0, model=model)
+    with pytest.raises(nb.FileFormatError, match="holds no optimizer"):
+        nb.restore_checkpoint(tmp_path, model=model, optimizer=nb.Adam())
+
+
+def test_the_command_line_shows_and_compares_files(tmp_path):
+    first, second = tmp_path / "a.h5", tmp_path / "b.h5"
+    nb.Linear(2, 3).save_weights(first)
+    nb.Linear(2, 3).save_weights(second)
+    shown = subprocess.run(
+        [sys.executable, "-m", "nbmodule", "show", first],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "float32[3, 2]" in shown.stdout
+    compared = subprocess.run(
+        [sys.executable, "-m", "nbmodule", "diff", first, second],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert compared.returncode == 1
+    assert "w" in compared.stdout
+
+
+def test_the_command_line_writes_pages_too(tmp_path):
+    first, second, page = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "page.html"
+    nb.Linear(2, 3).save_weights(first)
+    nb.Linear(2, 3).save_weights(second)
+    for words in (["show", first], ["diff", first, second]):
+        subprocess.run(
+            [sys.executable, "-m", "nbmodule", *words, "--html", page],
+            capture_output=True,
+            check=False,
+        )
+        text = page.read_text()
+        page.unlink()
+        assert "<nbm-view" in text
+        assert "float32[3, 2]" in text
+
+
+def test_loading_that_is_not_strict_says_what_matched(tmp_path):
+    nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3)).save_weights(tmp_path / "w.h5")
+    other = nb.Sequential(nb.Linear(2, 3), nb.LayerNorm(3), nb.Linear(3, 1))
+    report = other.load_weights(tmp_path / "w.h5", strict=False)
+    kinds = {row.path: row.kind for row in report.rows}
+    assert kinds["submodules/v0/w"] == "equal"
+    assert kinds["submodules/v2/w"] == "only in second"
+    assert kinds["__buffers__/submodules/v1/running_mean"] == "only in first"
+    assert report.names == ("w.h5", "Sequential")
+    assert "text/html" in report._repr_mimebundle_()
+    assert (
+        other.load_weights(tmp_path / "w.h5", strict=False, rename={"submodules/v1": None}).of_kind(
+            "shape"
+        )
+        == []
+    )
+
+
+# -- nb.save and nb.load --
+def test_saving_a_model_and_loading_into_one_gives_the_same_model(tmp_path):
+    model = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+    model(jnp.arange(12.0).reshape(4, 3))
+    nb.save(tmp_path / "model.h5", model)
+    other = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+    assert nb.load(tmp_path / "model.h5", other) is other
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value, other.state_dict()[name])
+    assert (nb.load(tmp_path / "model.h5").submodules.v0.w == model[0].weight).all()
+
+
+def test_saving_without_buffers_leaves_them_out(tmp_path):
+    nb.save(tmp_path / "model.h5", nb.BatchNorm1d(2), buffers=False)
+    assert "running_mean" not in str(nb.load(tmp_path / "model.h5", buffers=True)[1])
+
+
+@pytest.mark.parametrize(
+    ("act", "message"),
+    [
+        (lambda path: nb.save(nb.Linear(1, 1), path), "^nb.save takes the path first, as in nb.save.*found Linear. Nothing was"),
+        (lambda path: nb.save(path, nb.Adam(0.1)), "found the optimizer Adam. Nothing was written.* nb.save_checkpoint"),
+        (lambda path: nb.save(path, jnp.ones(2)), r"found ArrayImpl. Nothing was written. Give it a name"),
+        (lambda path: nb.load(nb.Linear(1, 1), path), "^nb.load takes the path first"),
+        (lambda path: nb.load(path, {}), "^nb.load loads into a module; found dict"),
+        (lambda path: nb.load(path, nb.Linear(1, 1), mmap=True), r"are for loading without a model.*model.to\(device\)"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_saved_or_loaded_names_the_call(act, message, tmp_path):
+    with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError), match=message):
+        act(tmp_path / "model.h5")
+    assert not (tmp_path / "model.h5").exists()
+
+
+def test_a_model_as_safetensors_has_the_names_of_its_state_dict_and_loads_again(tmp_path):
+    model, other, path = net(), net(), tmp_path / "w.safetensors"
+    trainer(model, nb.SGD(0.1))()
+    nb.save_safetensors(path, model)
+    nb.load(path, other)
+    assert same(model, other)
+    read = pytest.importorskip("safetensors.numpy").load_file(path)
+    assert set(read) == set(model.state_dict())
+    np.testing.assert_array_equal(read["0.weight"], model[0].weight)
+
+
+def test_a_state_dict_as_safetensors_keeps_its_names(tmp_path):
+    model, path = net(), tmp_path / "w.safetensors"
+    nb.save_safetensors(path, model.state_dict())
+    np.testing.assert_array_equal(nb.load(path)["1"]["running_var"], model[1].running_var)
+    with pytest.raises(nb.errors.ArgumentError, match="a dot for the end of a level"):
+        nb.save_safetensors(path, {"a": np.ones(1), "a.b": np.ones(1)})
+
+
+def test_shared_weights_and_square_convolutions_survive_safetensors(tmp_path):
+    def tied():
+        model = nb.Module(a=nb.Conv2d(3, 3, 3), b=nb.Conv2d(3, 3, 3))
+        model.b.weight = model.a.weight
+        return model
+
+    model, other, path = tied(), tied().to(dtype="bfloat16"), tmp_path / "w.safetensors"
+    nb.save_safetensors(path, model)
+    nb.load(path, other)
+    assert other.b.weight is other.a.weight
+    np.testing.assert_array_equal(other.a.weight, np.asarray(model.a.weight).astype(jnp.bfloat16))
+
+
+class Late(nb.Module):
+    """A model that learns the size of its input from the first call."""
+
+    def _build(self, x):
+        self.linear = nb.Linear(x.shape[-1], 2)
+
+    def _forward(self, x):
+        return self.linear(x)
+
+
+def test_a_model_that_waits_for_its_first_call_is_neither_saved_nor_loaded_as_an_empty_one(
+    tmp_path,
+):
+    late, path = Late(build_mode="on_call"), tmp_path / "w.h5"
+    for save in (
+        late.save_weights,
+        lambda to: nb.save(to, late),
+        lambda to: nb.save_safetensors(to, late),
+    ):
+        with pytest.raises(
+            nb.NotBuiltError, match="cannot save Late: it is not built .* Nothing was written"
+        ):
+            save(path)
+    assert not path.exists()
+
+    built = Late(build_mode="on_call")
+    built(X)
+    built.save_weights(path)
+    with pytest.raises(nb.NotBuiltError, match="into Late: it is not built .* Call it once"):
+        late.load_weights(path, strict=False)
+    late(X)
+    late.load_weights(path)
+    assert same(late, built)
+
+
+def test_a_checkpoint_is_neither_of_nor_for_a_model_that_waits_for_its_first_call(tmp_path):
+    late = Late(build_mode="on_call")
+    with pytest.raises(
+        nb.NotBuiltError,
+        match="cannot save a checkpoint of Late: it is not built .* Nothing was written",
+    ):
+        nb.save_checkpoint(tmp_path / "runs", step=0, model=late)
+    assert not (tmp_path / "runs").exists()
+    built = Late(build_mode="on_call")
+    built(X)
+    nb.save_checkpoint(tmp_path / "runs", step=0, model=built)
+    with pytest.raises(
+        nb.NotBuiltError,
+        match="cannot restore a checkpoint into Late: it is not built .* Nothing was changed",
+    ):
+        nb.restore_checkpoint(tmp_path / "runs", model=late)
+
+
+def test_what_else_lies_in_the_folder_of_checkpoints_is_none_of_them(tmp_path):
+    model = nb.Linear(3, 2)
+    nb.save_checkpoint(tmp_path, step=1, model=model)
+    for name in ("²", "٣"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "12").write_text("no folder of a step")
+    assert nb.restore_checkpoint(tmp_path, model=model) == (1, None)
+    nb.save_checkpoint(tmp_path, step=2, model=model, keep=np.int64(1))
+    assert nb.checkpoint_steps(tmp_path) == [2]
+
+
+class Tied(nb.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nb.Embedding(5, 3)
+        self.head = nb.Linear(3, 5, with_bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x):
+        return self.head(self.embedding(x))
+
+
+def test_a_file_that_names_a_shared_variable_once_is_whole(tmp_path):
+    """As `safetensors.torch.save_model` writes it, which drops the other names."""
+    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+
+    class Twin(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(5, 3)
+            self.head = torch.nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embedding.weight
+
+    twin, path = Twin(), str(tmp_path / "tied.safetensors")
+    package.save_model(twin, path)
+    with package.safe_open(path, "np") as file:
+        assert len(list(file.keys())) == 1
+    model = nb.load(path, Tied())
+    table = twin.embedding.weight.detach().numpy()
+    np.testing.assert_allclose(model(jnp.array([0, 3])), table[[0, 3]] @ table.T, rtol=1e-5)
+    for name in ("embedding.weight", "head.weight"):
+        other = Tied()
+        other.load_state_dict({name: table})
+        np.testing.assert_array_equal(other.head.weight, table)
+        assert other.head.weight is other.embedding.weight
+    with pytest.raises(nb.MissingKeysError, match="embedding.weight"):
+        Tied().load_state_dict({})
+
+
+def test_a_dtype_that_does_not_fit_says_which_variable_of_the_file_it_is(tmp_path):
+    model, path = nb.Sequential(nb.Linear(3, 2)), tmp_path / "w.h5"
+    nb.save(
+        path,
+        {"submodules": {"v0": {"w": np.ones((2, 3), np.complex64), "b": np.zeros(2, np.float32)}}},
+    )
+    before = model.state_dict()
+    with pytest.raises(
+        nb.DtypeError,
+        match=r'cannot load "submodules/v0/w": cannot set parameter float32\[2, 3\] to complex64',
+    ):
+        model.load_weights(path)
+    assert same_arrays(before, model.state_dict())
+
+
+def same_arrays(a, b):
+    return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_what_is_saved_in_the_background_has_the_values_of_the_moment_of_asking(tmp_path):
+    model, optimizer, event = (
+        nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2)),
+        nb.Adam(1e-2),
+        threading.Event(),
+    )
+    optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
+    before, state = (
+        model.state_dict(),
+        {name: np.array(x) for name, x in optimizer.state_dict().items()},
+    )
+    nb.in_background(
+        lambda path: event.wait(60), tmp_path / "first"
+    )  # one thread writes: what is asked for next waits
+    nb.in_background(nb.save, tmp_path / "a.h5", model)
+    nb.in_background(model.save_weights, tmp_path / "b.h5", buffers=False)
+    nb.in_background(nb.save_safetensors, tmp_path / "c.safetensors", variables=model)
+    saving = nb.in_background(
+        nb.save_checkpoint, tmp_path, step=1, model=model, optimizer=optimizer, extra={"a": 1}
+    )
+    drawn = nb.Linear(2, 2).weight.value
+    optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
+    assert not same_arrays(before, model.state_dict())
+    event.set()
+    nb.wait_for_saving()
+    assert saving.wait() == tmp_path / "checkpoint-1.h5"
+
+    for name in ("a.h5", "c.safetensors"):
+        assert same_arrays(
+            nb.load(
+                tmp_path / name, nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
+            ).state_dict(),
+            before,
+        )
+    assert not nb.load(tmp_path / "b.h5", buffers=True)[1]
+    np.testing.assert_array_equal(
+        nb.load(tmp_path / "b.h5")["submodules"]["v0"]["w"], before["0.weight"]
+    )
+    assert nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer) == (1, {"a": 1})
+    assert same_arrays(model.state_dict(), before) and same_arrays(
+        dict(optimizer.state_dict()), state
+    )
+    np.testing.assert_array_equal(nb.Linear(2, 2).weight.value, drawn)
+
+
+def test_a_function_of_the_user_is_not_given_a_model_to_read_in_the_background(tmp_path):
+    for trees, options in (
+        ((nb.Linear(1, 1),), {}),
+        ((), {"model": nb.Linear(1, 1)}),
+        ((nb.Adam(),), {}),
+    ):
+        with pytest.raises(
+            nb.ArgumentTypeError,
+            match=r"would read their values at some later time\. Nothing was written\. Give it model.v",
+        ):
+            nb.in_background(lambda path, *a, **k: None, tmp_path / "w", *trees, **options)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+@pytest.mark.parametrize("optimizer", [None, nb.Adam(0.1)])
+def test_a_checkpoint_of_traced_values_is_refused(optimizer, tmp_path):
+    model = nb.Linear(2, 2)
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"is being traced and has no numbers yet\. Nothing was written"
+    ):
+        nb.jit(lambda: nb.save_checkpoint(tmp_path, step=1, model=model, optimizer=optimizer))()
+    assert not list(tmp_path.iterdir())
+
+
+class Scaled(nb.Module):
+    def __init__(self):
+        self.scale, self.o = nb.Parameter(jnp.ones(3)), nb.Linear(3, 2)
+
+    def forward(self, x):
+        return self.o(x * self.scale)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Scaled,
+        lambda: nb.Module(scale=nb.Parameter(jnp.ones(3)), net=nb.Sequential(nb.Linear(3, 2))),
+        lambda: nb.Module(lstm=nb.LSTM(3, 4), out=nb.Linear(4, 2)),
+        lambda: nb.Module(w=nb.Parameter(jnp.ones(2))),
+        lambda: nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2)),
+    ],
+    ids=["array and layer", "array and levels", "LSTM and layer", "array", "layers"],
+)
+@pytest.mark.parametrize("ending", ["safetensors", "npz", "h5"])
+def test_a_file_of_a_model_goes_back_into_a_model_of_its_class(make, ending, tmp_path):
+    model, path = make(), tmp_path / f"w.{ending}"
+    if ending == "safetensors":
+        nb.save_safetensors(path, model)
+    elif ending == "npz":
+        np.savez(path, **model.state_dict())
+    else:
+        nb.save(path, model)
+    other = make()
+    nb.load(path, other)
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], value)
+
+
+class TestParts:
+    """Loading into a part of a model, and from a part of a file."""
+
+    @pytest.fixture
+    def whole(self):
+        return nb.Module(
+            backbone=nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4)), head=nb.Linear(4, 2)
+        )
+
+    @pytest.mark.parametrize("save", [nb.save, nb.save_safetensors])
+    def test_a_prefix_loads_a_part(self, whole, save, tmp_path):
+        path = tmp_path / ("w.h5" if save is nb.save else "w.safetensors")
+        save(path, whole)
+        part = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4))
+        part.load_weights(path, prefix="backbone")
+        for name, value in whole.backbone.state_dict().items():
+            np.testing.assert_array_equal(part.state_dict()[name], value)
+        assert set(nb.load(path, prefix="head")) <= {"w", "b", "weight", "bias"}
+
+    def test_a_prefix_without_names_below_is_refused(self, whole, tmp_path):
+        nb.save(tmp_path / "w.h5", whole)
+        message = r'nothing is below "net".*first levels are backbone, head'
+        with pytest.raises(nb.PathError, match=message):
+            whole.backbone.load_weights(tmp_path / "w.h5", prefix="net")
+
+    def test_another_head_keeps_its_values(self, whole, tmp_path):
+        nb.save(tmp_path / "w.h5", whole)
+        other = nb.Module(
+            backbone=nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4)), head=nb.Linear(4, 7)
+        )
+        head = np.asarray(other.head.weight.value)
+        other.load_weights(tmp_path / "w.h5", rename={"head": None}, strict=False)
+        np.testing.assert_array_equal(other.head.weight.value, head)
+        np.testing.assert_array_equal(
+            other.backbone[0].weight.value, whole.backbone[0].weight.value
+        )
+
+    def test_loading_nothing_warns(self, whole, tmp_path):
+        nb.save(tmp_path / "w.h5", whole)
+        part = nb.Linear(4, 2)
+        with pytest.warns(UserWarning, match="none of its .* names fits.*prefix="):
+            part.load_weights(tmp_path / "w.h5", strict=False)
+        with pytest.warns(UserWarning, match="none of its 2 names fits"):
+            part.load_state_dict({"x.weight": np.ones((2, 4)), "x.bias": np.ones(2)}, strict=False)
+
+
+class TestRepositories:
+    """Folders as Hugging Face keeps them."""
+
+    @pytest.fixture
+    def shards(self, tmp_path):
+        parts = {
+            "model-00001-of-00002.safetensors": {"bert.a.weight": np.ones((2, 3), np.float32)},
+            "model-00002-of-00002.safetensors": {"bert.b.bias": np.zeros(2, np.float32)},
+        }
+        for name, arrays in parts.items():
+            nb.save_safetensors(tmp_path / name, arrays, metadata={"format": "pt"})
+        table = {array: name for name, arrays in parts.items() for array in arrays}
+        write_index(tmp_path, table)
+        return tmp_path, table
+
+    def test_a_sharded_file_loads_by_its_index_and_by_its_folder(self, shards):
+        folder, _ = shards
+        for path in (folder, folder / "model.safetensors.index.json"):
+            variables = nb.load(path)["bert"]
+            assert variables["a"]["weight"].shape == (2, 3) and variables["b"]["bias"].shape == (2,)
+        model = nb.Module(x=nb.Linear(3, 2))
+        names = {"bert.a.weight": "x.weight", "bert.b.bias": "x.bias"}
+        model.load_weights(folder, rename=names)
+        assert float(model.x.weight.value.sum()) == 6
+
+    def test_a_folder_with_one_file_loads(self, tmp_path):
+        nb.save_safetensors(tmp_path / "model.safetensors", {"w": np.ones(3, np.float32)})
+        assert nb.load(tmp_path).w.shape == (3,)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda table: {"x": "../secret.safetensors"}, "expected a file of its own folder"),
+            (lambda table: {"x": "/etc/passwd"}, "expected a file of its own folder"),
+            (lambda table: {"x": 3}, "names no files"),
+            (lambda table: [], "names no files"),
+            (lambda table: table | {"c": next(iter(table.values()))}, 'its parts lack "/c"'),
+            (lambda table: {"x": "model.safetensors.index.json"}, "cannot load"),
+        ],
+    )
+    def test_a_crafted_index_is_refused(self, shards, change, message):
+        folder, table = shards
+        write_index(folder, change(table))
+        with pytest.raises(nb.FileFormatError, match=message):
+            nb.load(folder)
+
+    def test_an_index_that_is_no_json_is_refused(self, shards):
+        folder, _ = shards
+        (folder / "model.safetensors.index.json").write_text("[" * 100_000)
+        with pytest.raises(nb.FileFormatError, match="index.json"):
+            nb.load(folder)
+
+
+def write_index(folder, table):
+    text = json.dumps({"metadata": {"total_size": 1}, "weight_map": table})
+    (folder / "model.safetensors.index.json").write_text(text)

@@ -1,0 +1,486 @@
+"""`nb.graph` and `model.show_graph`: right about what belongs to whom, and without a trace of
+having looked.
+"""
+
+import re
+import shutil
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.numbers import random
+from nbmodule.graphs import Graph, evaluate
+
+X = jnp.ones((2, 3))
+
+
+class Scale(nb.Module):
+    """One multiplication, by a number that can be told apart."""
+
+    def __init__(self, factor):
+        self.factor = nb.Parameter(factor)
+
+    def forward(self, x):
+        return x * self.factor
+
+
+class Marked(nb.Module):
+    """Each operation is marked by hand: `neg` is the model's own, `mul` a Scale's, `tanh` that of
+    the inner block.
+    """
+
+    class Inner(nb.Module):
+        def __init__(self, scale):
+            self.scale = scale
+
+        def forward(self, x):
+            return jnp.tanh(self.scale(x))
+
+    def __init__(self):
+        self.shared = Scale(2.0)
+        self.inner = self.Inner(self.shared)
+        self.blocks = [Scale(3.0), Scale(4.0)]
+
+    def forward(self, x):
+        x = self.inner(x)
+        for block in self.blocks:
+            x = block(x)
+        return -self.blocks[0](self.shared(x))
+
+
+@pytest.fixture
+def model():
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.5), nb.ReLU())
+
+
+def operations(graph):
+    return [(node.operation, node.path) for node in graph.nodes if node.kind == "operation"]
+
+
+# -- which operation belongs to whom --
+def test_each_operation_belongs_to_the_submodule_that_made_it_shared_and_repeated_ones_too():
+    graph = nb.graph(Marked(), X)
+    assert operations(graph) == [
+        ("mul", "inner.scale"),
+        ("tanh", "inner"),
+        ("mul", "blocks.0"),
+        ("mul", "blocks.1"),
+        ("mul", "inner.scale"),
+        ("mul", "blocks.0"),
+        ("neg", ""),
+    ]
+    assert [group.call for group in graph.glob("blocks.0")] == [
+        0,
+        1,
+    ]  # a shared module has one path, its first
+
+
+def test_groups_are_titled_with_their_class_under_every_path_of_a_shared_module():
+    graph = nb.graph(Marked(), X)
+    titles = {group.path: group.title for group in graph.groups if group.kind == "scope"}
+    assert titles["inner"] == "Inner"
+    assert titles["inner.scale"] == titles["blocks.1"] == "Scale"
+    assert graph.root.title == "Marked"
+
+
+def test_variables_are_nodes_with_their_paths_and_are_inputs_not_constants():
+    graph = nb.graph(Marked(), X)
+    assert [node.name for node in graph.nodes if node.kind == "variable"] == [
+        "blocks.0.factor",
+        "blocks.1.factor",
+        "inner.scale.factor",
+    ]
+    assert not [node for node in graph.nodes if node.kind == "constant"]
+
+
+def test_the_graph_evaluates_to_what_the_model_computes():
+    model = Marked()
+    graph = nb.graph(model, X)
+    values = [model.blocks[0].factor.value, model.blocks[1].factor.value, model.shared.factor.value]
+    np.testing.assert_allclose(evaluate(graph, values, X), model(X), rtol=1e-6)
+
+
+def test_a_model_among_the_arguments_or_in_the_surroundings_stands_below_its_class(model):
+    for graph in (
+        nb.graph(lambda m, x: m(x).sum(), model, X),
+        nb.graph(lambda x: model(x).sum(), X),
+    ):
+        assert {"Sequential.0", "Sequential.3"} <= {group.path for group in graph.groups}
+        assert "Sequential.0.weight" in [
+            node.name for node in graph.nodes if node.kind == "variable"
+        ]
+
+
+def test_a_module_that_only_the_call_reaches_is_found():
+    hidden = {"deep": [[Scale(5.0)]]}
+    graph = nb.graph(lambda x: hidden["deep"][0][0](x), X)
+    assert [node.name for node in graph.nodes if node.kind == "variable"] == ["Scale.factor"]
+
+
+def test_a_gradient_has_forward_and_backward_operations_of_each_module(model):
+    graph = nb.graph(nb.grad(lambda m, x: m(x).sum()), model, X)
+    phases = {group.phase for group in graph.groups if group.path == "Sequential.0"}
+    assert phases == {"forward", "backward"}
+    assert [node.shape for node in graph.nodes if node.operation == "output"] == [
+        (4,),
+        (4, 3),
+        (4,),
+        (4,),
+    ]
+
+
+def test_a_compiled_function_is_read_like_the_function_itself(model):
+    def loss(m, x):
+        return m(x).sum()
+
+    assert operations(nb.graph(nb.jit(loss), model, X)) == operations(nb.graph(loss, model, X))
+
+
+def test_any_function_of_jax_has_a_graph():
+    assert operations(nb.graph(jnp.tanh, X)) == [("tanh", "")]
+    shapes = nb.graph(
+        lambda a, b: a @ b,
+        jax.ShapeDtypeStruct((2, 3), "float32"),
+        jax.ShapeDtypeStruct((3, 5), "float32"),
+    )
+    assert [node.name for node in shapes.nodes if node.kind == "input"] == ["a", "b"]
+
+
+def test_variables_passed_with_v_are_the_inputs(model):
+    model.eval()
+    graph = nb.graph(model, X, v=model.v)
+    names = [node.name for node in graph.nodes if node.kind == "input" and not node.dead]
+    assert len([name for name in names if name.startswith("v.")]) == 4
+
+
+def test_a_function_that_fails_gives_the_graph_up_to_the_line_that_failed():
+    def wrong(x):
+        return jnp.tanh(x) @ jnp.ones((7, 7))
+
+    graph = nb.graph(wrong, X)
+    assert ("tanh", "") in operations(graph)
+    assert graph.failure.code == "return jnp.tanh(x) @ jnp.ones((7, 7))"
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(
+        nb.ArgumentTypeError, match=r"nb.graph takes a function or a module; found ndarray"
+    ):
+        nb.graph(np.ones(3))
+
+
+def test_nb_graph_is_the_function_even_after_the_room_was_imported():
+    code = "import nbmodule.graphs, nbmodule as nb; from nbmodule.graphs import Graph; print(nb.graph.__name__, callable(nb.graph))"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
+        == "graph True\n"
+    )
+
+
+# -- looking changes nothing --
+def state(model):
+    return [np.asarray(box.value) for _, box in model.named_tensors()], random.default._position()
+
+
+def test_looking_changes_no_statistic_no_key_and_no_mode(model):
+    before, at = state(model)
+    for fn in (model, lambda x: model(x), nb.grad(lambda m, x: m(x).sum())):
+        nb.graph(
+            fn,
+            *(
+                (X,)
+                if fn is model or (fn.__name__ == "<lambda>" and fn.__code__.co_argcount == 1)
+                else (model, X)
+            ),
+        )
+    after, now = state(model)
+    assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
+    assert now == at
+    assert model.training
+
+
+def test_looking_leaves_attributes_that_a_forward_sets():
+    class Keeps(nb.Module):
+        def __init__(self):
+            self.seen = None
+
+        def forward(self, x):
+            self.seen = x
+            self.more = x
+            self.eval()
+            return x * 2
+
+    model = Keeps()
+    nb.graph(model, X)
+    assert model.seen is None
+    assert not hasattr(model, "more")
+    assert model.training
+
+
+def test_a_model_that_builds_at_its_first_call_is_shown_and_stays_unbuilt():
+    class Late(nb.Module):
+        def __init__(self):
+            super().__init__(build_mode="on_call")
+
+        def _build(self, x):
+            self.inner = nb.Linear(x.shape[-1], 2)
+
+        def forward(self, x):
+            return self.inner(x)
+
+    model = Late()
+    at = random.default._position()
+    graph = nb.graph(model, X)
+    assert [node.name for node in graph.nodes if node.kind == "variable"] == [
+        "inner.bias",
+        "inner.weight",
+    ]
+    assert not model._nbm.built
+    assert not hasattr(model, "inner")
+    assert random.default._position() == at
+    assert model(X).shape == (2, 2)
+
+
+def test_looking_is_not_tracked_and_is_not_a_call(model):
+    with nb.track(model) as calls:
+        nb.graph(model, X)
+    assert not list(calls)
+    with pytest.raises(nb.NotBuiltError, match="never been called"):
+        model.show_graph()
+
+
+def test_a_graph_holds_no_array_of_the_model(model):
+    graph = nb.graph(model, X)
+    _, constants = graph._signature
+    assert not [
+        leaf
+        for leaf in jax.tree.leaves(constants)
+        if isinstance(leaf, jax.Array) and leaf.shape == (4, 3)
+    ]
+
+
+# -- show_graph --
+def test_before_the_first_call_the_error_says_what_to_do(model):
+    with pytest.raises(
+        nb.NotBuiltError,
+        match=r"model\(x\), or model.compile\(args=\(x,\)\), or ask nb.graph\(model, x\)",
+    ):
+        model.show_graph()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda m: m(X),
+        lambda m: m.compile(args=(X,)),
+        lambda m: nb.jit(lambda m, x: m(x))(m, X),
+        lambda m: jax.tree.map(lambda x: x, m)(X) is not None and m(X),
+    ],
+)
+def test_a_call_of_any_kind_makes_the_shapes_known(model, use, capsys):
+    use(model)
+    graph = model.show_graph()
+    assert isinstance(graph, Graph)
+    assert [node.shape for node in graph.nodes if node.kind == "input"] == [(2, 3)]
+    assert capsys.readouterr().out.startswith("Sequential  ")
+
+
+def test_submodules_know_their_own_call(model):
+    model(X)
+    assert [node.shape for node in model[3].show_graph().nodes if node.kind == "input"] == [(2, 4)]
+
+
+def test_the_first_call_keeps_no_array_alive_and_later_calls_are_short(model):
+    import weakref
+
+    x = jnp.zeros((2, 3)) + 1
+    held = weakref.ref(x)
+    model(x)
+    del x
+    assert held() is None
+    assert not model._nbm.special
+
+
+def test_keyword_arguments_of_the_first_call_are_used(capsys):
+    class Two(nb.Module):
+        def forward(self, x, *, other, mode="add"):
+            return x + other if mode == "add" else x * other
+
+    model = Two()
+    model(X, other=X, mode="times")
+    assert operations(model.show_graph()) == [("mul", "")]
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.5, float("nan")])
+def test_a_jitter_outside_of_0_to_1_is_refused(model, factor):
+    model(X)
+    with pytest.raises(nb.ArgumentError, match=r"randomness_factor must lie in \[0, 1\]"):
+        model.show_graph(randomness_factor=factor)
+
+
+def test_an_unknown_subgraph_names_the_closest(model, tmp_path):
+    model(X)
+    with pytest.raises(nb.PathError, match='no submodule "33"; the closest path is "3"'):
+        model.show_graph(highlight_subgraph="33", fname=tmp_path / "g.svg")
+    with pytest.raises(nb.PathError, match="no group 99; it has indices 0 to"):
+        model.show_graph(highlight_subgraph=99)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_cannot_be_written_is_an_error_of_the_system(model, tmp_path):
+    model(X)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot save .*g.svg"):
+        model.show_graph(fname=tmp_path / "file" / "g.svg")
+    with pytest.raises(nb.ArgumentError, match=r"expected an ending of \.html"):
+        model.show_graph(fname=tmp_path / "graph.jpeg")
+    with pytest.raises(nb.ArgumentTypeError, match="fname is the name of a file; found int"):
+        model.show_graph(fname=3)
+
+
+def test_each_argument_changes_the_picture(model, tmp_path):
+    model(X)
+
+    def svg(**options):
+        model.show_graph(fname=tmp_path / "g.svg", **options)
+        return (tmp_path / "g.svg").read_text()
+
+    plain = svg()
+    assert svg() == plain  # the same each time
+    for options in (
+        {"randomness_factor": 0.9},
+        {"with_edge_labels": False},
+        {"with_arg_labels": False},
+        {"with_output_labels": False},
+        {"highlight_subgraph": "0"},
+    ):
+        assert svg(**options) != plain, options
+    assert svg(highlight_subgraph="0").count('class="h"') == 1
+    assert svg(highlight_subgraph=0) == svg(highlight_subgraph="0")
+
+
+def test_dead_operations_are_shown_where_they_are_asked_for(tmp_path):
+    class Wasteful(nb.Module):
+        def forward(self, x):
+            jnp.exp(x)
+            return x * 2
+
+    model = Wasteful()
+    model(X)
+    texts = []
+    for connected in (True, False):
+        model.show_graph(fname=tmp_path / "g.txt", output_connected_only=connected)
+        texts.append((tmp_path / "g.txt").read_text())
+    assert "exp" not in texts[0]
+    assert "exp  → float32[2, 3]  <- dead" in texts[1]
+
+
+def test_a_page_needs_no_network_and_is_one_file(model, tmp_path, capsys):
+    model(X)
+    model.show_graph(fname=tmp_path / "g.html", highlight_subgraph="1")
+    page = (tmp_path / "g.html").read_text()
+    assert page.startswith("<!DOCTYPE html>")
+    assert not re.findall(r'(?:src|href)="(?!data:)', page)
+    assert f"graph written to {tmp_path / 'g.html'}" in capsys.readouterr().out
+
+
+def test_save_to_disk_alone_writes_a_page_named_after_the_class(model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model(X)
+    model.show_graph(save_to_disk=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["Sequential.html"]
+
+
+def test_dot_text_names_the_submodules(model, tmp_path):
+    model(X)
+    model.show_graph(fname=tmp_path / "g.dot")
+    text = (tmp_path / "g.dot").read_text()
+    assert text.startswith("digraph Sequential")
+    assert "BatchNorm1d" in text
+
+
+@pytest.mark.graphviz
+@pytest.mark.parametrize(("ending", "magic"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])
+def test_graphviz_makes_pictures_for_print(model, tmp_path, ending, magic):
+    assert shutil.which("dot")
+    model(X)
+    model.show_graph(fname=tmp_path / f"g.{ending}")
+    assert (tmp_path / f"g.{ending}").read_bytes().startswith(magic)
+
+
+# -- forms --
+def test_a_graph_displays_itself_as_text_and_as_a_view(model):
+    bundle = nb.graph(model, X)._repr_mimebundle_()
+    assert bundle["text/plain"].startswith("Sequential  48 operations")
+    assert "BatchNorm1d" in bundle["text/plain"]
+    assert '<nbm-view data-nbm="' in bundle["text/html"]
+    assert "data:image/svg+xml;base64," in bundle["text/html"]
+
+
+def test_a_hostile_name_stays_text(tmp_path):
+    class Odd(nb.Module):
+        def __init__(self):
+            self.parts = {"</script><img src=x onerror=alert(1)>": Scale(2.0)}
+
+        def forward(self, x):
+            return next(iter(self.parts.values()))(x)
+
+    model = Odd()
+    model(X)
+    model.show_graph(fname=tmp_path / "g.html")
+    assert "<img src=x" not in (tmp_path / "g.html").read_text()
+
+
+def test_a_notebook_shows_the_graph_once():
+    code = """
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+import nbmodule.api.graphs
+nbmodule.api.graphs.in_notebook = lambda: True
+shell = InteractiveShell.instance()
+ask = "; print(sorted(get_ipython().display_formatter.format(g)[0]))"
+make = "import nbmodule as nb, jax.numpy as jnp; m = nb.Linear(3, 4); _ = m(jnp.ones((2, 3))); g = m.show_graph()"
+with capture_output() as found:
+    shell.run_cell(make + ask, store_history=True).raise_error()
+    shell.run_cell("pass" + ask, store_history=True).raise_error()
+print("SHOWN", [sorted(output.data) for output in found.outputs], found.stdout.splitlines())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    both = "['text/html', 'text/plain']"
+    assert f"SHOWN [{both}]" in done.stdout, done.stderr
+    assert f"""["['text/plain']", "{both}"]""" in done.stdout
+
+
+@pytest.mark.chromium
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_is_drawn_in_a_browser(model, tmp_path, open_file, dark):
+    model(X)
+    model.show_graph(fname=tmp_path / "g.html", highlight_subgraph="1")
+    page = open_file(tmp_path / "g.html", dark=dark)
+    page.locator(".nbm-gport").wait_for()
+    assert page.locator(".nbm-failed").count() == 0
+    assert "Dropout" in page.locator(".nbm-gport").text_content()
+    page.screenshot(f"drawing/page-{'dark' if dark else 'light'}")
+
+
+class Looped(nb.Module):
+    """Calls one layer in a loop, in a branch and in a loop of unknown length."""
+
+    def __init__(self):
+        self.cell = nb.Linear(3, 3)
+
+    def forward(self, x):
+        _, y = nb.scan(lambda c, row: (c * 2.0, self.cell(row)), 0.0, x)
+        y = nb.cond(y.sum() > 0, self.cell, lambda y: y, y)
+        return nb.while_loop(lambda y: y.sum() < 9, lambda y: self.cell(y) + 1, y)
+
+
+def test_what_a_transform_traces_for_shapes_alone_is_no_call():
+    cells = [group.call for group in nb.graph(Looped(), X).groups if group.path.endswith("cell")]
+    assert cells == [0, 1, 2]

@@ -1,0 +1,137 @@
+"""`nb.doctor` says what is there, what is missing, and what to do about it."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import pytest
+from packaging.requirements import Requirement
+
+import nbmodule as nb
+from nbmodule.api import health as room
+from nbmodule.base import jax_names
+
+ROOT = Path(__file__).parents[2]
+
+
+def named(report, name):
+    return next(finding for finding in report if finding.name == name)
+
+
+def test_all_is_well_where_the_tests_run():
+    report = nb.doctor()
+    assert report.is_well
+    assert named(report, "jax").found == __import__("jax").__version__
+    assert repr(report).endswith("all is well")
+
+
+def test_a_jaxlib_that_does_not_fit_its_jax_is_broken(monkeypatch):
+    installed = room._installed
+    monkeypatch.setattr(
+        room, "_installed", lambda name: "0.1.0" if name == "jaxlib" else installed(name)
+    )
+    *_, found = (finding for finding in nb.doctor() if finding.name == "jaxlib")
+    assert found.is_broken
+    assert f'pip install "jax=={installed("jax")}" "jaxlib' in found.cure
+
+
+@pytest.mark.parametrize(("release", "is_broken"), [("0.9.2", True), (None, False)])
+def test_a_cuda_plugin_of_another_release_is_broken(monkeypatch, release, is_broken):
+    jaxlib = room._installed("jaxlib")
+    there = [
+        SimpleNamespace(name="jax-cuda12-plugin", version=release or jaxlib),
+        SimpleNamespace(name="jaxtyping", version="1"),
+    ]
+    monkeypatch.setattr(room, "distributions", lambda: there)
+    report = nb.doctor()
+    assert named(report, "jax-cuda12-plugin").is_broken == is_broken
+    assert ("jax-cuda12-plugin==" in named(report, "jax-cuda12-plugin").cure) == is_broken
+    assert not [
+        finding for finding in report if finding.name == "jaxtyping" and finding.found == "1"
+    ]
+
+
+def test_a_jax_newer_than_the_tests_know_is_said(monkeypatch):
+    installed = room._installed
+    monkeypatch.setattr(
+        room, "_installed", lambda name: "0.99.0" if name == "jax" else installed(name)
+    )
+    found = named(nb.doctor(), "jax's behavior")
+    assert not found.is_broken
+    assert "newer than" in found.cure
+
+
+def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
+    monkeypatch.setattr(jax_names, "is_jit_being_traced", lambda: False)
+    found = named(nb.doctor(), "jax's behavior")
+    assert found.is_broken
+    assert "a raw `jax.jit` is no longer noticed" in found.cure
+
+
+def test_where_compiled_programs_are_kept_is_said(tmp_path):
+    assert "nb.cache_compiles()" in named(nb.doctor(), "compiled programs").cure
+    assert "JAX_COMPILATION_CACHE_DIR" in named(nb.doctor(), "compiled programs").cure
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+    try:
+        assert named(nb.doctor(), "compiled programs").found == f"kept in {tmp_path}"
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+def test_each_extra_that_a_user_may_want_is_told_with_its_packages():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    wanted = {extra: {Requirement(line).name for line in lines} for extra, lines in project.items()}
+    told = {extra: set(packages) for extra, (_, packages) in room._EXTRAS.items()}
+    assert told == {extra: wanted[extra] for extra in told}
+    assert set(wanted) - set(told) == {"docs", "smoke", "test", "wild"}  # for contributors
+
+
+@pytest.mark.parametrize(("reader", "seen"), [("head -1", "versions\n"), ("true", "")])
+def test_a_reader_that_has_seen_enough_ends_the_doctor_quietly(reader, seen):
+    command = f"{sys.executable} -m nbmodule doctor | {reader}"
+    done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (seen, "")
+
+
+def test_a_package_of_another_version_is_broken_and_the_cure_is_named(monkeypatch):
+    monkeypatch.setattr(room, "_installed", lambda name: "0.4.1" if name == "jax" else "99.0")
+    report = nb.doctor()
+    assert named(report, "jax").is_broken
+    assert named(report, "jax").cure.startswith('`pip install "jax')
+    assert not report.is_well
+    assert "✗ jax " in repr(report)
+
+
+def test_a_package_that_is_missing_is_said(monkeypatch):
+    monkeypatch.setattr(
+        room, "_installed", lambda name: None if name in ("anywidget", "flax") else "9.0"
+    )
+    report = nb.doctor()
+    assert named(report, "anywidget").found == "missing"
+    assert "flax" in named(report, "interop").cure
+    assert not named(report, "interop").is_broken
+
+
+def test_an_old_kernel_is_advised_to_be_newer(monkeypatch):
+    monkeypatch.setattr(room, "_installed", lambda name: "6.0.0" if name == "ipykernel" else "9.0")
+    assert named(nb.doctor(), "in a notebook").cure == "`pip install -U ipykernel`"
+
+
+def test_a_look_that_fails_is_a_finding(monkeypatch):
+    monkeypatch.setattr(room, "chosen_form", lambda form: 1 / 0)
+    assert "ZeroDivisionError" in named(nb.doctor(), "could not look").found
+
+
+@pytest.mark.parametrize(("words", "code"), [(["doctor"], 0), (["docter"], 2)])
+def test_the_command_line_ends_with_what_was_found(words, code):
+    done = subprocess.run(
+        [sys.executable, "-m", "nbmodule", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == code
+    assert ("all is well" in done.stdout) == (code == 0)

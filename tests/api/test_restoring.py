@@ -1,0 +1,332 @@
+"""Checkpoints that were made to harm, or are of something else: each is refused, and nothing at all
+has changed.
+"""
+
+import copy
+import functools
+import json
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+from nbmodule import files
+from nbmodule.core.numbers import random
+
+X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
+OPTIMIZERS = {
+    "Adam": lambda: nb.Adam(1e-2),
+    "SGD": lambda: nb.SGD(0.1, momentum=0.9),
+    "Optax": lambda: nb.Optax(__import__("optax").adamw(1e-2)),
+}
+
+
+def net():
+    return nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.3), nb.Linear(4, 2))
+
+
+def train(model, optimizer, steps):
+    for _ in range(steps):
+        grads = nb.grad(lambda m: nb.cross_entropy(m(X), Y))(model)
+        optimizer.update(model, grads)
+
+
+def position(model, optimizer):
+    """Everything that a restore may change."""
+    state = {name: np.array(array) for name, array in model.state_dict().items()}
+    own = {name: np.array(array) for name, array in optimizer.state_dict().items()}
+    return state, own, np.array(random.default.state.value), random.default._position()
+
+
+def same(a, b):
+    return json.dumps(a, default=lambda x: [x.tolist(), str(x.dtype)]) == json.dumps(
+        b, default=lambda x: [x.tolist(), str(x.dtype)]
+    )
+
+
+def chains(tree, above=()):
+    for name, value in tree.items():
+        if isinstance(value, dict):
+            yield from chains(value, (*above, name))
+        else:
+            yield (*above, name)
+
+
+def changed(trees, chain, fn):
+    """The trees with one leaf replaced; None takes it out."""
+    trees = copy.deepcopy(trees)
+    level = trees
+    for name in chain[:-1]:
+        level = level[name]
+    new = fn(level[chain[-1]])
+    if new is None:
+        del level[chain[-1]]
+    else:
+        level[chain[-1]] = new
+    return trees
+
+
+LEAVES = {
+    "missing": lambda x: None,
+    "of another shape": lambda x: np.zeros((*np.shape(x), 2), np.asarray(x).dtype),
+    "text": lambda x: "text",
+    "complex": lambda x: np.zeros(np.shape(x), np.complex64),
+    "a level": lambda x: {"w": np.ones(2)},
+}
+STREAMS = {
+    "without a state": {"made": 1, "drawn": 0},
+    "without made": {"state": np.array([0, 1, 0x80000000], np.uint32), "drawn": 0},
+    "of one word": {"state": np.array([0], np.uint32), "made": 1, "drawn": 0},
+    "of floats": {"state": np.array([0.0, 1.0, 2.0]), "made": 1, "drawn": 0},
+    "made a text": {"state": np.array([0, 1, 0x80000000], np.uint32), "made": "one", "drawn": 0},
+    "made less than none": {
+        "state": np.array([0, 1, 0x80000000], np.uint32),
+        "made": -1,
+        "drawn": 0,
+    },
+    "drawn otherwise": {"state": np.array([0, 1, 0x80000005], np.uint32), "made": 1, "drawn": 0},
+    "no mapping": np.ones(3),
+}
+ABOUT = {
+    "no checkpoint": {"checkpoint": 0},
+    "another step": {"step": 8},
+    "a step of text": {"step": "7"},
+    "other trees": {"trees": ["model"]},
+    "trees of text": {"trees": "model"},
+}
+
+
+def corpus(trees, about):
+    """Crafted checkpoints by name: trees and metadata that can be written."""
+    for chain in chains(trees):
+        for kind, fn in LEAVES.items():
+            if chain[0] == "optimizer" and kind == "a level":
+                continue
+            if (
+                chain == ("optimizer", "lr") and kind == "missing"
+            ):  # nothing wrong: a schedule is not saved
+                continue
+            yield f"{'/'.join(chain)} {kind}", changed(trees, chain, fn), about
+    for tree in trees:
+        if tree != "random":
+            yield f"{tree} with more", {**trees, tree: {**trees[tree], "more": np.ones(2)}}, about
+            yield f"{tree} is an array", {**trees, tree: np.ones(2)}, about
+            yield (
+                f"no {tree}",
+                {name: other for name, other in trees.items() if name != tree},
+                about,
+            )
+    for name, stream in STREAMS.items():
+        yield f"a stream {name}", {**trees, "random": stream}, about
+    for name, more in ABOUT.items():
+        yield name, trees, about | more
+
+
+def written(folder, trees, about):
+    folder.mkdir(exist_ok=True)
+    about = (
+        about
+        if about.get("trees") != list(about.get("trees", ()))
+        else about | {"trees": about["trees"]}
+    )
+    files.save(folder / "checkpoint-7.h5", trees, metadata=about)
+
+
+@pytest.fixture(params=OPTIMIZERS)
+def saved(request, tmp_path):
+    """A model and an optimizer some steps on, and the trees of their checkpoint from before."""
+    nb.seed(1)
+    model, optimizer = net(), OPTIMIZERS[request.param]()
+    train(model, optimizer, 2)
+    nb.save_checkpoint(
+        tmp_path / "good", step=7, model=model, optimizer=optimizer, extra={"note": 1}
+    )
+    _, trees, extra = files.restore_checkpoint(tmp_path / "good")
+    train(model, optimizer, 1)
+    return (
+        model,
+        optimizer,
+        trees,
+        {"checkpoint": 1, "step": 7, "trees": list(trees), "extra": extra},
+    )
+
+
+def test_a_crafted_checkpoint_changes_all_or_nothing(saved, tmp_path):
+    model, optimizer, trees, about = saved
+    before, refused, harmed = position(model, optimizer), 0, []
+    for name, crafted, facts in corpus(trees, about):
+        if facts is about:
+            facts = about | {"trees": list(crafted)}
+        written(tmp_path / "crafted", crafted, facts)
+        try:
+            nb.restore_checkpoint(tmp_path / "crafted", model=model, optimizer=optimizer)
+        except nb.NbModuleError as error:
+            refused += 1
+            if not same(position(model, optimizer), before):
+                harmed.append(f"{name}: {error}")
+        else:
+            harmed.append(f"{name}: was taken")
+        if harmed and harmed[-1].startswith(name):
+            written(tmp_path / "back", trees, about)
+            nb.restore_checkpoint(tmp_path / "back", model=model, optimizer=optimizer)
+            train(model, optimizer, 1)
+            before = position(model, optimizer)
+    assert not harmed, "\n".join(harmed)
+    assert refused > 60
+
+
+def test_a_damaged_file_changes_nothing(saved, tmp_path):
+    model, optimizer, trees, about = saved
+    before, path = position(model, optimizer), tmp_path / "damaged" / "checkpoint-7.h5"
+    written(tmp_path / "damaged", trees, about)
+    whole = path.read_bytes()
+    numbers, refused = np.random.default_rng(0), 0
+    damaged = [whole[: len(whole) * part // 16] for part in range(16)]
+    for place in numbers.integers(0, len(whole), 24):
+        damaged.append(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
+    for data in damaged:
+        path.write_bytes(data)
+        try:
+            nb.restore_checkpoint(path.parent, model=model, optimizer=optimizer, step=7)
+        except nb.FileFormatError:
+            refused += 1
+            assert same(position(model, optimizer), before)
+        else:  # a byte that nothing hangs on
+            train(model, optimizer, 1)
+            before = position(model, optimizer)
+    assert refused >= 16
+
+
+def test_a_checkpoint_of_another_kind_of_optimizer_changes_nothing(tmp_path):
+    model = net()
+    for kind, make in OPTIMIZERS.items():
+        optimizer = make()
+        train(model, optimizer, 1)
+        nb.save_checkpoint(tmp_path / kind, step=1, model=model, optimizer=optimizer)
+    for kind in OPTIMIZERS:
+        for other, make in OPTIMIZERS.items():
+            if kind != other:
+                for steps in (0, 1):
+                    optimizer = make()
+                    train(model, optimizer, steps)
+                    before = position(model, optimizer)
+                    with pytest.raises(nb.NbModuleError, match="Nothing was changed"):
+                        nb.restore_checkpoint(tmp_path / kind, model=model, optimizer=optimizer)
+                    assert same(position(model, optimizer), before)
+
+
+@pytest.mark.parametrize("saved", ["Adam", "SGD"], indirect=True)
+def test_state_of_a_fresh_optimizer_must_be_of_this_model(saved, tmp_path):
+    model, optimizer, trees, about = saved
+    name = next(name for name in trees["optimizer"] if name.endswith("/w"))
+    crafted = copy.deepcopy(trees)
+    for slot in [
+        each for each in crafted["optimizer"] if each.split("/", 1)[-1] == name.split("/", 1)[-1]
+    ]:
+        crafted["optimizer"][slot] = np.zeros((5, 5), np.float32)
+    written(tmp_path / "crafted", crafted, about)
+    fresh = (
+        type(optimizer)(0.1, momentum=0.9)
+        if isinstance(optimizer, nb.SGD)
+        else type(optimizer)(0.1)
+    )
+    before = position(model, fresh)
+    with pytest.raises(
+        nb.ShapeStructureError, match=r"its optimizer is of another model: .*float32\[5, 5\]"
+    ):
+        nb.restore_checkpoint(tmp_path / "crafted", model=model, optimizer=fresh)
+    assert same(position(model, fresh), before)
+
+
+def test_an_optimizer_of_a_part_of_the_model_is_restored(tmp_path):
+    model, optimizer = net(), nb.Adam(0.1)
+    train(model[0], optimizer, 0)
+    optimizer.update(model[0], nb.grad(lambda m: m(X).sum())(model[0]))
+    nb.save_checkpoint(tmp_path, step=1, model=model, optimizer=optimizer)
+    fresh = nb.Adam(0.1)
+    nb.restore_checkpoint(tmp_path, model=model, optimizer=fresh)
+    np.testing.assert_array_equal(fresh.state.mw.w, optimizer.state.mw.w)
+
+
+def test_scalars_of_numpy_and_jax_come_back_as_python_numbers(tmp_path):
+    model = nb.Linear(2, 2)
+    extra = {
+        "loss": jnp.float32(0.5), "best": [np.float64(0.25), np.float32(0.5), jnp.bfloat16(2)], "epoch": np.int64(3),
+        "done": np.bool_(True), "also": jnp.array(False), "rate": nb.Parameter(0.5), "array": np.array(7), "plain": (1, "two", None),
+    }  # fmt: skip
+    nb.save_checkpoint(tmp_path, step=1, model=model, extra=extra)
+    _, found = nb.restore_checkpoint(tmp_path, model=model)
+    expected = {
+        "loss": 0.5, "best": [0.25, 0.5, 2.0], "epoch": 3, "done": True, "also": False, "rate": 0.5, "array": 7,
+        "plain": [1, "two", None],
+    }  # fmt: skip
+    assert found == expected
+    assert {name: type(value) for name, value in found.items()} == {
+        name: type(value) for name, value in expected.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("extra", "message"),
+    [
+        (
+            {"x": np.ones(3)},
+            r"cannot save extra: .*found ndarray of shape \[3\]; `x.tolist\(\)` makes lists of it",
+        ),
+        ({"x": jnp.complex64(1)}, r"cannot save extra: .*found a scalar of complex64"),
+        ({"x": {1, 2}}, r"cannot save extra: .*found set"),
+        ({1: 2}, r"cannot save extra: .*a dict has the key 1"),
+        (
+            {"x": np.datetime64("2026-01-01")},
+            r"cannot save extra: .*found a scalar of datetime64\[D\]",
+        ),
+    ],
+)
+def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, message, tmp_path):
+    with pytest.raises(nb.ArgumentTypeError, match=message):
+        nb.save_checkpoint(tmp_path / "run", step=1, model=nb.Linear(2, 2), extra=extra)
+    assert nb.checkpoint_steps(tmp_path / "run") == []
+
+
+@pytest.mark.parametrize(
+    ("model", "optimizer", "words"),
+    [
+        (nb.Linear(2, 2), optax.adam(1e-3), r"goes into nb\.Optax\(transformation\)"),
+        (
+            nb.Linear(2, 2),
+            [nb.Adam(), nb.Adam()],
+            "found list.*a folder of its own, with the part that it trains",
+        ),
+        (
+            {"first": nb.Linear(2, 2)},
+            nb.Adam(),
+            r"dict: a module is wanted.*nb\.Module\(first=model",
+        ),
+    ],
+)
+def test_what_is_no_model_or_no_optimizer_is_refused_with_a_cure(model, optimizer, words, tmp_path):
+    for ask in (functools.partial(nb.save_checkpoint, step=0), nb.restore_checkpoint):
+        with pytest.raises(TypeError, match=words):
+            ask(tmp_path / "new", model=model, optimizer=optimizer)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_model_of_shapes_alone_is_shown_is_not_saved_and_is_filled_from_a_file(tmp_path, capsys):
+    model = net()
+    model.save_weights(tmp_path / "w.h5")
+    shapes = nb.eval_shape(net)
+    assert repr(shapes[0].weight) == "Parameter(float32[4, 3], no value)"
+    nb.show(shapes)
+    assert "34 parameters" in capsys.readouterr().out and "no value" in str(nb.layout(shapes))
+    for read in (
+        shapes.state_dict,
+        lambda: shapes.save_weights(tmp_path / "new.h5"),
+        lambda: nb.save_checkpoint(tmp_path / "run", step=0, model=shapes),
+    ):
+        with pytest.raises(nb.NotBuiltError, match="holds shapes alone, as nb.eval_shape makes it"):
+            read()
+    assert [path.name for path in tmp_path.iterdir()] == ["w.h5"]
+    shapes.load_weights(tmp_path / "w.h5")
+    np.testing.assert_array_equal(shapes.eval()(X), model.eval()(X))

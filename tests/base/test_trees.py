@@ -1,0 +1,88 @@
+"""How two trees differ: keys in pairs, the kinds of leaves, and how far numbers are apart."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from nbmodule.base.trees import (
+    ABSENT,
+    channels_as_in,
+    kind_apart,
+    numbers_apart,
+    paired,
+    refuse_other_names,
+    widened,
+)
+from nbmodule.errors import MissingKeysError, UnexpectedKeysError
+
+
+def test_all_keys_of_both_come_once_those_of_the_first_ahead():
+    first, second = {"w": 1, "b": None}, {"bias": 3, "b": None}
+    assert list(paired(first, second)) == [("w", 1, ABSENT), ("b", None, None), ("bias", ABSENT, 3)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "kind"),
+    [
+        (np.zeros(2), ABSENT, "missing"),
+        (ABSENT, None, "unexpected"),
+        (np.zeros((2, 1)), jnp.zeros(2), "shape"),
+        (np.zeros(2, np.int8), np.zeros(2, np.int16), "dtype"),
+        (np.zeros(2, np.float32), jnp.ones(2, jnp.float32), ""),
+        (np.zeros(2), 0.0, ""),
+        (1, "1", ""),
+    ],
+)
+def test_the_first_thing_that_tells_two_leaves_apart_is_said(a, b, kind):
+    assert kind_apart(a, b) == kind
+
+
+ARRAYS = hnp.arrays(
+    np.float32, 6, elements=st.sampled_from([0.0, 1.0, -1.0, 1.001, 3e38, np.inf, -np.inf, np.nan])
+)
+
+
+@settings(max_examples=60)
+@given(ARRAYS, ARRAYS, st.sampled_from([0.0, 1e-2, 1.0]), st.sampled_from([0.0, 1e-2]))
+def test_numbers_agree_where_numpy_says_they_are_close(a, b, rtol, atol):
+    a, b = widened(a, b)
+    apart, agree = numbers_apart(a, b, rtol, atol)
+    np.testing.assert_array_equal(agree, np.isclose(a, b, rtol=rtol, atol=atol, equal_nan=True))
+    finite = np.isfinite(a) & np.isfinite(b)
+    np.testing.assert_array_equal(apart[finite], np.abs(a[finite] - b[finite]))
+    assert set(apart[~finite]) <= {0.0, np.inf}
+
+
+def test_large_integers_and_complex_numbers_are_widened_before_they_are_subtracted():
+    apart, _ = numbers_apart(
+        *widened(np.array([250], np.uint8), np.array([255], np.uint8)), 0.0, 0.0
+    )
+    assert apart.tolist() == [5.0]
+    apart, _ = numbers_apart(
+        *widened(np.array([3j], np.complex64), np.array([4.0], np.float32)), 0.0, 0.0
+    )
+    assert apart.tolist() == [5.0]
+
+
+def test_other_names_are_refused_with_what_is_left_alone():
+    refuse_other_names("load", {"w": 1, "b": 2}, ["b", "w"], "Nothing")
+    with pytest.raises(
+        UnexpectedKeysError,
+        match=r"^load: unexpected keys: v.\nMissing as well: b.\nNothing was changed. ",
+    ):
+        refuse_other_names("load", ["w", "b"], ["v", "w"], "Nothing")
+    with pytest.raises(
+        MissingKeysError, match=r"^load: missing keys: b.\nNo variable was changed. .* Rename it.$"
+    ):
+        refuse_other_names("load", ["w", "b"], ["w"], "No variable", "Rename it.")
+
+
+def test_channels_are_moved_where_the_shape_says_so_and_where_only_the_numbers_do():
+    x = np.random.default_rng(0).normal(size=(2, 4, 4, 4))
+    np.testing.assert_array_equal(channels_as_in(x, x.transpose(0, 3, 1, 2)), x)
+    np.testing.assert_array_equal(channels_as_in(x, x), x)
+    assert channels_as_in(np.zeros((2, 4, 6, 5)), np.zeros((2, 5, 4, 6))).shape == (2, 4, 6, 5)
+    assert channels_as_in(np.zeros((2, 4, 6)), np.zeros((2, 5, 4))).shape == (2, 5, 4)

@@ -1,0 +1,206 @@
+"""Law: wherever a compiled function finds its model, and however it uses it, a change of the model is
+noticed at the next call, in a script and between the cells of a notebook.
+
+What no name leads to is refused with an error that names the fix.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.core.compiled.cells import cells
+
+pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
+
+HEADER = """
+import dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
+class Net(nb.Module):
+    def __init__(self, key):
+        self.fc, self.out = nb.Linear(3, 3, key=key), nb.Linear(3, 3, key=key + 100)
+    def forward(self, x):
+        return self.out(jnp.tanh(self.fc(x))) * (2.0 if self.training else 1.0)
+X = jnp.ones((2, 3))
+"""
+
+# Code that makes the place, the expression that finds the model there, and code that replaces it.
+PLACES = {
+    "name": ("model = Net(0)", "model", "model = Net(1)"),
+    "attribute": (
+        "state = types.SimpleNamespace(model=Net(0))",
+        "state.model",
+        "state.model = Net(1)",
+    ),
+    "dataclass": (
+        "@dataclasses.dataclass\nclass State:\n    model: object\nstate = State(Net(0))",
+        "state.model",
+        "state = State(Net(1))",
+    ),
+    "slots": (
+        "class State:\n    __slots__ = ('model',)\nstate = State(); state.model = Net(0)",
+        "state.model",
+        "state.model = Net(1)",
+    ),
+    "dict_of_dicts": (
+        "nets = {'a': {'g': Net(0)}}",
+        "nets['a']['g']",
+        "nets['a']['g'] = Net(1)",
+    ),
+    "tuple_in_a_list": ("pairs = [('s', Net(0))]", "pairs[0][1]", "pairs[0] = ('s', Net(1))"),
+    "long_list": (
+        "models = [None] * 1500; models[700] = Net(0)",
+        "models[700]",
+        "models[700] = Net(1)",
+    ),
+    "end_of_a_list": ("models = [Net(0)]", "models[-1]", "models.append(Net(1))"),
+    "property": (
+        "class State:\n    net = property(lambda self: self._net)\nstate = State(); state._net = Net(0)",
+        "state.net",
+        "state._net = Net(1)",
+    ),
+    "class_attribute": (
+        "class Registry:\n    model = Net(0)",
+        "Registry.model",
+        "Registry.model = Net(1)",
+    ),
+    "global_of_a_method": (
+        "class Metrics:\n    def net(self): return model\nmetrics = Metrics(); model = Net(0)",
+        "metrics.net()",
+        "model = Net(1)",
+    ),
+    "global_of_a_helper": (
+        "def get():\n    return model\nmodel = Net(0)",
+        "get()",
+        "model = Net(1)",
+    ),
+    "default_of_a_helper": (
+        "def get(model=Net(0)):\n    return model",
+        "get()",
+        "get.__defaults__ = (Net(1),)",
+    ),
+    "partial": (
+        "def same(m):\n    return m\nget = functools.partial(same, Net(0))",
+        "get()",
+        "get = functools.partial(same, Net(1))",
+    ),
+    "part_of_a_model": (
+        "whole = nb.Module(body=Net(0))",
+        "whole.body",
+        "whole.body = Net(1)",
+    ),
+    "one_name_of_two": ("a = Net(0); b = a", "b", "b = Net(1)"),
+}
+
+USES = {
+    "called": "{m}(x).sum()",
+    "differentiated": "nb.value_and_grad(lambda m: (m(x) ** 2).sum())({m})[0]",
+    "parameters": "sum(p.sum() for p in {m}.parameters())",
+    "one_weight": "(x @ {m}.fc.weight.value.T).sum()",
+    "argument_of_a_raw_transform": "jax.jit(lambda m: m(x).sum())({m})",
+    "called_in_another_compiled_function": "inner(x)",
+}
+
+CHANGES = [
+    "{m}.eval()",
+    "{m}.fc = nb.Linear(3, 3, key=7)",
+    "{m}.out.register_forward_hook(lambda module, args, out: out * 3)",
+    "{m}.out.weight = {m}.fc.weight",
+    "{replace}",
+    "{m}.fc.weight = {m}.fc.weight.value * 2",
+    "{m}.eval()",
+]
+
+
+@pytest.mark.parametrize("clock", ["script", "cells"])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock):
+    make, found, replace = PLACES[place]
+    expression = USES[use].format(m=found)
+    names: dict = {"__name__": "__main__"}
+    inner = USES["called"].format(m=found)
+    exec(
+        f"{HEADER}\n{make}\n@nb.jit\ndef inner(x):\n    return {inner}\n"
+        f"def plain(x):\n    return {expression if use != 'called_in_another_compiled_function' else inner}\n"
+        f"@nb.jit\ndef step(x):\n    return {expression}",
+        names,
+    )
+    x = names["X"]
+    for change in ["pass", *CHANGES]:
+        if clock == "cells":
+            cells.advance()
+        exec(change.format(m=found, replace=replace), names)
+        np.testing.assert_allclose(names["step"](x), names["plain"](x), rtol=1e-4, err_msg=change)
+
+
+@pytest.mark.parametrize("use", ["called", "differentiated"])
+def test_a_forward_that_is_defined_again_is_noticed(use):
+    names: dict = {"__name__": "__main__"}
+    body = USES[use].format(m="model")
+    exec(f"{HEADER}\nmodel = Net(0)\n@nb.jit\ndef step(x):\n    return {body}", names)
+    names["step"](names["X"])
+
+    def forward(self, x):
+        return self.fc(x) * 5
+
+    names["Net"].forward = forward
+    exec(f"def plain(x):\n    return {body}", names)
+    np.testing.assert_allclose(names["step"](names["X"]), names["plain"](names["X"]), rtol=1e-4)
+
+
+def test_teacher_and_student_may_change_places():
+    a, b = nb.Linear(2, 2, key=0), nb.Linear(2, 2, key=1)
+    nets = {"teacher": a, "student": b}
+    step = nb.jit(lambda x: (nets["teacher"](x) - 2 * nets["student"](x)).sum())
+    x = jnp.ones(2)
+    step(x)
+    nets["teacher"], nets["student"] = b, a
+    np.testing.assert_allclose(step(x), (b(x) - 2 * a(x)).sum(), rtol=1e-5)
+
+
+# -- what no name leads to -------------------------------------------------------------------------
+held = contextvars.ContextVar("held")
+
+
+@functools.cache
+def cached():
+    return nb.Linear(2, 2, key=0)
+
+
+models = iter([nb.Linear(2, 2) for _ in range(9)])
+UNREACHED = {
+    "context_variable": lambda x: held.get()(x),
+    "cached_getter": lambda x: cached()(x),
+    "iterator": lambda x: next(models)(x),
+}
+
+
+@pytest.mark.parametrize("name", UNREACHED)
+def test_a_model_that_no_name_leads_to_is_refused_by_name(name):
+    held.set(nb.Linear(2, 2))
+    cached()
+    with pytest.raises(nb.TraceError, match=r"uses parameter .*Pass it as an argument, or hold it"):
+        nb.jit(UNREACHED[name])(jnp.ones(2))
+
+
+def test_a_class_that_is_renewed_in_a_cell_costs_one_trace_and_no_compile():
+    traces = []
+    names: dict = {"__name__": "__main__", "traces": traces}
+    exec(HEADER, names)
+    for _ in range(3):
+        cells.advance()
+        exec(
+            HEADER
+            + "model = Net(0); opt = nb.Adam(0.1)\n@nb.jit\ndef step(x):\n    traces.append(1)\n"
+            "    loss, g = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)\n"
+            "    opt.update(model, g)\n    return loss",
+            names,
+        )
+        names["step"](names["X"])
+        names["step"](names["X"])
+    assert len(traces) <= 6  # state of the optimizer is made in the first trace of each

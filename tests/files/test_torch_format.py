@@ -1,0 +1,326 @@
+"""Files of `torch.save` against PyTorch's own reading, and crafted ones in a process with a limit
+on its memory.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.files import read
+
+torch = pytest.importorskip("torch")
+DTYPES = (
+    "float32 float64 float16 bfloat16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool "
+    "complex64 complex128 float8_e4m3fn float8_e5m2"
+).split()
+
+
+def numbers(tensor):
+    if tensor.is_complex():
+        return tensor.to(torch.complex128).resolve_conj().numpy()
+    return tensor.to(torch.float64).numpy()
+
+
+@pytest.mark.parametrize("older", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize("mmap", [False, True])
+def test_every_dtype_and_stride_is_read_as_pytorch_reads_it(tmp_path, older, mmap):
+    grid = torch.arange(24).reshape(2, 3, 4)
+    tensors = {f"{name}.w": grid.to(getattr(torch, name)) for name in DTYPES}
+    whole = torch.randn(6, 5)
+    tensors |= {
+        "transposed": whole.T,
+        "slice": whole[1:3],
+        "column": whole[:, 2],
+        "steps": whole[::2, 1::3],
+        "expanded": torch.tensor([3.0]).expand(4),
+        "scalar": torch.tensor(2.5),
+        "empty": torch.zeros(0, 3),
+        "parameter": torch.nn.Parameter(whole.clone()),
+    }
+    path = tmp_path / "w.pt"
+    torch.save(tensors, path, _use_new_zipfile_serialization=not older)
+    variables = read(path, mmap=mmap).variables
+    for name, tensor in tensors.items():
+        array = variables[name.removesuffix(".w")]
+        array = array["w"] if name.endswith(".w") else array
+        assert str(array.dtype) == str(tensor.dtype).removeprefix("torch.")
+        np.testing.assert_array_equal(
+            array.astype(np.complex128 if tensor.is_complex() else np.float64),
+            numbers(tensor.detach()),
+            strict=True,
+        )
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4])
+def test_values_lists_and_shared_tensors_are_read(tmp_path, protocol):
+    shared = torch.ones(3)
+    content = {
+        "epoch": 3,
+        "done": True,
+        "none": None,
+        "name": "run é",
+        "rate": 1e-3,
+        "betas": (0.9, 0.999),
+        "layers": [{"w": shared}, {"w": shared}],
+        7: torch.zeros(2),
+        "size": torch.Size([2, 3]),
+    }
+    path = tmp_path / "w.pt"
+    torch.save(content, path, pickle_protocol=protocol)
+    variables = read(path).variables
+    assert variables["epoch"] == 3 and variables["done"] is True and variables["none"] is None
+    assert variables["name"] == "run é" and variables["betas"] == {"0": 0.9, "1": 0.999}
+    assert variables["layers"]["0"]["w"] is variables["layers"]["1"]["w"]
+    assert variables["7"].tolist() == [0, 0] and variables["size"] == {"0": 2, "1": 3}
+
+
+def test_a_changed_byte_of_a_storage_is_refused(tmp_path):
+    path = tmp_path / "w.pt"
+    torch.save({"layer.w": torch.full((64,), 3.0)}, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(np.full(64, 3.0, np.float32).tobytes()) + 5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(nb.FileFormatError, match=r'"/layer/w" of .*checksum is wrong'):
+        nb.load(path)
+
+
+def test_no_prefix_of_a_file_loads(tmp_path):
+    for older in (False, True):
+        path = tmp_path / "w.pt"
+        torch.save({"w": torch.ones(4)}, path, _use_new_zipfile_serialization=not older)
+        data = path.read_bytes()
+        for length in range(2, len(data), 7):
+            path.write_bytes(data[:length])
+            with pytest.raises(nb.FileFormatError, match="cannot load"):
+                read(path)
+
+
+# -- crafted files --
+def protocol_2(body: bytes) -> bytes:
+    return b"\x80\x02" + body + b"."
+
+
+def string(text: str) -> bytes:
+    data = text.encode()
+    return b"X" + len(data).to_bytes(4, "little") + data
+
+
+def tensor(*, count: int, offset: int, shape: tuple, stride: tuple) -> bytes:
+    """The pickle operations of one float32 tensor of storage "0"."""
+
+    def row(items):
+        return b"(" + b"".join(pickle.dumps(item, 2)[2:-1] for item in items) + b"t"
+
+    storage = b"(" + string("storage") + b"ctorch\nFloatStorage\n" + string("0") + string("cpu")
+    storage += pickle.dumps(count, 2)[2:-1] + b"tQ"
+    arguments = storage + pickle.dumps(offset, 2)[2:-1] + row(shape) + row(stride)
+    return (
+        b"ctorch._utils\n_rebuild_tensor_v2\n(" + arguments + b"\x89ccollections\nOrderedDict\n)RtR"
+    )
+
+
+def archive(path, body: bytes, storage: bytes = bytes(40), compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as file:
+        file.writestr("x/data.pkl", protocol_2(body))
+        file.writestr("x/byteorder", "little")
+        file.writestr("x/data/0", storage)
+
+
+def named(value: bytes) -> bytes:
+    return b"}" + string("w") + value + b"s"
+
+
+def nested(levels: int, leaf: bytes, *, as_list: bool = False) -> bytes:
+    """A dict or list that holds the one below twice, so that 2 ** levels paths lead to a leaf."""
+    body = leaf + b"q\x00"
+    for level in range(levels):
+        get, put = b"h" + bytes([level]), b"q" + bytes([level + 1])
+        if as_list:
+            body += b"](" + get + get + b"e" + put
+        else:
+            body += b"}(" + string("a") + get + string("b") + get + b"u" + put
+    return body
+
+
+def sparse(path):
+    indices = torch.tensor([[10**9]])
+    made = torch.sparse_coo_tensor(indices, torch.ones(1), (10,), check_invariants=False)
+    torch.save({"w": made}, path)
+
+
+def sparse_inside(path):
+    torch.save({"w": torch.eye(3).to_sparse_csr()}, path)
+
+
+def ragged(path):
+    torch.save({"w": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, path)
+
+
+def quantized(path):
+    torch.save({"w": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, path)
+
+
+def meta(path):
+    torch.save({"w": torch.empty(10**12, device="meta")}, path)
+
+
+def cycle(path):
+    content: dict = {}
+    content["w"] = content
+    torch.save(content, path)
+
+
+CRAFTED: dict = {
+    "sparse with indices out of bounds": (sparse, "only dense tensors"),
+    "compressed rows": (sparse_inside, "only dense tensors"),
+    "nested": (ragged, "only dense tensors"),
+    "quantized": (quantized, "_rebuild_qtensor|of the kind"),
+    "meta": (meta, "_rebuild_meta_tensor_no_storage"),
+    "cycle": (cycle, "levels lie more than"),
+    "dicts that hold each other": (
+        lambda path: archive(path, nested(26, b"}" + string("w") + b"K\x01s")),
+        "more than|claim",
+    ),
+    "lists that hold each other": (
+        lambda path: archive(path, nested(40, b"K\x01", as_list=True)),
+        "more than|claim",
+    ),
+    "lists without a leaf": (
+        lambda path: archive(path, nested(40, b"]", as_list=True)),
+        "more than 400,000 paths",
+    ),
+    "one long text on many paths": (
+        lambda path: archive(path, nested(16, string("x" * 10**6), as_list=True)),
+        "claim",
+    ),
+    "one long name on many paths": (
+        lambda path: archive(
+            path,
+            nested(16, b"K\x01", as_list=True) + b"}" + string("x" * 10**6) + b"h\x10s",
+        ),
+        "claim",
+    ),
+    "tuples as keys, of exponential hash": (
+        lambda path: archive(path, b"K\x01q\x00" + b"h\x00h\x00\x86q\x00" * 64 + b"}h\x00K\x01s"),
+        "a dict has a tuple as a key",
+    ),
+    "a buffer of a terabyte": (
+        lambda path: archive(
+            path, named(b"cbuiltins\nbytearray\n" + pickle.dumps((2**40,), 2)[2:-1] + b"R")
+        ),
+        "builtins.bytearray",
+    ),
+    "a memo index of four billion": (
+        lambda path: archive(path, named(b"K\x01r\xff\xff\xff\xff")),
+        None,
+    ),
+    "a storage larger than its member": (
+        lambda path: archive(
+            path, named(tensor(count=10**9, offset=0, shape=(10**9,), stride=(1,)))
+        ),
+        "claim",
+    ),
+    "a storage a little larger than its member": (
+        lambda path: archive(path, named(tensor(count=11, offset=0, shape=(11,), stride=(1,)))),
+        "claims more than the 40 bytes",
+    ),
+    "strides out of bounds": (
+        lambda path: archive(path, named(tensor(count=10, offset=0, shape=(2,), stride=(10,)))),
+        "claims more than the 40 bytes",
+    ),
+    "strides below zero": (
+        lambda path: archive(path, named(tensor(count=10, offset=9, shape=(5,), stride=(-1,)))),
+        "damaged shape",
+    ),
+    "an offset below zero": (
+        lambda path: archive(path, named(tensor(count=10, offset=-9, shape=(5,), stride=(1,)))),
+        "damaged shape",
+    ),
+    "strides of zero": (
+        lambda path: archive(
+            path, named(tensor(count=10, offset=0, shape=(2**20, 2**20), stride=(0, 0)))
+        ),
+        "claim",
+    ),
+    "code": (
+        lambda path: archive(path, named(b"cos\nsystem\n(" + string("touch harmed") + b"tR")),
+        "os.system",
+    ),
+    "code by another operation": (
+        lambda path: archive(path, named(b"(" + string("touch harmed") + b"ios\nsystem\n")),
+        "operation INST",
+    ),
+    "a deflated bomb": (
+        lambda path: archive(path, named(b"K\x01"), bytes(10**8), compression=zipfile.ZIP_DEFLATED),
+        "compressed",
+    ),
+    "a cut stack": (lambda path: archive(path, b"\x87\x87"), "damaged"),
+    "no end": (lambda path: path.write_bytes(b"\x80\x02" + b"(" * 1000), "damaged|no end"),
+}
+CHILD = """
+import resource, sys
+import jax.numpy, nbmodule as nb
+from nbmodule.files import read
+resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + 2**30,) * 2)
+for path in sys.argv[1:]:
+    try:
+        read(path)
+        print("loaded", flush=True)
+    except nb.FileFormatError as error:
+        print("refused", str(error).replace("\\n", " "), flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
+@pytest.mark.filterwarnings("ignore")  # PyTorch warns of sparse and nested tensors
+def test_crafted_files_are_refused_within_a_gigabyte_and_a_minute(tmp_path):
+    paths = []
+    for number, (write, _) in enumerate(CRAFTED.values()):
+        paths.append(tmp_path / f"{number}.pt")
+        write(paths[-1])
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, *map(str, paths)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == len(CRAFTED)
+    for line, (name, (_, reason)) in zip(lines, CRAFTED.items(), strict=True):
+        if reason is None:
+            assert line == "loaded", (name, line)
+            continue
+        assert line.startswith("refused cannot load"), (name, line)
+        assert re.search(reason, line), (name, line)
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mutated_files_load_equal_or_are_refused(tmp_path, seed):
+    """A byte anywhere in the file changes: nothing but FileFormatError, and no number differs."""
+    path, rng = tmp_path / "w.pt", np.random.default_rng(seed)
+    torch.save({"a.w": torch.arange(12.0).reshape(3, 4).T, "b": torch.ones(5), "n": 3}, path)
+    data = path.read_bytes()
+    for _ in range(150):
+        changed = bytearray(data)
+        changed[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        path.write_bytes(changed)
+        try:
+            variables = read(path).variables
+        except nb.FileFormatError:
+            continue
+        assert variables["a"]["w"].tolist() == np.arange(12.0).reshape(3, 4).T.tolist()
+        assert variables["b"].tolist() == [1] * 5 and variables["n"] == 3

@@ -1,0 +1,91 @@
+"""Estimated costs against counts by hand and against the compiler's own analysis."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from nbmodule.graphs import compiler_cost, trace_graph
+
+A = jax.ShapeDtypeStruct((6, 8), jnp.float32)
+
+
+def flops(fn, *shapes) -> int:
+    return trace_graph(fn, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)).flops
+
+
+def test_a_matrix_product_is_two_operations_for_each_term():
+    assert flops(lambda a, b: a @ b, (6, 8), (8, 5)) == 2 * 6 * 8 * 5
+
+
+def test_a_batched_product_counts_each_of_its_matrices():
+    assert (
+        flops(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (3, 6, 8), (3, 8, 5))
+        == 2 * 3 * 6 * 8 * 5
+    )
+
+
+def test_a_convolution_counts_kernel_and_channels():
+    def conv(x, k):
+        return lax.conv_general_dilated(
+            x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+        )
+
+    assert flops(conv, (2, 10, 10, 3), (3, 3, 3, 16)) == 2 * (2 * 8 * 8 * 16) * (3 * 3 * 3)
+
+
+def test_a_grouped_convolution_counts_only_its_own_channels():
+    def conv(x, k):
+        return lax.conv_general_dilated(
+            x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=4
+        )
+
+    assert flops(conv, (1, 6, 6, 4), (3, 3, 1, 8)) == 2 * (4 * 4 * 8) * 9
+
+
+def test_elementwise_operations_count_their_results_and_reductions_what_they_read():
+    assert flops(jnp.tanh, (6, 8)) == 48
+    assert flops(lambda x: x.sum(0), (6, 8)) == 48
+
+
+def test_moving_values_costs_nothing():
+    assert flops(lambda x: x.T.reshape(-1)[3:].astype(jnp.float16), (6, 8)) == 0
+
+
+def test_powers_count_their_multiplications():
+    assert flops(lambda x: x**8, (4,)) == 3 * 4
+
+
+def test_decompositions_have_the_leading_term_of_the_textbook():
+    assert flops(jnp.linalg.cholesky, (9, 9)) >= 9**3 // 3
+
+
+def test_bytes_are_operands_and_results():
+    graph = trace_graph(jnp.tanh, A)
+
+    assert graph.bytes == 2 * 6 * 8 * 4
+
+
+@pytest.mark.parametrize(
+    ("fn", "shapes"),
+    [
+        (lambda a, b: a @ b, [(32, 64), (64, 16)]),
+        (lambda a, b: a * b + a, [(128, 128), (128, 128)]),
+    ],
+    ids=["product", "elementwise"],
+)
+def test_the_estimate_agrees_with_the_compiler_where_nothing_is_fused_away(fn, shapes):
+    arguments = [jnp.ones(shape) for shape in shapes]
+
+    assert trace_graph(fn, *arguments).flops == pytest.approx(
+        compiler_cost(fn, *arguments).flops, rel=0.01
+    )
+
+
+def test_the_compiler_is_asked_about_the_whole():
+    cost = compiler_cost(lambda x, n: jnp.tanh(x) * n, jnp.ones((16, 16)), 3)
+
+    assert cost.transcendentals == 256
+    assert cost.bytes >= 2 * 1024

@@ -1,0 +1,241 @@
+"""What the page receives: small, plain, complete, and drawn by the browser as Python draws it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import nbmodule as nb
+from nbmodule.errors import PathError
+from nbmodule.graphs import data, trace_graph
+from nbmodule.graphs.graph import read_graph
+from nbmodule.graphs.writing.options import Options, prepare
+
+ROOT = Path(__file__).parents[2]
+X = jnp.ones((2, 3), "float32")
+
+
+def model(x):
+    with jax.named_scope("encoder"):
+        for i in range(4):
+            with jax.named_scope(f"layers.{i}"):
+                x = x + jnp.sin(x) * 2
+    x, _ = lax.scan(lambda c, _: (jnp.tanh(c) * 2, None), x, None, length=3)
+    with jax.named_scope("head"):
+        y = lax.cond(x.sum() > 0, lambda v: v * 2 + 1, lambda v: v, x)
+        return y.sum(), jnp.exp(y) + x
+
+
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
+def test_the_data_are_plain_json():
+    found = data(trace_graph(model, X))
+
+    assert json.loads(json.dumps(found)) == found | {"shared": {}}
+    assert found["view"] == "graph"
+    assert found["title"] == [
+        "model",
+        "22 operations",
+        "145 FLOP",
+        "float32[2, 3] → float32[], float32[2, 3]",
+    ]
+
+
+def test_the_same_graph_gives_the_same_data():
+    assert json.dumps(data(trace_graph(model, X))) == json.dumps(data(trace_graph(model, X)))
+
+
+def test_equal_blocks_are_sent_once(make_gpt):
+    sizes = []
+    for layers in (4, 40):
+        forward, arguments = make_gpt(layers=layers)
+        found = data(read_graph(forward, arguments, variables=1))
+        sizes.append(len(json.dumps({k: v for k, v in found.items() if k != "labels"})))
+
+    assert sizes[1] < 1.2 * sizes[0]
+
+
+def test_a_large_graph_is_cut_and_says_so():
+    def many(x):
+        for i in range(30):
+            with jax.named_scope(f"blocks.{i}x"):
+                for _ in range(30):
+                    x = jnp.sin(x) + i
+        return x
+
+    graph = trace_graph(many, X)
+    whole, cut = data(graph), data(graph, budget=5_000)
+
+    assert len(json.dumps(cut)) < 0.4 * len(json.dumps(whole))
+    assert "is left out here" in cut["notes"][0]
+    assert any(-2 in plan["i"] for plan in cut["plans"])
+    assert not whole["notes"]
+
+
+def test_what_is_highlighted_focused_and_open_is_told_by_place():
+    found = data(
+        trace_graph(model, X), highlight_subgraph="encoder.layers.2", focus="encoder", depth=1
+    )
+
+    assert found["highlight"] == ["1/0/2"]
+    assert found["focus"] == "1"
+    assert "1/0" in found["open"]
+
+
+def test_returns_are_text_by_path_and_call():
+    values = {
+        "head": {"shape": (2, 3), "mean": 0.25, "std": 1.5, "histogram": [1, 2], "non_finite": 3}
+    }
+    found = data(
+        trace_graph(model, X), values=values | {"encoder": [{"mean": float("nan")}, {"mean": 2}]}
+    )
+
+    assert found["returns"]["head"] == [
+        {"shape": "[2, 3]", "text": "0.25 ± 1.5", "bad": 3, "bars": [1.0, 2.0]}
+    ]
+    assert [call["text"] for call in found["returns"]["encoder"]] == ["NaN", "2"]
+
+
+def test_notes_tell_of_failures_and_of_what_is_left_out():
+    failed = data(trace_graph(lambda x: x @ x, X))["notes"]
+    dead = data(trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X))["notes"]
+
+    assert failed[0].startswith("could not be traced to its end. TypeError at test_data.py:")
+    assert "x @ x" in failed[1]
+    assert dead == [
+        "1 node that no output needs is left out; output_connected_only=False shows them"
+    ]
+
+
+def test_an_unknown_path_is_refused():
+    with pytest.raises(PathError, match='closest path is "head"'):
+        data(trace_graph(model, X), color={"haed": 1})
+
+
+SCRIPT = """
+import { readFileSync } from "node:fs";
+const [path, forms, place, scene] = process.argv.slice(1);
+const { Forms, rootItem, itemAt } = await import(forms);
+const { Placer } = await import(place);
+const { sceneOf } = await import(scene);
+const cases = JSON.parse(readFileSync(path));
+console.log(JSON.stringify(cases.map(({ data, opened, focus }) => {
+  const tables = new Forms(data), root = rootItem(tables);
+  const at = (p) => itemAt(tables, root, p);
+  const keys = new Set(opened.map((p) => at(p).key));
+  const s = sceneOf(new Placer(tables, Boolean(data.edges), data.jitter), at(focus), keys);
+  return {
+    boxes: s.boxes.map((b) => [b.item.place, b.x, b.y, b.width, b.height, b.item.path]),
+    lines: s.lines.map((l) => [l.source.item.place, l.target.item.place, l.posts, l.bytes, l.values.size]),
+    sides: s.sides.map((l) => [l.source.item.place, l.target.item.place, l.posts, l.bytes, l.values.size]),
+    ends: s.ends, words: s.words.map((w) => w.text),
+  };
+})));
+"""
+
+
+def norms():
+    """A model that writes statistics, and passes the state of its random numbers on."""
+    return nb.Sequential(
+        *(nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.1), nb.Linear(3, 3)) for _ in range(2))
+    )
+
+
+def spell(place) -> str:
+    return "/".join(map(str, place))
+
+
+@pytest.mark.node
+def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path):
+    forward, (parameters, tokens) = make_gpt(layers=3, width=16, heads=2)
+    graphs = [
+        (trace_graph(model, X), {}),
+        (trace_graph(model, X), {"randomness_factor": 0.8, "with_edge_labels": False}),
+        (trace_graph(model, X), {"focus": "encoder.layers.1"}),
+        (read_graph(forward, [parameters, tokens], variables=1), {"focus": "blocks.1.attention"}),
+        (nb.graph(norms(), X), {}),
+        (nb.graph(norms(), X), {"focus": "1"}),
+        (
+            read_graph(
+                jax.grad(lambda p, t: forward(p, t).mean()), [parameters, tokens], variables=1
+            ),
+            {},
+        ),
+    ]
+    cases, expected = [], []
+    for graph, options in graphs:
+        drawing = prepare(graph, Options(**options))
+        for opened in (drawing.opened, {place for place, _, _ in drawing.picture.walk()}):
+            scene = drawing.picture.scene(opened, drawing.focus)
+            cases.append(
+                {
+                    "data": data(graph, **options),
+                    "opened": [*map(spell, opened)],
+                    "focus": spell(drawing.focus),
+                }
+            )
+            expected.append(scene)
+    (tmp_path / "cases.json").write_text(json.dumps(cases))
+    modules = [
+        str(ROOT / "nbmodule" / "views" / "frontend" / f"graph_{name}.js")
+        for name in ("forms", "place", "scene")
+    ]
+    command = [
+        "node",
+        "--input-type=module",
+        "--eval",
+        SCRIPT,
+        "--",
+        str(tmp_path / "cases.json"),
+        *modules,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert not done.returncode, done.stderr
+
+    for found, scene in zip(json.loads(done.stdout), expected, strict=True):
+        boxes = [[spell(b.place), b.x, b.y, b.width, b.height, b.path] for b in scene.boxes]
+        lines, sides = (
+            [
+                [
+                    spell(a.source),
+                    spell(a.target),
+                    [list(p) for p in a.posts],
+                    a.bytes,
+                    len(a.slots),
+                ]
+                for a in roads
+            ]
+            for roads in (scene.lines, scene.sides)
+        )
+        assert sorted(found["boxes"]) == sorted(boxes)
+        assert sorted(found["lines"]) == sorted(lines)
+        assert sorted(found["sides"]) == sorted(sides)
+        assert sorted(found["ends"]) == sorted([list(post) for post in end] for end in scene.ends)
+        assert set(found["words"]) <= {text for _, _, text in scene.labels}
+
+
+FIXTURE = ROOT / "tests" / "views" / "page" / "graph_fixture.json"
+
+
+@pytest.mark.not_under("eager", reason="a loop is plain Python there")
+def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today():
+    """Write it again with `NBMODULE_WRITE_FIXTURES=1 pytest tests/graph/test_data.py -k fixture`."""
+    values = {
+        "head": {"shape": (2, 3), "mean": 0.25, "std": 1.5, "histogram": [1, 4, 2], "non_finite": 3}
+    }
+    found = data(trace_graph(model, X), values=values, seconds={"head": 0.002, "encoder": 0.001})
+    found["files"] = ["model.py" for _ in found["files"]]
+    found["sources"] = [
+        ["model.py:1", function, 0, file, 1] for _, function, _, file, _ in found["sources"]
+    ]
+    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    if os.environ.get("NBMODULE_WRITE_FIXTURES"):
+        FIXTURE.write_text(text)
+
+    assert json.loads(FIXTURE.read_text()) == json.loads(text)

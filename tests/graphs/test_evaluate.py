@@ -1,0 +1,216 @@
+"""Evaluating a graph node by node gives what the function gives: the graph says nothing wrong and
+leaves nothing out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+
+from nbmodule.errors import ArgumentError, ShapeError, TraceError
+from nbmodule.graphs import evaluate, trace_graph
+
+from jax_settings import FLOAT
+
+Program = tuple  # (name, argument numbers, inner programs)
+SIZE = 4
+
+
+@jax.custom_jvp
+def clipped(x):
+    return jnp.clip(x, -1.0, 1.0) * 2.0
+
+
+clipped.defjvp(lambda primals, tangents: (clipped(*primals), tangents[0]))
+
+
+@jax.custom_vjp
+def doubled(x):
+    return jnp.tanh(x) * 2.0
+
+
+doubled.defvjp(lambda x: (doubled(x), x), lambda x, g: (g * x,))
+
+PLAIN: dict[str, Callable] = {
+    "sin": jnp.sin,
+    "tanh": jnp.tanh,
+    "add": jnp.add,
+    "multiply": jnp.multiply,
+    "maximum": jnp.maximum,
+    "where": lambda a, b: jnp.where(a > 0, a, b),
+    "cumsum": jnp.cumsum,
+    "roll": lambda a: jnp.roll(a, 1),
+    "sort": jnp.sort,
+    "matmul": lambda a, b: jnp.outer(a, b) @ jnp.ones(SIZE),
+    "scatter": lambda a, b: a.at[jnp.array([0, 2])].add(b[:2]),
+    "constant": lambda a: a + np.arange(SIZE, dtype=np.float32),
+    "custom_jvp": clipped,
+    "custom_vjp": doubled,
+    "relu": jax.nn.relu,
+    "dead": lambda a: (jnp.exp(a), a * 0.5)[1],
+}
+ARITY = dict.fromkeys(("add", "multiply", "maximum", "where", "matmul", "scatter"), 2)
+
+
+def nest(
+    name: str, inner: Callable[[jax.Array, jax.Array], jax.Array], a: jax.Array, b: jax.Array
+) -> jax.Array:
+    """One of the ways in which a function can hold another."""
+    if name == "jit":
+        return jax.jit(inner)(a, b)
+    if name == "checkpoint":
+        return jax.checkpoint(inner)(a, b)
+    if name == "scope":
+        with jax.named_scope("inner"):
+            return inner(a, b)
+    if name == "vmap":
+        return jax.vmap(inner, in_axes=(0, None))(jnp.stack([a, b]), b).sum(0)
+    if name == "grad":
+        return jax.grad(lambda x: inner(x, b).sum())(a)
+    if name == "cond":
+        return lax.cond(a.sum() > b.sum(), inner, lambda p, q: p - q, a, b)
+    if name == "switch":
+        return lax.switch(jnp.argmax(a), [inner, lambda p, q: q, lambda p, q: p * q], a, b)
+    if name == "scan":
+        carry, stacked = lax.scan(
+            lambda c, x: (jnp.tanh(inner(c, b)) + x, c[0]), a, jnp.stack([a, b, a]), reverse=True
+        )
+        return carry + stacked.sum()
+    if name == "while":
+        return lax.while_loop(
+            lambda s: s[0] < 3, lambda s: (s[0] + 1, jnp.tanh(inner(s[1], b))), (0, a)
+        )[1]
+    return lax.fori_loop(0, 2, lambda i, x: jnp.tanh(inner(x, b)) * i, a)
+
+
+NESTS = ("jit", "checkpoint", "scope", "vmap", "grad", "cond", "switch", "scan", "while", "fori")
+
+
+def run(program: list[Program], a: jax.Array, b: jax.Array) -> jax.Array:
+    values = [a, b]
+    for name, numbers, inner in program:
+        chosen = [values[number % len(values)] for number in numbers]
+        if name in PLAIN:
+            values.append(PLAIN[name](*chosen[: ARITY.get(name, 1)]))
+        else:
+            values.append(nest(name, partial(run, inner), chosen[0], chosen[1]))
+    return sum(values[2:], a)
+
+
+numbers = st.tuples(st.integers(0, 9), st.integers(0, 9))
+steps = st.tuples(st.sampled_from(sorted(PLAIN)), numbers, st.just([]))
+inner_programs = st.lists(steps, min_size=1, max_size=3)
+deeper = st.lists(
+    steps | st.tuples(st.sampled_from(NESTS), numbers, inner_programs), min_size=1, max_size=2
+)
+programs = st.lists(
+    steps | st.tuples(st.sampled_from(NESTS), numbers, deeper | inner_programs),
+    min_size=1,
+    max_size=4,
+)
+A, B = jnp.array([0.3, -1.2, 0.7, 2.0]), jnp.array([1.5, 0.2, -0.4, 0.9])
+
+
+@settings(max_examples=30, deadline=None)
+@given(programs)
+def test_nodes_in_order_give_the_output_of_a_random_program(program):
+    function = partial(run, program)
+    graph = trace_graph(function, A, B)
+
+    np.testing.assert_allclose(evaluate(graph, A, B), function(A, B), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NESTS)
+def test_every_way_of_nesting_is_evaluated(name):
+    function = partial(run, [(name, (0, 1), [("sin", (0, 0), []), ("multiply", (2, 1), [])])])
+
+    np.testing.assert_allclose(
+        evaluate(trace_graph(function, A, B), A, B), function(A, B), rtol=2e-5, atol=2e-5
+    )
+
+
+def test_results_keep_their_structure():
+    graph = trace_graph(lambda x: {"twice": x * 2, "both": (x, 3.0)}, A)
+
+    found = evaluate(graph, A)
+
+    assert list(found) == ["both", "twice"]
+    np.testing.assert_array_equal(found["twice"], A * 2)
+    assert found["both"][1] == 3.0
+
+
+def test_other_values_of_the_inputs_are_used():
+    graph = trace_graph(lambda x, *, scale: x * scale["by"], A, scale={"by": B})
+
+    np.testing.assert_allclose(evaluate(graph, B, scale={"by": A}), A * B)
+
+
+def test_a_graph_of_shapes_alone_can_be_evaluated():
+    graph = trace_graph(jnp.sin, jax.ShapeDtypeStruct((4,), jnp.float32))
+
+    np.testing.assert_allclose(evaluate(graph, A), np.sin(A), rtol=1e-6)
+
+
+def test_a_linear_solve_goes_through_its_own_solver():
+    matrix = np.eye(4, dtype=np.float32) * 2 + 1
+    graph = trace_graph(jnp.linalg.solve, matrix, A)
+
+    np.testing.assert_allclose(evaluate(graph, matrix, A), np.linalg.solve(matrix, A), atol=1e-6)
+
+
+def test_an_opaque_call_is_evaluated_as_a_whole():
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    spec = jax.sharding.PartitionSpec("rows")
+    function = jax.shard_map(lambda x: jnp.sin(x) * 2 + x, mesh=mesh, in_specs=spec, out_specs=spec)
+    graph = trace_graph(function, A)
+
+    assert [g.kind for g in graph.groups] == ["opaque"]
+    np.testing.assert_allclose(evaluate(graph, A), np.sin(A) * 2 + A, rtol=1e-6)
+
+
+def test_a_subgraph_is_evaluated_from_the_values_that_come_in():
+    def model(x):
+        y = x + 1
+        with jax.named_scope("head"):
+            return jnp.sin(y) * y
+
+    graph = trace_graph(model, A).subgraph("head")
+
+    assert [graph.nodes[i].shape for i in graph.inputs] == [(4,)]
+    np.testing.assert_allclose(evaluate(graph, B), np.sin(B) * B, rtol=1e-6)
+
+
+def test_another_structure_of_arguments_is_refused():
+    graph = trace_graph(lambda x: x["a"] + 1, {"a": A})
+
+    with pytest.raises(ArgumentError, match="another structure"):
+        evaluate(graph, {"b": A})
+
+
+def test_another_fixed_argument_is_refused():
+    graph = trace_graph(lambda x, times: x * times, A, 2)
+
+    with pytest.raises(ArgumentError, match="fixed argument 2, not 3"):
+        evaluate(graph, A, 3)
+
+
+def test_another_shape_is_refused():
+    with pytest.raises(
+        ShapeError, match=rf"input 0 of the graph is {FLOAT}\[4\], the array given has shape \[2\]"
+    ):
+        evaluate(trace_graph(jnp.sin, A), A[:2])
+
+
+def test_a_graph_that_ends_in_a_failure_cannot_be_evaluated():
+    graph = trace_graph(lambda x: jnp.dot(x, jnp.ones(3)), A)
+
+    with pytest.raises(TraceError, match="could not be traced to its end"):
+        evaluate(graph, A)

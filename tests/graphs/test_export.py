@@ -1,0 +1,195 @@
+"""Files: the ending chooses the format, and a file appears whole or not at all."""
+
+from __future__ import annotations
+
+import html
+import os
+import shutil
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
+from nbmodule.graphs import save, to_dot, to_svg, trace_graph
+from nbmodule.graphs.writing import dot, export
+
+X = jnp.ones((2, 3), "float32")
+needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+
+
+def model(x):
+    with jax.named_scope("head"):
+        return jnp.sin(x) * 2
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return trace_graph(model, X)
+
+
+@pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot", ".gv", ".txt"])
+def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
+    monkeypatch.setenv("PATH", "")
+    path = save(graph, tmp_path / f"graph{ending}")
+
+    assert path.read_text().startswith(
+        {".s": "<svg", ".S": "<svg", ".t": "model ·"}.get(ending[:2], "digraph model")
+    )
+
+
+def test_options_reach_the_file(graph, tmp_path):
+    path = save(graph, tmp_path / "graph.svg", depth=1, highlight_subgraph="head")
+
+    assert path.read_text() == to_svg(graph, depth=1, highlight_subgraph="head")
+
+
+def test_missing_folders_are_made(graph, tmp_path):
+    assert save(graph, tmp_path / "a" / "b" / "graph.svg").exists()
+
+
+@needs_dot
+@pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".pdf", b"%PDF")])
+def test_graphviz_draws_pictures(graph, tmp_path, ending, magic):
+    assert save(graph, tmp_path / f"graph{ending}").read_bytes().startswith(magic)
+
+
+@needs_dot
+def test_graphviz_accepts_what_we_write(graph):
+    svg = dot.render(
+        to_dot(graph, depth=1, highlight_subgraph="head", color="flops"), "svg"
+    ).decode()
+
+    assert "head" in svg
+    assert svg.count("<g id=") > 5
+
+
+def test_graphviz_never_gets_more_than_two_hundred_boxes(tmp_path, monkeypatch):
+    def many(x):
+        for i in range(40):
+            with jax.named_scope(f"blocks.{i}x"):
+                for _ in range(10):
+                    x = jnp.sin(x) + i
+        return x
+
+    seen = []
+    monkeypatch.setattr(export, "render", lambda text, form: seen.append(text) or b"")
+    save(trace_graph(many, X), tmp_path / "graph.png", depth=5)
+    boxes = [line for line in seen[0].splitlines() if "[label=" in line and "->" not in line]
+
+    assert 100 < len(boxes) <= 200
+
+
+def test_a_missing_binary_is_named(graph, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(
+        MissingDependencyError, match=r"program `dot` of Graphviz.*Without it: .svg, .html and .dot"
+    ):
+        save(graph, tmp_path / "graph.png")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slow_graphviz_is_stopped(graph, tmp_path, monkeypatch):
+    slow = tmp_path / "dot"
+    slow.write_text("#!/bin/sh\nsleep 60\n")
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    with pytest.raises(
+        TraceError, match=r"did not finish the .png picture within 0.2 s and was stopped"
+    ):
+        dot.render(to_dot(graph), "png", seconds=0.2)
+
+
+@needs_dot
+def test_what_graphviz_refuses_is_told():
+    with pytest.raises(TraceError, match="Graphviz could not draw the picture"):
+        dot.render("digraph {", "svg")
+
+
+def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
+    with pytest.raises(ArgumentError, match=r'expected an ending of .html, .svg, .*, found ".jpg"'):
+        save(graph, tmp_path / "graph.jpg")
+    with pytest.raises(ArgumentError, match="found no ending"):
+        save(graph, tmp_path / "graph")
+
+
+def test_a_page_is_made_by_the_views(graph, tmp_path):
+    with pytest.raises(ArgumentError, match="a page is made by the views"):
+        save(graph, tmp_path / "graph.html")
+    path = save(
+        graph,
+        tmp_path / "graph.html",
+        html=lambda g, options: f"<p>{g.operations} {options.depth}</p>",
+        depth=2,
+    )
+
+    assert path.read_text() == "<p>2 2</p>"
+
+
+def test_an_unwritable_path_is_named(graph, tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+
+    with pytest.raises(OSError, match=f"cannot save {blocked}/graph.svg"):
+        save(graph, blocked / "graph.svg")
+
+
+def test_a_folder_is_not_overwritten(graph, tmp_path):
+    (tmp_path / "graph.svg").mkdir()
+
+    with pytest.raises(OSError, match="it is a folder"):
+        save(graph, tmp_path / "graph.svg")
+
+
+def test_the_old_file_stays_where_writing_fails(graph, tmp_path, monkeypatch):
+    path = save(graph, tmp_path / "graph.svg")
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match="no space left on device. The file that was there is whole and unchanged"
+    ):
+        save(graph, path, depth=3)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_dot_text_has_clusters_and_edges(graph):
+    text = to_dot(graph, depth=1)
+
+    assert "subgraph cluster_n1 {" in text
+    assert '"[2, 3]"' in text
+    assert text.count("->") == 3
+
+
+def test_quotes_in_names_are_escaped():
+    def wild(x):
+        with jax.named_scope('say "hi"\\'):
+            return jnp.sin(x) * 2
+
+    assert r"say \"hi\"\\" in to_dot(trace_graph(wild, X), depth=0)
+
+
+def test_dot_text_carries_hover_texts_and_returns(graph):
+    text = to_dot(graph, depth=1, values={"head": {"mean": 0.5}})
+
+    assert r'tooltip="sin\ntest_export.py:' in text
+    assert r"in: float32[2, 3] from x" in text
+    assert "in: float32" not in to_dot(graph, depth=1, with_arg_labels=False)
+    assert r'label="[2, 3]\n0.5"' in to_dot(graph, depth=0, values={"head": {"mean": 0.5}})
+
+
+@needs_dot
+@pytest.mark.parametrize("name", ["<b>bold</b>", 'a "quote" \\', "node", "50_N\\N", "a:b:n"])
+def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
+    def wild(x):
+        with jax.named_scope(name):
+            return jnp.sin(x) * 2
+
+    picture = html.unescape(dot.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
+    assert f">{name}" in picture

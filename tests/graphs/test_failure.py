@@ -1,0 +1,206 @@
+"""A function that fails in tracing gives the graph up to there, with the line, the shapes and the
+submodule.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+import nbmodule as nb
+from nbmodule.graphs import to_svg, trace_graph
+
+from jax_settings import FLOAT
+
+X = jnp.ones((2, 4))
+
+
+def failing(x, w):
+    y = jnp.sin(x)
+    with jax.named_scope("encoder"), jax.named_scope("layers.1"):
+        z = y * 2
+        return z @ w
+
+
+W = jnp.ones((3, 5))
+
+
+def line_of(fn, text: str) -> int:
+    lines, first = inspect.getsourcelines(fn)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def operations(graph) -> list[str]:
+    return [n.operation for n in graph.nodes if n.kind == "operation"]
+
+
+def test_the_graph_ends_where_the_function_failed():
+    graph = trace_graph(failing, X, W)
+
+    assert operations(graph) == ["sin", "mul"]
+    assert graph.nodes[-1].kind == "failure"
+    assert graph.outputs == (graph.nodes[-1].index,)
+
+
+def test_the_failure_names_line_shapes_and_message():
+    failure = trace_graph(failing, X, W).failure
+
+    assert failure.error == "TypeError"
+    assert "contracting dimensions" in failure.message
+    assert failure.source.line == line_of(failing, "z @ w")
+    assert failure.code == "return z @ w"
+    assert failure.shapes == (("z", f"{FLOAT}[2, 4]"), ("w", f"{FLOAT}[3, 5]"))
+    assert failure.operation == "matmul"
+
+
+def test_the_failure_stands_in_the_submodule_in_which_it_arose():
+    graph = trace_graph(failing, X, W)
+
+    assert graph.failure.path == "encoder.layers.1"
+    assert graph.nodes[-1].path == "encoder.layers.1"
+    assert [g.path for g in graph.groups] == ["encoder", "encoder.layers.1"]
+
+
+def test_a_submodule_whose_first_operation_fails_is_shown():
+    def model(x):
+        x = jnp.sin(x)
+        with jax.named_scope("head"):
+            return x @ W
+
+    graph = trace_graph(model, X)
+
+    assert graph.nodes[-1].path == "head"
+
+
+def test_what_it_was_given_leads_into_the_failure():
+    graph = trace_graph(failing, X, W)
+    sources = {
+        graph.nodes[e.source].title for e in graph.edges if e.target == graph.nodes[-1].index
+    }
+
+    assert sources == {"mul", "w"}
+
+
+def test_the_way_into_a_compiled_function_is_kept():
+    graph = trace_graph(lambda x, w: jax.jit(failing)(x + 1, w), X, W)
+
+    assert operations(graph) == ["add", "sin", "mul"]
+    assert graph.failure.source.line == line_of(failing, "z @ w")
+
+
+def test_a_failure_inside_a_loop_keeps_what_came_before():
+    graph = trace_graph(
+        lambda x: lax.scan(lambda c, _: (c @ W, None), jnp.exp(x), None, length=3), X
+    )
+
+    assert "exp" in operations(graph)
+    assert graph.failure is not None
+
+
+def test_a_failure_of_a_transform_names_the_line_that_wrote_the_operation():
+    def loss(x):
+        return lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2, x).sum()
+
+    failure = trace_graph(jax.grad(loss), X).failure
+
+    assert failure.error == "ValueError"
+    assert failure.source.line == line_of(loss, "while_loop")
+
+
+def test_an_error_of_the_user_is_shown_too():
+    def model(x):
+        y = jnp.sin(x)
+        raise RuntimeError(f"no such layer for {y.shape}")
+
+    graph = trace_graph(model, X)
+
+    assert graph.failure.error == "RuntimeError"
+    assert operations(graph) == ["sin"]
+    assert "no such layer" in str(graph.failure)
+
+
+def test_an_error_before_any_operation_leaves_the_inputs():
+    graph = trace_graph(lambda x, y: x @ W, X, X)
+
+    assert operations(graph) == []
+    assert [n.kind for n in graph.nodes][:2] == ["input", "input"]
+    assert graph.failure.shapes == (("x", f"{FLOAT}[2, 4]"), ("W", f"{FLOAT}[3, 5]"))
+
+
+def test_attributes_and_items_of_the_failing_line_have_their_shapes():
+    class Layer:
+        def __init__(self):
+            self.weight = W
+            self.parts = {"b": jnp.ones(7)}
+
+        def __call__(self, x):
+            return x @ self.weight + self.parts["b"]
+
+    shapes = dict(trace_graph(Layer(), X).failure.shapes)
+
+    assert shapes == {"x": f"{FLOAT}[2, 4]", "self.weight": f"{FLOAT}[3, 5]"}
+
+
+def test_reading_shapes_runs_no_code_of_the_user():
+    class Layer:
+        @property
+        def weight(self):
+            Layer.reads += 1
+            return W
+
+        def __call__(self, x):
+            return x @ self.weight
+
+    Layer.reads = 0
+    trace_graph(Layer(), X)
+    traces = Layer.reads
+    Layer.reads = 0
+    with pytest.raises(TypeError):
+        Layer()(X)
+
+    assert Layer.reads == 1
+    assert traces <= 5
+
+
+def test_no_tracer_is_kept():
+    def leaks(graph):
+        return [n for n in graph.nodes if any(isinstance(x, jax.core.Tracer) for x in n.inputs)]
+
+    with jax.checking_leaks():
+        graph = trace_graph(lambda x: jnp.sin(x) + 1, X)
+
+    assert leaks(graph) == []
+
+
+def test_the_graph_of_a_model_keeps_no_traced_value_of_it():
+    model = nb.Sequential(nb.Linear(4, 3), nb.BatchNorm1d(3), nb.Dropout(0.5))
+    with jax.checking_leaks():
+        graph = nb.graph(model, X)
+
+    assert graph.failure is None
+    assert [(node.kind, node.name) for node in graph.nodes] == [
+        (n.kind, n.name) for n in nb.graph(model, X).nodes
+    ]
+
+
+def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_named():
+    """Two exceptions come in between while the error passes through the layers."""
+    layers = nb.Sequential(nb.Linear(4, 8), nb.ReLU(), nb.Linear(7, 2))
+
+    graph = nb.graph(layers, jnp.ones((3, 4)))
+
+    assert [node.name for node in graph.nodes if node.kind == "variable" and not node.dead] == [
+        "0.bias",
+        "0.weight",
+    ]
+    assert graph.failure.path == "2"
+    failed = next(node for node in graph.nodes if node.kind == "failure")
+    assert [graph.nodes[x.node].path for x in failed.inputs] == ["1"]  # what the layer was given
+    assert dict(graph.failure.shapes)["x"] == f"{FLOAT}[3, 8]"
+    assert "<- failed" in str(graph)
+    assert 'class="x"' in to_svg(graph, depth=0)  # never folded away
+    assert "<- failed" in str(graph.drawn(depth=0))

@@ -1,0 +1,204 @@
+"""Forms: equal structures are one, wires lead every value from its maker to its readers."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.graphs import trace_graph
+from nbmodule.graphs.graph import read_graph
+from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
+
+X = jnp.ones(3)
+
+
+def scoped(name, fn):
+    return jax.named_scope(name)(fn)
+
+
+def children(form) -> list[str]:
+    return [child.name for child in form.children]
+
+
+def block(x, w):
+    with jax.named_scope("norm"):
+        y = x / jnp.sqrt((x * x).sum())
+    with jax.named_scope("mlp"):
+        return x + jnp.tanh(y * w)
+
+
+def stack(layers, x, w):
+    for i in range(layers):
+        with jax.named_scope(f"blocks.{i}"):
+            x = block(x, w[i])
+    return x
+
+
+def test_equal_blocks_are_one_form():
+    weights = [X] * 4
+    forms = fold(read_graph(lambda w, x: stack(4, x, w), [weights, X], variables=1))
+    (run,) = [c for c in forms.root.children if c.thing.kind == "run"]
+
+    assert run.name == "blocks 0…3"
+    assert run.form.count == 4
+    assert len({c.form.number for c in run.form.children}) == 1
+
+
+def test_what_is_not_equal_is_not_folded():
+    def model(x):
+        for i in range(4):
+            with jax.named_scope(f"blocks.{i}"):
+                x = jnp.sin(x) * 2 if i % 2 else jnp.tanh(x) * 2 + 1
+        return x
+
+    assert children(fold(trace_graph(model, X)).root) == [
+        "x",
+        "blocks.0",
+        "blocks.1",
+        "blocks.2",
+        "blocks.3",
+        "output",
+    ]
+
+
+def test_two_neighbors_stand_for_themselves():
+    forms = fold(trace_graph(lambda x: stack(2, x, [X, X]), X))
+
+    assert children(forms.root) == ["x", "blocks.0", "blocks.1", "output"]
+
+
+def test_a_repeated_pair_is_folded_with_its_partner():
+    def model(x):
+        for i in range(3):
+            with jax.named_scope(f"blocks.{i}"):
+                y = jnp.sin(x) * 2
+            x = x + y
+        return x
+
+    (run,) = [c for c in fold(trace_graph(model, X)).root.children if c.thing.kind == "run"]
+
+    assert run.name == "blocks 0…2, add"
+    assert run.form.count == 3
+    assert len(run.form.children) == 6
+
+
+def test_variables_stand_in_every_group_that_reads_them():
+    def model(w, x):
+        with jax.named_scope("embed"):
+            x = x * w["table"]
+        with jax.named_scope("head"):
+            return (x * w["table"]).sum() + (w["b"] * x).sum()
+
+    forms = fold(read_graph(model, [{"table": X, "b": X}, X], variables=1, names=["b", "table"]))
+
+    assert [(label.name, label.mark) for label in forms.labels] == [
+        ("table", "①"),
+        ("b", ""),
+        ("table", "①"),
+    ]
+
+
+def test_many_outputs_are_one_child():
+    forms = fold(trace_graph(lambda x: [x * i for i in range(12)], X))
+    (ends,) = [c for c in forms.root.children if c.thing.kind == "ends"]
+
+    assert (ends.name, ends.form.count) == ("outputs", 12)
+
+
+def test_a_long_program_without_submodules_is_cut_into_stretches():
+    def model(x):
+        for i in range(300):
+            x = jnp.sin(x) + i
+        return x
+
+    forms = fold(trace_graph(model, X))
+    names = children(forms.root)
+
+    assert len(names) <= 25
+    assert names[1] == "steps 1…30"
+    assert forms.root.operations == 600
+
+
+def test_dead_operations_are_left_out_unless_asked_for():
+    graph = trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X)
+
+    assert children(fold(graph).root) == ["x", "add", "output"]
+    assert fold(graph).hidden == 1
+    assert children(fold(graph, connected_only=False).root) == ["x", "exp", "add", "output"]
+
+
+def test_places_lead_to_groups():
+    graph = trace_graph(lambda x: stack(3, x, [X] * 3), X)
+    forms = fold(graph)
+
+    for group in graph.groups:
+        form, name = forms.root, ""
+        for position in forms.place(group.index):
+            name = form.children[position].name
+            form = form.children[position].form
+        assert name == group.name
+        assert form.operations == group.operations
+
+
+def edges_of(form: Form, at: tuple = ()):
+    """Every edge between two records, found by following wires."""
+
+    def maker(path, inner, child, slot):
+        wire = inner.wires[child][slot]
+        if wire.child == OUTSIDE:
+            above, outer, position = path[-1]
+            return maker(path[:-1], outer, position, wire.slot) if above is not None else None
+        return descend(inner, wire)
+
+    def descend(inner, wire):
+        thing = inner.children[wire.child].thing
+        if isinstance(thing, Record):
+            return thing, wire.slot
+        return descend(thing, thing.exits[wire.slot])
+
+    def walk(inner, path):
+        for i, child in enumerate(inner.children):
+            if isinstance(child.thing, Form):
+                yield from walk(child.thing, [*path, (0, inner, i)])
+            else:
+                for slot in range(len(inner.wires[i])):
+                    source, output = maker(path, inner, i, slot)
+                    yield source.operation, output, child.thing.operation
+
+    return sorted(walk(form, []))
+
+
+OPERATIONS = {"sin": jnp.sin, "add": jnp.add, "mul": jnp.multiply, "exp": jnp.exp}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(OPERATIONS)),
+            st.integers(0, 9),
+            st.integers(0, 9),
+            st.integers(0, 3),
+        ),
+        max_size=25,
+    )
+)
+def test_wires_hold_exactly_the_edges_of_the_graph(steps):
+    def model(x):
+        values = [x]
+        for name, a, b, depth in steps:
+            with jax.named_scope(f"g{depth}"), jax.named_scope("inner" if depth > 1 else "own"):
+                chosen = [values[a % len(values)], values[b % len(values)]]
+                values.append(OPERATIONS[name](*chosen[: 2 if name in ("add", "mul") else 1]))
+        return sum(values)
+
+    graph = trace_graph(model, X)
+    expected = sorted(
+        (graph.nodes[e.source].operation, e.output, graph.nodes[e.target].operation)
+        for e in graph.edges
+    )
+
+    assert edges_of(fold(graph, connected_only=False).root) == expected

@@ -1,0 +1,212 @@
+"""Coordinates: nothing overlaps, lines keep clear of boxes, and folding changes only what it must."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nbmodule.graphs import trace_graph
+from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.placement import Spacing, noise
+from nbmodule.graphs.layout.scene import PlacedGraph, Scene
+
+X = jnp.ones((2, 3))
+OPERATIONS = {
+    "sin": (jnp.sin, 1),
+    "tanh": (jnp.tanh, 1),
+    "add": (jnp.add, 2),
+    "where": (lambda a, b: jnp.where(a > 0, a, b), 2),
+}
+
+
+def random_model(steps):
+    def model(x):
+        values = [x]
+        for name, a, b, depth in steps:
+            with jax.named_scope(f"group{depth}"), jax.named_scope("inner" if depth > 1 else "own"):
+                fn, count = OPERATIONS[name]
+                values.append(fn(*[values[a % len(values)], values[b % len(values)]][:count]))
+        return sum(values)
+
+    return model
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(sorted(OPERATIONS)),
+        st.integers(0, 40),
+        st.integers(0, 40),
+        st.integers(0, 3),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+def everything(picture: PlacedGraph) -> set:
+    return {place for place, _, _ in picture.walk()}
+
+
+def apart(a, b) -> bool:
+    return (
+        a.x + a.width <= b.x
+        or b.x + b.width <= a.x
+        or a.y + a.height <= b.y
+        or b.y + b.height <= a.y
+    )
+
+
+def check(scene: Scene) -> None:
+    boxes = {box.place: box for box in scene.boxes}
+    for box in scene.boxes:
+        around = boxes.get(box.place[:-1])
+        if around is not None:
+            assert around.x <= box.x
+            assert around.y <= box.y
+            assert box.x + box.width <= around.x + around.width
+            assert box.y + box.height <= around.y + around.height
+    for a, b in combinations(scene.boxes, 2):
+        if a.place[:-1] == b.place[:-1]:
+            assert apart(a, b), (a, b)
+    for line in scene.lines:
+        source, target = boxes[line.source], boxes[line.target]
+        if not line.posts:
+            assert source.x + source.width <= target.x
+            continue
+        assert line.posts[0][1] == source.y + source.height
+        assert line.posts[-1][2] == target.y
+        for (_, _, bottom), (_, top, _) in zip(line.posts, line.posts[1:], strict=False):
+            assert bottom <= top
+        for x, top, bottom in line.posts:
+            for box in scene.boxes:
+                if (
+                    not box.is_open
+                    and box.place not in (line.source, line.target)
+                    and top < box.y + box.height
+                    and box.y < bottom
+                ):
+                    assert not box.x < x < box.x + box.width, "a line runs through a box"
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps, st.booleans())
+def test_boxes_never_overlap_and_lines_never_cross_a_box(program, labels):
+    picture = PlacedGraph(fold(trace_graph(random_model(program), X)), Spacing(labels))
+
+    check(picture.scene(()))
+    check(picture.scene(everything(picture)))
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.1, 1.0])
+def test_jitter_keeps_boxes_apart(jitter, make_gpt):
+    forward, (parameters, tokens) = make_gpt(layers=1, width=16, heads=2)
+    picture = PlacedGraph(fold(trace_graph(forward, parameters, tokens)), Spacing(True, jitter))
+
+    boxes = picture.scene(everything(picture)).boxes
+    for a, b in combinations(boxes, 2):
+        if a.place[:-1] == b.place[:-1]:
+            assert apart(a, b)
+
+
+def test_jitter_is_the_same_each_time():
+    graph = trace_graph(lambda x: jnp.sin(x) + x * 2, X)
+    first, second = (PlacedGraph(fold(graph), Spacing(True, 0.7)).scene(()) for _ in range(2))
+
+    assert first.boxes == second.boxes
+    assert first.boxes != PlacedGraph(fold(graph), Spacing(True, 0.0)).scene(()).boxes
+
+
+def test_a_little_jitter_leaves_lines_straight():
+    picture = PlacedGraph(fold(trace_graph(lambda x: jnp.sin(jnp.cos(x)), X)), Spacing(True, 0.1))
+
+    (first, *_), (*_, last) = (
+        line.posts for line in (picture.scene(()).lines[0], picture.scene(()).lines[-1])
+    )
+    assert abs(first[0] - last[0]) <= 1
+
+
+def test_noise_lies_between_its_bounds():
+    values = [noise(plan, item) for plan in range(20) for item in range(50)]
+
+    assert -1 <= min(values) < -0.9
+    assert 0.9 < max(values) <= 1
+
+
+def test_a_chain_is_straight():
+    scene = PlacedGraph(fold(trace_graph(lambda x: jnp.sin(jnp.cos(jnp.tanh(x))), X))).scene(())
+
+    assert len({post[0] for line in scene.lines for post in line.posts}) == 1
+
+
+def test_edges_of_a_folded_group_are_counted():
+    def model(x):
+        with jax.named_scope("split"):
+            a, b, c = jnp.sin(x) * 2, jnp.cos(x) * 2, jnp.tanh(x) * 2
+        return a * b + c
+
+    scene = PlacedGraph(fold(trace_graph(model, X))).scene(())
+    names = {box.place: box.child.name for box in scene.boxes}
+    counts = {(names[line.source], names[line.target]): len(line.slots) for line in scene.lines}
+
+    assert counts["split", "mul"] == 2
+    assert counts["split", "add"] == 1
+    assert [text for _, _, text in scene.labels if text == "3 values"] == ["3 values"]
+
+
+def test_lines_of_an_open_group_end_at_its_operations():
+    def model(x):
+        with jax.named_scope("head"):
+            return jnp.sin(x) * 2
+
+    picture = PlacedGraph(fold(trace_graph(model, X)))
+    opened = picture.scene(everything(picture))
+    names = {box.place: box.child.name for box in opened.boxes}
+
+    assert {(names[line.source], names[line.target]) for line in opened.lines} == {
+        ("x", "sin"),
+        ("sin", "mul"),
+        ("mul", "output"),
+    }
+
+
+def test_opening_one_group_leaves_the_rows_of_others(make_gpt):
+    forward, (parameters, tokens) = make_gpt(layers=2, width=16, heads=2)
+    picture = PlacedGraph(fold(trace_graph(forward, parameters, tokens)))
+    folded = [box.place for box in picture.scene(()).boxes]
+    opened = [box.place for box in picture.scene({folded[2]}).boxes if len(box.place) == 1]
+
+    assert folded == opened
+
+
+def test_a_picture_opens_with_five_to_twenty_five_boxes(make_gpt):
+    forward, (parameters, tokens) = make_gpt(layers=12, width=16, heads=2)
+
+    def wrapped(p, t):
+        with jax.named_scope("model"):
+            return forward(p, t)
+
+    picture = PlacedGraph(fold(trace_graph(wrapped, parameters, tokens)))
+    boxes = picture.scene(picture.open_at_first()).boxes
+
+    assert 5 <= sum(not box.is_open for box in boxes) <= 25
+
+
+def test_a_group_that_fills_the_picture_names_what_is_outside():
+    def model(x):
+        y = jnp.exp(x)
+        with jax.named_scope("head"):
+            z = jnp.sin(y) * y
+        return jnp.tanh(z)
+
+    picture = PlacedGraph(fold(trace_graph(model, X)))
+    (place,) = [place for place, child, _ in picture.walk() if child.name == "head"]
+    scene = picture.scene((), place)
+
+    assert {text for _, _, text in scene.labels} >= {"from exp", "to tanh"}
+    assert len(scene.ends) == 3
+    assert scene.boxes[0].child.name == "head"

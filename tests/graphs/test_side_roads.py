@@ -1,0 +1,114 @@
+"""What is written into variables, and the state of random numbers, run beside the main road of a
+graph.
+"""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import pytest
+
+import nbmodule as nb
+from nbmodule.graphs import to_dot, to_svg
+from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.labels import exit_text
+from nbmodule.graphs.layout.scene import PlacedGraph
+
+from jax_settings import FLOAT
+
+X = jnp.ones((4, 3))
+SHOWN = "" if FLOAT == "float32" else FLOAT  # labels leave float32 out
+
+
+def block():
+    return nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.1), nb.Linear(3, 3))
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return nb.graph(nb.Sequential(block(), block()), X)
+
+
+@pytest.fixture(scope="module")
+def scene(graph):
+    return PlacedGraph(fold(graph)).scene(())
+
+
+def named(scene, line):
+    names = {box.place: box.child.name for box in scene.boxes}
+    return names[line.source], names[line.target]
+
+
+def test_the_edge_between_layers_carries_the_activation_alone(graph, scene):
+    assert [exit_text(box.child) for box in scene.boxes if box.child.name in ("0", "1")] == [
+        f"{SHOWN}[4, 3]"
+    ] * 2
+    assert [
+        (named(scene, line), [*map(str, line.slots.values())]) for line in scene.lines if line.posts
+    ] == [
+        (("x", "0"), [f"{FLOAT}[4, 3]"]),
+        (("0", "1"), [f"{FLOAT}[4, 3]"]),
+        (("1", "output"), [f"{FLOAT}[4, 3]"]),
+    ]
+
+
+def test_statistics_and_the_state_of_random_numbers_are_side_roads(scene):
+    sides = {named(scene, line): len(line.slots) for line in scene.sides}
+
+    assert sides["0", "1"] == 1
+    assert sum(count for (_, target), count in sides.items() if target.startswith("written")) == 5
+
+
+def test_side_roads_never_push_the_main_road_aside(graph, scene):
+    evaluated = nb.Sequential(block(), block()).eval()
+    plain = PlacedGraph(fold(nb.graph(evaluated, X))).scene(())
+    middle = {box.child.name: box.x + box.width / 2 for box in scene.boxes}
+
+    assert middle["0"] == middle["1"] == middle["x"]
+    assert len(plain.lines) == len(scene.lines)
+    assert plain.sides == []
+
+
+def test_the_last_step_into_variables_of_a_gradient_step_is_a_side_road_and_nothing_before_it():
+    model = nb.Linear(3, 2)
+    optimizer = nb.SGD(0.1)
+
+    def step(x):
+        loss, grads = nb.value_and_grad(lambda model, x: (model(x) ** 2).mean())(model, x)
+        optimizer.update(model, grads)
+        return loss
+
+    forms = fold(nb.graph(step, X))
+    found = PlacedGraph(forms).scene(())
+    targets = {named(found, line)[1] for line in found.sides}
+
+    assert targets
+    assert all(name.startswith("written") for name in targets)
+    assert any(
+        "backward" in box.child.phase
+        for box in found.boxes
+        if any(line.target == box.place for line in found.lines)
+    )
+
+
+def test_what_only_the_backward_pass_reads_is_counted_apart_from_the_activation():
+    model = nb.Sequential(nb.Linear(3, 5), nb.Tanh(), nb.Linear(5, 2))
+    graph = nb.graph(
+        lambda x, y: nb.value_and_grad(lambda m, x, y: nb.cross_entropy(m(x), y))(model, x, y),
+        X,
+        jnp.zeros(4, int),
+    )
+    children = {
+        child.name: child for child in fold(graph).root.children if child.phase == "forward"
+    }
+
+    assert exit_text(children["Sequential"]).startswith(f"{SHOWN}[4, 2] + ")
+    assert exit_text(children["Sequential"]).endswith(" saved")
+
+
+def test_pictures_draw_side_roads_when_asked(graph):
+    assert to_svg(graph).count('class="s"') == 0
+    assert to_svg(graph, depth=0, with_writes=True).count('class="s"') == len(
+        PlacedGraph(fold(graph)).scene(()).sides
+    )
+    assert "dashed" not in to_dot(graph)
+    assert "dashed" in to_dot(graph, with_writes=True)

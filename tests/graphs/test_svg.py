@@ -1,0 +1,207 @@
+"""The drawing: well-formed, complete, escaped, and the same each time."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.graphs import to_svg, trace_graph
+from nbmodule.graphs.graph import read_graph
+
+X = jnp.ones((2, 3), "float32")
+
+
+def model(x):
+    with jax.named_scope("encoder"):
+        for i in range(2):
+            with jax.named_scope(f"layers.{i}"):
+                x = jnp.sin(x) * 2 if i else jnp.cos(x)
+    with jax.named_scope("head"):
+        return x + 1
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return trace_graph(model, X)
+
+
+def texts(svg: str) -> list[str]:
+    root = ET.fromstring(svg)
+    return ["".join(node.itertext()) for node in root.iter("{http://www.w3.org/2000/svg}text")]
+
+
+def hover(svg: str) -> str:
+    root = ET.fromstring(svg)
+    return "\n".join(node.text or "" for node in root.iter("{http://www.w3.org/2000/svg}title"))
+
+
+def test_boxes_carry_names_and_facts(graph):
+    found = texts(to_svg(graph, depth=0))
+
+    assert found[:3] == ["x [2, 3]", "encoder", "3 ops · 18 FLOP"]
+
+
+def test_depth_opens_so_many_levels(graph):
+    assert "layers.0" in texts(to_svg(graph, depth=1))
+    assert "cos" in texts(to_svg(graph, depth=2))
+    assert "layers.0" not in texts(to_svg(graph, depth=0))
+
+
+def test_edges_carry_shapes_unless_told_otherwise(graph):
+    assert "[2, 3]" in texts(to_svg(graph, depth=2))
+    assert "[2, 3]" not in texts(to_svg(graph, depth=2, with_edge_labels=False))
+
+
+def test_arguments_and_results_stand_in_the_hover_text(graph):
+    assert "in: float32[2, 3] from cos" in hover(to_svg(graph, depth=2))
+    assert "out: float32[2, 3]" in hover(to_svg(graph, depth=2))
+    assert "in:" not in hover(to_svg(graph, depth=2, with_arg_labels=False))
+    assert "out:" not in hover(to_svg(graph, depth=2, with_output_labels=False))
+
+
+def test_source_lines_stand_in_the_hover_text(graph):
+    assert "test_svg.py:" in hover(to_svg(graph, depth=2))
+
+
+def test_a_highlighted_subgraph_is_red_and_visible(graph):
+    svg = to_svg(graph, highlight_subgraph="encoder.layers.1")
+
+    assert svg.count('class="h"') == 1
+    assert "layers.1" in texts(svg)
+
+
+def test_a_subgraph_can_be_highlighted_by_its_index(graph):
+    assert to_svg(graph, highlight_subgraph=1) == to_svg(
+        graph, highlight_subgraph=graph.groups[1].path
+    )
+
+
+def test_an_unknown_highlight_names_the_closest(graph):
+    with pytest.raises(PathError, match='closest path is "encoder.layers.1"'):
+        to_svg(graph, highlight_subgraph="encoder.layer.1")
+
+
+def test_a_dead_subgraph_cannot_be_highlighted_silently():
+    def half(x):
+        with jax.named_scope("lost"):
+            _ = jnp.sin(x) * 2
+        return x + 1
+
+    dead = trace_graph(half, X)
+    with pytest.raises(PathError, match="no output depends on it"):
+        to_svg(dead, highlight_subgraph="lost")
+    assert 'class="h"' in to_svg(dead, highlight_subgraph="lost", output_connected_only=False)
+
+
+def test_dead_operations_are_pale_where_they_are_shown():
+    graph = trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X)
+
+    assert "exp" not in to_svg(graph)
+    assert '<g class="d"><title>exp (dead: no output needs it)' in to_svg(
+        graph, output_connected_only=False
+    )
+
+
+def test_the_same_graph_gives_the_same_bytes(graph):
+    assert to_svg(graph, randomness_factor=0.4) == to_svg(
+        trace_graph(model, X), randomness_factor=0.4
+    )
+
+
+@pytest.mark.parametrize("factor", [-0.1, 1.5, float("nan")])
+def test_a_randomness_outside_its_range_is_refused(graph, factor):
+    with pytest.raises(ArgumentError, match=r"randomness_factor must lie in \[0, 1\]"):
+        to_svg(graph, randomness_factor=factor)
+
+
+def test_a_randomness_that_is_no_number_is_refused(graph):
+    with pytest.raises(ArgumentTypeError, match="number from 0 to 1, not str"):
+        to_svg(graph, randomness_factor="much")
+
+
+def test_names_are_escaped():
+    def wild(x):
+        with jax.named_scope("<b>&'\""):
+            return jnp.sin(x) * 2
+
+    svg = to_svg(trace_graph(wild, X), depth=0)
+
+    assert "<b>&'\"" in texts(svg)
+    assert "<b>" not in svg
+
+
+@pytest.mark.parametrize("color", ["flops", "bytes"])
+def test_boxes_are_colored_by_cost(graph, color):
+    svg = to_svg(graph, color=color, depth=0)
+
+    assert svg.count('style="fill:#') == 2
+    assert any(text.startswith(f"{color} 0") for text in texts(svg))
+
+
+def test_boxes_are_colored_by_a_number_for_each_path(graph):
+    svg = to_svg(graph, color={"encoder": 1.0, "head": 0.25}, depth=0)
+
+    assert 'style="fill:#5c98d6"' in svg
+    assert "value 0 … 1" in texts(svg)
+
+
+def test_a_color_for_an_unknown_path_is_refused(graph):
+    with pytest.raises(PathError, match='closest path is "head"'):
+        to_svg(graph, color={"heat": 1.0})
+
+
+def test_a_color_by_time_needs_times(graph):
+    with pytest.raises(ArgumentError, match="pass seconds="):
+        to_svg(graph, color="time")
+    assert "time 0 s … 2 ms" in texts(to_svg(graph, color="time", seconds={"head": 0.002}, depth=0))
+
+
+def test_a_color_that_is_no_number_is_refused(graph):
+    with pytest.raises(ArgumentTypeError, match='for "head" it gives'):
+        to_svg(graph, color={"head": "red"})
+
+
+def test_a_failure_is_a_red_box_with_its_message():
+    svg = to_svg(trace_graph(lambda x: x @ x, X))
+
+    assert svg.count('class="x"') == 1
+    assert any("TypeError" in text for text in texts(svg))
+
+
+def test_a_variable_that_stands_in_several_places_has_one_number():
+    def tied(w, x):
+        with jax.named_scope("embed"):
+            x = x * w * 2
+        with jax.named_scope("head"):
+            return x + w * 2
+
+    svg = to_svg(read_graph(tied, [X, X], variables=1), depth=1)
+
+    assert texts(svg).count("w ①") == 2
+
+
+def test_a_focus_fills_the_picture(graph):
+    found = texts(to_svg(graph, focus="encoder", depth=0))
+
+    assert "encoder" in found
+    assert "to head" in found
+    assert "output" not in " ".join(found)
+
+
+def test_the_folded_graph_of_a_large_transformer_is_small(make_gpt):
+    forward, arguments = make_gpt()
+    svg = to_svg(read_graph(forward, arguments, variables=1))
+
+    assert len(svg) < 8000
+    assert "blocks 0…11 12 ×" in texts(svg)
+
+
+def test_returns_stand_below_the_shape_of_their_submodule(graph):
+    values = {"encoder": {"mean": 0.5, "std": 2, "non_finite": 3}}
+
+    assert "0.5 ± 2  NaN 3" in texts(to_svg(graph, depth=0, values=values))
+    assert "0.5 ± 2  NaN 3" not in texts(to_svg(graph, depth=1, values=values))

@@ -1,0 +1,256 @@
+"""`nb.track` and `nb.inspect` on models of other frameworks as they stand."""
+
+import equinox as eqx
+import flax.linen as nn
+import haiku as hk
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+
+import nbmodule as nb
+from tests.core.interrupting import assert_nothing_is_open, points
+
+X = jnp.arange(15.0).reshape(5, 3)
+
+
+class Layers(eqx.Module):
+    layers: list
+    again: eqx.nn.Linear
+
+    def __init__(self):
+        first, second = jax.random.split(jax.random.key(0))
+        self.layers = [eqx.nn.Linear(3, 4, key=first), jax.nn.relu, eqx.nn.Linear(4, 3, key=second)]
+        self.again = self.layers[0]
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.again(x)
+
+
+PATHS = [("", 0), ("layers.0", 0), ("layers.2", 0), ("layers.0", 1)]
+
+
+def places(calls):
+    return [(call.path, call.index) for call in calls]
+
+
+def test_an_equinox_model_under_vmap_gives_values_with_rows_in_front():
+    model = Layers()
+    with nb.track(model) as calls:
+        y = jax.vmap(model)(X)
+    assert places(calls) == PATHS  # a shared module stands under its first path
+    first = jax.vmap(model.layers[0])(X)
+    np.testing.assert_allclose(calls["layers.0"].returns, first, rtol=1e-6)
+    np.testing.assert_allclose(calls[""].returns, y, rtol=1e-6)
+    assert calls["layers.0"].lifted == ("vmap 5",)
+    assert calls["layers.0"].class_name == "Linear"
+
+
+def test_a_jitted_training_step_of_equinox_is_seen_inside():
+    model = Layers()
+    step = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, x: (jax.vmap(m)(x) ** 2).mean()))
+    loss, grads = step(model, X)
+    with nb.track(model) as calls:
+        tracked_loss, tracked_grads = step(model, X)
+    # A copy of the model is called there, in which nothing is shared.
+    assert [call.path for call in calls] == ["", "layers.0", "layers.2", "again"]
+    np.testing.assert_allclose(tracked_loss, loss, rtol=1e-6)
+    np.testing.assert_allclose(tracked_grads.again.weight, grads.again.weight, rtol=1e-5)
+    np.testing.assert_allclose(calls["layers.0"].returns, jax.vmap(model.layers[0])(X), rtol=1e-6)
+    assert step(model, X)[0] == loss
+
+
+def test_nested_vmaps_stack_the_outer_one_first():
+    model = eqx.nn.Sequential([eqx.nn.Linear(3, 2, key=jax.random.key(0))])
+    xs = jnp.arange(24.0).reshape(4, 2, 3)
+    with nb.track(model, returns="stats") as calls, nb.track(model) as full:
+        y = jax.vmap(jax.vmap(model), in_axes=1, out_axes=1)(xs)
+    assert full["layers.0"].returns.shape == (2, 4, 2)
+    np.testing.assert_allclose(full["layers.0"].returns, jnp.swapaxes(y, 0, 1), rtol=1e-6)
+    assert calls["layers.0"].statistics.size == 16
+
+
+class Net(nnx.Module):
+    def __init__(self):
+        rngs = nnx.Rngs(0)
+        self.blocks = nnx.List([nnx.Linear(3, 3, rngs=rngs), nnx.Linear(3, 3, rngs=rngs)])
+        self.norm = nnx.BatchNorm(3, rngs=rngs)
+        self.tied = self.blocks[0]
+
+    def __call__(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.tied(self.norm(x))
+
+
+def test_an_nnx_model_is_seen_eager_and_in_a_jitted_step():
+    model = Net()
+    expected = ["", "blocks.0", "blocks.1", "norm", "blocks.0"]
+
+    @nnx.jit
+    def step(model, x):
+        return nnx.value_and_grad(lambda m: m(x).sum())(model)[0]
+
+    with nb.track(model) as calls:
+        y = model(X)
+    assert [call.path for call in calls] == expected
+    np.testing.assert_array_equal(calls[""].returns, y)
+    with nb.track(model) as calls:
+        step(model, X)
+    assert [call.path for call in calls] == expected
+    assert calls["norm"].returns.shape == (5, 3)
+
+
+class Linen(nn.Module):
+    @nn.compact
+    def __call__(self, x, train=True):
+        x = nn.BatchNorm(use_running_average=not train)(nn.Dense(4)(x))
+        return nn.Dropout(0.5, deterministic=True)(nn.Dense(2, name="head")(x))
+
+
+def test_a_linen_model_is_seen_eager_jitted_and_differentiated():
+    module = Linen()
+    variables = module.init(jax.random.key(0), X, train=False)
+    expected = ("", "Dense_0", "BatchNorm_0", "head", "Dropout_0")
+    apply = jax.jit(lambda v, x: module.apply(v, x, train=False))
+    runs = [
+        lambda: module.apply(variables, X, train=False),
+        lambda: apply(variables, X),
+        lambda: jax.grad(lambda v: apply(v, X).sum())(variables),
+    ]
+    for run in runs:
+        with nb.track(module) as calls:
+            run()
+        assert calls.paths == expected
+        np.testing.assert_allclose(calls[""].returns, apply(variables, X), rtol=1e-5)
+
+
+def test_the_modules_of_a_haiku_function_are_seen():
+    transformed = hk.transform(lambda x: hk.Linear(2)(hk.nets.MLP([4, 3])(x)))
+    params = transformed.init(jax.random.key(0), X)
+    with nb.track(transformed) as calls:
+        y = jax.jit(transformed.apply)(params, None, X)
+    assert calls.paths == ("mlp", "mlp.linear_0", "mlp.linear_1", "linear")
+    np.testing.assert_allclose(calls["linear"].returns, y, rtol=1e-6)
+
+
+def test_other_models_and_other_classes_are_left_alone_and_nothing_stays_behind():
+    model, other = Layers(), eqx.nn.Linear(3, 3, key=jax.random.key(1))
+    before = vars(eqx.nn.Linear)["__call__"]
+    with nb.track(model) as calls:
+        other(X[0])
+        assert jax.config.jax_disable_jit
+    assert not calls
+    assert vars(eqx.nn.Linear)["__call__"] is before
+    assert not jax.config.jax_disable_jit
+    with pytest.raises(ZeroDivisionError), nb.track(model):
+        raise ZeroDivisionError
+    assert vars(eqx.nn.Linear)["__call__"] is before
+
+
+def test_a_failing_call_is_named():
+    model = Layers()
+    with nb.track(model) as calls, pytest.raises(TypeError):
+        jax.vmap(model)(jnp.ones((5, 7)))
+    assert calls.failed.path == "layers.0"
+
+
+def test_what_needs_a_module_is_said():
+    with pytest.raises(nb.ArgumentError, match="convert the model first"):
+        nb.track(Layers(), operations="*")
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match="or an unconverted model of Flax, Equinox, Haiku, Keras or PyTorch, got int",
+    ):
+        nb.track(3)
+
+
+def test_gradients_by_returns_are_those_of_jax_under_vmap_and_in_a_jitted_step():
+    model = Layers()
+    step = eqx.filter_jit(eqx.filter_grad(lambda m: (jax.vmap(m)(X) ** 2).sum()))
+    with nb.track(model, gradients=True) as calls:
+        step(model)
+
+    def rest(hidden):
+        return (jax.vmap(lambda h: model.again(model.layers[2](jax.nn.relu(h))))(hidden) ** 2).sum()
+
+    expected = jax.grad(rest)(jax.vmap(model.layers[0])(X))
+    np.testing.assert_allclose(calls["layers.0"].gradient, expected, rtol=1e-5)
+    with nb.track(model, returns="stats", gradients=True) as calls:
+        step(model)
+    assert calls["layers.0"].gradient is None
+    np.testing.assert_allclose(calls["layers.0"].gradient_statistics.max, expected.max(), rtol=1e-5)
+
+
+def test_a_return_is_replaced_inside_a_vmap_of_a_model_of_equinox():
+    mlp = eqx.nn.MLP(3, 2, 4, 2, key=jax.random.key(0))
+
+    class Batched(eqx.Module):
+        mlp: eqx.nn.MLP
+
+        def __call__(self, x):
+            return jax.vmap(self.mlp, in_axes=1, out_axes=1)(x)
+
+    found = nb.patch(Batched(mlp), X.T, X.T[:, ::-1] * 2, "mlp.layers.1")
+    np.testing.assert_allclose(found.patched, found.clean, rtol=1e-6)
+    assert not np.allclose(found.corrupt, found.clean)
+
+
+def test_a_model_whose_variables_stand_beside_it_says_so():
+    module = Linen()
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match=r"nb\.summary: Linen is a linen module, which holds no variables",
+    ):
+        nb.summary(module, X)
+    bound = module.bind(module.init(jax.random.key(0), X))
+    assert nb.summary(bound)["head"].parameters == 10
+    transformed = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([4, 3])(x)))
+    params = transformed.init(jax.random.key(0), X)
+    assert nb.graph(transformed, params, X).find("mlp.linear_0").operations
+    with pytest.raises(nb.ArgumentTypeError, match=r"nb\.graph\(net, params, key, x\)"):
+        nb.graph(transformed, X)
+
+
+def test_looking_at_an_nnx_model_changes_nothing_in_it():
+    model = Net()
+    before = jax.tree.map(jnp.copy, nnx.to_pure_dict(nnx.state(model)))
+    nb.summary(model, X)
+    nb.graph(model, X)
+    nb.first_nonfinite(model, X)
+    nb.patch(model, X, X + 1, "norm")
+    nb.inspect(model, X)
+    jax.tree.map(np.testing.assert_array_equal, nnx.to_pure_dict(nnx.state(model)), before)
+
+
+def test_inspect_takes_a_foreign_model_with_its_arguments():
+    equinox = nb.inspect(Layers(), X[0])
+    assert equinox.calls.paths[:2] == ("", "layers.0")
+    module = Linen()
+    linen = nb.inspect(module, module.init(jax.random.key(0), X, train=False), X, train=False)
+    assert linen.calls.paths == ("", "Dense_0", "BatchNorm_0", "head", "Dropout_0")
+    assert linen.graph is not None
+    transformed = hk.transform(lambda x: hk.nets.MLP([4, 3])(x))
+    haiku = nb.inspect(transformed, transformed.init(jax.random.key(0), X), None, X)
+    assert haiku.calls.paths == ("", "mlp", "mlp.linear_0", "mlp.linear_1")
+    assert nb.inspect(Net(), X).calls.paths == ("", "blocks.0", "blocks.1", "norm")
+
+
+def test_an_interrupt_leaves_no_foreign_model_watched():
+    model, original = Layers(), eqx.nn.Linear.__call__
+
+    def act():
+        with nb.track(model):
+            model(X[0])
+
+    act()
+    for _ in points(act):
+        assert_nothing_is_open()
+        assert not jax.config.jax_disable_jit
+        assert eqx.nn.Linear.__call__ is original
+    with nb.track(model) as calls:
+        model(X[0])
+    assert places(calls) == PATHS

@@ -1,0 +1,112 @@
+"""Two small models, and what they compute written in plain NumPy, with places where a value may be
+changed.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.base.jax_names import stop_listening
+
+
+class Block(nb.Module):
+    def __init__(self, features, heads):
+        self.norm1, self.attention = nb.LayerNorm(features), nb.MultiHeadAttention(features, heads)
+        self.norm2, self.mlp = (
+            nb.LayerNorm(features),
+            nb.Sequential(
+                nb.Linear(features, 2 * features), nb.ReLU(), nb.Linear(2 * features, features)
+            ),
+        )
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x), is_causal=True)
+        return x + self.mlp(self.norm2(x))
+
+
+class Tiny(nb.Module):
+    """Two blocks over eleven tokens."""
+
+    def __init__(self):
+        self.embed = nb.Embedding(11, 8)
+        self.blocks = [Block(8, 2), Block(8, 2)]
+        self.norm, self.head = nb.LayerNorm(8), nb.Linear(8, 11)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x))
+
+
+def tiny_by_hand(model, tokens, change=lambda name, value: value):
+    """The same in plain NumPy; `change(name, value)` is asked at each place, heads as `(batch,
+    heads, length, features)`.
+    """
+    p = {name: np.asarray(box.value, np.float64) for name, box in model.named_parameters()}
+
+    def linear(name, x):
+        return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+    def norm(name, x):
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+        return change(name, x * p[f"{name}.weight"] + p[f"{name}.bias"])
+
+    def attention(name, x):
+        b, t, f = x.shape
+        q, k, v = (
+            linear(f"{name}.{n}", x).reshape(b, t, 2, f // 2).transpose(0, 2, 1, 3)
+            for n in ("query", "key", "value")
+        )
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(f // 2)
+        scores = np.where(np.tril(np.ones((t, t), bool)), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        z = change(f"{name}.heads", weights / weights.sum(-1, keepdims=True) @ v)
+        return change(name, linear(f"{name}.out", z.transpose(0, 2, 1, 3).reshape(b, t, f)))
+
+    def mlp(name, x):
+        return change(name, linear(f"{name}.2", np.maximum(linear(f"{name}.0", x), 0)))
+
+    x = change("embed", p["embed.weight"][np.asarray(tokens)])
+    for i in range(2):
+        name = f"blocks.{i}"
+        x = x + attention(f"{name}.attention", norm(f"{name}.norm1", x))
+        x = change(name, x + mlp(f"{name}.mlp", norm(f"{name}.norm2", x)))
+    return linear("head", norm("norm", x))
+
+
+@pytest.fixture(scope="session")
+def tiny():
+    nb.seed(0)
+    return Tiny().eval()
+
+
+@pytest.fixture(scope="session")
+def tokens():
+    return jnp.asarray(np.random.default_rng(0).integers(0, 11, (3, 5)))
+
+
+@pytest.fixture(scope="session")
+def others():
+    return jnp.asarray(np.random.default_rng(1).integers(0, 11, (3, 5)))
+
+
+@pytest.fixture
+def compiles():
+    """One entry for each program that is compiled: JAX is asked."""
+    found = []
+
+    def hear(name, seconds, **_):
+        if name == "/jax/core/compile/backend_compile_duration":
+            found.append(seconds)
+
+    jax.monitoring.register_event_duration_secs_listener(hear)
+    yield found
+    stop_listening(hear)
+
+
+@pytest.fixture(scope="session")
+def by_hand():
+    return tiny_by_hand

@@ -1,0 +1,362 @@
+"""`with nb.patch(model, {...})`: returns are changed while a block runs; the numbers are those of
+plain NumPy.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+def at(where, fn):
+    def change(name, value):
+        return fn(np.array(value)) if name == where else value
+
+    return change
+
+
+def put(index, new):
+    def fn(value):
+        value[index] = new(value[index]) if callable(new) else new
+        return value
+
+    return fn
+
+
+ALL = slice(None)
+CASES = {
+    "module": ("blocks.0.mlp", nb.zero(), at("blocks.0.mlp", lambda v: 0 * v)),
+    "head": (
+        "blocks.1.attention",
+        nb.zero(head=1),
+        at("blocks.1.attention.heads", put((ALL, 1), 0)),
+    ),
+    "heads": (
+        "blocks.1.attention",
+        nb.scale_by(-0.5, head=[0, 1]),
+        at("blocks.1.attention.heads", lambda v: -0.5 * v),
+    ),
+    "unit": (
+        "blocks.0.mlp",
+        nb.scale_by(3.0, unit=[2, 5]),
+        at("blocks.0.mlp", put((..., [2, 5]), lambda v: 3 * v)),
+    ),
+    "token": ("embed", nb.zero(token=2), at("embed", put((ALL, 2), 0))),
+    "head and token": (
+        "blocks.0.attention",
+        nb.zero(head=0, token=4),
+        at("blocks.0.attention.heads", put((ALL, 0, 4), 0)),
+    ),
+    "mean": (
+        "blocks.0.mlp",
+        nb.to_mean(),
+        at("blocks.0.mlp", lambda v: np.broadcast_to(v.mean((0, 1)), v.shape)),
+    ),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
+@pytest.mark.parametrize("case", CASES)
+def test_a_setting_does_what_numpy_does(case, compiled, tiny, tokens, by_hand):
+    where, setting, change = CASES[case]
+    run = nb.jit(lambda x: tiny(x)) if compiled else tiny
+    before = np.asarray(run(tokens))
+    with nb.patch(tiny, {where: setting}):
+        np.testing.assert_allclose(run(tokens), by_hand(tiny, tokens, change), **CLOSE)
+    np.testing.assert_array_equal(run(tokens), before)
+
+
+def test_the_value_for_another_example_is_put_in(tiny, tokens, others, by_hand):
+    kept = {}
+    by_hand(tiny, others, lambda name, value: kept.setdefault(name, value))
+    with nb.patch(
+        tiny,
+        {"blocks.0.attention": nb.from_example(others, head=1), "blocks.1.mlp": nb.freeze(others)},
+    ):
+        found = tiny(tokens)
+
+    def change(name, value):
+        if name == "blocks.0.attention.heads":
+            value = np.array(value)
+            value[:, 1] = kept[name][:, 1]
+        return kept[name] if name == "blocks.1.mlp" else value
+
+    np.testing.assert_allclose(found, by_hand(tiny, tokens, change), **CLOSE)
+
+
+def test_the_mean_may_be_that_of_other_examples(tiny, tokens, others, by_hand):
+    kept = {}
+    by_hand(tiny, others, lambda name, value: kept.setdefault(name, value))
+    mean = kept["blocks.0.attention.heads"].mean((0, 2))  # for each feature of each head
+
+    def change(name, value):
+        return (
+            np.broadcast_to(mean[None, :, None], value.shape)
+            if name == "blocks.0.attention.heads"
+            else value
+        )
+
+    with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(others, head=[0, 1])}):
+        np.testing.assert_allclose(tiny(tokens), by_hand(tiny, tokens, change), **CLOSE)
+
+
+def test_a_skipped_block_leaves_its_shortcut(tiny, tokens, by_hand):
+    given = {}
+
+    def change(name, value):
+        if name == "embed":
+            given["x"] = value
+        return given["x"] if name == "blocks.0" else value
+
+    with nb.patch(tiny, {"blocks.0": nb.skip()}):
+        np.testing.assert_allclose(tiny(tokens), by_hand(tiny, tokens, change), **CLOSE)
+
+
+def test_noise_has_its_deviation_and_is_the_same_each_time(tiny, tokens):
+    model = nb.Identity()
+    x = jnp.zeros((100, 1000))
+    with nb.patch(model, {"": nb.add_noise(0.5)}):
+        first, second = model(x), model(x)
+    with nb.patch(model, {"": nb.add_noise(0.5, seed=1)}):
+        other = model(x)
+    np.testing.assert_array_equal(first, second)
+    assert abs(float(first.std()) - 0.5) < 0.01 and bool((first != other).any())
+
+
+def test_an_edge_is_seen_by_its_receiver_alone():
+    nb.seed(0)
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.a, self.b, self.c = (nb.Linear(3, 3) for _ in range(3))
+
+        def forward(self, x):
+            a = self.a(x)
+            return self.b(a) + self.c(x + a)
+
+    net, x = Net(), jnp.arange(6.0).reshape(2, 3)
+    a, alone = net.a(x), net.b(x)
+    first, second = net.b(0 * a) + net.c(x + a), net.b(a) + net.c(x + 3 * a)
+    with nb.patch(net, {"a -> b": nb.zero()}):
+        np.testing.assert_allclose(net(x), first, rtol=1e-5)
+        np.testing.assert_array_equal(net.b(x), alone)  # nothing came along the edge in this call
+    with nb.patch(net, {"a -> c": nb.scale_by(3.0)}):
+        np.testing.assert_allclose(net(x), second, rtol=1e-5)
+
+
+def test_a_tap_is_a_place_and_has_heads():
+    class Net(nb.Module):
+        def forward(self, x):
+            return 2 * nb.tap(x, "z")
+
+    net, x = Net(), jnp.ones((2, 3, 4, 5))
+    with nb.patch(net, {"z": nb.zero(head=1)}):
+        found = nb.jit(lambda x: net(x))(x)
+    np.testing.assert_array_equal(found, 2 * x.at[:, 1].set(0))
+
+
+def test_channels_follow_the_layout():
+    for layout, shape, axis in (("NHWC", (2, 5, 5, 3), -1), ("NCHW", (2, 3, 5, 5), 1)):
+        layer = nb.Conv2d(3, 4, 3, data_format=layout)
+        x = jnp.ones(shape)
+        with nb.patch(layer, {"": nb.zero(channel=2)}):
+            found = np.moveaxis(np.asarray(layer(x)), axis, -1)
+        wanted = np.moveaxis(np.array(layer(x)), axis, -1)
+        wanted[..., 2] = 0
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_blocks_inside_each_other_and_lists_add_up(tiny, tokens, by_hand):
+    with (
+        nb.patch(tiny, {"blocks.0.mlp": nb.scale_by(2.0)}),
+        nb.patch(tiny, {"blocks.0.mlp": [nb.scale_by(3.0), nb.scale_by(0.5, unit=0)]}),
+    ):
+        found = tiny(tokens)
+    change = at("blocks.0.mlp", lambda v: put((..., 0), lambda w: 0.5 * w)(6 * v))
+    np.testing.assert_allclose(found, by_hand(tiny, tokens, change), **CLOSE)
+
+
+def test_training_steps_are_changed_too(tokens):
+    nb.seed(1)
+    net = nb.Sequential(nb.Linear(3, 4), nb.Linear(4, 2))
+    x = jnp.ones((5, 3))
+
+    @nb.jit
+    def gradients(x):
+        return nb.grad(lambda v: net(x, v=v).sum())(net.v)
+
+    with nb.patch(net, {"0": nb.zero(unit=[0, 1])}):
+        found = gradients(x)
+    wanted = jax.grad(
+        lambda w: ((x @ w.T) * jnp.array([0, 0, 1.0, 1]) @ net[1].weight.value.T).sum()
+    )(net[0].weight.value)
+    np.testing.assert_allclose(found["submodules/v0/w"], wanted, rtol=1e-5, atol=1e-6)
+    assert float(abs(gradients(x)["submodules/v0/w"][0]).max()) > 0
+
+
+def test_another_number_or_head_compiles_nothing(tiny, tokens, compiles):
+    run = nb.jit(lambda x: tiny(x))
+    inputs = [tokens, tokens + 0]
+    for number in (0.5, 2.0):
+        with nb.patch(
+            tiny,
+            {
+                "blocks.0.attention": nb.scale_by(number, head=0),
+                "blocks.1.mlp": nb.add_noise(number),
+            },
+        ):
+            run(inputs[0])
+    before = len(compiles)
+    for number, head in ((-1.0, 1), (0.0, 0), (7.0, 1)):
+        with nb.patch(
+            tiny,
+            {
+                "blocks.0.attention": nb.scale_by(number, head=head),
+                "blocks.1.mlp": nb.add_noise(abs(number), seed=head),
+            },
+        ):
+            run(inputs[1])
+    assert len(compiles) == before and before > 0
+
+
+def test_calls_are_tracked_through_a_patch(tiny, tokens):
+    with nb.track(tiny) as calls, nb.patch(tiny, {"embed": nb.zero()}):
+        tiny(tokens)
+    assert (
+        float(abs(calls["embed"].returns).max()) == 0
+        and calls["head"].return_shapes == "float32[3, 5, 11]"
+    )
+    with nb.patch(tiny, {"embed": nb.zero()}), nb.track(tiny) as calls:
+        tiny(tokens)
+    assert float(abs(calls["embed"].returns).max()) == 0
+
+
+def test_a_model_of_another_framework_is_patched_as_it_stands():
+    equinox = pytest.importorskip("equinox")
+    model = equinox.nn.MLP(3, 2, 4, 1, key=jax.random.key(0))
+    x = jnp.ones(3)
+    with nb.patch(model, {"layers.0": nb.zero(unit=[0, 1, 2, 3])}):
+        found = model(x)
+    np.testing.assert_allclose(found, model.layers[1].bias, rtol=1e-6)
+    with nb.patch(model, {"layers.0": nb.from_example(x * 3)}):
+        np.testing.assert_allclose(model(x), model(x * 3), rtol=1e-6)
+    found = nb.what_if(model, x, {"layers.0": nb.zero()}, metric=0)
+    np.testing.assert_allclose(found.result.after, model.layers[1].bias, rtol=1e-6)
+
+
+def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
+    linen, hk = pytest.importorskip("flax.linen"), pytest.importorskip("haiku")
+    model = linen.Sequential([linen.Dense(4), linen.Dense(2)])
+    x, other = jnp.ones((1, 3)), jnp.full((1, 3), 2.0)
+    variables = model.init(jax.random.key(0), x)
+    apply = jax.jit(lambda variables, x: model.apply(variables, x))
+    plain, bias = apply(variables, x), variables["params"]["layers_1"]["bias"]
+    with nb.patch(model, {"layers_0": nb.zero(unit=[0, 1, 2, 3])}):
+        np.testing.assert_allclose(apply(variables, x), bias[None], atol=1e-7)
+    with nb.patch(model, {"layers_0": nb.from_example(variables, other)}):
+        np.testing.assert_allclose(apply(variables, x), apply(variables, other), rtol=1e-6)
+    np.testing.assert_array_equal(apply(variables, x), plain)
+    found = nb.what_if(model, (variables, x), {"layers_0": nb.zero()}, metric=0)
+    np.testing.assert_allclose(found.result.after[0], bias, atol=1e-7)
+    net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([4, 2], name="mlp")(x)))
+    params = net.init(jax.random.key(0), x)
+    with nb.patch(net, {"mlp.linear_0": nb.scale_by(0.0)}):
+        np.testing.assert_allclose(
+            net.apply(params, x), params["mlp/~/linear_1"]["b"][None], atol=1e-7
+        )
+    with pytest.raises(nb.ArgumentTypeError, match="so a glob finds none beforehand"):
+        nb.patch(net, {"mlp.*": nb.zero()})
+    with (
+        pytest.warns(RuntimeWarning, match="changed nothing at mlp.linear_9"),
+        nb.patch(net, {"mlp.linear_9": nb.zero()}),
+    ):
+        net.apply(params, x)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"blocks.0.attention": nb.zero(head=2)}, 'has 2 heads, counted from 0: there is no head 2. Nothing was changed'),
+        ({"blocks.0.mlp": nb.zero(head=0)}, r'"blocks.0.mlp" \(Sequential\) has no heads that are known'),
+        ({"blocks.0.mpl": nb.zero()}, 'no submodule "blocks.0.mpl"; the closest path is "blocks.0.mlp"'),
+        ({"embed": 0.0}, "must be a setting such as nb.zero"),
+        ({"embed": nb.freeze()}, r"write nb.freeze\(x\)"),
+        ({"blocks.0.attention -> head": nb.zero(head=1)}, "not a head"),
+        ({"embed": nb.from_example(jnp.zeros((3, 4), int))}, r"returns float32\[3, 5, 8\], and is to return float32\[3, 4, 8\]"),
+        ({"head": nb.skip()}, r"returns float32\[3, 5, 11\], and is given float32\[3, 5, 8\]"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said_and_nothing_stays(settings, said, tiny, tokens):
+    before = np.asarray(tiny(tokens))
+    with pytest.raises(nb.NbModuleError, match=said), nb.patch(tiny, settings):
+        tiny(tokens)
+    np.testing.assert_array_equal(tiny(tokens), before)
+
+
+def test_a_head_that_is_not_there_is_noticed_by_what_is_compiled_already(tiny, tokens):
+    run = nb.jit(lambda x: tiny(x))
+    with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(head=1)}):
+        run(tokens)
+    with (
+        pytest.raises(nb.ArgumentError, match="there is no head 5"),
+        nb.patch(tiny, {"blocks.0.attention": nb.to_mean(head=5)}),
+    ):
+        run(tokens)
+
+
+def test_a_place_that_was_not_met_is_said(tiny, tokens):
+    with (
+        pytest.warns(RuntimeWarning, match="changed nothing at blocks.0.zz"),
+        nb.patch(tiny, {"blocks.0.zz": nb.zero()}),
+    ):
+        tiny(tokens)
+    with pytest.raises(nb.TraceError, match="inside a function that is being traced"):
+        nb.jit(lambda x: nb.patch(tiny, {"embed": nb.zero()}).__enter__())(tokens)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: nb.zero(head=-1), "head counts from 0; found -1"),
+        (lambda: nb.zero(unit="a"), "unit is a number, or several"),
+        (lambda: nb.scale_by("x"), "factor must be a number, found str"),
+        (lambda: nb.add_noise(-1), "deviation must be at least 0"),
+        (lambda: nb.from_example(), "takes another input"),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(make, said):
+    with pytest.raises(nb.NbModuleError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("how", ["compiled", "a compiled part", "scanned"])
+def test_the_value_for_another_example_comes_out_of_what_the_model_compiles_itself(how):
+    class Block(nb.Module):
+        def __init__(self):
+            self.linear = nb.Linear(4, 4)
+
+        def forward(self, x):
+            return jnp.tanh(self.linear(x))
+
+    class Net(nb.Module):
+        def __init__(self):
+            self.block, self.head = Block(), nb.Linear(4, 2)
+            self.run = nb.jit(lambda x: self.block(x))
+
+        def forward(self, x):
+            if how == "scanned":
+                return self.head(nb.scan(lambda c, _: (self.block(c), None), x, None, length=1)[0])
+            return self.head(self.run(x) if how == "a compiled part" else self.block(x))
+
+    model, x, other = Net(), jnp.ones((3, 4)), jnp.full((3, 4), 2.0)
+    wanted = model.head(model.block(other))
+    if how == "compiled":
+        model.compile()
+    for _ in range(2):
+        with nb.patch(model, {"block": nb.from_example(other)}):
+            np.testing.assert_allclose(model(x), wanted, **CLOSE)
+    assert np.abs(np.asarray(model(x) - wanted)).max() > 1e-3

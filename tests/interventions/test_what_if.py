@@ -1,0 +1,415 @@
+"""`nb.what_if`, `nb.sweep`, `nb.trace_causes`, against NumPy and raw JAX; nothing of the model
+changes.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+CLOSE = {"rtol": 2e-4, "atol": 2e-5}
+
+
+def zeroed(*places):
+    def change(name, value):
+        for where, index in places:
+            if name == where:
+                value = np.array(value)
+                value[index] = 0
+        return value
+
+    return change
+
+
+def cross_entropy(logits, target):
+    logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    return -np.take_along_axis(logs, np.asarray(target)[..., None], -1).mean()
+
+
+def test_output_changes_and_loss_are_those_of_numpy(tiny, tokens, by_hand):
+    before, after = {}, {}
+    keep = lambda kept, change: lambda name, value: kept.setdefault(name, change(name, value))
+    change = lambda name, value: (
+        0.5 * value
+        if name == "blocks.1.mlp"
+        else zeroed(("blocks.0.attention.heads", (slice(None), 1)))(name, value)
+    )
+    first, second = (
+        by_hand(tiny, tokens, keep(before, lambda n, v: v)),
+        by_hand(tiny, tokens, keep(after, change)),
+    )
+    found = nb.what_if(
+        tiny,
+        tokens,
+        {"blocks.0.attention": nb.zero(head=1), "blocks.1.mlp": nb.scale_by(0.5)},
+        target=tokens,
+    ).result
+    np.testing.assert_allclose(found.before, first, **CLOSE)
+    np.testing.assert_allclose(found.after, second, **CLOSE)
+    np.testing.assert_allclose(found.difference, second - first, rtol=1e-3, atol=5e-5)
+    np.testing.assert_allclose(
+        [found.metric_before, found.metric_after],
+        [cross_entropy(y, tokens) for y in (first, second)],
+        rtol=1e-4,
+    )
+    for name in ("embed", "blocks.0.attention", "blocks.0", "blocks.1.mlp", "norm"):
+        wanted = np.linalg.norm(after[name] - before[name]) / np.linalg.norm(before[name])
+        np.testing.assert_allclose(found.changes[name], wanted, rtol=2e-4, atol=1e-7)
+    assert list(found.changes)[:4] == ["", "embed", "blocks.0", "blocks.0.norm1"]
+
+
+def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
+    found = nb.what_if(
+        tiny,
+        tokens,
+        {"blocks.0.attention": nb.scale_by(0.0, head=0), "blocks.1.mlp": nb.zero()},
+        metric=3,
+    )
+    found.switch(1, False)
+    before = len(compiles)
+    assert before
+    for number in (2.0, -1.0, 0.25):
+        change = lambda name, value, number=number: (
+            np.concatenate([number * value[:, :1], value[:, 1:]], 1)
+            if name == "blocks.0.attention.heads"
+            else value
+        )
+        np.testing.assert_allclose(
+            found.turn(0, number).result.after, by_hand(tiny, tokens, change), **CLOSE
+        )
+    other = nb.what_if(
+        tiny,
+        tokens,
+        {"blocks.0.attention": nb.scale_by(1.5, head=1), "blocks.1.mlp": nb.zero()},
+        metric=3,
+    )
+    assert len(compiles) == before
+    assert (
+        other.code
+        == 'with nb.patch(model, {"blocks.0.attention": nb.scale_by(1.5, head=1), "blocks.1.mlp": nb.zero()}):\n    y = model(x)'
+    )
+
+
+def test_the_code_that_is_shown_does_the_same(tiny, tokens):
+    found = nb.what_if(
+        tiny,
+        tokens,
+        {
+            "blocks.0.attention": [nb.zero(head=0), nb.add_noise(0.1, token=[1, 2])],
+            "embed": nb.freeze(),
+        },
+    )
+    scope = {"nb": nb, "model": tiny, "x": tokens}
+    exec(found.code, scope)
+    np.testing.assert_allclose(scope["y"], found.result.after, rtol=1e-5, atol=1e-6)
+
+
+def test_looking_changes_nothing(compiles):
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.Dropout(0.5), nb.Linear(4, 2))
+    x = jnp.arange(12.0).reshape(4, 3)
+    run = nb.jit(lambda x: model(x))
+    run(x)
+    v, mean, text = model.v, np.asarray(model[1].running_mean.value), repr(model)
+    nb.seed(3)
+    drawn = np.asarray(nb.Linear(2, 2).weight.value)
+    nb.seed(3)
+    nb.what_if(model, x, {"0": nb.zero(unit=1)}, metric=0)
+    nb.sweep(model, x, "units", metric=0)
+    nb.attribute(model, x, 1)
+    assert model.v is v and model.training and repr(model) == text and not model[0]._nbm.hooks
+    np.testing.assert_array_equal(model[1].running_mean.value, mean)
+    np.testing.assert_array_equal(nb.Linear(2, 2).weight.value, drawn)  # no key was drawn
+    before = len(compiles)
+    run(x)
+    assert len(compiles) == before  # and nothing that was compiled is compiled again
+
+
+def test_a_tap_is_a_place_that_is_set_and_seen():
+    class Net(nb.Module):
+        def forward(self, x):
+            return nb.tap(2 * x, "doubled") + 1
+
+    found = nb.what_if(Net(), jnp.ones((1, 3)), {"doubled": nb.zero(unit=0)}).result
+    assert found.after.tolist() == [[1, 3, 3]] and found.changes["doubled"] == pytest.approx(
+        3**-0.5
+    )
+    with pytest.raises(nb.PathError, match='"trebled" did not run on this input'):
+        nb.what_if(Net(), jnp.ones((1, 3)), {"trebled": nb.zero()})
+
+
+def test_a_setting_that_cannot_be_leaves_the_others(tiny, tokens):
+    found = nb.what_if(tiny, tokens, {"embed": nb.scale_by(0.5)}, metric=0)
+    kept = found.result
+    with pytest.raises(nb.ArgumentError, match="there is no head 9"):
+        found.add({"blocks.0.attention": nb.zero(head=9)})
+    with pytest.raises(nb.ArgumentError, match="has no number to turn"):
+        nb.what_if(tiny, tokens, {"embed": nb.zero()}).turn(0, 1.0)
+    with pytest.raises(nb.ArgumentError, match="no setting 3"):
+        found.drop(3)
+    assert found.result is kept and len(found.tried) == 1
+    assert not found.drop(0).result.difference.any()
+
+
+def test_heads_are_swept_as_numpy_does_one_by_one(tiny, tokens, by_hand):
+    found = nb.sweep(tiny, tokens, metric=(0, -1, 3), chunk=3)
+    first = by_hand(tiny, tokens)[0, -1, 3]
+    assert found.rows == ("blocks.0.attention", "blocks.1.attention") and found.columns == (
+        "0",
+        "1",
+    )
+    for l in range(2):
+        for h in range(2):
+            after = by_hand(
+                tiny, tokens, zeroed((f"blocks.{l}.attention.heads", (slice(None), h)))
+            )[0, -1, 3]
+            np.testing.assert_allclose(found.changes[l, h], after - first, rtol=1e-3, atol=1e-5)
+    most = found.most(1)[0]
+    assert abs(most.shown) == np.abs(found.changes).max() and most.setting == nb.zero(
+        head=most.setting.parts[0][1]
+    )
+
+
+def test_units_in_blocks_tokens_and_layers_are_swept(tiny, tokens, by_hand):
+    first = cross_entropy(by_hand(tiny, tokens), tokens)
+    units = nb.sweep(tiny, tokens, "units", only="blocks.?.mlp", block=3, target=tokens)
+    assert units.values.shape == (2, 3) and units.at(0, 2).setting == nb.zero(unit=[6, 7])
+    wanted = (
+        cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.1.mlp", (..., slice(6, 8))))), tokens)
+        - first
+    )
+    np.testing.assert_allclose(units.changes[1, 2], wanted, rtol=1e-2, atol=1e-5)
+    layers = nb.sweep(tiny, tokens, "layers", target=tokens)
+    row = layers.rows.index("blocks.0.mlp")
+    wanted = cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.0.mlp", ...))), tokens) - first
+    np.testing.assert_allclose(layers.changes[row, 0], wanted, rtol=1e-2, atol=1e-5)
+    places = nb.sweep(tiny, tokens, "tokens", only=["embed", "blocks.1"], target=tokens)
+    wanted = (
+        cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.1", (slice(None), 4)))), tokens) - first
+    )
+    np.testing.assert_allclose(
+        places.changes[places.rows.index("blocks.1"), 4], wanted, rtol=1e-2, atol=1e-5
+    )
+
+
+def test_rows_of_a_sweep_may_have_different_counts():
+    model = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 4))
+    found = nb.sweep(model, jnp.ones((1, 3)), "units", metric=0)
+    assert np.isnan(found.values).tolist() == [[False, False, True, True], [False] * 4] and len(
+        found
+    ) == 6 == len(list(found))
+    np.testing.assert_allclose(found.values[1, 0], 0.0, atol=1e-7)
+
+
+def test_causes_are_traced_as_by_hand(tiny, tokens, by_hand):
+    corrupted = tokens.at[:, 2].set((tokens[:, 2] + 3) % 11)
+    kept = {}
+    clean = by_hand(tiny, tokens, lambda name, value: kept.setdefault(name, value))[0, -1, 3]
+    before = by_hand(tiny, corrupted)[0, -1, 3]
+    found = nb.trace_causes(
+        tiny, tokens, corrupted, (0, -1, 3), only=["embed", "blocks.0", "blocks.1.mlp"]
+    )
+
+    def restored(where, token):
+        def change(name, value):
+            value = np.array(value)
+            if name == where:
+                value[:, token] = kept[name][:, token]
+            return value
+
+        return change
+
+    for row, where in enumerate(found.rows):
+        for token in range(5):
+            after = by_hand(tiny, corrupted, restored(where, token))[0, -1, 3]
+            np.testing.assert_allclose(
+                found.recovered[row, token],
+                (after - before) / (clean - before),
+                rtol=1e-2,
+                atol=1e-3,
+            )
+    np.testing.assert_allclose(found.recovered[found.rows.index("embed"), 2], 1.0, atol=1e-3)
+
+
+def test_gradient_times_input_is_that_of_raw_jax():
+    nb.seed(2)
+    model = nb.Sequential(nb.Linear(4, 5), nb.Tanh(), nb.Linear(5, 3))
+    x = jnp.arange(8.0).reshape(2, 4) / 8
+    w0, b0, w1, b1 = (
+        box.value for box in (model[0].weight, model[0].bias, model[2].weight, model[2].bias)
+    )
+    raw = lambda x: (jnp.tanh(x @ w0.T + b0) @ w1.T + b1)[:, 1].mean()
+    found = nb.attribute(model, x, 1)
+    np.testing.assert_allclose(found.inputs, jax.grad(raw)(x) * x, rtol=1e-5, atol=1e-6)
+    h = jnp.tanh(x @ w0.T + b0)
+    wanted = (jax.grad(lambda h: (h @ w1.T + b1)[:, 1].mean())(h) * h).sum()
+    np.testing.assert_allclose(found.modules["1"], wanted, rtol=1e-5)
+    steps, weights = np.polynomial.legendre.leggauss(20)
+    mean = sum(w / 2 * jax.grad(raw)((s + 1) / 2 * x) for s, w in zip(steps, weights))
+    integrated = nb.attribute(model, x, 1, method="integrated", steps=20)
+    np.testing.assert_allclose(integrated.inputs, mean * x, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(integrated.inputs.sum(), raw(x) - raw(0 * x), rtol=1e-4)
+    assert not integrated.notes
+
+
+def test_tokens_are_attributed_by_their_embedding(tiny, tokens):
+    found = nb.attribute(tiny, tokens, (0, -1, 3), labels=["a", "b", "c", "d", "e"])
+    e = tiny.embed(tokens)
+    rest = lambda e: tiny.head(tiny.norm(tiny.blocks[1](tiny.blocks[0](e))))[0, -1, 3]
+    np.testing.assert_allclose(found.inputs, (jax.grad(rest)(e) * e).sum(-1), rtol=1e-3, atol=1e-6)
+    assert found.of == "embed" and found.inputs.shape == tokens.shape
+
+
+def test_of_a_return_of_several_arrays_the_first_is_attributed():
+    class Twice(nb.Module):
+        def __init__(self):
+            self.first = nb.Linear(3, 4)
+
+        def forward(self, x):
+            y = self.first(x)
+            return jnp.tanh(y), 2 * y
+
+    nb.seed(3)
+    model = nb.Sequential(Twice(), lambda pair: pair[0] + pair[1], nb.Linear(4, 2))
+    x = jnp.arange(6.0).reshape(2, 3) / 6
+    weight, w, b = (
+        model[2].weight.value[1],
+        *(box.value for box in (model[0].first.weight, model[0].first.bias)),
+    )
+    y = x @ w.T + b
+    found = nb.attribute(model, x, 1).modules
+    np.testing.assert_allclose(found["0"], (jnp.tanh(y) @ weight).mean(), rtol=1e-4)
+    gained = jnp.tanh(y) - jnp.tanh(
+        b
+    )  # what the first array gains on the way from zeros, and goes through it alone
+    found = nb.attribute(model, x, 1, method="integrated").modules
+    np.testing.assert_allclose(found["0"], (gained @ weight).mean(), rtol=1e-3)
+    np.testing.assert_allclose(
+        found["0.first"], ((gained + 2 * (y - b)) @ weight).mean(), rtol=1e-3
+    )
+
+
+def test_attributing_again_compiles_nothing(tiny, tokens, compiles):
+    others = jnp.asarray(np.asarray(tokens)[::-1])
+    nb.attribute(tiny, tokens, (0, -2, 7))
+    before = len(compiles)
+    nb.attribute(tiny, others, (0, -2, 7))
+    assert before and len(compiles) == before
+
+
+def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
+    written = ["embed", "blocks.?.attention", "blocks.?.mlp"]
+    found = nb.attribute(
+        tiny, tokens, (0, -1, 3), method="direct", stream="norm", components=written, heads=True
+    )
+    np.testing.assert_allclose(sum(found.modules.values()), tiny(tokens)[0, -1, 3], rtol=1e-5)
+    assert abs(found.modules["rest of the stream"]) < 1e-5
+    with nb.track(tiny) as calls:
+        tiny(tokens)
+    r = calls["blocks.1"].returns[0, -1]
+    part = calls["blocks.0.mlp"].returns[0, -1]
+    scaled = (
+        (part - part.mean())
+        / jnp.sqrt(((r - r.mean()) ** 2).mean() + 1e-5)
+        * tiny.norm.weight.value
+    )
+    np.testing.assert_allclose(
+        found.modules["blocks.0.mlp"], scaled @ tiny.head.weight.value[3], rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (lambda m, x: nb.sweep(m, x), "give target= for the loss, or metric="),
+        (lambda m, x: nb.sweep(m, x, "neurons", metric=0), "goes over one of heads, channels"),
+        (lambda m, x: nb.sweep(m, x, "heads", nb.zero(head=1), metric=0), "without head="),
+        (
+            lambda m, x: nb.sweep(m, x, "channels", metric=0),
+            "nothing to sweep over channels. Name modules with only=",
+        ),
+        (lambda m, x: nb.attribute(m, x), "explains a number"),
+        (lambda m, x: nb.attribute(m, x, 99), "has no entry 99"),
+        (lambda m, x: nb.attribute(m, x, 0, method="direct"), "needs stream="),
+        (lambda m, x: nb.what_if(m, x, loss=lambda a, b: 0.0), "give target= too"),
+        (lambda m, x: nb.what_if(m, x, metric=lambda y: y), "must be one number"),
+        (lambda m, x: nb.what_if(nb.Linear, x), "a module is wanted"),
+        (lambda m, x: nb.trace_causes(m, x, x, None), "give metric="),
+    ],
+)
+def test_what_is_lacking_is_said(run, said, tiny, tokens):
+    with pytest.raises(nb.NbModuleError, match=said):
+        run(tiny, tokens)
+
+
+def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
+    nb.seed(0)
+    x = jnp.ones((2, 3))
+    model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+    text, before = repr(model), np.asarray(model(x))
+    w0, b0 = model[0].weight.value, model[0].bias.value
+    found = (
+        nb.what_if(model, x, {"0": nb.zero(unit=1)})
+        .edit("replace", "1", nb.Tanh())
+        .edit("reset", "2")
+    )
+    assert repr(model) == text and not model[0]._nbm.hooks
+    np.testing.assert_array_equal(model(x), before)
+    after = found.result.after
+    found.keep()
+    hidden = jnp.tanh((x @ w0.T + b0).at[:, 1].set(0))
+    np.testing.assert_allclose(
+        model(x), hidden @ model[2].weight.value.T + model[2].bias.value, rtol=1e-5
+    )
+    np.testing.assert_allclose(nb.jit(lambda x: model(x))(x), after, rtol=1e-5)
+    assert not found.tried and not found.edited
+    found.undo()
+    assert repr(model) == text and len(found.tried) == 1 and len(found.edited) == 2
+    np.testing.assert_array_equal(model(x), before)
+    found.undo().undo().undo()
+    assert not found.tried and not found.edited
+    with pytest.raises(nb.ArgumentError, match="nothing to undo"):
+        found.undo()
+    with pytest.raises(nb.ArgumentError, match="nothing to keep"):
+        found.keep()
+    with pytest.raises(nb.ShapeError, match="Nothing was changed"):
+        found.edit("remove", "2")
+    assert not found.edited
+
+
+def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
+    class Net(nb.Module):
+        def __init__(self):
+            self.first, self.second, self.act = (
+                nb.Linear(4, 4, key=0),
+                nb.Linear(4, 3, key=1),
+                nb.Tanh(),
+            )
+
+        def forward(self, x):
+            return self.act(self.second(self.act(self.first(x))))
+
+    model, clean, corrupted = (
+        Net(),
+        jnp.linspace(-1, 1, 12).reshape(1, 3, 4),
+        jnp.linspace(2, 0, 12).reshape(1, 3, 4),
+    )
+    found = nb.trace_causes(model, clean, corrupted, (0, -1, 1))
+    assert found.rows == ("first", "second")
+    assert found.notes == ("called several times, and left out: act",)
+    assert repr(found).splitlines()[0].endswith(found.notes[0])
+    for row, layer in enumerate((model.first, model.second)):
+        mixed = np.array(layer(corrupted if row == 0 else model.act(model.first(corrupted))))
+        mixed[0, 2] = np.array(layer(clean if row == 0 else model.act(model.first(clean))))[0, 2]
+        rest = model.act(model.second(model.act(mixed))) if row == 0 else model.act(mixed)
+        np.testing.assert_allclose(found.values[row, 2], rest[0, -1, 1], **CLOSE)
+    assert nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1)).rows == (
+        "first",
+        "second",
+    )
+    with pytest.raises(
+        nb.ArgumentError, match='"act" runs 2 times .* give each call a module of its own'
+    ):
+        nb.trace_causes(model, clean, corrupted, (0, -1, 1), only="act")

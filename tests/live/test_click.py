@@ -1,0 +1,56 @@
+"""A click on a curve opens the step that it points at; the legend says the same step."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from nbmodule.live.live import Live
+
+SPIKES = (701, 1501, 2346, 3101, 3701)
+
+
+def run_of(steps, spikes, height=2.0):
+    rng = np.random.default_rng(0)
+    losses = 0.5 + 0.01 * rng.normal(size=steps)
+    losses[[spike - 1 for spike in spikes]] = height
+    with Live(display=False, name="digits") as live:
+        for k in live.steps(range(steps)):
+            live.log(loss=losses[k])
+    return live
+
+
+def pixel_of(page, step, steps):
+    """Where a step is drawn, by the axis of the plot."""
+    box = page.locator(".nbm-curve").first.bounding_box()
+    width = box["width"] - 52 - 12
+    return box["x"] + 52 + (step - 1) / (steps - 1) * width, box["y"] + 60
+
+
+@pytest.mark.parametrize("steps", [4000, 100_000])
+def test_a_click_on_a_peak_opens_the_step_of_the_peak_and_the_legend_says_it(open_html, steps):
+    spikes = [spike * steps // 4000 + 1 for spike in SPIKES]
+    page = open_html(run_of(steps, spikes)._repr_mimebundle_()["text/html"])
+    page.locator(".nbm-curve").first.wait_for()
+    page.page.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
+    for spike in spikes:
+        x, y = pixel_of(page, spike, steps)
+        page.page.mouse.move(x + 1, y)
+        legend = page.locator(".nbm-legend").first.inner_text()
+        page.page.mouse.click(x + 1, y)
+        text = page.locator(".nbm-run-again-text").inner_text()
+        assert f"step {spike:,}" in legend.replace("\n", " "), legend
+        assert re.search(r"\b2\b", legend), legend
+        assert text.startswith(f"step {spike:,}: "), text
+
+
+def test_between_two_points_far_apart_the_nearest_step_is_meant(open_html):
+    page = open_html(run_of(28, ())._repr_mimebundle_()["text/html"])
+    page.locator(".nbm-curve").first.wait_for()
+    (first, y), (second, _) = pixel_of(page, 1, 28), pixel_of(page, 2, 28)
+    for x, step in ((0.4, 1), (0.6, 2)):
+        page.page.mouse.click(first + x * (second - first), y)
+        said = page.locator(".nbm-run-again-text", has_text=re.compile(f"^step {step}: "))
+        said.wait_for()

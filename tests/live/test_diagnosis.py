@@ -1,0 +1,282 @@
+"""Rules that judge a run: faults are named, their healthy twins are not, and nothing is changed."""
+
+from __future__ import annotations
+
+import copy
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.live.diagnosis.evidence import (
+    Batch,
+    Evidence,
+    LoggedCurve,
+    Snapshot,
+    VariableEvidence,
+)
+from nbmodule.live.diagnosis.examine import Examiner, examine
+from nbmodule.live.diagnosis.judge import judge, rules
+
+RNG = np.random.default_rng(0)
+STEPS = np.arange(1, 201)
+
+
+def curves(**values):
+    return {
+        name: LoggedCurve(name, STEPS[: len(v)], np.asarray(v, float)) for name, v in values.items()
+    }
+
+
+def names(evidence):
+    return set(judge(evidence).names)
+
+
+def noise(scale, size=200):
+    return scale * np.random.default_rng(1).normal(size=size)
+
+
+FALLING = np.exp(-STEPS / 50)
+
+
+# -- curves --
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"loss": np.where(STEPS > 90, np.nan, FALLING)}, "nonfinite-loss"),
+        ({"loss": np.ones(200)}, "does-not-learn"),
+        ({"loss": 1 + STEPS / 20 + noise(0.1)}, "diverges"),
+        ({"loss": 1 + 0.5 * (-1.0) ** STEPS + noise(0.02)}, "oscillates"),
+        ({"loss": FALLING + 0.1 + np.where(STEPS == 150, 50, 0)}, "spikes"),
+        ({"loss": FALLING, "val_loss": FALLING[::10][:20] + np.linspace(0, 2, 20)}, "overfits"),
+        ({"loss": FALLING, "eval_loss": FALLING[::10][:20] + np.linspace(0, 2, 20)}, "overfits"),
+        ({"loss": FALLING - 3, "val/loss": np.r_[np.linspace(-1, -3, 8), np.linspace(-3, -1, 12)]}, "overfits"),
+        ({"loss": FALLING, "val_accuracy": np.r_[np.linspace(0.2, 0.9, 8), np.linspace(0.9, 0.5, 12)]}, "overfits"),
+        ({"loss": 2 + noise(0.1), "val_loss": np.full(20, 0.5)}, "validation-better"),
+    ],
+)  # fmt: skip
+def test_a_curve_with_a_fault_is_named(values, expected):
+    made = curves(**values)
+    for name, curve in made.items():
+        if len(curve.values) == 20:
+            made[name] = LoggedCurve(name, STEPS[9::10], curve.values)
+    assert expected in names(Evidence(made))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        FALLING + 0.05 + np.abs(noise(0.02)),
+        FALLING * np.random.default_rng(2).lognormal(0, 1, 200),
+        (FALLING + 0.1) * np.random.default_rng(3).gamma(1.0, size=200),
+        0.1 + np.abs(np.sin(STEPS / 20)) * FALLING,  # warm restarts
+        FALLING - 5,
+    ],
+    ids=["noise", "log-normal", "gamma", "restarts", "negative"],
+)
+def test_a_healthy_curve_is_silent(loss):
+    assert names(Evidence(curves(loss=loss))) == set()
+
+
+def test_two_losses_of_adversaries_are_not_expected_to_fall():
+    assert names(Evidence(curves(d_loss=0.7 + noise(0.02), g_loss=0.7 + noise(0.02)))) == set()
+
+
+# -- one step, observed --
+def make(*layers, lr=0.1):
+    nb.seed(0)
+    model, optimizer = nb.Sequential(*layers), nb.SGD(lr=lr)
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, step
+
+
+X = RNG.normal(size=(64, 3)).astype(np.float32)
+Y = (X[:, 0] > 0).astype(np.int32)
+
+
+@pytest.mark.parametrize("donate", [False, True])
+def test_observing_a_step_changes_nothing_and_sees_what_numpy_sees(donate):
+    model, optimizer, step = make(nb.Linear(3, 8), nb.ReLU(), nb.Dropout(0.5), nb.Linear(8, 2))
+    step = nb.jit(step.__wrapped__, donate=donate)
+    step(X, Y)
+    state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    snapshot = examine(step, (X, Y), {}, model, 7)
+    for before, now in zip(state, (model.state_dict(), optimizer.state_dict())):
+        assert jax.tree.all(
+            jax.tree.map(lambda a, b: np.array_equal(a, b), dict(before), dict(now))
+        )
+    weight = np.asarray(model[0].weight.value)
+    linear = next(call for call in snapshot.calls if call.path == "0")
+    np.testing.assert_allclose(
+        linear.returns, X @ weight.T + np.asarray(model[0].bias.value), atol=1e-5
+    )
+    loss = float(step(X, Y))
+    assert snapshot.loss == pytest.approx(loss, rel=1e-6)
+    change = next(v for v in snapshot.variables if v.path == "0.weight").change
+    assert change == pytest.approx(
+        np.linalg.norm(np.asarray(model[0].weight.value) - weight), rel=1e-4
+    )
+
+
+def test_a_step_that_raises_ends_no_loop():
+    model, _, step = make(nb.Linear(3, 2))
+    examiner = Examiner(model)
+    examiner.see_step(step, (X[:, :2], Y), {}, 1)
+    assert "ShapeError" in examiner.error
+    assert not examiner.is_due(100)
+
+
+def test_arguments_are_told_apart_as_inputs_and_targets():
+    model, _, step = make(nb.Linear(3, 2))
+    snapshot = examine(step, (X, Y), {}, model, 1)
+    assert list(snapshot.batch.inputs) == ["x"] and list(snapshot.batch.targets) == ["y"]
+    assert snapshot.classes == 2
+
+
+# -- before training --
+def found(model, x=X, y=Y, loss=nb.cross_entropy):
+    return nb.check_setup(model, x, y, loss).names
+
+
+def mlp(*more):
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 2), *more)
+
+
+def test_a_healthy_setup_has_no_verdict():
+    assert found(mlp()) == ()
+    assert str(nb.check_setup(mlp(), X, Y, nb.cross_entropy)) == "no fault found"
+
+
+def test_softmax_before_a_loss_of_logits_is_named_whatever_the_loss():
+    import optax
+
+    raw = lambda p, y: optax.softmax_cross_entropy_with_integer_labels(p, y).mean()
+    assert "double-softmax" in found(mlp(nb.Softmax()))
+    assert "double-softmax" in found(mlp(nb.Softmax()), loss=raw)
+    likelihood = lambda p, y: -jnp.log(jnp.take_along_axis(p, y[:, None], 1)).mean()
+    assert "double-softmax" not in found(mlp(nb.Softmax()), loss=likelihood)
+
+
+def test_data_is_judged_with_its_place():
+    bad = X.copy()
+    bad[3, 1] = np.nan
+    verdict = nb.check_setup(mlp(), bad, Y, nb.cross_entropy)["nonfinite-data"]
+    assert "[3, 1]" in verdict.text and verdict.severity == "wrong"
+    assert found(mlp(), bad) == ("nonfinite-data",)
+    assert "input-scale" in found(mlp(), X * 300)
+    assert "labels-out-of-range" in found(mlp(), y=Y + 1)
+    assert "target-among-inputs" in found(mlp(), np.c_[X[:, :2], Y].astype(np.float32))
+
+
+def test_prediction_and_target_that_broadcast_are_named():
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 1))
+    loss = lambda p, y: jnp.mean((p - y) ** 2)
+    product = X[:, :1] * X[:, 1:2]
+    assert found(model, y=product[:, 0], loss=loss) == ("loss-broadcasts",)
+    assert found(model, y=product, loss=loss) == ()
+
+
+def test_rows_that_depend_on_each_other_are_named():
+    class Mixed(nb.Module):
+        def __init__(self):
+            self.body = mlp()
+
+        def forward(self, x):
+            return self.body(x.T.reshape(x.shape))
+
+    assert found(Mixed()) == ("row-leak",)
+
+
+def test_a_loss_without_targets_is_refused():
+    with pytest.raises(nb.errors.ArgumentError, match="targets and loss together"):
+        nb.check_setup(mlp(), X, None, nb.cross_entropy)
+
+
+# -- the table --
+def test_a_rule_of_the_user_speaks_can_be_muted_and_cannot_hide_others():
+    @nb.rule("too-long", needs=("curve",))
+    def too_long(evidence):
+        """The run is long."""
+        yield nb.RuleVerdict("too-long", "more than 100 steps")
+        raise ZeroDivisionError("oops")
+
+    evidence = Evidence(curves(loss=np.ones(200)))
+    try:
+        diagnosis = judge(evidence)
+        assert {"too-long", "does-not-learn"} <= set(diagnosis.names)
+        assert diagnosis["too-long"].explanation == "The run is long."
+        assert any("could not judge" in verdict.text for verdict in diagnosis)
+        nb.mute_rule("too-long")
+        assert "too-long" not in names(evidence)
+        nb.mute_rule("too-long", muted=False)
+        assert "too-long" in names(evidence)
+    finally:
+        nb.mute_rule("too-long")
+
+
+def test_an_unknown_rule_or_need_is_refused_with_the_nearest_name():
+    with pytest.raises(nb.errors.ArgumentError, match="'overfits'"):
+        nb.mute_rule("overfit")
+    with pytest.raises(nb.errors.ArgumentError, match="curve, batch"):
+        nb.rule("x", needs=("curves",))
+
+
+def test_every_rule_explains_itself_and_is_on_the_page_of_the_docs(request):
+    page = (request.config.rootpath / "docs" / "views" / "diagnosis.md").read_text()
+    for each in rules():
+        if each.category != "own":
+            assert len(each.explanation.split()) >= 8, each.name
+            assert f"({each.name})=" in page, (
+                f"run `python -m benchmarks.clinic.page` for {each.name}"
+            )
+
+
+def test_nothing_to_judge_gives_no_verdict():
+    assert judge(Evidence()) == ()
+    assert judge(Evidence(snapshots=(Snapshot(1, None, Batch(1, {}, {}), None, (), ()),))) == ()
+
+
+def test_parameters_that_never_change_are_named_once_and_not_twice():
+    def snapshot(step):
+        still = VariableEvidence("w", (2, 2), True, 1.0, 0.0, False)
+        return Snapshot(step, 1.0, Batch(step, {}, {}), None, (), (still,))
+
+    evidence = Evidence(curves(loss=1 + noise(1e-3)), tuple(map(snapshot, (1, 2, 5))))
+    assert names(evidence) == {"no-update"}
+
+
+# -- in a run --
+def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.monitors.step_examiner.AT_ONCE", 1e9)
+
+    def train(count=None):
+        nb.seed(0)
+        model, _, step = make(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 2), lr=1e-6)
+        batch = (X * 400, Y)
+        if count is not None:
+            return [float(step(*batch)) for _ in range(count)]
+        losses = []
+        with nb.Live(model, display=False, journal=False) as live:
+            for _ in live.steps(range(3000)):
+                losses.append(float(step(*batch)))
+                live.log(loss=losses[-1])
+                observer = live.state.examiner
+                if len(losses) >= 40 and observer is not None and observer.examiner.snapshots:
+                    break
+        assert observer.examiner.error == ""
+        assert "input-scale" in live.diagnosis.names
+        assert any("about 0 and 1 are expected" in finding.text for finding in live.findings)
+        return losses
+
+    losses = train()
+    assert losses == train(len(losses))

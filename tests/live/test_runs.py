@@ -1,0 +1,227 @@
+"""Runs kept on disk: listed, compared, reported, exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import struct
+import zlib
+
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.__main__ import main
+from nbmodule.live.runs.run import set_note
+
+
+def train(folder, lr, *, steps=40, name="demo", tags=(), **config):
+    with nb.Live(
+        display=False, journal=folder, name=name, config={"lr": lr, **config}, tags=tags
+    ) as live:
+        for i in live.steps(range(steps)):
+            live.log(loss=float(np.exp(-lr * i)))
+            if i % 10 == 9:
+                live.log(
+                    val_loss=float(np.exp(-lr * i)) + 0.1, val_accuracy=1 - float(np.exp(-lr * i))
+                )
+    return live
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for lr in (0.3, 0.1, 0.01):
+        train(tmp_path, lr, tags=["sweep"], data={"size": 8})
+    return tmp_path
+
+
+def test_all_runs_are_listed_with_their_settings_and_results(folder):
+    found = nb.runs(folder)
+    assert len(found) == 3
+    assert {run.settings["lr"] for run in found} == {0.3, 0.1, 0.01}
+    assert found[0].settings["data.size"] == 8 and found[0].tags == ("sweep",)
+    assert [run.state for run in found] == ["done"] * 3
+    best = {run.settings["lr"]: run.best["val_loss"] for run in found}
+    assert best == {lr: pytest.approx(np.exp(-lr * 39) + 0.1) for lr in best}
+    assert found.varying == ["lr"]
+
+
+def test_the_best_run_comes_first_whether_less_or_more_is_better(folder):
+    found = nb.runs(folder)
+    assert found.sort("val_loss")[0].settings["lr"] == 0.3
+    assert found.sort("val_accuracy")[0].settings["lr"] == 0.3
+    assert [run.settings["lr"] for run in found.sort("lr")] == [0.01, 0.1, 0.3]
+    with pytest.raises(nb.PathError, match="'vall_loss'"):
+        found.sort("vall_loss")
+
+
+def test_runs_are_found_by_name_number_setting_and_test(folder):
+    train(folder, 1.0, name="other")
+    found = nb.runs(folder)
+    assert found["other"].settings["lr"] == 1.0
+    assert len(found.filter(lr=0.1)) == 1
+    assert len(found.filter(lambda run: run.best["loss"] < 0.5)) == 3
+    assert len(found[1:]) == 3
+    with pytest.raises(nb.PathError, match="demo, other"):
+        found["nobody"]
+
+
+def test_records_go_to_pandas(folder):
+    frame = nb.runs(folder).to_pandas()
+    assert sorted(frame["setting lr"]) == [0.01, 0.1, 0.3]
+    assert frame["best val_loss"].min() == pytest.approx(np.exp(-0.3 * 39) + 0.1)
+
+
+def test_a_damaged_journal_is_a_row_with_its_error(folder):
+    (folder / "20200101-000000-bad.nbrun").write_bytes(b"not a journal")
+    found = nb.runs(folder)
+    assert len(found) == 3 and len(found.errors) == 1
+    assert "20200101-000000-bad.nbrun: FileFormatError" in repr(found)
+    html = found._repr_mimebundle_()["text/html"]
+    assert "1 cannot be read" in html
+
+
+def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
+    def framed(kind, payload):
+        return struct.pack("<cII", kind, len(payload), zlib.crc32(kind + payload)) + payload
+
+    head = {
+        "name": "<script>alert(1)</script>",
+        "began": 1.0,
+        "settings": ["lr"],
+        "tags": "x",
+        "run": 3,
+    }
+    path = tmp_path / "20200101-000000-odd.nbrun"
+    path.write_bytes(b"nbrun\x001\n" + framed(b"H", json.dumps(head).encode()))
+    (run,) = nb.runs(tmp_path)
+    assert run.settings == {} and run.tags == ()
+    run.report(tmp_path / "page.html")
+    assert (
+        "<script>alert"
+        not in (tmp_path / "page.html").read_text().split("<body>")[1].split("<h2>")[0]
+    )
+
+
+def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
+    comparison = nb.runs(folder).sort("lr").compare()
+    assert comparison.settings == {"lr": [0.01, 0.1, 0.3]}
+    assert comparison.common == {"data.size": 8}
+    assert comparison.names == ("demo lr=0.01", "demo lr=0.1", "demo lr=0.3")
+    steps, values = comparison.curves("loss")["demo lr=0.1"]
+    np.testing.assert_array_equal(steps, np.arange(1, 41))
+    np.testing.assert_allclose(values, np.exp(-0.1 * np.arange(40)))
+    _, smoothed = comparison.curves("loss", smooth=4)["demo lr=0.1"]
+    np.testing.assert_allclose(smoothed[10], values[7:11].mean())
+    share, _ = comparison.curves("loss", by="share")["demo lr=0.3"]
+    assert share[-1] == 1.0
+    assert "best val_loss" in repr(comparison)
+    assert comparison._repr_mimebundle_()["text/html"].count("<nbm-view") == 4
+
+
+def test_runs_of_one_name_and_one_setting_have_distinct_names(tmp_path):
+    for _ in range(2):
+        train(tmp_path, 0.1, steps=3)
+    assert len(set(nb.compare_runs(*nb.runs(tmp_path)).names)) == 2
+
+
+@pytest.mark.parametrize("given", [(), (1, 2)])
+def test_only_runs_are_compared_and_at_least_two(given):
+    with pytest.raises(nb.errors.ArgumentError, match="two runs"):
+        nb.compare_runs(*given)
+
+
+def test_wrong_options_of_curves_are_refused(folder):
+    comparison = nb.runs(folder).compare()
+    with pytest.raises(nb.errors.ArgumentError, match="'step', 'share' or 'time'"):
+        comparison.curves("loss", by="epoch")
+    with pytest.raises(nb.PathError, match="logged: loss"):
+        comparison.curves("lost")
+
+
+def test_the_table_per_epoch_has_means_of_training_and_marks_the_best(folder):
+    run = nb.runs(folder).filter(lr=0.1)[0]
+    table = run.epochs()
+    expected = np.exp(-0.1 * np.arange(40)).reshape(4, 10).mean(1)
+    np.testing.assert_allclose([row["loss"] for row in table.rows], expected)
+    assert [row["step"] for row in table.rows] == [10, 20, 30, 40]
+    assert table.best == {"loss": 3, "val_loss": 3, "val_accuracy": 3}
+    assert repr(table).splitlines()[-1].count("*") == 3
+
+
+def test_a_report_is_one_page_that_asks_nobody_for_anything(folder):
+    run = nb.runs(folder)[0]
+    set_note(run, "the best one")
+    page = folder / "report.html"
+    run.report(page)
+    text = page.read_text()
+    assert all(word in text for word in ("demo", "0.01", "the best one", "val_loss", "Epochs"))
+    assert not re.findall(r'(?:src|href)="https?://', text)
+    assert len(text) < 250_000
+
+
+def test_series_are_exported_for_other_tools(folder):
+    run = nb.runs(folder)[0]
+    run.to_csv(folder / "run.csv")
+    rows = list(csv.DictReader((folder / "run.csv").read_text().splitlines()))
+    assert len(rows) == 40 and float(rows[0]["loss"]) == 1.0
+    pytest.importorskip("tensorboardX")
+    run.to_tensorboard(folder / "board")
+    assert list((folder / "board").glob("events.*"))
+
+
+def test_the_command_line_lists_compares_and_reports(folder, capsys):
+    assert main(["runs", str(folder), "--sort", "lr"]) == 0
+    assert capsys.readouterr().out.count("demo") == 3
+    assert main(["runs", str(folder), "--compare", "0", "1"]) == 0
+    assert "best val_loss" in capsys.readouterr().out
+    assert main(["runs", str(folder), "--report", "demo", str(folder / "r.html")]) == 0
+    assert (folder / "r.html").exists()
+    assert main(["runs", str(folder), "--sort", "nothing"]) == 2
+
+
+def test_the_list_and_a_journal_survive_odd_settings(tmp_path):
+    odd = {
+        "array": np.float32(0.5),
+        "nested": {"a": {"b": 1}},
+        "list": [1, 2],
+        "fn": len,
+        "long": "x" * 9999,
+    }
+    with nb.Live(display=False, journal=tmp_path, config=odd) as live:
+        for _ in live.steps(range(2)):
+            live.log(loss=1.0)
+    settings = nb.runs(tmp_path)[0].settings
+    assert settings["array"] == 0.5 and settings["nested.a.b"] == 1 and settings["list"] == [1, 2]
+    assert "built-in" in settings["fn"] and len(settings["long"]) == 300
+
+
+@pytest.mark.parametrize(("option", "value"), [("config", [1]), ("tags", "word"), ("tags", [1])])
+def test_wrong_settings_are_refused(option, value):
+    with pytest.raises(nb.errors.ArgumentTypeError, match=option):
+        nb.Live(display=False, **{option: value})
+
+
+# -- the best model, early stopping --
+def test_the_best_state_is_that_of_the_step_that_logged_it():
+    model = nb.Linear(2, 1)
+    with nb.Live(model, display=False) as live:
+        live.keep_best("val_accuracy")
+        for i in live.steps(range(6)):
+            model.bias.value = np.array([float(i)], np.float32)
+            live.log(val_accuracy=[0.1, 0.5, float("nan"), 0.9, 0.9, 0.3][i])
+    assert (live.best.step, live.best.value, live.best.state["bias"][0]) == (4, 0.9, 3.0)
+    model.load_state_dict(live.best.state)
+    assert model.bias.value[0] == 3.0
+
+
+def test_a_run_stops_when_a_series_has_not_improved():
+    values = [5, 4, 3, 3.5, 3.2, 3.1, 3.05, 1]
+    with nb.Live(display=False) as live:
+        live.stop_when(nb.no_improvement("val_loss", patience=3))
+        for i in live.steps(range(8)):
+            live.log(val_loss=float(values[i]))
+    assert live.step == 6
+    with pytest.raises(nb.errors.ArgumentError, match="patience"):
+        nb.no_improvement("val_loss", patience=0)

@@ -1,0 +1,202 @@
+"""A run under Live equals the run without it, bit for bit: watching runs beside the user's step."""
+
+from __future__ import annotations
+
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+STEPS = 150
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(STEPS, 8, 4)).astype(np.float32)
+LABELS = RNG.integers(0, 3, size=(STEPS, 8))
+IMAGES = RNG.normal(size=(STEPS, 4, 6, 6, 1)).astype(np.float32)
+TOKENS = RNG.integers(0, 11, size=(STEPS, 2, 7))
+
+
+def classifier(donate):
+    model = nb.Sequential(nb.Linear(4, 8), nb.Tanh(), nb.Dropout(0.3), nb.Linear(8, 3))
+    optimizer = nb.Adam(0.01)
+
+    @nb.jit(donate=donate)
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, lambda i: step(ROWS[i], LABELS[i])
+
+
+def images():
+    model = nb.Sequential(
+        nb.Conv2d(1, 4, 3), nb.BatchNorm2d(4), nb.ReLU(), nb.Flatten(), nb.Linear(64, 3)
+    )
+    optimizer = nb.SGD(0.05, momentum=0.9)
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, lambda i: step(IMAGES[i], LABELS[i][:4])
+
+
+def with_typed_keys():
+    model, optimizer = nb.Sequential(nb.Linear(4, 6), nb.ReLU(), nb.Linear(6, 4)), nb.Adam(0.01)
+
+    @nb.jit
+    def step(x, key):
+        def loss_of(m):
+            return ((m(x + jax.random.normal(key, x.shape)) - x) ** 2).mean()
+
+        loss, grads = nb.value_and_grad(loss_of)(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, lambda i: step(ROWS[i], jax.random.key(i))
+
+
+def tokens():
+    class Language(nb.Module):
+        def __init__(self):
+            self.embed, self.head = nb.Embedding(11, 8), nb.Linear(8, 11)
+            self.block = nb.TransformerEncoderLayer(8, 2, 16)
+
+        def forward(self, x):
+            return self.head(self.block(self.embed(x)))
+
+    model, optimizer = Language(), nb.AdamW(0.01)
+
+    @nb.jit(donate=True)
+    def step(x):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x[:, :-1]), x[:, 1:]))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, lambda i: step(TOKENS[i])
+
+
+def two_models():
+    models = {"G": nb.Linear(4, 4), "D": nb.Sequential(nb.Linear(4, 5), nb.ReLU(), nb.Linear(5, 1))}
+    optimizers = {"G": nb.Adam(0.01), "D": nb.Adam(0.02)}
+
+    @nb.jit
+    def step(x):
+        def d_loss(d):
+            return nb.softplus(-d(x)).mean() + nb.softplus(d(models["G"](-x))).mean()
+
+        loss, grads = nb.value_and_grad(d_loss)(models["D"])
+        optimizers["D"].update(models["D"], grads)
+        _, grads = nb.value_and_grad(lambda g: nb.softplus(-models["D"](g(-x))).mean())(models["G"])
+        optimizers["G"].update(models["G"], grads)
+        return loss
+
+    return models, optimizers, lambda i: step(jnp.asarray(ROWS[i]))
+
+
+def eager():
+    model, optimizer = nb.Sequential(nb.Linear(4, 6), nb.Tanh(), nb.Linear(6, 3)), nb.SGD(0.1)
+
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    return model, optimizer, lambda i: step(ROWS[i], LABELS[i])
+
+
+def state_of(models):
+    models = models if isinstance(models, dict) else {"": models}
+    return {
+        (which, name): np.asarray(x)
+        for which, m in models.items()
+        for name, x in m.state_dict().items()
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: classifier(False), lambda: classifier(True), images, with_typed_keys, tokens]
+    + [two_models, eager],
+    ids=["mlp", "donated", "images", "typed keys", "tokens", "two models", "eager"],
+)
+def test_a_watched_run_equals_the_run_without_live_bit_for_bit(make):
+    nb.seed(0)
+    model, _, turn = make()
+    plain = [np.asarray(turn(i)) for i in range(STEPS)]
+    expected = state_of(model)
+
+    nb.seed(0)
+    model, optimizer, turn = make()
+    watched, deadline = [], time.monotonic() + 60
+    with nb.Live(model, optimizer, budget=1.0, display=False) as live:
+        for i in live.steps(range(STEPS)):
+            loss = turn(i)
+            watched.append(np.asarray(loss))
+            live.log(loss=loss)
+            while i == 20 and any("background" in note for note in live.notes()):
+                assert time.monotonic() < deadline
+                live.state.watchers and [w.is_preparing for w in live.state.watchers]
+                time.sleep(0.01)
+                if not any(w.is_preparing for w in live.state.watchers or ()):
+                    break
+            if i > 20:
+                time.sleep(0.003)
+    assert {"return", "gradient"} <= set(live.watched), live.notes()
+    assert not [m for m in live.messages if m.kind in ("warning", "error")]
+    np.testing.assert_array_equal(plain, watched)
+    found = state_of(model)
+    assert expected.keys() == found.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=str(name))
+    for step in (2, 75, STEPS - 1):
+        if make is not eager:
+            assert live.at(step).is_exact, step
+
+
+def test_all_models_of_a_dict_are_watched_under_their_names():
+    models, optimizers, turn = two_models()
+    with nb.Live(models, optimizers, budget=1.0, display=False) as live:
+        for i in live.steps(range(10**6)):
+            turn(i % STEPS)
+            time.sleep(0.002)
+            if {"return", "gradient"} <= set(live.watched):
+                live.stop()
+    assert live.watched["gradient"].paths == ("D", "D.0", "D.2", "G")
+    assert {"G", "D", "D.0", "D.1", "D.2"} <= set(live.watched["return"].paths)
+
+
+@pytest.mark.parametrize("leaf", [object(), jax.random.key(0), "text", None, 1 + 2j, b"x"])
+def test_whatever_a_step_is_given_watching_never_raises(leaf):
+    model = nb.Linear(4, 3)
+
+    @nb.jit(static_argnums=1 if not isinstance(leaf, jax.Array) else None)
+    def step(x, leaf):
+        return nb.value_and_grad(lambda m: m(x).sum())(model)[0]
+
+    with nb.Live(model, budget=1.0, display=False) as live:
+        for i in live.steps(range(40)):
+            live.log(loss=step(ROWS[i], leaf))
+            time.sleep(0.002)
+    assert len(live.history.loss) == 40
+    assert not [m for m in live.messages if m.kind == "error"]
+
+
+def test_a_fault_of_the_watcher_is_one_line_at_the_foot_and_the_training_goes_on(monkeypatch):
+    from nbmodule.live.monitors import step_watch
+
+    monkeypatch.setattr(step_watch, "_kind_of", lambda leaf: 1 / 0)
+    model, optimizer, turn = classifier(False)
+    with nb.Live(model, optimizer, budget=1.0, display=False) as live:
+        for i in live.steps(range(60)):
+            live.log(loss=turn(i))
+            time.sleep(0.002)
+        notes = live.notes()
+    assert len(live.history.loss) == 60
+    assert "returns and gradients are not watched: ZeroDivisionError" in notes[0]

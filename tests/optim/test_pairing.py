@@ -1,0 +1,78 @@
+"""Variables and gradients side by side, whatever they were given as."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import nbmodule as nb
+
+from jax_settings import FLOAT, with_mixed_dtypes
+
+
+def test_boxes_in_a_dict_are_read_as_arrays():
+    v = {"w": nb.Parameter([1.0, 2.0])}
+    np.testing.assert_array_equal(nb.SGD(1.0).step(v, {"w": nb.Buffer([1.0, 1.0])})["w"], [0, 1])
+    assert nb.SGD(1.0, inplace=True).step(v, {"w": jnp.ones(2)}) is v
+    np.testing.assert_array_equal(v["w"], [0, 1])
+
+
+def test_numbers_are_variables_too():
+    np.testing.assert_allclose(nb.SGD(0.5).step({"w": 1.0}, {"w": 1.0})["w"], 0.5)
+
+
+def test_gradients_that_were_put_off_are_computed(gradients, net, agree):
+    doubled = gradients(0) + gradients(0)
+    agree(nb.SGD(0.1).step(net.v, doubled), net.v - gradients(0) * 0.2)
+
+
+def test_two_spellings_of_one_chain_are_an_error():
+    v = {"a": [jnp.ones(1)], "_b": jnp.ones(1)}
+    nb.SGD(0.1).step(v, v)
+    clash = {"a": [jnp.ones(1)]} | {"a/v0": jnp.ones(1)}
+    new = nb.SGD(0.1).step(clash, clash)
+    assert set(new) == {"a", "a/v0"}
+
+
+def test_what_is_no_array_is_refused():
+    with pytest.raises(nb.ArgumentTypeError, match="variables and gradients are arrays; found str"):
+        nb.SGD(0.1).step({"w": "text"}, {"w": jnp.ones(1)})
+    with pytest.raises(
+        nb.ArgumentTypeError,
+        match="SGD cannot take a step: gradients must be a Container or a dict of arrays; found float",
+    ):
+        nb.SGD(0.1).step({"w": jnp.ones(1)}, 1.0)
+
+
+def test_a_gradient_of_another_kind_is_refused():
+    with pytest.raises(
+        nb.DtypeError, match=f'the gradient of "w" is complex64, the variable is {FLOAT}'
+    ):
+        nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2, jnp.complex64)})
+    float0 = jax.grad(lambda w: w.sum().astype(float), allow_int=True)(jnp.arange(2))
+    with pytest.raises(nb.DtypeError, match=f'the gradient of "w" is .*the variable is {FLOAT}'):
+        nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": float0})
+
+
+def test_a_gradient_of_another_precision_will_do():
+    new = nb.Adam(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2, jnp.bfloat16)})
+    assert new["w"].dtype == FLOAT
+    np.testing.assert_allclose(new["w"], 0.9, rtol=1e-5)
+
+
+def test_complex_variables_agree_with_optax():
+    v = {"w": jnp.array([1 + 2j, -1j], jnp.complex64)}
+    transformation = optax.adam(0.1)
+    updates, _ = with_mixed_dtypes(transformation.update)(v, transformation.init(v), v)
+    np.testing.assert_allclose(
+        nb.Adam(0.1).step(v, v)["w"], optax.apply_updates(v, updates)["w"], rtol=1e-5
+    )
+
+
+def test_the_pair_of_value_and_grad_is_refused_with_the_fix(net):
+    pair = nb.value_and_grad(lambda m: (m.bias**2).sum())(net)
+    with pytest.raises(nb.ArgumentTypeError, match=r"Write value, grads = nb.value_and_grad"):
+        nb.Adam(0.1).update(net, pair)

@@ -1,0 +1,227 @@
+"""The table of rules against optax: accumulation, clipping, kernels, slots and options."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nbmodule as nb
+from nbmodule.optim.rules import CHUNK, OPTIONS, ROWS, Recipe, Rule, chunks_of
+
+from jax_settings import with_mixed_dtypes
+
+
+@pytest.mark.parametrize("how", ["update", "jit", "scan"])
+def test_accumulated_gradients_agree_with_optax(how, net, gradients, agree):
+    optimizer = nb.Adam(1e-2, accumulate=3, clip_norm=1.0)
+    steps = optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)), 3)
+    params = net.v.cont_to_dict()
+    state, update = steps.init(params), jax.jit(with_mixed_dtypes(steps.update))
+    for i in range(7):
+        updates, state = update(gradients(i).cont_to_dict(), state, params)
+        params = optax.apply_updates(params, updates)
+    if how == "scan":
+        grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(7)))
+        nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
+    else:
+        update = lambda g: optimizer.update(net, g)
+        update = nb.jit(update, donate=True) if how == "jit" else update
+        for i in range(7):
+            update(gradients(i))
+    agree(net.v, params)
+    assert int(optimizer.count) == 2
+    assert int(optimizer.state.calls) == 1
+    agree(optimizer.state.accumulated, gradients(6))
+
+
+def test_calls_between_change_nothing(net, gradients):
+    optimizer, before = nb.AdamW(0.1, weight_decay=0.5, accumulate=2), net.state_dict()
+    optimizer.update(net, gradients(0))
+    for name, array in net.state_dict().items():
+        np.testing.assert_array_equal(array, before[name])
+    optimizer.update(net, gradients(1))
+    assert (net.bias() != before["bias"]).all()
+
+
+def test_a_schedule_counts_steps_not_calls(net, gradients):
+    seen = nb.SGD(lambda step: 1.0 * step, accumulate=2)
+    expected = net.bias() - (gradients(2).bias + gradients(3).bias) / 2
+    for i in range(4):
+        seen.update(net, gradients(i))
+    np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
+
+
+def test_accumulation_of_one_is_none(net, gradients):
+    optimizer = nb.SGD(0.1, accumulate=1)
+    optimizer.update(net, gradients(0))
+    assert list(optimizer.state.keys()) == ["count"]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
+def test_accumulation_is_a_number_of_calls(wrong):
+    with pytest.raises(nb.ArgumentError, match="accumulate= is a number of calls, 1 or more"):
+        nb.SGD(0.1, accumulate=wrong)
+
+
+@pytest.mark.parametrize("how", ["step", "jit"])
+def test_clipped_steps_agree_with_optax(how, net, gradients, reference, agree):
+    optimizer = nb.Adam(1e-2, clip_norm=0.5)
+    grads = [gradients(i, size) for i, size in enumerate((10.0, 0.01, 1.0))]
+    transformation = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2))
+    expected = reference(transformation, net.v, grads)
+    step = nb.jit(optimizer.step) if how == "jit" else optimizer.step
+    v = net.v
+    for each in grads:
+        v = step(v, each)
+    agree(v, expected)
+
+
+@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
+def test_the_largest_norm_is_positive(wrong):
+    with pytest.raises(nb.ArgumentError, match="the largest norm must be positive and finite"):
+        nb.SGD(0.1, clip_norm=wrong)
+
+
+def test_a_compiled_step_holds_no_more_than_optax_does(net, gradients):
+    """Beside the new count and the learning rate there is nothing in the program that plain optax
+    would not have.
+    """
+    optimizer, transformation = nb.Adam(1e-2), optax.adam(1e-2)
+    update = nb.jit(lambda g: optimizer.update(net, g), donate=True)
+    update(gradients(0))
+    params = net.v.cont_to_dict()
+
+    def plain(params, state, grads):
+        updates, state = with_mixed_dtypes(transformation.update)(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    theirs = jax.jit(plain, donate_argnums=(0, 1)).lower(
+        params, transformation.init(params), gradients(0).cont_to_dict()
+    )
+    ours = update.lower(gradients(0))
+    count = lambda lowered: lowered.compile().as_text().count(" fusion(")
+    assert count(ours) <= count(theirs)
+
+
+@pytest.mark.not_under("eager", reason="counts what is compiled")
+def test_a_thousand_variables_compile_kernels_of_eight(monkeypatch):
+    sizes, step = [], Recipe.step
+
+    def watched(self, weights, *args):
+        sizes.append(len(weights))
+        return step(self, weights, *args)
+
+    monkeypatch.setattr(Recipe, "step", watched)
+    v = {f"{i:04}": jnp.ones(4 if i % 2 else (4, 4)) for i in range(1000)}
+    new = nb.Adam(0.1, beta1=0.87654).step(v, v)  # options that no other test compiles
+    assert max(sizes) == 8
+    assert len(sizes) <= 3
+    np.testing.assert_allclose(new["0007"], 0.9, rtol=1e-5)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy")), max_size=80))
+def test_each_variable_is_in_one_chunk_and_classes_never_mix(leaves):
+    avals, classes = tuple(aval for aval, _ in leaves), tuple(group for _, group in leaves)
+    chunks = chunks_of(avals, classes)
+    assert sorted(i for chunk in chunks for i in chunk) == list(range(len(leaves)))
+    assert all(0 < len(chunk) <= CHUNK for chunk in chunks)
+    assert all(len({classes[i] for i in chunk}) == 1 for chunk in chunks)
+
+
+@given(st.integers(0, 100), st.integers(0, 100))
+def test_equal_variables_make_few_kernels(first, second):
+    chunks = chunks_of(("a",) * first + ("b",) * second, (0,) * (first + second))
+    signatures = {tuple("a" if i < first else "b" for i in chunk) for chunk in chunks}
+    assert len(signatures) <= 4
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nb.Adam(nb.cosine_schedule(0.1, 100), clip_norm=1.0, accumulate=2),
+        lambda: nb.AdamW(0.1),
+        lambda: nb.LAMB(0.1),
+        lambda: nb.Optax(optax.adam(optax.cosine_decay_schedule(0.1, 100))),
+    ],
+)
+def test_dtypes_that_are_never_promoted_are_no_hindrance(make, net, make_net, gradients, agree):
+    """Counts meet floats inside of optax, which raises by itself where JAX promotes nothing."""
+    other, first, second = make_net(), make(), make()
+    for i in range(3):
+        first.update(net, gradients(i))
+    with jax.numpy_dtype_promotion("strict"):
+        for i in range(3):
+            second.update(other, gradients(i))
+    agree(other.v, net.v)
+
+
+def options_of(name):
+    """The options in the signature of a class, with their defaults."""
+    parameters = inspect.signature(getattr(nb, name).__init__).parameters.values()
+    return {
+        p.name: p.default
+        for p in parameters
+        if p.name not in ("self", "lr") and p.kind is not p.VAR_KEYWORD
+    }
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_slots_are_all_that_optax_keeps(name):
+    known = options_of(name)
+    switches = {
+        "momentum": (0.0, 0.9),
+        "weight_decay": (0.0, 0.1),
+        "centered": (False, True),
+        "nesterov": (False, True),
+    }
+    used = {each: values for each, values in switches.items() if each in known}
+    for values in product(*used.values()):
+        rule = Rule(name, tuple((known | dict(zip(used, values))).items()))
+        slots = Recipe((rule,), (0,)).slots([jnp.ones(2)])
+        assert {slot for slot, _, _ in slots} == set(rule.slots)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_the_options_of_a_class_are_in_the_table(name):
+    for option, default in options_of(name).items():
+        assert (OPTIONS[option].bound is None) == isinstance(default, bool)
+
+
+def test_groups_and_accumulation_agree_with_optax_in_one_kernel(net, gradients, reference, agree):
+    optimizer = nb.Adam(1e-2, clip_norm=0.5, accumulate=2, groups={"layers.*": {"lr": 0.1}})
+    labels = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 1}}, "scale": 0}
+    rules = optax.multi_transform({0: optax.adam(1e-2), 1: optax.adam(0.1)}, labels)
+    chain = optax.chain(optax.clip_by_global_norm(0.5), rules)
+    grads = [gradients(i) for i in range(5)]
+    expected = reference(optax.MultiSteps(chain, 2), net.v, grads)
+    for each in grads:
+        optimizer.update(net, each)
+    agree(net.v, expected)
+
+
+def test_a_subclass_may_add_to_the_step(net, gradients, agree):
+    class Floored(nb.Adam):
+        def _step(self, v, grads):
+            return super()._step(v, grads).cont_map(lambda leaf, _: jnp.maximum(leaf, 0.0))
+
+    optimizer, start = Floored(1e-2, accumulate=2), net.v
+    for i in range(4):
+        optimizer.update(net, gradients(i))
+    assert all((leaf >= 0).all() for leaf in jax.tree.leaves(net.v))
+    assert int(optimizer.count) == 2
+    plain = nb.Adam(1e-2, accumulate=2)
+    plain.step(start, gradients(0))
+    plain.step(start, gradients(1))
+    first = Floored(1e-2)
+    agree(
+        first.step(start, gradients(0)),
+        nb.Adam(1e-2).step(start, gradients(0)).cont_map(lambda leaf, _: jnp.maximum(leaf, 0.0)),
+    )

@@ -1,0 +1,196 @@
+"""State by chain: what it looks like, when it is made, how a run continues from it."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import nbmodule as nb
+
+MAKERS = {
+    "adam": lambda: nb.Adam(1e-2),
+    "momentum": lambda: nb.SGD(1e-2, 0.9),
+    "adagrad": lambda: nb.Adagrad(1e-2),
+    "rmsprop": lambda: nb.RMSprop(1e-2, momentum=0.9, centered=True),
+    "lars, accumulated": lambda: nb.LARS(1e-2, accumulate=2),
+    "lamb, schedule": lambda: nb.LAMB(lambda step: 0.1 / (1 + step)),
+    "plain": lambda: nb.SGD(1e-2),
+}
+
+
+def test_state_is_a_container_like_the_variables(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    state = optimizer.state
+    assert isinstance(state, nb.Container)
+    assert sorted(state.keys()) == ["count", "mw", "vw"]
+    assert jax.tree.structure(state.mw) == jax.tree.structure(net.v)
+    np.testing.assert_allclose(
+        state.mw.layers.v1.weight, 0.1 * gradients(0).layers.v1.weight, rtol=1e-5
+    )
+    np.testing.assert_allclose(state.vw.bias, 0.001 * gradients(0).bias ** 2, rtol=1e-5)
+    assert int(state.count) == 1
+
+
+def test_there_is_no_state_before_the_first_step():
+    state = nb.Adam().state
+    assert (int(state.count), list(state.mw), list(state.vw)) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("name", "compiled"),
+    [*((name, False) for name in MAKERS), ("adam", True), ("lars, accumulated", True)],
+)
+def test_set_state_continues_exactly(name, compiled, net, make_net, gradients, agree):
+    first, second, other = MAKERS[name](), MAKERS[name](), make_net()
+
+    def steps(optimizer, model, seeds):
+        update = lambda g: optimizer.update(model, g)
+        update = nb.jit(update) if compiled else update
+        for seed in seeds:
+            update(gradients(seed))
+
+    steps(first, net, range(3))
+    other.v = net.v
+    second.set_state(first.state)
+    steps(first, net, range(3, 6))
+    steps(second, other, range(3, 6))
+    agree(other.v, net.v, exactly=True)
+    agree(second.state, first.state, exactly=True)
+
+
+def test_state_can_be_set_back(net, gradients, agree):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    state, v = optimizer.state, net.v
+    optimizer.update(net, gradients(1))
+    after = net.v
+    optimizer.set_state(state)
+    net.v = v
+    optimizer.update(net, gradients(1))
+    agree(net.v, after, exactly=True)
+
+
+def test_a_state_that_was_set_survives_a_donated_step_of_another(net, make_net, gradients):
+    first, second, other = nb.Adam(1e-2), nb.Adam(1e-2), make_net()
+    first.update(net, gradients(0))
+    second.set_state(first.state)
+    step = nb.jit(lambda g: first.update(net, g), donate=True)
+    step(gradients(1))
+    step(gradients(2))
+    second.update(other, gradients(1))
+    assert int(second.count) == 2
+
+
+def test_a_plain_dict_of_numpy_arrays_is_a_state_too(net, gradients):
+    optimizer = nb.SGD(1.0, 0.5)
+    mw = jax.tree.map(np.ones_like, net.v.cont_to_dict())
+    optimizer.set_state({"mw": mw, "count": 3})
+    before = net.bias()
+    optimizer.update(net, gradients(0))
+    np.testing.assert_allclose(net.bias, before - gradients(0).bias - 0.5, rtol=1e-5)
+    assert int(optimizer.count) == 4
+
+
+def test_a_state_that_does_not_fit_is_refused_whole(net, gradients, agree):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    before = optimizer.state
+    for change, message in (
+        (
+            lambda s: s.__delitem__("vw"),
+            '(?s)cannot set the state of Adam.*missing: "vw".*Its state has mw, vw, count',
+        ),
+        (lambda s: s.__setitem__("speed", jnp.ones(1)), 'unexpected: "speed"'),
+        (lambda s: s.__delitem__("vw/bias"), 'missing: "vw/bias"'),
+        (
+            lambda s: (s.__delitem__("vw/bias"), s.__delitem__("mw/bias")),
+            'missing: "mw/bias", "vw/bias"',
+        ),
+        (
+            lambda s: (
+                s.__setitem__("mw/bias", jnp.ones(4, "f")),
+                s.__setitem__("vw/bias", jnp.ones(4, "f")),
+            ),
+            r'"mw/bias" is float32\[4\], not float32\[3\]',
+        ),
+    ):
+        state = optimizer.state.cont_deep_copy()
+        change(state)
+        with pytest.raises(nb.StructureError, match=message):
+            optimizer.set_state(state)
+        agree(optimizer.state, before, exactly=True)
+    with pytest.raises(nb.ArgumentTypeError, match="a Container or a dict is wanted, found list"):
+        optimizer.set_state([])
+
+
+def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    update(gradients(0))
+    update(gradients(1))
+    net.extra = nb.Parameter([1.0, 2.0])
+    known = optimizer.state.mw.bias
+    grads = gradients(2)
+    grads["extra"] = jnp.ones(2)
+    update(grads)
+    state = optimizer.state
+    np.testing.assert_allclose(state.mw.bias, 0.9 * known + 0.1 * grads.bias, rtol=1e-5)
+    np.testing.assert_allclose(state.mw.extra, [0.1, 0.1], rtol=1e-5)
+    assert int(state.count) == 3
+
+
+def test_a_layer_that_is_gone_leaves_its_state_behind(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    del net.scale
+    grads = gradients(1)
+    del grads["scale"]
+    optimizer.update(net, grads)
+    assert "scale" in optimizer.state.mw
+
+
+def test_one_optimizer_for_two_models_of_other_shapes_is_refused(net, gradients):
+    optimizer = nb.Adam(1e-2)
+    optimizer.update(net, gradients(0))
+    v = {"bias": jnp.zeros(5, "f")}
+    message = r'Adam cannot take a step: its state for "bias" is float32\[3\], the variable is float32\[5\].*one optimizer for each model'
+    with pytest.raises(nb.StructureError, match=message):
+        optimizer.step(v, v)
+    optimizer.reset()
+    np.testing.assert_array_equal(optimizer.step(v, v)["bias"], np.zeros(5))
+
+
+def test_one_optimizer_may_serve_two_models_of_other_chains():
+    optimizer = nb.Adam(0.1)
+    one = optimizer.step({"a": jnp.zeros(2)}, {"a": jnp.ones(2)})
+    two = optimizer.step({"b": jnp.zeros(3)}, {"b": jnp.ones(3)})
+    assert (one["a"].shape, two["b"].shape, sorted(optimizer.state.mw.keys())) == (
+        (2,),
+        (3,),
+        ["a", "b"],
+    )
+
+
+def test_reset_begins_again(net, make_net, gradients, agree):
+    optimizer, other = nb.Adam(1e-2), make_net()
+    optimizer.update(net, gradients(0))
+    optimizer.reset()
+    optimizer.update(other, gradients(1))
+    expected = nb.Adam(1e-2).step(make_net().v, gradients(1))
+    agree(other.v, expected, exactly=True)
+
+
+def test_state_read_inside_a_compiled_function_is_that_of_the_moment(net, gradients):
+    optimizer = nb.Adam(1e-2)
+
+    @nb.jit
+    def step(g):
+        optimizer.update(net, g)
+        return optimizer.state
+
+    first, second = step(gradients(0)), step(gradients(1))
+    assert (int(first.count), int(second.count)) == (1, 2)
+    np.testing.assert_allclose(first.mw.bias, 0.1 * gradients(0).bias, rtol=1e-5)

@@ -1,0 +1,302 @@
+"""What differs between Containers, whether they are identical, and where one lies in another."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, StructureError
+from nbmodule.tree import Container, NotIdenticalError
+
+KEYS = st.sampled_from(["a", "b", "c"])
+TREES = st.dictionaries(
+    KEYS,
+    st.recursive(
+        st.integers(0, 2), lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=5
+    ),
+    max_size=3,
+)
+
+
+def diff(*containers, **options):
+    return Container.cont_diff(*map(Container, containers), **options).cont_to_dict()
+
+
+# Differences
+@pytest.mark.parametrize(
+    ("containers", "everything", "different", "same"),
+    [
+        (
+            [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 4, "b": {"c": 5, "d": 6}}],
+            {
+                "a": {"diff_0": 1, "diff_1": 4},
+                "b": {"c": {"diff_0": 2, "diff_1": 5}, "d": {"diff_0": 3, "diff_1": 6}},
+            },
+            {
+                "a": {"diff_0": 1, "diff_1": 4},
+                "b": {"c": {"diff_0": 2, "diff_1": 5}, "d": {"diff_0": 3, "diff_1": 6}},
+            },
+            {},
+        ),
+        (
+            [{"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 5, "d": 3}}],
+            {"a": 1, "b": {"c": {"diff_0": 2, "diff_1": 5}, "d": 3}},
+            {"b": {"c": {"diff_0": 2, "diff_1": 5}}},
+            {"a": 1, "b": {"d": 3}},
+        ),
+        (
+            [{"a": 1, "b": {"c": 2}}, {"e": 1, "f": {"g": 2}}],
+            {
+                "a": {"diff_0": 1},
+                "b": {"diff_0": {"c": 2}},
+                "e": {"diff_1": 1},
+                "f": {"diff_1": {"g": 2}},
+            },
+            {
+                "a": {"diff_0": 1},
+                "b": {"diff_0": {"c": 2}},
+                "e": {"diff_1": 1},
+                "f": {"diff_1": {"g": 2}},
+            },
+            {},
+        ),
+        ([{"a": 1}, {"a": 1}], {"a": 1}, {}, {"a": 1}),
+        (
+            [{"a": 1}, {"a": 2}, {"a": 1}],
+            {"a": {"diff_0, 2": 1, "diff_1": 2}},
+            {"a": {"diff_0, 2": 1, "diff_1": 2}},
+            {},
+        ),
+        (
+            [{"a": 1}, {"a": {"b": 1}}],
+            {"a": {"diff_0": 1, "diff_1": {"b": 1}}},
+            {"a": {"diff_0": 1, "diff_1": {"b": 1}}},
+            {},
+        ),
+        ([{"a": {}}, {"a": {}}], {"a": {}}, {}, {"a": {}}),
+        (
+            [{"a": "1"}, {"a": "2"}],
+            {"a": {"diff_0": "1", "diff_1": "2"}},
+            {"a": {"diff_0": "1", "diff_1": "2"}},
+            {},
+        ),
+    ],
+)
+def test_values_stand_side_by_side_where_they_differ(containers, everything, different, same):
+    assert diff(*containers) == everything
+    assert diff(*containers, mode="diff_only") == different
+    assert diff(*containers, mode="same_only") == same
+
+
+def test_arrays_are_compared_by_shape_dtype_and_elements():
+    a = Container(
+        s=jnp.ones(2),
+        d=jnp.ones(2),
+        v=jnp.ones(2),
+        n=jnp.array([1, jnp.nan]),
+        same=jnp.ones(2),
+        k=1,
+    )
+    b = Container(
+        s=jnp.ones(3),
+        d=jnp.ones(2, "float16"),
+        v=jnp.zeros(2),
+        n=np.array([1, np.nan], "float32"),
+        same=jnp.ones(2),
+        k=1.0,
+    )
+    assert sorted(Container.cont_diff(a, b, mode="diff_only")) == ["d", "k", "s", "v"]
+    assert list(Container.cont_diff(a, b, mode="diff_only", detect_value_diffs=False)) == ["s"]
+    assert list(Container.cont_structural_diff(a, b, mode="diff_only")) == ["s"]
+    assert (
+        len(Container.cont_structural_diff(a, b, mode="diff_only", detect_shape_diffs=False)) == 0
+    )
+    kept = Container.cont_structural_diff(a, b)
+    assert kept.v is a.v
+    assert kept.s.diff_1 is b.s
+
+
+def test_other_keys_may_be_taken_for_granted():
+    containers = [{"a": 1, "b": 2}, {"a": 1, "c": 3}, {"a": 1, "c": 4}]
+    assert diff(*containers, detect_key_diffs=False) == {
+        "a": 1,
+        "b": 2,
+        "c": {"diff_1": 3, "diff_2": 4},
+    }
+    assert diff(*containers, detect_key_diffs=False, mode="diff_only") == {
+        "c": {"diff_1": 3, "diff_2": 4}
+    }
+    assert diff(*containers, detect_key_diffs=False, mode="same_only") == {"a": 1}
+    assert diff(*containers[1:], {"a": 1}) == {"a": 1, "c": {"diff_0": 3, "diff_1": 4}}
+
+
+def test_the_keys_of_a_difference_can_be_chosen():
+    assert diff({"a": 1}, {"a": 2}, diff_keys="run") == {"a": {"run_0": 1, "run_1": 2}}
+    assert diff({"a": 1}, {"a": 2, "b": 3}, diff_keys=["old", "new"]) == {
+        "a": {"new": 2, "old": 1},
+        "b": {"new": 3},
+    }
+    with pytest.raises(ArgumentError, match="diff_keys names 1 Containers; there are 2"):
+        diff({"a": 1}, {"a": 2}, diff_keys=["old"])
+    with pytest.raises(
+        ArgumentError, match="mode is one of all, diff_only, same_only; found 'some'"
+    ):
+        diff({"a": 1}, {"a": 2}, mode="some")
+    with pytest.raises(
+        ArgumentTypeError, match="only Containers and dicts can be compared, not int"
+    ):
+        Container.cont_diff(Container(a=1), 5)
+    with pytest.raises(ArgumentTypeError, match="there is no Container"):
+        Container.cont_diff({"a": 1})
+
+
+@given(TREES, TREES)
+def test_the_two_halves_of_a_difference_are_the_whole(one, other):
+    different = set(Container(diff(one, other, mode="diff_only")).cont_all_key_chains())
+    same = set(Container(diff(one, other, mode="same_only")).cont_all_key_chains())
+    assert different.isdisjoint(same)
+    assert different | same == set(Container(diff(one, other)).cont_all_key_chains())
+    assert diff(one, one, mode="diff_only") == {}
+    assert diff(one, one) == one
+
+
+@given(TREES, TREES)
+def test_containers_differ_if_and_only_if_they_are_not_identical(one, other):
+    identical = Container.cont_identical([Container(one), Container(other)])
+    assert identical is (one == other)
+    assert identical is (not diff(one, other, mode="diff_only"))
+
+
+# Identity
+@pytest.fixture
+def arrays():
+    return [jnp.array([index]) for index in range(3)]
+
+
+def tree(arrays):
+    return Container(a=arrays[0], b={"c": arrays[1], "d": arrays[2]})
+
+
+def test_identical_means_the_same_arrays_unless_equal_ones_will_do(arrays):
+    one, two, equal = tree(arrays), tree(arrays), tree([array + 0 for array in arrays])
+    other = tree([array + 1 for array in arrays])
+    assert Container.cont_identical([one, two, one])
+    assert not Container.cont_identical([one, equal])
+    assert not Container.cont_identical([one, two, equal])
+    assert Container.cont_identical([one, equal], same_arrays=False)
+    assert not Container.cont_identical([one, other], same_arrays=False)
+    assert Container.cont_identical([one, other], same_arrays=False, arrays_equal=False)
+    assert (
+        Container.cont_identical([one, other], same_arrays=False, key_chains="b", to_apply=False)
+        is False
+    )
+    assert Container.cont_identical([one, one.cont_set_at_key_chain("a", 0)], key_chains="b")
+
+
+def test_partial_containers_are_compared_where_they_overlap(arrays):
+    whole, part, elsewhere = tree(arrays), Container(b={"d": arrays[2]}), Container(d=arrays[2])
+    assert Container.cont_identical([whole, part], partial=True)
+    assert Container.cont_identical([part, whole], partial=True)
+    assert not Container.cont_identical([whole, elsewhere], partial=True)
+    assert not Container.cont_identical([whole, part])
+
+
+def test_other_leaves_are_compared_by_type_and_value():
+    assert Container.cont_identical([Container(a="x", b=[1]), Container(a="x", b=[1])])
+    assert not Container.cont_identical([Container(a=1), Container(a=True)])
+    assert Container.cont_identical([Container(a=1), Container(a=True)], check_types=False) is False
+    assert Container.cont_identical([Container(a=1), Container(a=2)], arrays_equal=False)
+    assert not Container.cont_identical([Container(a=jnp.ones(1)), Container(a=1)])
+
+
+def test_structure_means_chains_types_and_shapes(arrays):
+    one = tree(arrays)
+    assert Container.cont_identical_structure([one, one * 2, one + 1])
+    assert Container.cont_identical_structure([one, one.to_numpy()])
+    assert not Container.cont_identical_structure(
+        [one, one.cont_set_at_key_chain("a", jnp.ones(2))]
+    )
+    assert Container.cont_identical_structure(
+        [one, one.cont_set_at_key_chain("a", jnp.ones(2))], check_shapes=False
+    )
+    assert not Container.cont_identical_structure([one, one.cont_set_at_key_chain("a", "text")])
+    assert Container.cont_identical_structure(
+        [one, one.cont_set_at_key_chain("a", "text")], check_types=False
+    )
+    assert not Container.cont_identical_structure([one, one.cont_set_at_key_chain("e", 1)])
+    assert Container.cont_identical_structure(
+        [one, Container(b={"d": jnp.array([7])})], partial=True
+    )
+    assert not Container.cont_identical_structure([one, Container(d=jnp.array([7]))], partial=True)
+    assert not Container.cont_identical_structure([Container(a={}), Container(a=1)])
+
+
+def test_array_shapes_are_compared_without_chains():
+    a = Container(a=jnp.ones(2), b={"c": jnp.ones(3), "d": jnp.ones((2, 2)), "e": "text"})
+    b = Container(x=jnp.ones((2, 2)), y=jnp.ones(2), z=jnp.ones(3))
+    assert Container.cont_identical_array_shapes([a, b, a])
+    assert not Container.cont_identical_array_shapes([a, Container(x=jnp.ones(2))])
+    assert not Container.cont_identical_array_shapes([a, b.cont_set_at_key_chain("z", jnp.ones(4))])
+
+
+def test_assertions_show_the_difference(arrays):
+    one = tree(arrays)
+    Container.cont_assert_identical([one, tree(arrays)])
+    Container.cont_assert_identical_structure([one, one * 2])
+    with pytest.raises(AssertionError) as caught:
+        Container.cont_assert_identical([one, one.cont_set_at_key_chain("b/c", jnp.array([9]))])
+    assert str(caught.value) == (
+        "the Containers are not identical:\n{\n    b: {\n        c: {\n            diff_0: Array([1], dtype=int32),\n"
+        "            diff_1: Array([9], dtype=int32)\n        }\n    }\n}"
+    )
+    assert isinstance(caught.value, NotIdenticalError | StructureError)
+    assert isinstance(caught.value, NbModuleError)
+    with pytest.raises(
+        ValueError, match="the values are equal, but the arrays are not the same objects"
+    ):
+        Container.cont_assert_identical([one, one + 0])
+    with pytest.raises(
+        StructureError, match=r"differ in structure:\n\{\n    x: \{\n        diff_1: 1"
+    ):
+        Container.cont_assert_identical_structure([one, one.cont_set_at_key_chain("x", 1)])
+
+
+# One in another
+def test_an_identical_part_is_found(arrays):
+    container = tree(arrays)
+    assert container.cont_find_sub_container(Container(c=arrays[1], d=arrays[2])) == "b"
+    assert container.cont_find_sub_container(container) == ""
+    assert container.cont_find_sub_container(Container(d=arrays[2])) is False
+    assert container.cont_find_sub_container(Container(d=arrays[2]), partial=True) == "b"
+    assert container.cont_find_sub_container({"b": {"d": arrays[2]}}, partial=True) == ""
+    assert Container(d=arrays[2]).cont_find_sub_container(container, partial=True) is False
+    assert container.cont_contains_sub_container(container.b)
+    assert not container.cont_contains_sub_container(container.b + 0)
+    with pytest.raises(ArgumentTypeError, match="a Container is looked for, not int"):
+        container.cont_find_sub_container(3)
+
+
+def test_a_part_of_the_same_structure_is_found(arrays):
+    container = tree(arrays)
+    assert container.cont_find_sub_structure(container.b + 1) == "b"
+    assert container.cont_find_sub_structure(container * 2) == ""
+    assert container.cont_find_sub_structure(Container(d=jnp.array([5])), partial=True) == "b"
+    assert container.cont_find_sub_structure(Container(c=jnp.ones(2), d=jnp.ones(2))) is False
+    assert (
+        container.cont_find_sub_structure(
+            Container(c=jnp.ones(2), d=jnp.ones(2)), check_shapes=False
+        )
+        == "b"
+    )
+    assert container.cont_contains_sub_structure(container.b * 2)
+    assert not container.cont_contains_sub_structure(Container(x=1))
+
+
+def test_the_first_of_several_equal_parts_is_found_and_an_empty_one_only_by_identity():
+    container = Container(a={"w": 1}, b={"w": 1}, e={})
+    assert container.cont_find_sub_container(Container(w=1)) == "a"
+    assert container.cont_find_sub_container(container.e) == "e"
+    assert container.cont_find_sub_container(Container()) is False

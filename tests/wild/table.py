@@ -1,0 +1,323 @@
+"""Run sixteen verbs on published models, unconverted, and compare each answer with PyTorch's own.
+
+`python -m tests.wild.table [NAME...] [--write]`: a cell is `right`, `refused` with a reason, or
+`wrong`. The records to compare with come from hooks and gradients of PyTorch, without nbmodule. A
+package that is not installed is skipped by name. `--write` puts the table into docs/conformance.md;
+the exit status is 1 if a cell is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import io
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import torch
+
+import nbmodule as nb
+from tests.wild.models import MODELS
+from tests.wild.operators import declare_operators
+
+PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
+START, END = "<!-- models in the wild: make wild -->", "<!-- end of the wild table -->"
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    """Return the tensors of nested values, objects such as caches left out."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        return [each for value in tree.values() for each in tensors(value)]
+    if isinstance(tree, (tuple, list)):
+        return [each for value in tree for each in tensors(value)]
+    return []
+
+
+class Wild:
+    """One model with PyTorch's own records of one call."""
+
+    def __init__(self, model: Any, args: Any, kwargs: Any) -> None:
+        self.model, self.args, self.kwargs = model, args, kwargs
+        with torch.no_grad():  # heads that begin at zero would make every output zero
+            for parameter in model.parameters():
+                parameter.add_(0.02 * torch.randn_like(parameter))
+        self.calls: list[tuple[str, Any]] = []
+        hooks = [
+            module.register_forward_hook(
+                lambda _, __, out, name=name: self.calls.append((name, copy_of(out)))
+            )
+            for name, module in model.named_modules()
+        ]
+        with torch.no_grad():
+            self.output = tensors(model(*args, **kwargs))
+        for hook in hooks:
+            hook.remove()
+        single = [name for name, out in self.calls if name and isinstance(out, torch.Tensor)]
+        self.part = next(n for n in reversed(single) if single.count(n) == 1)
+        self.state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    def run(self) -> Any:
+        with torch.no_grad():
+            return self.model(*self.args, **self.kwargs)
+
+    def returned(self, path: str) -> np.ndarray:
+        return next(out for name, out in self.calls if name == path).numpy()
+
+    def arrays(self) -> tuple[Any, Any]:
+        as_array = lambda x: x.numpy() if isinstance(x, torch.Tensor) else x
+        return [*map(as_array, self.args)], {k: as_array(v) for k, v in self.kwargs.items()}
+
+
+def copy_of(out: Any) -> Any:
+    return out.detach().clone() if isinstance(out, torch.Tensor) else None
+
+
+def close(mine: Any, expected: Any, tolerance: float = 1e-4) -> None:
+    mine, expected = np.asarray(mine), np.asarray(expected)
+    assert mine.shape == expected.shape, f"{mine.shape} for {expected.shape}"
+    assert np.abs(mine - expected).max() <= tolerance * (np.abs(expected).max() + 1e-6)
+
+
+def shows(wild: Wild) -> None:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        nb.show(wild.model, form="text")
+    assert f"{sum(p.numel() for p in wild.model.parameters()):,}" in text.getvalue()
+
+
+def summarizes(wild: Wild) -> None:
+    rows = {row.path: row for row in nb.summary(wild.model, *wild.args, **wild.kwargs)}
+    for name, module in wild.model.named_modules():
+        assert rows[name].parameters == sum(p.numel() for p in module.parameters()), name
+    assert rows[wild.part].calls == 1
+
+
+def inspects(wild: Wild) -> None:
+    view = nb.inspect(wild.model, *wild.args, **wild.kwargs)
+    close(view.calls[wild.part].returns, wild.returned(wild.part))
+
+
+def tracks(wild: Wild) -> None:
+    with nb.track(wild.model) as calls:
+        wild.run()
+    assert sorted(c.path for c in calls) == sorted(name for name, _ in wild.calls)
+    for name, out in wild.calls:
+        if isinstance(out, torch.Tensor) and [n for n, _ in wild.calls].count(name) == 1:
+            close(calls[name].returns, out.numpy())
+
+
+def tracks_statistics(wild: Wild) -> None:
+    with nb.track(wild.model, returns="stats") as calls:
+        wild.run()
+    close(calls[wild.part].statistics.mean, wild.returned(wild.part).mean(), 1e-3)
+
+
+def tracks_inputs(wild: Wild) -> None:
+    seen: list[Any] = []
+    module = wild.model.get_submodule(wild.part)
+    with nb.track(wild.model, inputs=True, only=wild.part) as calls:
+        hook = module.register_forward_pre_hook(lambda _, args: seen.extend(map(copy_of, args)))
+        wild.run()
+        hook.remove()
+    if seen:
+        close(calls[wild.part].inputs[0], seen[0].numpy())
+
+
+def loss_of(outputs: list[torch.Tensor]) -> torch.Tensor:
+    return sum((x.float() ** 2).mean() for x in outputs if x.is_floating_point())  # type: ignore[return-value]
+
+
+def torch_gradients(wild: Wild) -> dict[str, np.ndarray]:
+    model = copy.deepcopy(wild.model)
+    loss_of(tensors(model(*wild.args, **wild.kwargs))).backward()
+    return {n: p.grad.numpy() for n, p in model.named_parameters() if p.grad is not None}
+
+
+def tracks_gradients(wild: Wild) -> None:
+    expected = torch_gradients(wild)
+    model = copy.deepcopy(wild.model)
+    with nb.track(model, gradients=True) as calls:
+        loss_of(tensors(model(*wild.args, **wild.kwargs))).backward()
+    for name, gradient in expected.items():
+        close(calls.gradients[name], gradient)
+
+
+def draws(wild: Wild) -> None:
+    graph = nb.graph(wild.model, *wild.args, **wild.kwargs)
+    assert graph.find(wild.part).operations and len(graph.outputs) >= len(wild.output)
+
+
+def profiles(wild: Wild) -> None:
+    nb.profile(wild.model, *wild.args, **wild.kwargs)
+
+
+def patches(wild: Wild) -> None:
+    inputs = wild.kwargs if wild.kwargs else wild.args
+    found = nb.patch(wild.model, inputs, inputs, wild.part)
+    close(tensors(found.patched)[0], wild.output[0])
+
+
+def sets(wild: Wild) -> None:
+    with nb.patch(wild.model, {wild.part: nb.zero()}):
+        wild.run()
+
+
+def differs(wild: Wild) -> None:
+    other = copy.deepcopy(wild.model)
+    name, parameter = next(iter(other.named_parameters()))
+    assert not nb.diff(wild.model, copy.deepcopy(wild.model))
+    with torch.no_grad():
+        parameter.add_(1)
+    moved = [c.path.replace("/", ".") for c in nb.diff(wild.model, other) if c.status != "same"]
+    assert name in moved
+
+
+def finds_nonfinite(wild: Wild) -> None:
+    broken = copy.deepcopy(wild.model)
+    module = broken.get_submodule(wild.part)
+    parameters = list(module.parameters(recurse=False))
+    if not parameters:
+        return
+    with torch.no_grad():
+        parameters[0].fill_(float("nan"))
+    found = nb.first_nonfinite(broken, *wild.args, **wild.kwargs)
+    assert found is not None, "nothing was found"
+    variables = dict(broken.named_parameters())  # a tied one under its first name
+    is_variable = variables.get(found.path) is parameters[0]
+    assert is_variable or f"{found.path}.".startswith(f"{wild.part}."), found
+
+
+def compares(wild: Wild) -> None:
+    with nb.track(wild.model) as first:
+        wild.run()
+    with nb.track(wild.model) as second:
+        wild.run()
+    assert nb.compare(first, second).agrees
+
+
+def converts(wild: Wild) -> str:
+    model = nb.from_torch(wild.model)
+    args, kwargs = wild.arrays()
+    outputs = nb.jit(lambda *args, **kwargs: model(*args, **kwargs))(*args, **kwargs)
+    mine = jax.tree.leaves(outputs)
+    assert len(mine) == len(wild.output)
+    worst = 0.0
+    for x, y in zip(mine, wild.output):
+        close(x, y.numpy())
+        worst = max(worst, float(np.abs(np.asarray(x) - y.numpy()).max() / (y.abs().max() + 1e-9)))
+    assert model.to_torch().keys() == wild.model.state_dict().keys()
+    return f"{worst:.0e}"
+
+
+def converts_gradients(wild: Wild) -> None:
+    model = nb.from_torch(wild.model)
+    args, kwargs = wild.arrays()
+
+    def loss(model: Any) -> Any:
+        leaves = jax.tree.leaves(model(*args, **kwargs))
+        return sum((x**2).mean() for x in leaves if x.dtype.kind == "f")
+
+    gradients = nb.jit(lambda: nb.grad(loss)(model))()
+    changed = copy.deepcopy(model)
+    for parameter in changed.parameters():
+        parameter.value = parameter.value * 0
+    changed.v = gradients
+    mine = {name: tensor.numpy() for name, tensor in changed.to_torch().items()}
+    for name, gradient in torch_gradients(wild).items():
+        close(mine[name], gradient, 1e-3)
+
+
+VERBS: dict[str, Callable[[Wild], Any]] = {
+    "show": shows, "summary": summarizes, "inspect": inspects, "track": tracks, "statistics": tracks_statistics,
+    "inputs": tracks_inputs, "gradients": tracks_gradients, "graph": draws, "profile": profiles, "patch": patches,
+    "settings": sets, "diff": differs, "nonfinite": finds_nonfinite, "compare": compares, "convert": converts,
+    "convert: gradients": converts_gradients,
+}  # fmt: skip
+
+
+def run_cell(verb: str, wild: Wild) -> tuple[str, str]:
+    """Return the state of a cell and a word about it."""
+    torch.manual_seed(1)
+    try:
+        word = VERBS[verb](wild)
+    except nb.NbModuleError as error:
+        return "refused", str(error).splitlines()[0]
+    except Exception as error:  # noqa: BLE001 - whatever it is, the cell is wrong
+        return "wrong", f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    state = wild.model.state_dict()
+    if any(not torch.equal(state[name], tensor) for name, tensor in wild.state.items()):
+        return "wrong", "the model was changed"
+    return "right", word if isinstance(word, str) else ""
+
+
+def run(names: list[str]) -> dict[str, dict[str, tuple[str, str]]]:
+    declare_operators()
+    rows = {}
+    for name in names:
+        torch.manual_seed(0)
+        start = time.process_time()
+        try:
+            wild = Wild(*MODELS[name].make())
+        except ImportError as error:
+            print(f"{name}: skipped, {error}", flush=True)
+            continue
+        rows[name] = {verb: run_cell(verb, wild) for verb in VERBS}
+        faults = [f"{v}: {word}" for v, (state, word) in rows[name].items() if state == "wrong"]
+        counts = [state for state, _ in rows[name].values()]
+        print(
+            f"{name}: {counts.count('right')} right, {counts.count('refused')} refused, {len(faults)} wrong "
+            f"({time.process_time() - start:.0f} s) {faults or ''}",
+            flush=True,
+        )
+    return rows
+
+
+def table(rows: dict[str, dict[str, tuple[str, str]]]) -> str:
+    """Return the table and the reasons of refused cells as Markdown."""
+    reasons: dict[str, int] = {}
+    lines = [
+        f"| model | {' | '.join(VERBS)} |",
+        f"|---{'|---' * len(VERBS)}|",
+    ]
+    for name, cells in rows.items():
+        texts = []
+        for verb, (state, word) in cells.items():
+            if state == "refused":
+                reasons.setdefault(
+                    f"{verb}: {word.replace(type_name(name), 'the model')}", len(reasons) + 1
+                )
+                word = str(reasons[f"{verb}: {word.replace(type_name(name), 'the model')}"])
+                texts.append(f"refused ({word})")
+            else:
+                texts.append(f"{state} {word}".strip())
+        lines.append(f"| {name} | {' | '.join(texts)} |")
+    notes = [f"{number}. {reason}" for reason, number in reasons.items()]
+    return "\n".join([*lines, "", *notes])
+
+
+def type_name(name: str) -> str:
+    declare_operators()
+    return type(MODELS[name].make()[0]).__name__
+
+
+def main() -> int:
+    names = [arg for arg in sys.argv[1:] if not arg.startswith("--")] or list(MODELS)
+    rows = run(names)
+    if "--write" in sys.argv:
+        text = PAGE.read_text(encoding="utf-8")
+        head, _, rest = text.partition(START)
+        _, _, tail = rest.partition(END)
+        made = table(rows)
+        PAGE.write_text(f"{head}{START}\n\n{made}\n\n{END}{tail}", encoding="utf-8")
+    return any(state == "wrong" for cells in rows.values() for state, _ in cells.values())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
