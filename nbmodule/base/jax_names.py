@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 from jax.extend import source_info_util
-from jax.extend.core import Literal, Primitive
+from jax.extend.core import Literal, Primitive, jaxpr_as_fun
 
 from nbmodule.errors import MissingDependencyError
 
@@ -37,6 +37,7 @@ __all__ = [
     "is_jit_being_traced",
     "is_only_looked_at",
     "is_repeated",
+    "jaxpr_as_fun",
     "jaxprs_in_params",
     "jit_switch",
     "line_of_user",
@@ -121,9 +122,6 @@ enable_x64: Callable[..., AbstractContextManager[Any]] = _need(
     "jax.enable_x64",
     "jax.experimental.enable_x64",
 )
-
-# Many host arrays to a device in one call, five times as fast as `jax.device_put`. Private: callers
-# must do without where it is None or refuses its arguments.
 
 # Where JAX looks up what to do with an argument of a class, to say in our words that it takes no
 # variable there. Private: without them JAX's own words stay.

@@ -19,8 +19,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend.core import jaxpr_as_fun
 
+from nbmodule.base.jax_names import jaxpr_as_fun
 from nbmodule.core.compiled.key import CallArguments
 from nbmodule.core.recording.parcel import pack
 from nbmodule.core.recording.taps import serving

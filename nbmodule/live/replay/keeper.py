@@ -224,7 +224,7 @@ class StepKeeper:
     def kept(self) -> Kept:
         """What can be repeated."""
         if self._run.why_not_repeatable:
-            return Kept([], 0, 0)
+            return Kept([], 0, self.nbytes)
         step_of = self._run.step_of
         spans = [(step_of(a - 1) + 1, step_of(b)) for a, b in self.tape.spans()]
         return Kept(spans, len(self.tape.segments), self.nbytes)
