@@ -3,7 +3,7 @@ one call, beside hooks written by hand.
 
 Each question is asked of the same small transformer: here by the functions of this package, in
 `benchmarks.peers.questions_torch` by hand in PyTorch, by the documented definitions of the two
-libraries. Both give the same numbers (a test compares them). A table holds the lines that a reader
+libraries. Both give the same numbers (a test compares them). A table holds the statements that a reader
 writes and the time of each.
 """
 
@@ -119,11 +119,10 @@ ANSWERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def lines_of(answer: Callable[..., Any]) -> int:
-    """Lines of code in the body of a function, without empty ones."""
+def statements_of(answer: Callable[..., Any]) -> int:
+    """Statements in the body of a function, whatever the formatter's line length."""
     (function,) = ast.parse(textwrap.dedent(inspect.getsource(answer))).body
-    lines = textwrap.dedent(inspect.getsource(answer)).splitlines()[function.body[0].lineno - 1 :]  # type: ignore[attr-defined]
-    return sum(bool(line.strip()) for line in lines)
+    return sum(isinstance(node, ast.stmt) for node in ast.walk(function)) - 1
 
 
 def run(quick: bool = False) -> list[Table]:
@@ -151,8 +150,8 @@ def run(quick: bool = False) -> list[Table]:
         found = interleave(
             "", ways, next(iter(ways)), rounds=3 if quick else 7, seconds=0.05, warm=1
         ).rows
-        found[0].more = {"lines": lines_of(other)}
-        found[1].more = {"lines": lines_of(answer), "first call s": first}
+        found[0].more = {"statements": statements_of(other)}
+        found[1].more = {"statements": statements_of(answer), "first call s": first}
         rows += found
     note = "2 layers of 4 heads, width 64, 8 x 16 tokens; PyTorch on one thread; a ratio is to the same question by hand. Lines are those of the body."
     return [Table("Questions to a transformer, by one call and by hooks", rows, note=note)]

@@ -130,9 +130,12 @@ def test_a_look_at_a_compiled_module_is_a_look_at_the_call_as_it_is_asked_for(ne
     assert nb.eval_shape(step, x, track_submod_rets=True).shape == (5, 2)
     assert nb.summary(net, x, track_submod_rets=True)["stem"].calls == 1
     step(x)
-    assert repr(nb.explain_retrace(step, x, track_submod_rets=True)).startswith(
-        "Net was traced twice; this call uses trace 1"
-    )
+    assert not nb.explain_retrace(step, x).expected
+    tracked = nb.explain_retrace(step, x, track_submod_rets=True)
+    assert tracked.expected and [str(c) for c in tracked.changes] == [
+        "tracking: off before, on now"
+    ]
+    step(x, track_submod_rets=True)
     assert not nb.explain_retrace(step, x, track_submod_rets=True).expected
     compiled = net.compile(args=(x,), kwargs={"track_submod_rets": True})
     assert not nb.explain_retrace(compiled, x, track_submod_rets=True).expected

@@ -225,7 +225,7 @@ def test_arguments_that_make_no_sense_are_refused(options, message, net):
 
 
 def test_only_modules_are_tracked():
-    with pytest.raises(nb.ArgumentTypeError, match="follows a module.*; got function"):
+    with pytest.raises(nb.ArgumentTypeError, match="follows a module.*, got function"):
         track(lambda x: x)
 
 

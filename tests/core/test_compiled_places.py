@@ -204,3 +204,23 @@ def test_a_class_that_is_renewed_in_a_cell_costs_one_trace_and_no_compile():
         names["step"](names["X"])
         names["step"](names["X"])
     assert len(traces) <= 6  # state of the optimizer is made in the first trace of each
+
+
+def test_fresh_models_and_optimizers_of_one_class_share_a_program():
+    bodies = []
+
+    @nb.jit
+    def train(model, optimizer, x):
+        bodies.append(1)
+        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    x = jnp.ones((4, 3))
+    for fold in range(3):  # with the state at hand, one trace serves all
+        model = nb.Sequential(nb.Linear(3, 2, key=fold))
+        train(model, nb.Adam(1e-3).init(model), x)
+    assert len(bodies) == 1
+    for fold in range(3):  # without it, each first call finds out what is missing, and no more
+        train(nb.Sequential(nb.Linear(3, 2, key=fold)), nb.Adam(1e-3), x)
+    assert len(bodies) == 4

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.core.rerunning import Net, X, notebook
+from tests.core.rerunning import X
 
 from jax_settings import FLOAT
 
@@ -223,21 +223,3 @@ def test_another_activation_function_traces_again(a, b):
         model = nb.Linear(3, 2)
         step = nb.jit(lambda x, act=act, model=model: act(model(x)))
         np.testing.assert_allclose(step(X), act(model(X)), rtol=1e-5, atol=1e-6)
-
-
-def test_a_setting_that_changes_with_the_model_is_noticed():
-    names = notebook(["@nb.jit\ndef step():\n    return model(X) * rate"], names={"rate": 0.1})
-    for rate in (0.1, 0.2, 0.1, 3):
-        names.update(model=Net(), rate=rate)
-        np.testing.assert_allclose(names["step"](), names["model"](X) * rate, rtol=1e-6)
-
-
-def test_a_value_that_a_later_trace_has_seen_differently_ends_the_sharing():
-    names = notebook(["@nb.jit\ndef step(x):\n    return model(x) * rate"], names={"rate": 0.1})
-    names["model"] = Net()
-    names["step"](X)
-    names["rate"] = 0.2
-    names["step"](X[:2])  # traced with 0.2, as JAX does
-    names.update(model=Net(), rate=0.1)
-    for x in (X, X[:2]):
-        np.testing.assert_allclose(names["step"](x), names["model"](x) * 0.1, rtol=1e-6)

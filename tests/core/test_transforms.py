@@ -152,7 +152,10 @@ def test_jaxs_options_are_passed_on():
 # -- structure --
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_changes_of_structure_trace_again_and_changes_of_value_do_not():
-    model, traces = nb.Sequential(nb.Linear(3, 3), nb.ReLU()), []
+    class Stack(nb.Sequential):
+        note = ""
+
+    model, traces = Stack(nb.Linear(3, 3), nb.ReLU()), []
 
     @nb.jit
     def run(x):

@@ -40,7 +40,11 @@ def test_one_call_gives_what_hooks_in_torch_give(question, both):
 def test_both_ways_ask_the_same_questions_and_one_call_is_shorter():
     assert list(questions.ANSWERS) == list(by_hand.ANSWERS)
     for question, answer in questions.ANSWERS.items():
-        assert questions.lines_of(answer) <= 3 <= questions.lines_of(by_hand.ANSWERS[question])
+        assert (
+            questions.statements_of(answer)
+            <= 3
+            <= questions.statements_of(by_hand.ANSWERS[question])
+        )
 
 
 def test_integrated_gradients_are_taken_at_gauss_legendre_points_and_complete():

@@ -20,6 +20,7 @@ import pytest
 
 from nbmodule.marking.notebook import read_cells
 from tests.notebooks.mistakes import MISTAKES
+from tools.make_notebooks import WITH_OUTPUTS, notebook_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -40,7 +41,6 @@ import json, os, sys, traceback
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 
-from tools.make_notebooks import WITH_OUTPUTS, notebook_text
 from tools.make_page import main
 
 answers = os.fdopen(os.dup(1), "w")

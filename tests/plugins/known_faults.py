@@ -10,13 +10,6 @@ from __future__ import annotations
 import pytest
 
 MAY_FAIL = (
-    "tests/calls/test_looking.py::test_looking_at_a_built_model_makes_no_second_trace",
-    "tests/calls/test_submod_rets.py::test_a_look_at_a_compiled_module_is_a_look_at_the_call_as_it_is_asked_for",
-    "tests/calls/test_track.py::test_only_modules_are_tracked",
-    "tests/core/test_other_arrays.py::test_numbers_in_the_other_order_of_bytes_are_those_numbers_also_where_all_is_compiled",
-    "tests/core/test_other_values.py::test_a_setting_that_changes_with_the_model_is_noticed",
-    "tests/core/test_other_values.py::test_a_value_that_a_later_trace_has_seen_differently_ends_the_sharing",
-    "tests/core/test_transforms.py::test_changes_of_structure_trace_again_and_changes_of_value_do_not",
     "tests/live/test_any_model.py::test_arrays_that_never_change_are_said_to_be_never_changing",
     "tests/views/test_narrow.py::test_no_number_of_a_run_is_cut_by_the_column_beside_it",
     "tests/views/test_page_live.py::test_a_picture_is_saved_as_png_and_svg_on_a_light_ground",

@@ -32,7 +32,7 @@ def test_a_selection_goes_both_ways_and_the_saved_output_is_static(open_notebook
 
     notebook.run_cell(1)
     output.locator("section[aria-label=calls] .nbm-selected", has_text="norm").wait_for()
-    output.get_by_role("tab", name="Show modules").click()
+    output.get_by_role("tab", name="modules").click()
     output.locator("section[aria-label=modules] .nbm-selected", has_text="norm").wait_for()
 
     cells = notebook.cell_count
@@ -49,5 +49,5 @@ def test_a_selection_goes_both_ways_and_the_saved_output_is_static(open_notebook
     output.locator(
         "section[aria-label=modules] .nbm-row"
     ).first.wait_for()  # what was open is open again
-    output.get_by_role("tab", name="Show calls").click()
+    output.get_by_role("tab", name="calls").click()
     output.locator("section[aria-label=calls] .nbm-row").first.wait_for()

@@ -229,7 +229,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
     call = page.locator("section[aria-label=calls] .nbm-row", has_text="0").nth(1)
     pane = page.locator("section[aria-label=selected]")
     module.click()
-    page.page.get_by_role("tab", name="Show graph").click()
+    page.page.get_by_role("tab", name="graph").click()
     page.locator(".nbm-glabel", has_text="±").first.wait_for()
     seen = []
     for key, step in (("End", 2), ("Home", 0)):
@@ -251,7 +251,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
     page.locator(".nbm-step", has_text="step 2 of 2").wait_for()
     factor = float(pane.inner_text().partition("×")[2].split()[0])
     assert factor == pytest.approx(returned[2][0].std() / returned[0][0].std(), rel=0.01)
-    page.page.get_by_role("tab", name="Show calls").click()
+    page.page.get_by_role("tab", name="calls").click()
     call.click()
     assert page.locator("section[aria-label=selected] .nbm-path b").inner_text() == "0"
 

@@ -82,7 +82,7 @@ def test_a_view_asks_its_kernel_for_more(open_notebook):
     model.locator(".nbm-row", has_text="float32[4, 6]").click()
     before = model.locator(".nbm-selected").inner_text()
     notebook.screenshot("views/changed-lab", model)
-    model.get_by_role("button", name="Draw it as it is now").click()
+    model.get_by_title("Draw it as it is now").click()
     model.get_by_text("it has changed since").wait_for(state="detached")
     assert model.locator(".nbm-selected").inner_text() != before
 

@@ -417,6 +417,8 @@ class Guards:
             if node is None or not search.is_whole:
                 raise unlocated(fn, thing)
             self.texts.append(node.path.text or _name(thing))
+            if not node.path.steps:  # the compiled function is the module itself
+                self.ends.append((node.path, number))
             for source, path in node.edges.values():
                 self.ends.append((path, number))
                 if source is not None:

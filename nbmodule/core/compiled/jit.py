@@ -282,6 +282,11 @@ class Jit(Generic[P, R]):
                     if missed.frame is not job.frame():
                         raise
                     captured = self._with(missed.box, job, missed)
+                    # An optimizer has its state now; a call with such a state may have been traced.
+                    known, found = self._find(call.things) if not anew else (None, [])
+                    shapes = shapes_of(call, variables_of([*call.things, *found]))
+                    if known is not None and (program := known.traced.get(shapes)) is not None:
+                        return known, found, program
                 else:
                     more = self._unguarded(job)
                     if more is None:

@@ -111,8 +111,7 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
                 things.append(leaf)
             marks.append(numbers[id(leaf)])
         else:
-            is_foreign = isinstance(leaf, np.ndarray) and not is_native(leaf)
-            arrays.append(as_read(leaf) if is_foreign else leaf)
+            arrays.append(_native(leaf))
             marks.append(-1)
     return CallArguments(
         ArgumentForm(tree, tuple(marks), tuple(fixed)), arrays, things, args, kwargs
@@ -171,4 +170,10 @@ def shapes_of(call: CallArguments, boxes: list[Variable]) -> Shapes:
 
 def aval_of(array: Any) -> Any:
     """Return shape, dtype and weak type as JAX sees them."""
-    return jax.typeof(array)
+    return jax.typeof(_native(array))
+
+
+def _native(leaf: Any) -> Any:
+    """Return a NumPy array that JAX takes: bytes in this machine's order, and no mask."""
+    is_foreign = isinstance(leaf, np.ndarray) and not is_native(leaf)
+    return as_read(leaf) if is_foreign else leaf

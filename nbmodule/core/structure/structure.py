@@ -10,6 +10,7 @@ reloader that swaps `__code__`, is noticed.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 import threading
@@ -75,6 +76,9 @@ def static_key(value: Any) -> Any:
         return (_Same(value), value.__code__)
     if isinstance(value, types.MethodType):
         return (types.MethodType, static_key(value.__func__), _Same(value.__self__))
+    if cls.__hash__ is None and dataclasses.is_dataclass(cls):  # settings: compared by fields
+        fields = (field.name for field in dataclasses.fields(cls) if field.compare)
+        return (cls, *(static_key(getattr(value, name, None)) for name in fields))
     try:
         if cls.__eq__ is not object.__eq__ and value == value:
             hash(value)

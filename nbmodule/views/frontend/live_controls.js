@@ -26,9 +26,9 @@ export class Buttons {
     this.line = line;
     this.run = run;
     const press = (/** @type {"pause" | "resume" | "step" | "stop"} */ kind) => line.command(kind, run().progress.done);
-    this.pause = button(SIGNED.pause, "Pause after this step", () => press(run().progress.state === "paused" ? "resume" : "pause"));
-    this.step = button(SIGNED.step, "Make one step, then pause", () => press("step"));
-    this.stop = button(SIGNED.stop, "Stop after this step; what follows the loop runs", () => press("stop"));
+    this.pause = button(SIGNED.pause, "", () => press(run().progress.state === "paused" ? "resume" : "pause"));
+    this.step = button(SIGNED.step, "", () => press("step"));
+    this.stop = button(SIGNED.stop, "", () => press("stop"));
     this.said = el("span", "quiet run-said");
     tools.append(el("div", "run-press", this.pause, this.step, this.stop));
   }
@@ -39,11 +39,11 @@ export class Buttons {
     const reason = progress.ended ? "the run is over" : line.channel ? "" : "needs the running kernel";
     const paused = progress.state === "paused";
     this.pause.textContent = paused ? SIGNED.resume : SIGNED.pause;
-    this.pause.setAttribute("aria-label", paused ? "Go on" : "Pause after this step");
-    for (const node of [this.pause, this.step, this.stop]) {
+    const titles = [paused ? "Resume the run" : "Pause after this step", "Make one step, then pause", "Stop after this step; the code after the loop runs"];
+    for (const [i, node] of [this.pause, this.step, this.stop].entries()) {
       node.hidden = progress.ended;
       node.disabled = Boolean(reason);
-      node.title = reason || node.getAttribute("aria-label") || "";
+      node.title = reason || titles[i];
     }
     const late = line.waited >= UNCONFIRMED_AFTER;
     const otherwise = route.kind === "none" ? route.text : "the step is long; the interrupt button, pressed twice, ends it at once";
