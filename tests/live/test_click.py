@@ -16,7 +16,9 @@ def run_of(steps, spikes, height=2.0):
     rng = np.random.default_rng(0)
     losses = 0.5 + 0.01 * rng.normal(size=steps)
     losses[[spike - 1 for spike in spikes]] = height
-    with Live(display=False, name="digits") as live:
+    with Live(
+        display=False, name=f"{steps} steps"
+    ) as live:  # earlier runs of a name share its axis
         for k in live.steps(range(steps)):
             live.log(loss=losses[k])
     return live
