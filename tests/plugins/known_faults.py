@@ -11,10 +11,6 @@ import pytest
 
 MAY_FAIL = (
     "tests/live/test_any_model.py::test_arrays_that_never_change_are_said_to_be_never_changing",
-    "tests/views/test_narrow.py::test_no_number_of_a_run_is_cut_by_the_column_beside_it",
-    "tests/views/test_page_live.py::test_a_picture_is_saved_as_png_and_svg_on_a_light_ground",
-    "tests/views/test_recorded.py::test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page",
-    "tests/views/test_what_if.py::test_every_act_of_a_page_does_what_the_method_does",
 )
 DO_NOT_RUN = ("tests/core/test_looking.py::test_what_lists_hold_is_as_it_was",)
 

@@ -205,7 +205,7 @@ def test_a_picture_is_saved_as_png_and_svg_on_a_light_ground(open_joined, tmp_pa
     page = open_joined(np.float32([[1, -1], [0, 2]]))
     for kind, begin in (("svg", b"<svg"), ("png", b"\x89PNG")):
         with page.page.expect_download() as download:
-            page.locator(f"button[aria-label='Save this picture as {kind.upper()}']").click()
+            page.locator(f"button[title='Save this picture as {kind.upper()}']").click()
         download.value.save_as(tmp_path / f"picture.{kind}")
         assert (tmp_path / f"picture.{kind}").read_bytes().startswith(begin)
         assert download.value.suggested_filename == f"float32_2_2.{kind}"

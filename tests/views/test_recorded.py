@@ -245,7 +245,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
         fills = page.locator(".nbm-gport [style*='color-mix']")
         seen.append([fills.nth(k).get_attribute("style") for k in range(fills.count())])
     assert seen[0] != seen[1] and len(seen[0]) == len(seen[1]) == 3
-    page.page.get_by_role("button", name="Show what changes").click()
+    page.page.get_by_role("button", name="compare").click()
     slider.focus()
     page.page.keyboard.press("End")
     page.locator(".nbm-step", has_text="step 2 of 2").wait_for()

@@ -63,6 +63,7 @@ export class StripTable {
     this.drawn = key;
     this.run = run;
     const shown = QUANTITIES.filter((q) => run.strips.get(q)?.steps.length);
+    this.table.style.gridTemplateColumns = `minmax(52px, 18%) repeat(${shown.length}, minmax(min-content, auto))`; // no number is cut
     const head = el("div", "run-strip head", el("span", "run-path", "module"), ...shown.map((q) => headOf(run, q, at, base)));
     head.setAttribute("role", "row");
     for (const cell of head.children) cell.setAttribute("role", "columnheader");
