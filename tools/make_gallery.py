@@ -183,6 +183,7 @@ def values() -> dict[str, Callable[[], Any]]:
         "recorder": recorded,
         "live": trained,
         "array": lambda: outlier,
+        "signal": lambda: np.sin(np.linspace(0, 15, 300)),
         "graph": lambda: nb.graph(net, image),
         "curve": curve,
         "attribution": lambda: nb.attribute(small, features, metric=0, labels=tokens_of),

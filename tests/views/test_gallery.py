@@ -20,7 +20,7 @@ CHECKS = (Path(__file__).parent / "view_checks.js").read_text()
 AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 WIDTHS = (1400, 720, 400)
 NAMES = ["model", "variables", "calls", "inspect", "steps", "compare", "recorder", "live"]
-NAMES += ["array", "graph", "curve", "attribution", "sweep", "text"]
+NAMES += ["array", "signal", "graph", "curve", "attribution", "sweep", "text"]
 LAB = """
 import numpy as np, nbmodule as nb
 from nbmodule.views import show

@@ -1,3 +1,5 @@
+import base64
+import re
 import struct
 import zlib
 
@@ -9,6 +11,7 @@ import pytest
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
 from nbmodule.views.builders.leaves import array_card
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.drawing import png_of
 
 
@@ -322,3 +325,14 @@ def test_a_vector_shown_alone_is_drawn_element_by_element():
     assert picture.kind == "bars"
     np.testing.assert_array_equal(np.frombuffer(picture.data, "<f4"), x)
     assert picture_of(np.zeros(5000), exact=4096).kind == "heatmap"
+
+
+def test_a_long_vector_is_a_line_also_where_no_script_runs():
+    x = np.sin(np.linspace(0, 15, 300)).astype("float32")
+    html = mimebundle(x)["text/html"]
+    assert "could not be displayed" not in html
+    image = html.partition("data:image/svg+xml;base64,")[2].partition('"')[0]
+    points = re.search(rb'points="([^"]+)"', base64.b64decode(image)).group(1).split()
+    across, down = np.float64([point.split(b",") for point in points]).T
+    assert len(points) == 300 and (np.diff(across) > 0).all()
+    assert np.corrcoef(down, -x)[0, 1] == pytest.approx(1, abs=1e-4)

@@ -172,7 +172,7 @@ def _bars(picture: Picture) -> Markup:
     low, high = picture.limits
     if count > MOST_BARS:
         points = [(float(k), v) for k, v in enumerate(values) if abs(v) < float("inf")]
-        return _svg(420, 100, *([_line(points, LINES[0], 420, 100)] if points else []))
+        return _svg(420, 100, *([_line(points, points, LINES[0], 420, 100)] if points else []))
     span = (high - low) or 1.0
     step = max(2.0, min(18.0, 420 / count))
     zero = 80 - (0 - low) / span * 80
@@ -197,21 +197,16 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
     """
     parts: list[Markup] = []
     for k, series in enumerate(history.series[:8]):
-        points = [
-            (s, v)
-            for s, v in zip(series.steps, series.values, strict=True)
-            if abs(v) < float("inf")
-        ]
+        points = _finite_points(series)
         color, y = LINES[k], 14 + 14 * k
         last = format_number(series.values[-1]) if series.values else "no values yet"
         parts.append(
             tag("text", f"{series.name} {last}", x=width - 8, y=y, fill=color, text_anchor="end")
         )
         if points:
-            shared = [s for s in history.series if series.unit and s.unit == series.unit] or [
-                series
-            ]
-            parts.append(_line(points, color, width, height, shared))
+            alike = [s for s in history.series if series.unit and s.unit == series.unit]
+            shared = [point for s in alike or [series] for point in _finite_points(s)]
+            parts.append(_line(points, shared, color, width, height))
     if not history.series:
         parts.append(tag("text", "no values yet", x=10, y=20, fill="#5f6670"))
     steps = [s for series in history.series for s in series.steps]
@@ -222,17 +217,21 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
     return _svg_image(_svg(width, height, *parts), f"{history.name}: {names or 'no values yet'}")
 
 
+def _finite_points(series: SeriesRecord) -> list[tuple[float, float]]:
+    pairs = zip(series.steps, series.values, strict=True)
+    return [(step, value) for step, value in pairs if abs(value) < float("inf")]
+
+
 def _line(
-    points: list[tuple[float, float]],
+    points: Sequence[tuple[float, float]],
+    shared: Sequence[tuple[float, float]],
     color: str,
     width: int,
     height: int,
-    shared: Sequence[SeriesRecord],
 ) -> Markup:
-    """Draw a line on the scale of all series that share it."""
+    """Draw points as a line on the axes of all `shared` points."""
     points = points[:: max(1, len(points) // 400)]
-    xs = [x for series in shared for x in series.steps]
-    ys = [y for series in shared for y in series.values if abs(y) < float("inf")]
+    xs, ys = zip(*shared, strict=True)
     left, bottom = min(xs), min(ys)
     wide, tall = (max(xs) - left) or 1.0, (max(ys) - bottom) or 1.0
     place = [

@@ -294,7 +294,7 @@ test("a press acts at once in the page and again when the loop confirms", () => 
   tick({ progress: progress({ state: "paused", done: 21 }) });
   assert.equal($(".nbm-run-said").textContent, "");
   assert.equal($(".nbm-run-mark").textContent, "‖");
-  assert.equal(button("Go on").textContent, "▸ Resume");
+  assert.equal(button("Resume the run").textContent, "▸ Resume");
   assert.equal(spoken(), "paused after step 21");
 });
 
