@@ -102,8 +102,9 @@ def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
             else "was called with an object that is gone"
         )
         raise NotBuiltError(
-            f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are not known. Call it first, as in "
-            "model(x), or model.compile(args=(x,)), or ask nb.graph(model, x) for the graph with these arguments."
+            f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are "
+            "not known. Call it first, as in model(x), or model.compile(args=(x,)), or ask "
+            "nb.graph(model, x) for the graph with these arguments."
         )
     return found
 

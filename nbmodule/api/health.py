@@ -38,14 +38,8 @@ _EXTRAS = {
             "scikit-learn",
         ),
     ),
-    "checkpoint": (
-        "checkpoints of sharded models",
-        ("orbax-checkpoint",),
-    ),
-    "interop": (
-        "models of other libraries, in and out",
-        ("flax", "equinox", "dm-haiku", "keras"),
-    ),
+    "checkpoint": ("checkpoints of sharded models", ("orbax-checkpoint",)),
+    "interop": ("models of other libraries, in and out", ("flax", "equinox", "dm-haiku", "keras")),
     "live": ("progress bars and TensorBoard logs of nb.Live", ("tqdm", "tensorboardX")),
 }
 
@@ -182,7 +176,10 @@ def _jax_fits() -> Iterator[Checked]:
     for name, version_found in _plugins():
         wrong = version_found != jaxlib
         cure = (
-            f'JAX does not use a plugin of another release than jaxlib: `pip install "{name}=={jaxlib}"`'
+            (
+                "JAX does not use a plugin of another release than jaxlib: `pip install "
+                f'"{name}=={jaxlib}"`'
+            )
             if wrong
             else ""
         )
@@ -238,7 +235,10 @@ def _devices() -> Iterator[Checked]:
         f"kept in {folder}" if folder else "kept while this process lives",
         ""
         if folder
-        else "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next start compiles nothing twice",
+        else (
+            "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next "
+            "start compiles nothing twice"
+        ),
     )
 
 

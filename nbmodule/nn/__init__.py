@@ -8,21 +8,29 @@ _HOMES = {
     "nbmodule.api.module": "Module",
     "nbmodule.core.variables.variable": "Parameter Buffer",
     "nbmodule.nn.linear": "Linear Bilinear Embedding Identity Flatten",
-    "nbmodule.nn.convolution": "Conv1d Conv2d Conv3d DepthwiseConv2d ConvTranspose1d ConvTranspose2d ConvTranspose3d",
+    ("nbmodule.nn.convolution"): (
+        "Conv1d Conv2d Conv3d DepthwiseConv2d ConvTranspose1d ConvTranspose2d ConvTranspose3d"
+    ),
     "nbmodule.nn.pooling": "MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d",
     "nbmodule.nn.normalization": (
-        "BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm RMSNorm GroupNorm InstanceNorm LocalResponseNorm"
+        "BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm RMSNorm GroupNorm InstanceNorm "
+        "LocalResponseNorm"
     ),
     "nbmodule.nn.dropout": "Dropout Dropout1d Dropout2d Dropout3d AlphaDropout",
     "nbmodule.nn.activation": (
-        "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU GEGLU GLU SiLU Mish Softplus Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish "
-        "Tanh Softmax LogSoftmax Logit PReLU"
+        "ReLU ReLU6 LeakyReLU ELU SELU CELU GELU GEGLU GLU SiLU Mish Softplus Softsign "
+        "Sigmoid LogSigmoid Hardsigmoid Hardswish Tanh Softmax LogSoftmax Logit PReLU"
     ),
     "nbmodule.nn.containers": "Sequential Residual Lambda",
     "nbmodule.nn.recurrent": "RNN LSTM GRU RNNCell LSTMCell GRUCell",
     "nbmodule.nn.attention": "MultiHeadAttention",
-    "nbmodule.nn.transformer": "TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder TransformerDecoder",
-    "nbmodule.nn.positions": "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding TimeEmbedding",
+    ("nbmodule.nn.transformer"): (
+        "TransformerEncoderLayer TransformerDecoderLayer TransformerEncoder TransformerDecoder"
+    ),
+    ("nbmodule.nn.positions"): (
+        "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding "
+        "TimeEmbedding"
+    ),
     "nbmodule.nn.resizing": "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d Upsample",
     "nbmodule.nn.spectral": "FFT IFFT RFFT IRFFT DCT IDCT",
     "nbmodule.nn.weight_normalization": "SpectralNorm WeightNorm",

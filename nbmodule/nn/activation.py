@@ -42,7 +42,8 @@ class _Activation(Layer):
         if unknown:
             known = ", ".join(self._options) or "none"
             raise ArgumentError(
-                f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: {known}. Nothing was made."
+                f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: "
+                f"{known}. Nothing was made."
             )
         for name, usual in self._options.items():
             setattr(self, name, options.get(name, usual))

@@ -116,7 +116,8 @@ class MultiHeadAttention(Layer):
         )
         if head_features is None and features % num_heads:
             raise ArgumentError(
-                f"{name}: {features} features cannot be divided into {num_heads} heads; give head_features=. Nothing was made."
+                f"{name}: {features} features cannot be divided into {num_heads} heads; give "
+                "head_features=. Nothing was made."
             )
         self.head_features = (
             features // num_heads
@@ -128,7 +129,8 @@ class MultiHeadAttention(Layer):
         )
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
-                f"{name}: num_kv_heads must divide the {num_heads} heads, found {num_kv_heads}. Nothing was made."
+                f"{name}: num_kv_heads must divide the {num_heads} heads, found "
+                f"{num_kv_heads}. Nothing was made."
             )
         check_number(name, "rotary_base", rotary_base, above=0)
         self.rotary_base = float(rotary_base)
@@ -138,7 +140,8 @@ class MultiHeadAttention(Layer):
         )
         if rotary and self.head_features % 2:
             raise ArgumentError(
-                f"{name}: rotary needs an even number of features in each head, found {self.head_features}. Nothing was made."
+                f"{name}: rotary needs an even number of features in each head, found "
+                f"{self.head_features}. Nothing was made."
             )
         self._make(keys(key, 4), weight_initializer, bias_initializer, device, dtype)
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
@@ -182,7 +185,8 @@ class MultiHeadAttention(Layer):
     ) -> Any:
         if cache is not None and key is not None:
             raise ArgumentTypeError(
-                f"{type(self).__name__}: a cache is of self-attention, layer(x, cache=cache); a context was given as well."
+                f"{type(self).__name__}: a cache is of self-attention, layer(x, "
+                "cache=cache); a context was given as well."
             )
         query, key, value = self._checked(plain(query), plain(key), plain(value))
         q, k, v = self.query(query), self.key(key), self.value(value)
@@ -253,13 +257,14 @@ class MultiHeadAttention(Layer):
         name, length, kept = type(self).__name__, cache["length"], cache["key"]
         if kept.shape[:-2] != k.shape[:-2]:
             raise ShapeError(
-                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, found {list(k.shape[:-2])}; "
-                "make one with layer.init_cache(max_length, batch)."
+                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, found "
+                f"{list(k.shape[:-2])}; make one with layer.init_cache(max_length, batch)."
             )
         if not isinstance(length, Tracer) and int(length) + k.shape[-2] > kept.shape[-2]:
             raise ShapeError(
-                f"{name}: the cache has room for {kept.shape[-2]} positions and holds {int(length)}; {k.shape[-2]} more do not fit. "
-                "It was left as it was; make a longer one with layer.init_cache(max_length, batch)."
+                f"{name}: the cache has room for {kept.shape[-2]} positions and holds "
+                f"{int(length)}; {k.shape[-2]} more do not fit. It was left as it was; make "
+                "a longer one with layer.init_cache(max_length, batch)."
             )
         keys_so_far, values, allowed = _appended(kept, cache["value"], length, k, v)
         if mask is not None:
@@ -291,7 +296,8 @@ class MultiHeadAttention(Layer):
             check_floating(name, **{which: x})
             if len(x.shape) < 2 or x.shape[-1] != features:
                 raise ShapeError(
-                    f"{name}: {which} must have axes (*batch, length, {features}), found {describe_shape(x)}."
+                    f"{name}: {which} must have axes (*batch, length, {features}), found "
+                    f"{describe_shape(x)}."
                 )
         return query, key, value
 

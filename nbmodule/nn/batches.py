@@ -55,7 +55,10 @@ class Batches:
         ).permutation(self.count)
 
     def __repr__(self) -> str:
-        return f"batches({self.count:,} rows, size={self.batch}, {len(self)} batches, shuffle={self.shuffle})"
+        return (
+            f"batches({self.count:,} rows, size={self.batch}, {len(self)} batches, "
+            f"shuffle={self.shuffle})"
+        )
 
 
 class RowBatches(Batches):
@@ -177,18 +180,20 @@ def _made(
         return _streamed(source, size)
     if size is not None and hasattr(size, "__len__"):
         raise ArgumentTypeError(
-            "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), 64); found a second one in the place of "
-            "the number of rows. Nothing was made."
+            "nb.batches takes arrays that belong together as one tuple, as in "
+            "nb.batches((x, y), 64); found a second one in the place of the number of rows. "
+            "Nothing was made."
         )
     if size is None:
         raise ArgumentTypeError(
-            f"nb.batches needs the number of rows in a batch, as in nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). "
-            "Nothing was made."
+            "nb.batches needs the number of rows in a batch, as in "
+            f"nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). Nothing was made."
         )
     if isinstance(size, (np.ndarray, jax.Array)) and size.ndim:
         raise ArgumentTypeError(
-            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a second array stands where the number of rows in "
-            "a batch is wanted. Nothing was made."
+            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a "
+            "second array stands where the number of rows in a batch is wanted. Nothing was "
+            "made."
         )
     options = (
         whole("nb.batches", "size", size),
@@ -202,13 +207,14 @@ def _made(
 def _streamed(source: object, size: int | None) -> MadeBatches:
     if not callable(source) and not hasattr(type(source), "__iter__"):
         raise ArgumentTypeError(
-            f"nb.batches takes arrays, a dataset with len() and [number], or an iterable of batches; found {type(source).__name__}. "
-            "Nothing was made."
+            "nb.batches takes arrays, a dataset with len() and [number], or an iterable of "
+            f"batches; found {type(source).__name__}. Nothing was made."
         )
     if size is not None:
         raise ArgumentError(
-            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} has no place. Nothing was made. Leave it "
-            "out, or give the dataset: nb.batches(loader.dataset, 64)."
+            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} "
+            "has no place. Nothing was made. Leave it out, or give the dataset: "
+            "nb.batches(loader.dataset, 64)."
         )
     return MadeBatches(source)
 
@@ -230,7 +236,8 @@ def _of_one_length(arrays: object) -> Any:
             else ""
         )
         raise ShapeError(
-            f"nb.batches: all arrays must have one length along their first axis; found shapes {found}. Nothing was made.{cure}"
+            "nb.batches: all arrays must have one length along their first axis; found "
+            f"shapes {found}. Nothing was made.{cure}"
         )
     return arrays
 

@@ -144,8 +144,9 @@ class Sequential(Module):
         """
         if not is_whole(times) or times < 1:
             raise ArgumentError(
-                f"Sequential is taken a whole number of times, at least once; found {times!r}. Nothing was made. Layers with "
-                "variables of their own are made one by one: nb.Sequential([make() for _ in range(3)])."
+                "Sequential is taken a whole number of times, at least once; found "
+                f"{times!r}. Nothing was made. Layers with variables of their own are made "
+                "one by one: nb.Sequential([make() for _ in range(3)])."
             )
         return Sequential(self._submodules * int(times))
 
@@ -168,7 +169,8 @@ class Sequential(Module):
             self.names = tuple(names)
         elif name is not None:
             raise ArgumentError(
-                "Sequential.insert: its layers have no names, so the new one cannot have one. Nothing was changed."
+                "Sequential.insert: its layers have no names, so the new one cannot have "
+                "one. Nothing was changed."
             )
         self._submodules.insert(index, layer)
         return self
@@ -196,7 +198,8 @@ class Sequential(Module):
                 near = closest(index, list(self.names))
                 hint = f'; the closest name is "{near}"' if near else ""
                 raise PathError(
-                    f'Sequential has no layer named "{index}"{hint}. Its names are: {", ".join(self.names) or "none"}.'
+                    f'Sequential has no layer named "{index}"{hint}. Its names are: '
+                    f"{', '.join(self.names) or 'none'}."
                 )
             return self.names.index(index)
         try:
@@ -207,7 +210,8 @@ class Sequential(Module):
             ) from None
         if not -len(self) <= number < len(self):
             raise LayerIndexError(
-                f"Sequential has {len(self)} layers, there is no layer {number}. Nothing was changed."
+                f"Sequential has {len(self)} layers, there is no layer {number}. Nothing was "
+                "changed."
             )
         return number
 
@@ -220,7 +224,8 @@ def _free_name(name: str, taken: tuple[str, ...]) -> str:
     """A name that can be part of a path, and is not there yet."""
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
-            f"Sequential: a layer's name is text without '.' and '/', found {name!r}. Nothing was changed."
+            f"Sequential: a layer's name is text without '.' and '/', found {name!r}. "
+            "Nothing was changed."
         )
     if name in taken:
         raise ArgumentError(f"Sequential has a layer named {name!r} already. Nothing was changed.")
@@ -261,7 +266,8 @@ class Residual(Module):
 def _added(x: Array, y: Array) -> Any:
     if np.shape(x) != np.shape(y):
         raise ShapeError(
-            f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape {list(np.shape(x))}; give shortcut= to match them."
+            f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape "
+            f"{list(np.shape(x))}; give shortcut= to match them."
         )
     return x + y
 
@@ -292,7 +298,8 @@ class Lambda(Module):
 def _callable(layer: object, where: str) -> Any:
     if not callable(layer):
         raise ArgumentTypeError(
-            f"{where}: a layer must be a module or a function, found {type(layer).__name__}. Nothing was changed."
+            f"{where}: a layer must be a module or a function, found {type(layer).__name__}. "
+            "Nothing was changed."
         )
     return layer
 

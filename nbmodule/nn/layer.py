@@ -187,7 +187,8 @@ def sizes(where: str, name: str, value: Sizes, count: int, *, least: int = 1) ->
     if isinstance(value, (tuple, list)):
         if len(value) != count:
             raise ArgumentError(
-                f"{where}: {name} must be a number or {count} of them, found {list(value)!r}. Nothing was made."
+                f"{where}: {name} must be a number or {count} of them, found "
+                f"{list(value)!r}. Nothing was made."
             )
         return tuple(size(where, name, part, least=least) for part in value)
     return (size(where, name, value, least=least),) * count

@@ -76,7 +76,10 @@ class Linear(Layer):
         return linear(x, self.weight.value, value_of(self.bias))
 
     def extra_repr(self) -> str:
-        return f"in_features={self.in_features}, out_features={self.out_features}, with_bias={self.bias is not None}"
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"with_bias={self.bias is not None}"
+        )
 
     def brief(self) -> str:
         """For displays: `16 → 10`."""
@@ -143,7 +146,10 @@ class Bilinear(Layer):
         return bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
     def extra_repr(self) -> str:
-        sizes = f"in1_features={self.in1_features}, in2_features={self.in2_features}, out_features={self.out_features}"
+        sizes = (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}"
+        )
         return f"{sizes}, with_bias={self.bias is not None}"
 
     def brief(self) -> str:

@@ -203,7 +203,8 @@ class GroupNorm(Affine):
         )
         if num_channels % num_groups:
             raise ArgumentError(
-                f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups. Nothing was made."
+                f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} "
+                "groups. Nothing was made."
             )
         self.eps, self.affine = number("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
         self.data_format = layout("GroupNorm", data_format)
@@ -311,7 +312,10 @@ class InstanceNorm(Affine):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
+        return (
+            f"{self.num_features}, eps={self.eps}, "
+            f"affine={self.affine}{unusual(self, data_format=None)}"
+        )
 
     def brief(self) -> str:
         """For displays: the number of features."""

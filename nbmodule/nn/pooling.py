@@ -180,7 +180,10 @@ _SHAPES = {
 }
 _MORE = {
     _MaxPool: "\n        dilation: steps between the values of a window.",
-    _AvgPool: "\n        count_include_pad: whether padding counts in the mean.\n        divisor_override: a divisor instead of the window's size.",
+    _AvgPool: (
+        "\n        count_include_pad: whether padding counts in the mean.\n        "
+        "divisor_override: a divisor instead of the window's size."
+    ),
 }
 for _kind in (MaxPool1d, MaxPool2d, MaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d):
     _kind.__doc__ = _DOC.format(

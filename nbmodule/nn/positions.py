@@ -86,7 +86,8 @@ class TimeEmbedding(Layer):
         self.features = size("TimeEmbedding", "features", features)
         if self.features % 2:
             raise ArgumentError(
-                f"TimeEmbedding: features must be even, a sine and a cosine for each wave, found {features}. Nothing was made."
+                "TimeEmbedding: features must be even, a sine and a cosine for each wave, "
+                f"found {features}. Nothing was made."
             )
         check_number("TimeEmbedding", "base", base, above=0)
         self.base = float(base)
@@ -158,7 +159,8 @@ def _add_rows(x: Array, weight: Array) -> Any:
     check_floating(name, x=x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
         raise ShapeError(
-            f"{name}: x must have axes (*batch, length of at most {most}, {features}), found {describe_shape(x)}."
+            f"{name}: x must have axes (*batch, length of at most {most}, {features}), found "
+            f"{describe_shape(x)}."
         )
     x, weight = promoted(x, weight)
     return x + weight[: x.shape[-2]]

@@ -73,7 +73,8 @@ class _Recurrent(Layer):
         self.return_state = flag(name, "return_state", return_state)
         if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
             raise ArgumentError(
-                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one layer. Nothing was made."
+                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one "
+                "layer. Nothing was made."
             )
         self.dropout = Dropout(dropout_rate) if num_layers > 1 else None
         given = (
@@ -263,7 +264,10 @@ class _Cell(Layer):
         )
 
     def extra_repr(self) -> str:
-        return f"{self.in_features}, {self.hidden_features}{unusual(self, with_bias=True, nonlinearity='tanh')}"
+        return (
+            f"{self.in_features}, "
+            f"{self.hidden_features}{unusual(self, with_bias=True, nonlinearity='tanh')}"
+        )
 
     def brief(self) -> str:
         """For displays: `3 → 8`."""
@@ -423,7 +427,10 @@ _DOC = """{title}
     Source: {source}
     """
 RNN.__doc__ = _DOC.format(
-    title="A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.",
+    title=(
+        "A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + "
+        "bias_hh)`."
+    ),
     state="one array `h`",
     gates="",
     order="",

@@ -44,7 +44,8 @@ class _AdaptivePool(Layer):
         )
         if len(given) != self._axes:
             raise ArgumentError(
-                f"{name}: output_size must be a number or {self._axes} of them, found {list(given)!r}. Nothing was made."
+                f"{name}: output_size must be a number or {self._axes} of them, found "
+                f"{list(given)!r}. Nothing was made."
             )
         self.output_size = tuple(
             None if part is None else size(name, "output_size", part) for part in given
@@ -130,7 +131,8 @@ class Upsample(Layer):
     ) -> None:
         if (size is None) == (scale_factor is None):
             raise ArgumentError(
-                f"Upsample: give size or scale_factor, found size={size!r} and scale_factor={scale_factor!r}. Nothing was made."
+                f"Upsample: give size or scale_factor, found size={size!r} and "
+                f"scale_factor={scale_factor!r}. Nothing was made."
             )
         check_choice("Upsample", "mode", mode, tuple(_MODES))
         check_choice("Upsample", "data_format", data_format, _ALL_FORMATS)
@@ -142,7 +144,8 @@ class Upsample(Layer):
         axes = len(data_format) - 2
         if axes not in _MODES[mode]:
             raise ArgumentError(
-                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format}). Nothing was made."
+                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format}). "
+                "Nothing was made."
             )
         if align_corners and mode == "nearest":
             raise ArgumentError(
@@ -174,7 +177,8 @@ def _factors(given: Any, axes: int) -> float | tuple[float, ...]:
     several = tuple(given) if isinstance(given, (tuple, list)) else (given,) * axes
     if len(several) != axes:
         raise ArgumentError(
-            f"Upsample: scale_factor must be a number or {axes} of them, found {list(several)!r}. Nothing was made."
+            f"Upsample: scale_factor must be a number or {axes} of them, found "
+            f"{list(several)!r}. Nothing was made."
         )
     for factor in several:
         check_number("Upsample", "scale_factor", factor, above=0)

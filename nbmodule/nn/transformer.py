@@ -58,7 +58,8 @@ class _TransformerLayer(Layer):
         )
         if not callable(activation):
             raise ArgumentTypeError(
-                f"{name}: activation must be a function or a module, found {activation!r}. Nothing was made."
+                f"{name}: activation must be a function or a module, found {activation!r}. "
+                "Nothing was made."
             )
         self.activation, self.norm_first = activation, flag(name, "norm_first", norm_first)
         rate(name, "dropout_rate", dropout_rate)
@@ -92,7 +93,10 @@ class _TransformerLayer(Layer):
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
     def extra_repr(self) -> str:
-        return f"{self.features}, {self.num_heads}, {self.hidden_features}, norm_first={self.norm_first}"
+        return (
+            f"{self.features}, {self.num_heads}, {self.hidden_features}, "
+            f"norm_first={self.norm_first}"
+        )
 
     def brief(self) -> str:
         """For displays: `64, 8 heads`."""
@@ -245,8 +249,12 @@ class TransformerDecoder(_Stack):
 
 
 _CALL = {
-    "Encoder": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as `MultiHeadAttention` does.""",
-    "Decoder": """A call takes `(*batch, length, features)` and the memory `(*batch, size, features)`, what an encoder returned;
+    (
+        "Encoder"
+    ): """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as `MultiHeadAttention` does.""",
+    (
+        "Decoder"
+    ): """A call takes `(*batch, length, features)` and the memory `(*batch, size, features)`, what an encoder returned;
     `mask`, `key_mask` and `is_causal` (True by default) for the attention to itself, `memory_mask` and `memory_key_mask` for that
     to the memory, all as in `MultiHeadAttention`.""",
 }
@@ -256,7 +264,10 @@ _PARTS = {
 }
 _NAMES = {
     "Encoder": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
-    "Decoder": "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, `dropout`",
+    ("Decoder"): (
+        "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, "
+        "`dropout`"
+    ),
 }
 _INPUTS = {"Encoder": "jnp.ones((2, 5, 8))", "Decoder": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))"}
 _ARGUMENTS = """

@@ -36,7 +36,8 @@ _HOMES = {
     "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad",
     "nbmodule.optim.wrapped": "Optax",
     "nbmodule.optim.functions": (
-        "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update adagrad_update lion_update lars_update"
+        "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update "
+        "adagrad_update lion_update lars_update"
     ),
     "nbmodule.optim.schedules": "cosine_schedule linear_schedule step_schedule",
     "nbmodule.optim.clipping": "global_norm clip_by_global_norm",

@@ -16,25 +16,12 @@ from nbmodule.base.migration import TRAINING, attribute_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.compiled.jit import jit
-from nbmodule.core.compiled.record import (
-    RecordedMethod,
-    call_recorded,
-    is_recorded,
-    recording,
-)
+from nbmodule.core.compiled.record import RecordedMethod, call_recorded, is_recorded, recording
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.trainable import warn_if_nothing_trains
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import (
-    EAGER,
-    Frame,
-    birthplace,
-    current_log,
-    framed,
-    here,
-    now,
-)
+from nbmodule.core.variables.frame import EAGER, Frame, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.variable import Buffer, Variable

@@ -171,7 +171,8 @@ def check_number(number: float) -> float:
     """Return a number if it is zero or more, and finite."""
     if not (math.isfinite(number) and number >= 0):
         raise ArgumentError(
-            f"a learning rate must be zero or more, and finite; found {number!r}. Nothing was changed."
+            f"a learning rate must be zero or more, and finite; found {number!r}. Nothing "
+            "was changed."
         )
     return number
 
@@ -245,7 +246,8 @@ def as_scalar(value: object) -> Any:
     array = jnp.asarray(value)
     if array.shape != ():
         raise ShapeError(
-            f"a learning rate is one number; the function gave {describe_shape(array)}. Nothing was changed."
+            f"a learning rate is one number; the function gave {describe_shape(array)}. "
+            "Nothing was changed."
         )
     return array.astype(float_dtype())
 

@@ -57,10 +57,7 @@ def _counters(optimizer: Optimizer) -> dict[str, Variable]:
 def names_of_boxes(optimizer: Optimizer) -> dict[Variable, str]:
     """Return the name of each variable of an optimizer in its `state_dict()`."""
     numbers = _counters(optimizer) | rates_of(optimizer)
-    state = [
-        *getattr(optimizer, "_state_boxes", list)(),
-        *attributes.state_variables(optimizer),
-    ]
+    state = [*getattr(optimizer, "_state_boxes", list)(), *attributes.state_variables(optimizer)]
     arrays = {variable: text(chain) for chain, variable in state}
     return {variable: name for name, variable in numbers.items()} | arrays
 

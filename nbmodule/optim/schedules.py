@@ -114,7 +114,8 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     for step, factor in factors.items():
         if not is_whole(step) or step <= warmup:
             raise ArgumentError(
-                f"step_schedule: steps are whole numbers after the warm-up of {warmup}; found {step!r}."
+                f"step_schedule: steps are whole numbers after the warm-up of {warmup}; "
+                f"found {step!r}."
             )
         as_number(factor)
     falls = optax.piecewise_constant_schedule(

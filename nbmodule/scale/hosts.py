@@ -43,8 +43,8 @@ def join_hosts(
     """
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ArgumentError(
-            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}. "
-            "Nothing was joined."
+            f"process={process}: with processes={processes} they are numbered 0 to "
+            f"{processes - 1}. Nothing was joined."
         )
     if processes is not None and coordinator is None:
         raise ArgumentError(

@@ -133,7 +133,8 @@ class TensorParallel:
         for pattern in (*self.columns, *self.rows):
             if not any(match(pattern, owner) for owner in owners):
                 raise PathError(
-                    f'tensor_parallel: no layer with variables fits "{pattern}"{hint(pattern, owners)} '
+                    "tensor_parallel: no layer with variables fits "
+                    f'"{pattern}"{hint(pattern, owners)} '
                     "Nothing was moved."
                 )
         splits_any = False

@@ -5,10 +5,4 @@ from nbmodule.tree.compare import structure_difference
 from nbmodule.tree.container import Container
 from nbmodule.tree.text import container_text, leaf_text
 
-__all__ = [
-    "Container",
-    "NotIdenticalError",
-    "container_text",
-    "leaf_text",
-    "structure_difference",
-]
+__all__ = ["Container", "NotIdenticalError", "container_text", "leaf_text", "structure_difference"]

@@ -21,12 +21,7 @@ from nbmodule.tree.settings import DEFAULT, Settings
 _MISSING = object()
 _MISSING_HERE = object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
-UNSET = {
-    "_above": 0,
-    "_settings": DEFAULT,
-    "_names": None,
-    "_link": None,
-}
+UNSET = {"_above": 0, "_settings": DEFAULT, "_names": None, "_link": None}
 
 
 class Names(tuple):

@@ -176,7 +176,10 @@ def test_what_cannot_be_called_is_refused():
 
 
 def test_nb_graph_is_the_function_even_after_the_room_was_imported():
-    code = "import nbmodule.graphs, nbmodule as nb; from nbmodule.graphs import Graph; print(nb.graph.__name__, callable(nb.graph))"
+    code = (
+        "import nbmodule.graphs, nbmodule as nb; from nbmodule.graphs import Graph; "
+        "print(nb.graph.__name__, callable(nb.graph))"
+    )
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
         == "graph True\n"

@@ -253,13 +253,13 @@ def test_an_optimizer_of_a_part_of_the_model_is_restored(tmp_path):
 def test_scalars_of_numpy_and_jax_come_back_as_python_numbers(tmp_path):
     model = nb.Linear(2, 2)
     extra = {
-        "loss": jnp.float32(0.5), "best": [np.float64(0.25), np.float32(0.5), jnp.bfloat16(2)], "epoch": np.int64(3),
-        "done": np.bool_(True), "also": jnp.array(False), "rate": nb.Parameter(0.5), "array": np.array(7), "plain": (1, "two", None),
+        ("loss"): jnp.float32(0.5), ("best"): [np.float64(0.25), np.float32(0.5), jnp.bfloat16(2)], ("epoch"): np.int64(3),
+        ("done"): np.bool_(True), ("also"): jnp.array(False), ("rate"): nb.Parameter(0.5), ("array"): np.array(7), ("plain"): (1, ("two"), None),
     }  # fmt: skip
     nb.save_checkpoint(tmp_path, step=1, model=model, extra=extra)
     _, found = nb.restore_checkpoint(tmp_path, model=model)
     expected = {
-        "loss": 0.5, "best": [0.25, 0.5, 2.0], "epoch": 3, "done": True, "also": False, "rate": 0.5, "array": 7,
+        ("loss"): 0.5, ("best"): [0.25, 0.5, 2.0], ("epoch"): 3, ("done"): True, ("also"): False, ("rate"): 0.5, ("array"): 7,
         "plain": [1, "two", None],
     }  # fmt: skip
     assert found == expected

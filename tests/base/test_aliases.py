@@ -43,7 +43,7 @@ F, W = nb.F, jnp.arange(2 * 3 * 3 * 3.0).reshape(2, 3, 3, 3)
         (lambda: nb.MultiHeadAttention(4, 2, kdim=3, vdim=5), lambda: nb.MultiHeadAttention(4, 2, key_features=3, value_features=5)),
         (lambda: nb.Adam(learning_rate=0.1, betas=(0.5, 0.6)), lambda: nb.Adam(lr=0.1, beta1=0.5, beta2=0.6)),
         (lambda: nb.AdamW(lr=0.1, eps=0.5, amsgrad=False), lambda: nb.AdamW(lr=0.1, epsilon=0.5)),
-        (lambda: nb.KaimingNormal(mode="fan_out", nonlinearity="relu"), lambda: nb.KaimingNormal(fan_mode="fan_out")),
+        (lambda: nb.KaimingNormal(mode=("fan_out"), nonlinearity=("relu")), lambda: nb.KaimingNormal(fan_mode=("fan_out"))),
         (lambda: nb.KaimingUniform(a=0.5), lambda: nb.KaimingUniform(negative_slope=0.5)),
         (lambda: nb.RMSprop(lr=0.1, alpha=0.5), lambda: nb.RMSprop(lr=0.1, decay=0.5)),
     ],
@@ -107,7 +107,10 @@ def test_both_words_at_once_are_refused(make, message):
         (lambda: nb.Linear(3, 2, name="head"), "named by the attribute that holds it"),
         (
             lambda: nb.Conv2d(1, 2, 3, 1, 1, 1, 1),
-            "as far as: in_channels, out_channels, kernel_size, stride, padding; found 7. Nothing was made. Name the others",
+            (
+                "as far as: in_channels, out_channels, kernel_size, stride, padding; found 7. "
+                "Nothing was made. Name the others"
+            ),
         ),
     ],
 )
@@ -249,15 +252,15 @@ def test_a_function_takes_a_neighbors_word(given, meant, wrap):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda x: F.max_pool2d(x, 2, stride=2, strides=2), "max_pool2d: stride= and strides= mean the same, and both were given. "
-                                                            "Nothing was computed. Leave one out."),
-        (lambda x: F.max_pool2d(x, 2, 2, stride=2), "stride was given by position and by name. Nothing was computed."),
-        (lambda x: F.max_pool2d(x, 2, 2, 0, 1, 1), "as far as: x, kernel_size, stride, padding; found 6. Nothing was computed."),
+        (lambda x: F.max_pool2d(x, 2, stride=2, strides=2), ("max_pool2d: stride= and strides= mean the same, and both were given. Nothing was "
+"computed. Leave one out.")),
+        (lambda x: F.max_pool2d(x, 2, 2, stride=2), ("stride was given by position and by name. Nothing was computed.")),
+        (lambda x: F.max_pool2d(x, 2, 2, 0, 1, 1), ("as far as: x, kernel_size, stride, padding; found 6. Nothing was computed.")),
         (lambda x: F.dropout(x, p=0.5), r"missing a required argument: 'key'. Give key=jax.random.key\(0\)"),
         (lambda x: F.dropout(x, 0.5, training=False), r"dropout takes no training=. Nothing was computed. model.train\(\) and"),
         (lambda x: F.gelu(x, aproximate=True), r"gelu\(\) got an unexpected keyword argument 'aproximate'; the closest name"),
         (lambda x: F.sigmoid(x, 1), "unexpected"),
-        (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x), "mask= is True where a position is read"),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, attn_mask=x), ("mask= is True where a position is read")),
     ],
 )  # fmt: skip
 def test_a_word_that_a_function_cannot_take_names_the_cure(act, message):
@@ -306,13 +309,13 @@ def test_a_model_is_moved_and_loaded_with_the_words_of_a_neighbor(nested):
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda m: m.named_parameters(recurse=True, recursive=True), "^Module.named_parameters: recurse= and recursive= mean the same"),
-        (lambda m: m.parameters(True, recurse=True), "^Module.parameters: recursive was given by position and as recurse="),
-        (lambda m: m.state_dict(keep_vars=True, keep_var=True), "^Module.state_dict: keep_vars= and keep_var= mean the same"),
-        (lambda m: m.named_parameters(remove_duplicate=False), "takes no remove_duplicate=. Nothing was computed. Each one is given once"),
-        (lambda m: m.register_buffer("mask", jnp.ones(2), persistent=False), "^Module.register_buffer takes no persistent=."),
+        (lambda m: m.named_parameters(recurse=True, recursive=True), ("^Module.named_parameters: recurse= and recursive= mean the same")),
+        (lambda m: m.parameters(True, recurse=True), ("^Module.parameters: recursive was given by position and as recurse=")),
+        (lambda m: m.state_dict(keep_vars=True, keep_var=True), ("^Module.state_dict: keep_vars= and keep_var= mean the same")),
+        (lambda m: m.named_parameters(remove_duplicate=False), ("takes no remove_duplicate=. Nothing was computed. Each one is given once")),
+        (lambda m: m.register_buffer(("mask"), jnp.ones(2), persistent=False), ("^Module.register_buffer takes no persistent=.")),
         (lambda m: m.load_state_dict({}, assign=True), "^Module.load_state_dict takes no assign=."),
-        (lambda m: m.parameters(recurs=False), "unexpected keyword argument 'recurs'; the closest name is \"recursive\""),
+        (lambda m: m.parameters(recurs=False), ("unexpected keyword argument 'recurs'; the closest name is \"recursive\"")),
     ],
 )  # fmt: skip
 def test_a_method_of_a_module_says_what_it_cannot_take(nested, act, message):

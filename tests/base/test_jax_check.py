@@ -52,7 +52,10 @@ def test_the_core_may_be_met_for_the_first_time_inside_a_trace(run_python):
 
 
 def test_the_check_touches_no_device(run_python):
-    code = "import nbmodule.core.variables.frame; from jax._src import xla_bridge; print(xla_bridge._backends)"
+    code = (
+        "import nbmodule.core.variables.frame; from jax._src import xla_bridge; "
+        "print(xla_bridge._backends)"
+    )
     assert run_python(code) == "{}"
 
 

@@ -198,7 +198,10 @@ def test_in_a_folder_that_may_not_be_written_the_error_says_what_is_there(tmp_pa
         reason = "read-only file system" if is_root else "permission denied"
         with pytest.raises(
             FileWriteError,
-            match=f"{reason}. The file that was there is whole and unchanged. Choose a folder that you may write",
+            match=(
+                f"{reason}. The file that was there is whole and unchanged. Choose a folder that "
+                "you may write"
+            ),
         ):
             save(folder / "w.h5", {"w": np.zeros(3)})
         with pytest.raises(FileWriteError, match=f"{reason}. No file was made"):

@@ -30,7 +30,7 @@ def test_each_place_has_its_kind():
         "e": {},
     }
     assert kinds(first, second) == {
-        "a/w": "equal", "a/b": "dtype", "old": "only in first", "v": "shape", "t": "values", "n": "equal", "e": "equal",
+        ("a/w"): ("equal"), ("a/b"): ("dtype"), ("old"): ("only in first"), ("v"): ("shape"), ("t"): ("values"), ("n"): ("equal"), ("e"): ("equal"),
         "new": "only in second",
     }  # fmt: skip
 
@@ -49,8 +49,8 @@ def test_the_text_names_what_differs_and_by_how_much():
 
 
 @pytest.mark.parametrize(("x", "y", "options", "expected"), [
-    (1.0, 1.05, {"atol": 0.1}, "equal"), (1.0, 1.05, {"rtol": 0.1}, "equal"), (1.0, 1.05, {"rtol": 0.01}, "values"),
-    (np.nan, np.nan, {}, "equal"), (np.nan, 1.0, {"atol": 9}, "values"), (np.inf, np.inf, {}, "equal"),
+    (1.0, 1.05, {("atol"): 0.1}, ("equal")), (1.0, 1.05, {("rtol"): 0.1}, ("equal")), (1.0, 1.05, {("rtol"): 0.01}, ("values")),
+    (np.nan, np.nan, {}, ("equal")), (np.nan, 1.0, {("atol"): 9}, ("values")), (np.inf, np.inf, {}, ("equal")),
     (np.inf, -np.inf, {"rtol": 1}, "values"), (0.0, -0.0, {}, "equal"),
 ])  # fmt: skip
 def test_numbers_are_compared_within_tolerances(x, y, options, expected):

@@ -67,10 +67,10 @@ def test_files_of_plain_h5py_are_loaded(path, version):
         assert equal(
             found.variables,
             {
-                "a": {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.arange(3, dtype=np.int32)},
-                "flags": np.array([True, False]), "z": np.array([1 + 2j]), "s": np.array(2, np.float16),
-                "chunked": np.arange(1000).reshape(10, 100), "lzf": np.arange(100), "never": np.full(4, 2.5), "grows": np.ones((2, 3)),
-                "text": "é", "fixed": "abc", "none": None, "100%": np.ones(1), "__buffers__": {"x": np.ones(1)}, "level": {},
+                ("a"): {("w"): np.arange(6, dtype=np.float32).reshape(2, 3), ("b"): np.arange(3, dtype=np.int32)},
+                ("flags"): np.array([True, False]), ("z"): np.array([1 + 2j]), ("s"): np.array(2, np.float16),
+                ("chunked"): np.arange(1000).reshape(10, 100), ("lzf"): np.arange(100), ("never"): np.full(4, 2.5), ("grows"): np.ones((2, 3)),
+                ("text"): ("é"), ("fixed"): ("abc"), ("none"): None, ("100%"): np.ones(1), ("__buffers__"): {("x"): np.ones(1)}, ("level"): {},
             },
         )  # fmt: skip
 

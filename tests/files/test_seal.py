@@ -186,7 +186,7 @@ def test_a_compressed_array_that_is_damaged_is_named_mapped_or_not(tmp_path):
 @pytest.mark.parametrize(
     "entry",
     [
-        5, [], "abc", ["float64", 0], ["float64", -1, [2]], ["float64", 10**12, [2]], ["float64", 0, [10**15]], ["float64", 0, [2.0]],
+        5, [], ("abc"), [("float64"), 0], [("float64"), -1, [2]], [("float64"), 10**12, [2]], [("float64"), 0, [10**15]], [("float64"), 0, [2.0]],
         ["float99", 0, [1]], ["float64", True, [1]], ["float64", 0, [1], 7], [["float64"], 0, [1]],
     ],
 )  # fmt: skip

@@ -203,8 +203,7 @@ CRAFTED: dict = {
     ),
     "one long name on many paths": (
         lambda path: archive(
-            path,
-            nested(16, b"K\x01", as_list=True) + b"}" + string("x" * 10**6) + b"h\x10s",
+            path, nested(16, b"K\x01", as_list=True) + b"}" + string("x" * 10**6) + b"h\x10s"
         ),
         "claim",
     ),

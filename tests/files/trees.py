@@ -11,12 +11,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 DTYPES = [
-    *(np.dtype(name) for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")),
+    *(np.dtype(name) for name in (("bool"), ("i1"), ("i2"), ("i4"), ("i8"), ("u1"), ("u2"), ("u4"), ("u8"), ("f2"), ("f4"), ("f8"), ("c8"), ("c16"))),
     *(
         np.dtype(getattr(ml_dtypes, name))
         for name in (
-            "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
-            "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn", "int4", "uint4", "int2", "uint2",
+            ("bfloat16"), ("float8_e3m4"), ("float8_e4m3"), ("float8_e4m3b11fnuz"), ("float8_e4m3fn"), ("float8_e4m3fnuz"), ("float8_e5m2"),
+            ("float8_e5m2fnuz"), ("float8_e8m0fnu"), ("float6_e2m3fn"), ("float6_e3m2fn"), ("float4_e2m1fn"), ("int4"), ("uint4"), ("int2"), ("uint2"),
         )
     ),
 ]  # fmt: skip

@@ -86,9 +86,10 @@ def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
         metric=3,
     )
     assert len(compiles) == before
-    assert (
-        other.code
-        == 'with nb.patch(model, {"blocks.0.attention": nb.scale_by(1.5, head=1), "blocks.1.mlp": nb.zero()}):\n    y = model(x)'
+    assert other.code == (
+        "with nb.patch(model, "
+        '{"blocks.0.attention": nb.scale_by(1.5, head=1), "blocks.1.mlp": nb.zero()}):\n    '
+        "y = model(x)"
     )
 
 

@@ -240,11 +240,7 @@ def test_texts_say_the_sizes():
         nb.Linear(16, 10).brief(),
         nb.Bilinear(3, 4, 2).brief(),
         nb.Embedding(10, 4).brief(),
-    ] == [
-        "16 → 10",
-        "3, 4 → 2",
-        "10 × 4",
-    ]
+    ] == ["16 → 10", "3, 4 → 2", "10 × 4"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given
     ("act", "message"),
     [
         (lambda: nb.Embedding(3, 2)(WORDS), r"indices must be an array of numbers, found one of dtype <U3\. Nothing was computed\. Number its words"),
-        (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), "Number its words: words, target = np.unique"),
+        (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), ("Number its words: words, target = np.unique")),
         (lambda: nb.Buffer(WORDS), r"A module keeps words as a list: self\.classes = classes\.tolist\(\)"),
         (lambda: nb.mse_loss(np.ones((3, 1), np.float32), np.ones(3, np.float32)), r"Drop the column of the prediction, prediction\[\.\.\., 0\]"),
         (lambda: nb.mse_loss(np.ones(3, np.float32), np.ones((3, 1), np.float32)), r"Drop the column of the target: target\[\.\.\., 0\]"),

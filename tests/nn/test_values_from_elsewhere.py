@@ -94,8 +94,8 @@ def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["whole model", "layer norm", "indices", "long indices", "labels", "encoder", "max pool",
-     "custom in other order", "indices in other order", "labels in other order", "attention in other order", "recurrent in other order"]
+    ("name"), [("whole model"), ("layer norm"), ("indices"), ("long indices"), ("labels"), ("encoder"), ("max pool"),
+     ("custom in other order"), ("indices in other order"), ("labels in other order"), ("attention in other order"), ("recurrent in other order")]
 )  # fmt: skip
 def test_layers_and_functions_take_tensors_and_lists(found, name):
     assert not isinstance(found[name], str), found[name]
@@ -123,19 +123,22 @@ def of_64_bits(*values):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        of_64_bits("double", "linear: x must be an array, and is a tensor of PyTorch that holds float64, and would lose digits as float32. "
-                             "Nothing was computed. Convert it by jnp.asarray(x.numpy(), dtype='float32')."),
+        of_64_bits(("double"), ("linear: x must be an array, and is a tensor of PyTorch that holds float64, and "
+"would lose digits as float32. Nothing was computed. Convert it by "
+"jnp.asarray(x.numpy(), dtype='float32').")),
         of_64_bits("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
         ("words", 'a DataFrame of pandas that holds object (by its column "a"), no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
-        ("palette", "an image of PIL whose numbers are places in a table of colors. Nothing was computed. Convert it by "
-                    "jnp.asarray(x.convert('RGB'))."),
+        (("palette"), ("an image of PIL whose numbers are places in a table of colors. Nothing was "
+"computed. Convert it by jnp.asarray(x.convert('RGB')).")),
         ("int64", 'linear: x must hold floating or complex values, found int'),
-        ("bool", 'linear: x must hold floating or complex values, found bool[2, 3]. Convert it first: x.astype("float32")'),
+        (("bool"), ('linear: x must hold floating or complex values, found bool[2, 3]. Convert it '
+'first: x.astype("float32")')),
         ("tuple", "layer_norm: weight must be an array, found tuple"),
         ("ragged norm", "BatchNorm1d: x must be an array, found list"),
         ("whole numbers", 'Convert it first: x.astype("float32")'),
-        of_64_bits("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would lose digits"),
+        of_64_bits(("large"), ("embedding: indices must be an array, and is a tensor of PyTorch that holds int64, "
+"and would lose digits")),
         ("ragged", "linear: x must be an array, found list"),
         ("text", "linear: x must be an array, found str"),
         compiled("compiled tensor", "jnp.asarray(x.numpy())"),

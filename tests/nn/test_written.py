@@ -33,13 +33,13 @@ POSITIONAL = {
     "Upsample": (4,),
 }
 OTHER = {
-    "align_corners": True, "alpha": 1 / 3, "approximate": True, "axis": 0, "axis_name": "rows", "base": 100.5, "beta": 0.6,
-    "bidirectional": True, "ceil_mode": True, "count_include_pad": False, "depth_multiplier": 2, "dilation": 2,
-    "divisor_override": 3.0, "dropout_rate": 0.25, "end_axis": 1, "eps": 1 / 3, "groups": 2, "head_features": 4,
-    "k": 2.5, "key_features": 6, "max_norm": 2.0, "mode": "bilinear", "momentum": 1 / 3, "n": 8, "negative_slope": 1 / 3,
-    "new_std": 2.0, "nonlinearity": "relu", "norm": "ortho", "norm_type": 1.0, "num_iterations": 2, "num_kv_heads": 1,
-    "num_layers": 3, "num_parameters": 4, "output_padding": 1, "padding": 1, "padding_idx": 1, "rate": 1 / 3,
-    "return_sequence": False, "return_state": False, "rotary": True, "rotary_base": 100.0, "start_axis": 0, "stride": 3,
+    ("align_corners"): True, ("alpha"): 1 / 3, ("approximate"): True, ("axis"): 0, ("axis_name"): ("rows"), ("base"): 100.5, ("beta"): 0.6,
+    ("bidirectional"): True, ("ceil_mode"): True, ("count_include_pad"): False, ("depth_multiplier"): 2, ("dilation"): 2,
+    ("divisor_override"): 3.0, ("dropout_rate"): 0.25, ("end_axis"): 1, ("eps"): 1 / 3, ("groups"): 2, ("head_features"): 4,
+    ("k"): 2.5, ("key_features"): 6, ("max_norm"): 2.0, ("mode"): ("bilinear"), ("momentum"): 1 / 3, ("n"): 8, ("negative_slope"): 1 / 3,
+    ("new_std"): 2.0, ("nonlinearity"): ("relu"), ("norm"): ("ortho"), ("norm_type"): 1.0, ("num_iterations"): 2, ("num_kv_heads"): 1,
+    ("num_layers"): 3, ("num_parameters"): 4, ("output_padding"): 1, ("padding"): 1, ("padding_idx"): 1, ("rate"): 1 / 3,
+    ("return_sequence"): False, ("return_state"): False, ("rotary"): True, ("rotary_base"): 100.0, ("start_axis"): 0, ("stride"): 3,
     "track_running_stats": False, "type": 3, "value_features": 6, "with_bias": False,
 }  # fmt: skip
 TOGETHER = {

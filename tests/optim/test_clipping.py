@@ -75,6 +75,8 @@ def test_a_norm_that_makes_no_sense_is_refused():
         nb.clip_by_global_norm({"a": jnp.ones(1)}, "1")
     with pytest.raises(
         nb.ArgumentTypeError,
-        match="the argument of clip_by_global_norm must be a Container or a dict of arrays; found int",
+        match=(
+            "the argument of clip_by_global_norm must be a Container or a dict of arrays; found int"
+        ),
     ):
         nb.clip_by_global_norm(3, 1.0)

@@ -42,7 +42,9 @@ def test_what_is_no_array_is_refused():
         nb.SGD(0.1).step({"w": "text"}, {"w": jnp.ones(1)})
     with pytest.raises(
         nb.ArgumentTypeError,
-        match="SGD cannot take a step: gradients must be a Container or a dict of arrays; found float",
+        match=(
+            "SGD cannot take a step: gradients must be a Container or a dict of arrays; found float"
+        ),
     ):
         nb.SGD(0.1).step({"w": jnp.ones(1)}, 1.0)
 

@@ -75,7 +75,10 @@ def test_a_value_from_elsewhere_is_laid_out_and_another_device_ends_the_layout(t
     [
         (
             "nothing fits",
-            'PathError: no variable fits the rule "hidden.wieght"; the closest name is "hidden.weight". Nothing',
+            (
+                'PathError: no variable fits the rule "hidden.wieght"; the closest name is '
+                '"hidden.weight". Nothing'
+            ),
         ),
         (
             "no such axis",
@@ -83,18 +86,27 @@ def test_a_value_from_elsewhere_is_laid_out_and_another_device_ends_the_layout(t
         ),
         (
             "divide",
-            "cannot shard \"weight\", float32[9, 3], as P('data',): axis 0 has size 9, which the 8 devices",
+            (
+                "cannot shard \"weight\", float32[9, 3], as P('data',): axis 0 has size 9, "
+                "which the 8 devices"
+            ),
         ),
         (
             "too long",
-            "cannot shard \"bias\", float32[8], as P('data', None): it has 1 axes, the spec names 2.",
+            (
+                "cannot shard \"bias\", float32[8], as P('data', None): it has 1 axes, the spec "
+                "names 2."
+            ),
         ),
         ("twice", "an axis of the mesh can split one axis only."),
         ("size", "DeviceError: a mesh of data=3 × model=4 needs 12 devices; there are 8: cpu:0,"),
         ("rest", "needs a multiple of 3 devices; there are 8"),
         (
             "rows",
-            "shard_batch: batch['x'] has 9 rows (shape [9, 2]), which the 8 devices along data do not divide.",
+            (
+                "shard_batch: batch['x'] has 9 rows (shape [9, 2]), which the 8 devices along "
+                "data do not divide."
+            ),
         ),
         ("no layers", "tensor_parallel found no attention and no transformer layer"),
         ("no columns", 'no layer with variables fits "hiden"; the closest name is "hidden".'),

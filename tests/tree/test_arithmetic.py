@@ -212,11 +212,7 @@ def test_a_numpy_operand_that_changes_later_does_not_change_the_result():
 def test_leaves_of_any_type_use_their_own_operator():
     assert (
         Container(a="x", b={"c": [1]}, d=2) + Container(a="y", b={"c": [2]}, d=3)
-    ).cont_to_dict() == {
-        "a": "xy",
-        "b": {"c": [3]},
-        "d": 5,
-    }
+    ).cont_to_dict() == {"a": "xy", "b": {"c": [3]}, "d": 5}
 
 
 def test_lists_are_gone_into_as_by_tree_map():

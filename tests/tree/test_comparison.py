@@ -249,7 +249,8 @@ def test_assertions_show_the_difference(arrays):
     with pytest.raises(AssertionError) as caught:
         Container.cont_assert_identical([one, one.cont_set_at_key_chain("b/c", jnp.array([9]))])
     assert str(caught.value) == (
-        "the Containers are not identical:\n{\n    b: {\n        c: {\n            diff_0: Array([1], dtype=int32),\n"
+        "the Containers are not "
+        "identical:\n{\n    b: {\n        c: {\n            diff_0: Array([1], dtype=int32),\n"
         "            diff_1: Array([9], dtype=int32)\n        }\n    }\n}"
     )
     assert isinstance(caught.value, NotIdenticalError | StructureError)

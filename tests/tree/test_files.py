@@ -162,7 +162,7 @@ def test_hdf5_refuses_what_is_no_array(shelf):
 
 @pytest.mark.parametrize(
     ("path", "format", "is_json"),
-    [("c.json", None, True), ("c.JSON", None, True), ("c.h5", None, False), ("c.hdf5", None, False), ("c", None, False),
+    [(("c.json"), None, True), (("c.JSON"), None, True), (("c.h5"), None, False), (("c.hdf5"), None, False), (("c"), None, False),
      ("c.bin", "json", True), ("c.json", "hdf5", False), ("c.json", "h5py", False)],
 )  # fmt: skip
 def test_the_format_is_the_one_asked_for_or_that_of_the_ending(

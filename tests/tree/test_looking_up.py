@@ -101,12 +101,7 @@ def test_chains_are_listed_with_empty_levels_where_asked():
 def test_a_key_is_found_at_any_level_and_a_chain_from_the_root(container):
     assert [container.cont_has_key(key) for key in ("a", "b", "c", "d", "e", "bc", "b/c", "")] == [
         True
-    ] * 4 + [
-        False,
-        False,
-        True,
-        False,
-    ]
+    ] * 4 + [False, False, True, False]
     assert [container.cont_has_key_chain(kc) for kc in ("a", "b", "b/c", "b.d", "b/e", "c")] == [
         True
     ] * 4 + [False] * 2

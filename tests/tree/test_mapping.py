@@ -113,10 +113,7 @@ def test_a_function_is_applied_to_the_chosen_parts_from_the_bottom_up(
 def test_what_the_function_returns_takes_the_place_of_a_part(container):
     assert container.cont_map_sub_conts(
         lambda part, kc: len(part), include_self=False
-    ).cont_to_dict() == {
-        "a": 1,
-        "b": 2,
-    }
+    ).cont_to_dict() == {"a": 1, "b": 2}
     assert container.cont_map_sub_conts(lambda part, kc: len(part)) == 2
 
 

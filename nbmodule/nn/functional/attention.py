@@ -154,7 +154,8 @@ def multi_head_attention(
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
-                f"{name}: key_mask must hold booleans, True for what may be looked at, found {describe_shape(key_mask)}."
+                f"{name}: key_mask must hold booleans, True for what may be looked at, found "
+                f"{describe_shape(key_mask)}."
             )
         check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
         key_mask = lax.expand_dims(key_mask, (n, n + 1))
@@ -219,7 +220,8 @@ def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
     (heads,) = sizes(name, "num_heads", num_heads, 1)
     if x.shape[-1] % heads:
         raise ShapeError(
-            f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} {describe_shape(x)}."
+            f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} "
+            f"{describe_shape(x)}."
         )
     return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
 
@@ -242,17 +244,20 @@ def _checked(
             else f"{shared} features of the query for each of the key"
         )
         raise ShapeError(
-            f"{name}: query and key must have {wanted}, found {describe_shape(query)} and {describe_shape(key)}."
+            f"{name}: query and key must have {wanted}, found {describe_shape(query)} and "
+            f"{describe_shape(key)}."
         )
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"{name}: key and value must have as many positions, found {describe_shape(key)} and {describe_shape(value)}."
+            f"{name}: key and value must have as many positions, found {describe_shape(key)} "
+            f"and {describe_shape(value)}."
         )
     try:
         batch = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         raise ShapeError(
-            f"{name}: leading axes must fit together, found query {describe_shape(query)}, key {describe_shape(key)}, value {describe_shape(value)}."
+            f"{name}: leading axes must fit together, found query {describe_shape(query)}, "
+            f"key {describe_shape(key)}, value {describe_shape(value)}."
         ) from None
     query, key, value = (
         jnp.broadcast_to(x, (*batch, *x.shape[-2:])) for x in promoted(query, key, value)
@@ -283,7 +288,8 @@ def _weights(
         )
         if not fits:
             raise ShapeError(
-                f"{name}: mask must broadcast to {list(scores.shape)}, found {describe_shape(mask)}."
+                f"{name}: mask must broadcast to {list(scores.shape)}, found "
+                f"{describe_shape(mask)}."
             )
         if mask.dtype == jnp.bool_:
             allowed = mask if allowed is None else allowed & mask
@@ -292,7 +298,8 @@ def _weights(
             scores = scores + added
         else:
             raise DtypeError(
-                f"{name}: mask must hold booleans (True: may look) or numbers to add, found {describe_shape(mask)}."
+                f"{name}: mask must hold booleans (True: may look) or numbers to add, found "
+                f"{describe_shape(mask)}."
             )
     if is_causal:
         shape = scores.shape[-2:]

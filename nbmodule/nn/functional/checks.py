@@ -106,7 +106,8 @@ def check_axis(where: str, axis: int, ndim: int) -> int:
         raise ArgumentTypeError(f"{where}: axis must be an integer, found {axis!r}.")
     if not -ndim <= axis < ndim:
         raise ArgumentError(
-            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, found {axis}."
+            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, "
+            f"found {axis}."
         )
     return int(axis) % ndim
 

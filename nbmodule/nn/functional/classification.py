@@ -99,13 +99,17 @@ def cross_entropy(
         return reduce(name, values, reduction)
     if target.shape != labels_shape:
         raise ShapeError(
-            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities of shape {list(prediction.shape)} "
-            f"(prediction {describe_shape(prediction)}, classes on axis {axis}), found {describe_shape(target)}."
+            (
+                f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
+                f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
+                f"classes on axis {axis}), found {describe_shape(target)}."
+            )
             + (" Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else "")
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found {describe_shape(target)}. "
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found "
+            f"{describe_shape(target)}. "
             'Convert it first: target.astype("int32").'
         )
     return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
@@ -161,8 +165,9 @@ def _refusing_logits(loss: Callable[..., Any]) -> Any:
             and bool(_is_outside(found))
         ):
             raise ArgumentError(
-                "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and holds values outside. If they are "
-                "logits, pass from_logits=True; if not, put a sigmoid before the loss."
+                "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and "
+                "holds values outside. If they are logits, pass from_logits=True; if not, "
+                "put a sigmoid before the loss."
             )
         return loss(prediction, *args, **options)
 
@@ -219,7 +224,8 @@ def binary_cross_entropy(
             a not in (1, b) for a, b in zip(shape[::-1], prediction.shape[::-1], strict=False)
         ):
             raise ShapeError(
-                f"{name}: pos_weight must broadcast to prediction {describe_shape(prediction)}, found {describe_shape(pos_weight)}."
+                f"{name}: pos_weight must broadcast to prediction "
+                f"{describe_shape(prediction)}, found {describe_shape(pos_weight)}."
             )
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
@@ -282,7 +288,8 @@ def kl_div(
     if reduction == "batchmean":
         if not values.ndim:
             raise ShapeError(
-                f"kl_div: prediction must have a batch axis for 'batchmean', found {describe_shape(prediction)}."
+                "kl_div: prediction must have a batch axis for 'batchmean', found "
+                f"{describe_shape(prediction)}."
             )
         return reduce("kl_div", values, "mean", count=values.shape[0])
     return reduce("kl_div", values, reduction)
@@ -397,8 +404,9 @@ def ctc_loss(
         or target.shape[:-1] != prediction.shape[:-2]
     ):
         raise ShapeError(
-            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share their leading axes, found "
-            f"{describe_shape(prediction)} and {describe_shape(target)}."
+            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must "
+            f"share their leading axes, found {describe_shape(prediction)} and "
+            f"{describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)

@@ -240,12 +240,14 @@ def check_convolution(
     if channels != weight.shape[-1] * groups:
         times = f" times {groups} groups" if groups > 1 else ""
         raise ShapeError(
-            f"{name}: x must have {weight.shape[-1] * groups} channels (weight {describe_shape(weight)}{times}), found {channels} in x "
-            f"{describe_shape(x)}, read as {data_format}."
+            f"{name}: x must have {weight.shape[-1] * groups} channels (weight "
+            f"{describe_shape(weight)}{times}), found {channels} in x {describe_shape(x)}, "
+            f"read as {data_format}."
         )
     if weight.shape[0] % groups:
         raise ShapeError(
-            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of weight {describe_shape(weight)}."
+            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of "
+            f"weight {describe_shape(weight)}."
         )
     if 0 in weight.shape[1:-1]:
         raise ShapeError(

@@ -46,7 +46,8 @@ def linear(
     check_rank("linear", "weight", weight, "(out_features, in_features)", 2, 2)
     if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"linear: x must have {weight.shape[1]} features on its last axis (weight {describe_shape(weight)}), found {describe_shape(x)}."
+            f"linear: x must have {weight.shape[1]} features on its last axis (weight "
+            f"{describe_shape(weight)}), found {describe_shape(x)}."
         )
     if bias is not None:
         check_inexact("linear", bias=bias)
@@ -83,11 +84,13 @@ def bilinear(
     for name, x, size in (("x1", x1, weight.shape[1]), ("x2", x2, weight.shape[2])):
         if x.ndim == 0 or x.shape[-1] != size:
             raise ShapeError(
-                f"bilinear: {name} must have {size} features on its last axis (weight {describe_shape(weight)}), found {describe_shape(x)}."
+                f"bilinear: {name} must have {size} features on its last axis (weight "
+                f"{describe_shape(weight)}), found {describe_shape(x)}."
             )
     if x1.shape[:-1] != x2.shape[:-1]:
         raise ShapeError(
-            f"bilinear: x1 and x2 must have the same leading axes, found {describe_shape(x1)} and {describe_shape(x2)}."
+            "bilinear: x1 and x2 must have the same leading axes, found "
+            f"{describe_shape(x1)} and {describe_shape(x2)}."
         )
     if bias is not None:
         check_floating("bilinear", bias=bias)

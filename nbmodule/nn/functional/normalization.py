@@ -122,7 +122,8 @@ def batch_norm_train(
         return _affine(x, weight, bias, axis, x.dtype), mean, var
     if count < 2:
         raise ShapeError(
-            f"{name}: x must have more than one value for each channel to learn from, found {describe_shape(x)}."
+            f"{name}: x must have more than one value for each channel to learn from, found "
+            f"{describe_shape(x)}."
         )
     wide = widened_array(x)
     mean, var = _moments(wide, others, axis_name)
@@ -247,7 +248,8 @@ def group_norm(
     channels = x.shape[axis]
     if channels % groups:
         raise ShapeError(
-            f"group_norm: {groups} groups must divide the {channels} channels of x {describe_shape(x)}."
+            f"group_norm: {groups} groups must divide the {channels} channels of x "
+            f"{describe_shape(x)}."
         )
     wide = widened_array(x)
     parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
@@ -291,7 +293,8 @@ def instance_norm(
     check_number("instance_norm", "eps", eps, least=0)
     if math.prod(x.shape[i] for i in spatial) < 2:
         raise ShapeError(
-            f"instance_norm: x must have more than one pixel, found {describe_shape(x)}, read as {data_format or 'N...C'}."
+            f"instance_norm: x must have more than one pixel, found {describe_shape(x)}, "
+            f"read as {data_format or 'N...C'}."
         )
     wide = widened_array(x)
     mean, var = _moments(wide, spatial)
@@ -370,7 +373,8 @@ def _check_last(
     )
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
         raise ShapeError(
-            f"{where}: x must end with the normalized shape {list(shape)}, found {describe_shape(x)}."
+            f"{where}: x must end with the normalized shape {list(shape)}, found "
+            f"{describe_shape(x)}."
         )
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None:
@@ -393,7 +397,8 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
     rank = len(data_format) - 1
     if x.ndim < rank:
         raise ShapeError(
-            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found {describe_shape(x)}."
+            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found "
+            f"{describe_shape(x)}."
         )
     axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank
     return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis

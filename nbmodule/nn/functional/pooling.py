@@ -293,7 +293,8 @@ def _max_pool(
     check_real(name, x=x)
     if x.dtype == jnp.bool_:
         raise DtypeError(
-            f'{name}: x must hold numbers, found {describe_shape(x)}. Convert it first: x.astype("uint8"); the largest is then 1 where '
+            f"{name}: x must hold numbers, found {describe_shape(x)}. Convert it first: "
+            'x.astype("uint8"); the largest is then 1 where '
             "any was true."
         )
     axes = spatial_axes(name, x, data_format, n)
@@ -364,7 +365,8 @@ def _edges(
         max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)
     ):
         raise ArgumentError(
-            f"{name}: padding must be at most half the window, found {padding!r} for a window of {list(spans)}."
+            f"{name}: padding must be at most half the window, found {padding!r} for a "
+            f"window of {list(spans)}."
         )
     over = (
         strides if ceil_mode else (1,) * len(axes)

@@ -80,7 +80,8 @@ def time_embedding(
     (count,) = sizes("time_embedding", "features", features, 1)
     if count % 2:
         raise ShapeError(
-            f"time_embedding: features must be even, a sine and a cosine for each wave, found {count}."
+            "time_embedding: features must be even, a sine and a cosine for each wave, "
+            f"found {count}."
         )
     dtype = t.dtype if jnp.issubdtype(t.dtype, jnp.floating) else jnp.float32
     wide = widened(dtype)
@@ -137,7 +138,8 @@ def rotary_embedding(
         a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)
     ):
         raise ShapeError(
-            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found {describe_shape(positions)}."
+            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found "
+            f"{describe_shape(positions)}."
         )
     wide = widened(x.dtype)
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)

@@ -23,7 +23,8 @@ def refuse_swapped(where: str, prediction: Array, target: Array) -> None:
     kinds = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
     if kinds == [False, True]:
         raise ArgumentError(
-            f"{where}: prediction {describe_shape(prediction)} and target {describe_shape(target)} look swapped: a loss takes (prediction, target)."
+            f"{where}: prediction {describe_shape(prediction)} and target "
+            f"{describe_shape(target)} look swapped: a loss takes (prediction, target)."
         )
     check_floating(where, prediction=prediction)
     check_real(where, target=target)
@@ -34,8 +35,9 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
     refuse_swapped(where, prediction, target)
     if prediction.shape != target.shape:
         raise ShapeError(
-            f"{where}: prediction and target must have the same shape, found {describe_shape(prediction)} and {describe_shape(target)}; "
-            f"they are not broadcast.{_one_column(prediction, target)}"
+            f"{where}: prediction and target must have the same shape, found "
+            f"{describe_shape(prediction)} and {describe_shape(target)}; they are not "
+            f"broadcast.{_one_column(prediction, target)}"
         )
     dtype = common_dtype(prediction, target)
     return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
@@ -46,7 +48,10 @@ def _one_column(prediction: Array, target: Array) -> str:
     not.
     """
     if prediction.shape == (*target.shape, 1):
-        return " Drop the column of the prediction, prediction[..., 0], or give the target one: target[..., None]."
+        return (
+            " Drop the column of the prediction, prediction[..., 0], or give the target one: "
+            "target[..., None]."
+        )
     if target.shape == (*prediction.shape, 1):
         return " Drop the column of the target: target[..., 0]."
     return ""

@@ -79,7 +79,8 @@ def interpolate(
         raise ArgumentError("interpolate: align_corners is not for mode 'nearest'.")
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
-            f"interpolate: give size or scale_factor, found size={size!r} and scale_factor={scale_factor!r}."
+            f"interpolate: give size or scale_factor, found size={size!r} and "
+            f"scale_factor={scale_factor!r}."
         )
     for axis, new, scale in _targets(x, axes, size, scale_factor):
         x = _resize(x, axis, new, scale, mode, align_corners)

@@ -104,7 +104,8 @@ def irfft(
     n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
     if n < 1:
         raise ShapeError(
-            f"irfft: axis {axis} must have two values at least, or n be given, found {describe_shape(x)}."
+            f"irfft: axis {axis} must have two values at least, or n be given, found "
+            f"{describe_shape(x)}."
         )
     y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
     return _back(y * (_factor(norm, n, inverse=True) * n), axis)

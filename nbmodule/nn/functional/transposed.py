@@ -187,8 +187,8 @@ def _spread(
     extra = sizes(name, "output_padding", output_padding, n, least=0)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         raise ArgumentError(
-            f"{name}: output_padding must be less than stride or dilation, found {output_padding!r} with stride {stride!r} and "
-            f"dilation {dilation!r}."
+            f"{name}: output_padding must be less than stride or dilation, found "
+            f"{output_padding!r} with stride {stride!r} and dilation {dilation!r}."
         )
     window = tuple(d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[1:-1], strict=True))
     edges = tuple(
@@ -203,7 +203,8 @@ def _spread(
     ]
     if min(size) < 1:
         raise ShapeError(
-            f"{name}: padding {padding!r} leaves nothing of x {describe_shape(x)} under a window of {list(window)}."
+            f"{name}: padding {padding!r} leaves nothing of x {describe_shape(x)} under a "
+            f"window of {list(window)}."
         )
     x, weight, bias = promoted(x, weight, bias)
     flipped = lax.rev(weight, tuple(range(1, n + 1)))

@@ -55,7 +55,8 @@ def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tu
         )
     if len(given) != n:
         raise ArgumentError(
-            f"{where}: {name} must be one integer or {n}, one for each spatial axis, found {value!r}."
+            f"{where}: {name} must be one integer or {n}, one for each spatial axis, found "
+            f"{value!r}."
         )
     if min(given) < least:
         raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}.")
@@ -73,7 +74,8 @@ def pairs(where: str, padding: object, n: int) -> str | Pairs:
     if isinstance(padding, tuple) and padding and all(isinstance(pair, tuple) for pair in padding):
         if len(padding) != n or any(len(pair) != 2 for pair in padding):
             raise ArgumentError(
-                f"{where}: padding must hold {n} pairs (before, after), one for each spatial axis, found {padding!r}."
+                f"{where}: padding must hold {n} pairs (before, after), one for each spatial "
+                f"axis, found {padding!r}."
             )
         before = sizes(where, "padding", tuple(pair[0] for pair in padding), n, least=0)
         after = sizes(where, "padding", tuple(pair[1] for pair in padding), n, least=0)
@@ -113,7 +115,8 @@ def check_fit(
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):
         raise ShapeError(
-            f"{where}: a window of {list(named or window)} does not fit into x {describe_shape(x)}, padded to {padded}."
+            f"{where}: a window of {list(named or window)} does not fit into x "
+            f"{describe_shape(x)}, padded to {padded}."
         )
 
 

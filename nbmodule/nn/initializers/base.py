@@ -166,8 +166,8 @@ class Initializer:
         value = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
         if tuple(value.shape) != shape:
             raise ShapeError(
-                f"cannot draw a variable of shape {list(shape)}: {self!r} gave an array of shape {list(value.shape)}. "
-                "The variable has no value yet."
+                f"cannot draw a variable of shape {list(shape)}: {self!r} gave an array of "
+                f"shape {list(value.shape)}. The variable has no value yet."
             )
         return value if value.dtype == dtype else jnp.asarray(value, dtype)
 
@@ -177,9 +177,12 @@ class Initializer:
         if not _warned:
             _warned = True
             warnings.warn(
-                "initial values are drawn inside a raw JAX transform (jax.vmap, jit, scan, ...), out of which a random stream "
-                "cannot move on: all its rows, steps and later calls get the same ones. Use nb.vmap, nb.jit or nb.scan, or give "
-                "the layer a key of its own, as nb.Linear(3, 2, key=key). (Said once.)",
+                (
+                    "initial values are drawn inside a raw JAX transform (jax.vmap, jit, scan, "
+                    "...), out of which a random stream cannot move on: all its rows, steps and "
+                    "later calls get the same ones. Use nb.vmap, nb.jit or nb.scan, or give the "
+                    "layer a key of its own, as nb.Linear(3, 2, key=key). (Said once.)"
+                ),
                 stacklevel=level_of_user_code(),
             )
         return self._drawn(*args)
@@ -220,7 +223,8 @@ class Initializer:
             )
         if not 0 <= fan < math.inf:
             raise ArgumentError(
-                f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing was made."
+                f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing "
+                "was made."
             )
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
 
@@ -229,7 +233,8 @@ def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> No
     """Refuse to draw integers, booleans and complex numbers."""
     if not jnp.issubdtype(dtype, jnp.floating):
         raise DtypeError(
-            f"{type(initializer).__name__} draws floating values, found dtype {dtype}. Nothing was made."
+            f"{type(initializer).__name__} draws floating values, found dtype {dtype}. "
+            "Nothing was made."
         )
 
 
@@ -242,5 +247,6 @@ def refuse_bad_number(
         raise ArgumentTypeError(f"{kind}: {name} must be a number, found {value!r}.")
     if not least <= value < math.inf:
         raise ArgumentError(
-            f"{kind}: {name} must be {'finite' if least == -math.inf else f'at least {least:g}'}, found {value}."
+            f"{kind}: {name} must be "
+            f"{'finite' if least == -math.inf else f'at least {least:g}'}, found {value}."
         )

@@ -34,8 +34,8 @@ else:
 """What a layer takes as an initializer: one of ours or a user's own, a function of `(key, shape, dtype)`, or a number."""
 
 _WORDS = (
-    "an initializer such as nb.GlorotUniform(), a function of (key, shape, dtype) such as jax.nn.initializers.he_normal(), "
-    "or a number"
+    "an initializer such as nb.GlorotUniform(), a function of (key, shape, dtype) such as "
+    "jax.nn.initializers.he_normal(), or a number"
 )
 
 
@@ -186,7 +186,8 @@ def boxed(
         box = made
     elif isinstance(made, (str, bytes, Mapping)) or made is None:
         raise ArgumentTypeError(
-            f"{where} must give an array or a variable; it gave {type(made).__name__}. Nothing was made."
+            f"{where} must give an array or a variable; it gave {type(made).__name__}. "
+            "Nothing was made."
         )
     else:
         array = jnp.asarray(made)
@@ -194,7 +195,8 @@ def boxed(
         box = Parameter(array if floating else array.astype(dtype or jnp.result_type(float)))
     if box.shape != shape:
         raise ShapeError(
-            f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}. Nothing was made."
+            f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}. "
+            "Nothing was made."
         )
     if box is not made or box.is_pending:
         move((box,), place, dtype)

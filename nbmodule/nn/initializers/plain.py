@@ -255,7 +255,8 @@ class Orthogonal(Initializer):
         refuse_other_than_floating(self, dtype)
         if len(shape) < 2:
             raise ArgumentError(
-                f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing was made."
+                f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing "
+                "was made."
             )
 
     def draw(

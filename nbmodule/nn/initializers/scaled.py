@@ -34,7 +34,8 @@ class _FanScaled(Initializer):
     def _check_mode(self) -> None:
         if self._mode() not in FAN_MODES:
             raise ArgumentError(
-                f"{type(self).__name__}: fan_mode must be one of {', '.join(map(repr, FAN_MODES))}, found {self._mode()!r}."
+                f"{type(self).__name__}: fan_mode must be one of "
+                f"{', '.join(map(repr, FAN_MODES))}, found {self._mode()!r}."
             )
 
     def check(
@@ -45,8 +46,9 @@ class _FanScaled(Initializer):
         for name, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
             if fan is None and name in FAN_MODES[self._mode()]:
                 raise ArgumentError(
-                    f"{type(self).__name__} needs {name}, which cannot be told from shape {list(shape)}. Nothing was made. "
-                    f"Give it: create_variables(..., {name}=...)."
+                    f"{type(self).__name__} needs {name}, which cannot be told from shape "
+                    f"{list(shape)}. Nothing was made. Give it: create_variables(..., "
+                    f"{name}=...)."
                 )
 
     def fan(self, fan_out: float | None, fan_in: float | None) -> float:

@@ -166,8 +166,8 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
     [
         (lambda: embedding(jnp.ones(2), jnp.ones((4, 2))), DtypeError, r"embedding: indices must hold integers, found float32\[2\]\.$"),
         (lambda: embedding(jnp.array([1]), jnp.ones(4)), ShapeError, r"weight must have axes \(num_embeddings, features\), found"),
-        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), padding_idx=4), ArgumentError, "padding_idx must lie in -4 to 3, found 4"),
-        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), max_norm=0), ArgumentError, "max_norm must be above 0, found 0"),
+        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), padding_idx=4), ArgumentError, ("padding_idx must lie in -4 to 3, found 4")),
+        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), max_norm=0), ArgumentError, ("max_norm must be above 0, found 0")),
     ],
 )  # fmt: skip
 def test_embedding_refuses_what_makes_no_sense(call, error, message):
