@@ -35,6 +35,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceEr
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
 _WARM = 3
 OUTSIDE = "outside modules"
+MOST_OVERHEAD = 0.25
+"""Share of a step by which the profiler may change its time before the title doubts the rows."""
 _NO_NAMES = (
     "no instruction names a module: another framework's model leaves no names in a compiled "
     "function of your own; nb.profile(model, x) measures it by module"
@@ -148,7 +150,15 @@ class Profile(Shown, Sequence[ProfileRow]):
             else []
         )
         runs = f"{count_noun(self.runs, 'run')}, ±{100 * self.spread:.0f} %"
-        return [self.name, f"{format_seconds(self.seconds)} ({runs})", *of_best, self.device]
+        own = f"{format_seconds(self.seconds)} ({runs})"
+        return [self.name, own, *self._doubt, *of_best, self.device]
+
+    @property
+    def _doubt(self) -> list[str]:
+        """A warning where the rows, measured under the profiler, do not add up to `seconds`."""
+        if abs(self.overhead) <= MOST_OVERHEAD:
+            return []
+        return [f"rows not reliable: they add up to {format_seconds(self.total.seconds)}"]
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ def made():
     return profile_of(ROWS)
 
 
-def profile_of(rows):
+def profile_of(rows, **more):
     facts = {
         "seconds": 16e-3,
         "spread": 0.03,
@@ -32,6 +32,7 @@ def profile_of(rows):
         "best": 2e11,
         "device": "cpu:0",
         "root": "",
+        **more,
     }
     return Profile("step", rows, **facts)
 
@@ -74,3 +75,10 @@ def test_of_very_many_rows_the_cheapest_are_left_out_and_it_says_so():
     assert len(record.rows) == MOST_ROWS
     assert record.rows[0].name == "m100"
     assert "100 rows of the least time left out" in record.notes[-1]
+
+
+def test_the_title_says_where_the_rows_do_not_add_up_to_it():
+    slowed = profile_of(ROWS, seconds=2e-3, overhead=7.0)
+    title = text_of(record_for(slowed), width=200).splitlines()[0]
+    assert "rows not reliable: they add up to 16 ms" in title
+    assert "rows not reliable: they add up to 16 ms" in payload_of(record_for(slowed))["title"]

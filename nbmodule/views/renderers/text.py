@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nbmodule.base.format import (
     count_noun,
@@ -62,13 +62,16 @@ from nbmodule.views.renderers.trees import (
     folded_groups,
     folded_modules,
     folded_paths,
+    folded_variables,
     group_lines,
     shown_rows,
-    variable_outline,
 )
+from nbmodule.views.renderers.union import union_of
 
 MOST_FLOW = 40
 """Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row would be seen."""
+MOST_JOINED = 200
+"""Variables whose numbers a text joins in one line; of more it names only their type."""
 MOST_SAID = 6
 """Findings that a text names."""
 _FORMS: dict[type, Callable[..., list[str]]] = {}
@@ -114,7 +117,7 @@ def _laid_out(record: Record) -> int:
     """How many rows are looked at, however few are shown: those that are alike are one line
     wherever they stand.
     """
-    return MOST_GROUPED if isinstance(record, ModuleTree | CallTable) else 0
+    return MOST_GROUPED if isinstance(record, ModuleTree | VariableTree | CallTable) else 0
 
 
 def bar_of(record: Record, width: int) -> list[str]:
@@ -217,12 +220,36 @@ def module_badges(row: ModuleRow) -> list[str]:
 
 @text_form(VariableTree)
 def _variables(tree: VariableTree, width: int, color: bool) -> list[str]:
-    outline = variable_outline(tree, grouped=False)
+    outline, rows = folded_variables(tree)
     lines = []
-    for i, (r, lead) in enumerate(zip(outline.row, branches(outline), strict=True)):
-        name = lead + plain(outline.display(i))
-        lines.append(variable_line(tree.rows[r], name) if r >= 0 else Line((name,)))
-    return align(lines, frozenset({2}), width, color)
+    for i, (each, lead) in enumerate(zip(rows, branches(outline), strict=True)):
+        name = lead + plain(outline.label[i])
+        if each:
+            lines.append(_variables_line(tree.rows, each, name))
+        else:
+            alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
+            lines.append(Line((name, alike) if alike else (name,)))
+    return align(lines, frozenset({2}), width, color, leaving=(2,))
+
+
+def _variables_line(rows: Sequence[VariableRow], each: Sequence[int], name: str) -> Line:
+    """The cells of variables of the same kind in modules that are alike, as those of one array."""
+    first = rows[each[0]]
+    if len(each) == 1:
+        return variable_line(first, name)
+    kind = f"{len(each)} × {plain(format_array(first.shape, first.dtype))}"
+    if len(each) > MOST_JOINED:
+        return Line((name, kind))
+    every = [rows[i] for i in each]
+    known = [row.statistics for row in every if row.statistics is not None]
+    joined = first._replace(
+        bytes=sum(row.bytes for row in every if not row.shared_with),
+        statistics=union_of(known) if len(known) == len(every) else None,
+        values=None,
+        shared_with=first.shared_with if len({row.shared_with for row in every}) == 1 else None,
+    )
+    line = variable_line(joined, name)
+    return line._replace(cells=(name, kind, *line.cells[2:]))
 
 
 def variable_line(row: VariableRow, name: str) -> Line:

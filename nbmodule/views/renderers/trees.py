@@ -92,6 +92,39 @@ def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
     return out, members
 
 
+def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
+    """The lines of a variable tree as text: neighbors that are alike are written once.
+
+    Returns:
+        The lines, and for each line the rows that it stands for.
+    """
+    whole = variable_outline(tree)
+    ends = whole.ends()
+    out, rows = Outline(), []
+
+    def write(start: int, stop: int, shift: int, copies: list[int]) -> None:
+        i = start
+        while i < stop:
+            out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
+            rows.append([whole.row[i + offset] for offset in copies if whole.row[i] >= 0])
+            if i not in whole.members:
+                i += 1
+                continue
+            out.members[len(out) - 1] = (whole.members[i][0] * len(copies), "")
+            first, *others = group_lines(whole, i)
+            every = [
+                base + offset for base in (0, *(j - first for j in others)) for offset in copies
+            ]
+            if first in whole.members:
+                write(first, ends[first], shift, every)
+            else:
+                write(first + 1, ends[first], shift + 1, every)
+            i = ends[i]
+
+    write(0, len(whole), 0, [0])
+    return out, rows
+
+
 def keys_of(row: VariableRow) -> tuple[str, ...]:
     """The steps from the root of a tree to one of its leaves."""
     if row.keys:
