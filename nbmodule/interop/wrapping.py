@@ -162,7 +162,7 @@ class Wiring:
         made._nbm.home = None
         name = attribute_name("_".join(map(str, path[end:])))
         setattr(above, name, made)
-        self.part_names[path] = f"{self.part_names[path[:end]]}.{name}".removeprefix(".")
+        self.part_names[path] = f"{self.part_names[path[:end]]}.{path_name(name)}".removeprefix(".")
 
 
 def around(

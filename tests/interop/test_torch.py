@@ -420,3 +420,14 @@ def test_a_models_dtype_is_kept(dtype):
     assert {box.dtype for box in ours.parameters()} == {jnp.dtype(dtype)}
     back = ours.to_torch()
     assert all(torch.equal(tensor, back[name]) for name, tensor in theirs.state_dict().items())
+
+
+def test_a_mask_that_selects_elements_is_followed_in_eager_code_and_refused_while_jax_traces():
+    class Chosen(torch.nn.Module):
+        def forward(self, x):
+            return x[x > 0]
+
+    model, x = nb.from_torch(Chosen()), np.array([1.0, -2.0, 3.0], np.float32)
+    assert model(x).tolist() == [1.0, 3.0]
+    with pytest.raises(nb.TraceError, match=r"aten\.index.*depends on the values.*without nb\.jit"):
+        nb.jit(lambda x: model(x))(x)

@@ -117,7 +117,8 @@ def defined_children(
         pairs = [(str(key), value) for key, value in contents_of(obj).items()]
     else:
         listed = getattr(type(obj), "_listed", None)
-        pairs = [(name, value) for name, value in vars(obj).items() if name != listed]
+        path_name = getattr(type(obj), "_path_name", str)
+        pairs = [(path_name(name), value) for name, value in vars(obj).items() if name != listed]
         pairs += [(item.name, item.value) for item in listed_items(obj, listed)] if listed else []
     for key, value in pairs:
         if is_module(value):

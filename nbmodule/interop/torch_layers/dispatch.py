@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import torch
+from jax.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbmodule.errors import ArgumentError, TraceError
@@ -248,7 +249,14 @@ def compute(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
         return _computed_by_torch(func, args, kwargs)
     if name in OPERATIONS:
         plain_args, plain_kwargs = map_tensors((args, kwargs), array_in)
-        return OPERATIONS[name](*plain_args, **plain_kwargs)
+        try:
+            return OPERATIONS[name](*plain_args, **plain_kwargs)
+        except (NonConcreteBooleanIndexError, ConcretizationTypeError) as error:
+            raise TraceError(
+                f"the shape of the result of {func} depends on the values of a tensor, which are not known "
+                "while JAX traces it. Call the converted model without nb.jit, or view the model "
+                "unconverted."
+            ) from error
     return map_arrays(
         lambda x: array_in(x) if isinstance(x, torch.Tensor) else x,
         _decomposed(func, args, kwargs, mode),

@@ -4,9 +4,11 @@ module it stands, which line wrote it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -197,11 +199,9 @@ _MOVES = frozenset(
 
 def line_of_user() -> Source | None:
     """The innermost line that is neither PyTorch's nor ours."""
-    frame = sys._getframe(1)
     torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    while frame is not None:
+    for frame, line in traceback.walk_stack(inspect.currentframe()):
         file = frame.f_code.co_filename
         if not file.startswith((torch, PACKAGE)) and not file.startswith("<frozen"):
-            return Source(file, frame.f_lineno, frame.f_code.co_name)
-        frame = frame.f_back
+            return Source(file, line, frame.f_code.co_name)
     return None
