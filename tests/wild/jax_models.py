@@ -1,0 +1,318 @@
+"""Published models of JAX packages, small and with random weights, each with its framework's records.
+
+Each function returns a `Model`: the framework's own calls are recorded by the framework's own
+interception (linen, Haiku) or by a function around `__call__` of its classes, without nbmodule.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nbmodule as nb
+
+Records = list[tuple[str, Any]]
+Change = Callable[[str, Any], Any]  # (path, return) -> what takes its place
+
+
+class Model(NamedTuple):
+    """One model.
+
+    Attributes:
+        model: As its framework has it.
+        args: Arguments of a verb, variables in front where they stand beside the model.
+        call: Calls it on its input.
+        observe: `observe(change)` is a block in which each return passes through `change`.
+        state: Holds the variables.
+        scaled: `scaled(factor)` returns the state times a factor.
+        convert: Converts the model into a module.
+        inputs: Positional arguments of the converted module.
+    """
+
+    model: Any
+    args: tuple[Any, ...]
+    call: Callable[[], Any]
+    observe: Callable[[Change], Any]
+    state: Any
+    scaled: Callable[[float], Any]
+    convert: Callable[[], Any]
+    inputs: tuple[Any, ...]
+
+
+JAX_MODELS: dict[str, tuple[str, Callable[[], Model]]] = {}
+
+
+def entry(package: str, name: str) -> Callable[[Callable[[], Model]], Callable[[], Model]]:
+    def register(make: Callable[[], Model]) -> Callable[[], Model]:
+        JAX_MODELS[f"{package}.{name}"] = package, make
+        return make
+
+    return register
+
+
+def normal(*shape: int) -> jax.Array:
+    return jax.random.normal(jax.random.key(5), shape)
+
+
+@contextmanager
+def around_classes(paths: dict[int, str], modules: list[Any], change: Change) -> Any:
+    """Pass the returns of modules, known by identity, through `change`."""
+
+    def replaced(original: Any) -> Any:
+        @functools.wraps(original)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            outputs = original(self, *args, **kwargs)
+            path = paths.get(id(self))
+            return outputs if path is None else change(path, outputs)
+
+        return call
+
+    owners = {
+        next(c for c in type(m).__mro__ if "__call__" in vars(c)): None
+        for m in modules
+        if callable(m) and any("__call__" in vars(c) for c in type(m).__mro__[:-1])
+    }
+    with ExitStack() as stack:
+        for owner in owners:
+            stack.callback(setattr, owner, "__call__", vars(owner)["__call__"])
+            setattr(owner, "__call__", replaced(vars(owner)["__call__"]))  # noqa: B010
+        yield
+
+
+def text_of(keys: Any) -> str:
+    return ".".join(str(getattr(k, "name", getattr(k, "idx", getattr(k, "key", k)))) for k in keys)
+
+
+def of_equinox(model: Any, *inputs: Any) -> Model:
+    import equinox as eqx
+
+    model = eqx.nn.inference_mode(model)
+    found: dict[int, tuple[str, Any]] = {id(model): ("", model)}
+
+    def enter(module: Any, prefix: tuple[Any, ...]) -> None:
+        is_child = lambda x: isinstance(x, eqx.Module) and x is not module
+        for keys, child in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_child)[0]:
+            if isinstance(child, eqx.Module) and id(child) not in found:
+                found[id(child)] = text_of((*prefix, *keys)), child
+                enter(child, (*prefix, *keys))
+
+    enter(model, ())
+    paths = {number: path for number, (path, _) in found.items()}
+    modules = [module for _, module in found.values()]
+    scaled = lambda factor: jax.tree.map(
+        lambda x: x * factor if eqx.is_inexact_array(x) else x, model
+    )
+    return Model(
+        model, inputs, lambda: model(*inputs),
+        lambda change: around_classes(paths, modules, change),
+        model, scaled, lambda: nb.from_equinox(model), inputs,
+    )  # fmt: skip
+
+
+def of_nnx(model: Any, *inputs: Any) -> Model:
+    from flax import nnx
+
+    model.eval()
+    found: dict[int, tuple[str, Any]] = {}
+    for keys, module in nnx.iter_modules(model):
+        found.setdefault(id(module), (".".join(map(str, keys)), module))
+    paths = {number: path for number, (path, _) in found.items()}
+    modules = [module for _, module in found.values()]
+
+    def scaled(factor: float) -> Any:
+        graph, state = nnx.split(model)
+        times = lambda x: x * factor if jnp.issubdtype(x.dtype, jnp.floating) else x
+        return nnx.merge(graph, jax.tree.map(times, state))
+
+    return Model(
+        model, inputs, lambda: model(*inputs),
+        lambda change: around_classes(paths, modules, change),
+        model, scaled, lambda: nb.from_flax(model), inputs,
+    )  # fmt: skip
+
+
+def of_linen(model: Any, *inputs: Any) -> Model:
+    import flax.linen as nn
+
+    variables = model.init(jax.random.key(0), *inputs)
+
+    def observe(change: Change) -> Any:
+        def called(run: Any, args: Any, options: Any, context: Any) -> Any:
+            outputs = run(*args, **options)
+            is_call = context.method_name == "__call__"
+            return change(".".join(context.module.path), outputs) if is_call else outputs
+
+        return nn.intercept_methods(called)
+
+    return Model(
+        model, (variables, *inputs), lambda: model.apply(variables, *inputs), observe,
+        variables, lambda factor: jax.tree.map(lambda x: x * factor, variables),
+        lambda: nb.from_flax(model, variables), inputs,
+    )  # fmt: skip
+
+
+def of_haiku(function: Callable[..., Any], *inputs: Any) -> Model:
+    import haiku as hk
+
+    model = hk.without_apply_rng(hk.transform_with_state(function))
+    params, state = model.init(jax.random.key(0), *inputs)
+
+    def observe(change: Change) -> Any:
+        def called(run: Any, args: Any, options: Any, context: Any) -> Any:
+            outputs = run(*args, **options)
+            path = ".".join(s for s in context.module.module_name.split("/") if s != "~")
+            return change(path, outputs) if context.method_name == "__call__" else outputs
+
+        return hk.intercept_methods(called)
+
+    return Model(
+        model, (params, state, *inputs), lambda: model.apply(params, state, *inputs)[0], observe,
+        params, lambda factor: jax.tree.map(lambda x: x * factor, params),
+        lambda: nb.from_haiku(model, params, state), inputs,
+    )  # fmt: skip
+
+
+def of_keras(model: Any, *inputs: Any) -> Model:
+    import keras
+
+    paths = {id(layer): layer.name for layer in model._flatten_layers(include_self=False)} | {
+        id(model): ""
+    }
+    modules = [model, *model._flatten_layers(include_self=False)]
+
+    def scaled(factor: float) -> Any:
+        other = keras.models.clone_model(model)
+        other.set_weights([w * factor for w in model.get_weights()])
+        return other
+
+    return Model(
+        model, inputs, lambda: model(*inputs),
+        lambda change: around_classes(paths, modules, change),
+        model, scaled, lambda: nb.from_keras(model).eval(), inputs,
+    )  # fmt: skip
+
+
+# -- the models --
+def keys() -> jax.Array:
+    return jax.random.key(0)
+
+
+@entry("pdequinox", "unet")
+def pdequinox_unet() -> Model:
+    import pdequinox
+
+    return of_equinox(
+        pdequinox.arch.ClassicUNet(1, 1, 1, hidden_channels=4, num_levels=2, key=keys()), normal(1, 16)
+    )  # fmt: skip
+
+
+@entry("pdequinox", "resnet")
+def pdequinox_resnet() -> Model:
+    import pdequinox
+
+    return of_equinox(
+        pdequinox.arch.ClassicResNet(1, 1, 1, hidden_channels=4, num_blocks=2, key=keys()), normal(1, 16)
+    )  # fmt: skip
+
+
+@entry("pdequinox", "fno")
+def pdequinox_fno() -> Model:
+    import pdequinox
+
+    return of_equinox(
+        pdequinox.arch.ClassicFNO(1, 1, 1, num_modes=4, hidden_channels=4, num_blocks=2, key=keys()), normal(1, 16)
+    )  # fmt: skip
+
+
+@entry("equinox", "mlp")
+def equinox_mlp() -> Model:
+    import equinox as eqx
+
+    return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=keys()), normal(3))
+
+
+@entry("equinox", "attention")
+def equinox_attention() -> Model:
+    import equinox as eqx
+
+    return of_equinox(eqx.nn.MultiheadAttention(2, 8, key=keys()), *(normal(5, 8),) * 3)
+
+
+@entry("jraphx", "gcn")
+def jraphx_gcn() -> Model:
+    from flax import nnx
+    from jraphx.nn.models import GCN
+
+    edges = jnp.array([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 2, 0]])
+    return of_nnx(GCN(6, 8, 2, 3, rngs=nnx.Rngs(0)), normal(5, 6), edges)
+
+
+@entry("flax", "nnx_attention")
+def nnx_attention() -> Model:
+    from flax import nnx
+
+    return of_nnx(nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0)), normal(2, 5, 8))
+
+
+@entry("flax", "linen_attention")
+def linen_attention() -> Model:
+    import flax.linen as nn
+
+    return of_linen(nn.MultiHeadDotProductAttention(2), normal(2, 5, 8))
+
+
+@entry("flaxmodels", "vgg16")
+def flaxmodels_vgg() -> Model:
+    import flaxmodels
+
+    model = flaxmodels.VGG16(output="logits", pretrained=None, include_head=False)
+    return of_linen(model, normal(1, 32, 32, 3))
+
+
+@entry("haiku", "mlp")
+def haiku_mlp() -> Model:
+    import haiku as hk
+
+    return of_haiku(lambda x: hk.nets.MLP([8, 4, 2])(x), normal(5, 3))
+
+
+@entry("haiku", "mobilenet")
+def haiku_mobilenet() -> Model:
+    import haiku as hk
+
+    build = lambda x: hk.nets.MobileNetV1((1, 2), (8, 16), 3)(x, False)
+    return of_haiku(build, normal(1, 16, 16, 3))
+
+
+@entry("haiku", "resnet")
+def haiku_resnet() -> Model:
+    import haiku as hk
+
+    def build(x: Any) -> Any:
+        return hk.nets.ResNet((1, 1, 1, 1), 3, channels_per_group=(4, 4, 8, 8), bottleneck=False)(
+            x, False
+        )
+
+    return of_haiku(build, normal(1, 16, 16, 3))
+
+
+@entry("keras", "mobilenet_v2")
+def keras_mobilenet() -> Model:
+    import keras
+
+    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.1, weights=None, classes=3)
+    return of_keras(model, np.asarray(normal(1, 32, 32, 3)))
+
+
+@entry("keras", "lstm")
+def keras_lstm() -> Model:
+    import keras
+
+    model = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)])
+    return of_keras(model, np.asarray(normal(2, 5, 3)))

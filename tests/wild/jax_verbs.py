@@ -1,0 +1,209 @@
+"""The sixteen verbs on models of JAX packages, unconverted, against the frameworks' own records."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import nbmodule as nb
+from tests.wild.jax_models import Model, Records
+
+
+def is_array(x: Any) -> bool:
+    return hasattr(x, "shape") and hasattr(x, "dtype")
+
+
+def close(mine: Any, expected: Any, tolerance: float = 1e-4) -> None:
+    mine, expected = np.asarray(mine), np.asarray(expected)
+    assert mine.shape == expected.shape, f"{mine.shape} for {expected.shape}"
+    assert np.abs(mine - expected).max() <= tolerance * (np.abs(expected).max() + 1e-6)
+
+
+def loss_of(outputs: Any) -> Any:
+    return sum(
+        (x**2).mean() for x in jax.tree.leaves(outputs) if jnp.issubdtype(x.dtype, jnp.floating)
+    )
+
+
+class JaxWild:
+    """One model with its framework's own records of one call."""
+
+    def __init__(self, entry: Model) -> None:
+        self.entry, self.calls = entry, []
+        self.output = self.observed(lambda path, out: self.calls.append((path, out)) or out)
+        names = [path for path, _ in self.calls]
+        self.single: Records = [c for c in self.calls if names.count(c[0]) == 1 and is_array(c[1])]
+        below = [path for path, _ in self.single if path]
+        self.part = below[-1] if below else ""
+        self.before = [np.asarray(x) for x in self.leaves()]
+
+    def observed(self, change: Callable[[str, Any], Any]) -> Any:
+        with jax.disable_jit(), self.entry.observe(change):
+            return self.entry.call()
+
+    def replaced(self, value: Callable[[Any], Any]) -> Any:
+        """Run the model with another return of the part."""
+        return self.observed(lambda path, out: value(out) if path == self.part else out)
+
+    def returned(self) -> np.ndarray:
+        return np.asarray(dict(self.single)[self.part])
+
+    def leaves(self) -> list[Any]:
+        state = self.entry.state
+        if hasattr(state, "get_weights"):
+            return state.get_weights()
+        return [x for x in jax.tree.leaves(state) if is_array(x) and not is_key(x)]
+
+    def unchanged(self) -> bool:
+        return all(np.array_equal(a, np.asarray(b)) for a, b in zip(self.before, self.leaves()))
+
+
+def is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def shows(wild: JaxWild) -> None:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text):
+        nb.show(wild.entry.state, form="text")
+    sizes = [x.size for x in wild.leaves() if jnp.issubdtype(x.dtype, jnp.floating)]
+    assert any(f"{number:,}" in text.getvalue() for number in (sum(sizes), *sizes))
+
+
+def summarizes(wild: JaxWild) -> None:
+    rows = {row.path: row for row in nb.summary(wild.entry.model, *wild.entry.args)}
+    assert rows[wild.part].calls == 1
+    floats = sum(x.size for x in wild.leaves() if jnp.issubdtype(x.dtype, jnp.floating))
+    assert 0 < rows[""].parameters <= floats
+
+
+def inspects(wild: JaxWild) -> None:
+    view = nb.inspect(wild.entry.model, *wild.entry.args)
+    close(view.calls[wild.part].returns, wild.returned())
+
+
+def tracks(wild: JaxWild) -> None:
+    with nb.track(wild.entry.model) as calls:
+        wild.entry.call()
+    for path, out in wild.single:
+        if path:
+            close(calls[path].returns, out)
+
+
+def tracks_statistics(wild: JaxWild) -> None:
+    with nb.track(wild.entry.model, returns="stats") as calls:
+        wild.entry.call()
+    close(calls[wild.part].statistics.mean, wild.returned().mean(), 1e-3)
+
+
+def tracks_inputs(wild: JaxWild) -> None:
+    with nb.track(wild.entry.model, inputs=True) as calls:
+        wild.entry.call()
+    first = next(call for call in calls if call.inputs)
+    close(first.inputs[0], wild.entry.inputs[0])
+
+
+def tracks_gradients(wild: JaxWild) -> None:
+    """The gradient by a part's return: of our record, and of an added zero."""
+    expected = jax.grad(lambda z: loss_of(wild.replaced(lambda out: out + z)))(
+        jnp.zeros_like(wild.returned())
+    )
+    with nb.track(wild.entry.model, gradients=True) as calls:
+        jax.grad(lambda one: loss_of(scaled_call(wild, one)))(1.0)
+    close(calls[wild.part].gradient, expected, 1e-3)
+
+
+def scaled_call(wild: JaxWild, one: Any) -> Any:
+    """Call the model, its first return times `one`, so that a gradient flows through all parts."""
+    entry = wild.entry
+    first = next(path for path, _ in wild.calls if path)
+    with entry.observe(
+        lambda path, out: jax.tree.map(lambda x: x * one, out) if path == first else out
+    ):
+        return entry.call()
+
+
+def draws(wild: JaxWild) -> None:
+    graph = nb.graph(wild.entry.model, *wild.entry.args)
+    assert graph.find(wild.part).operations
+    assert graph.nodes[graph.outputs[0]].shape == jax.tree.leaves(wild.output)[0].shape
+
+
+def profiles(wild: JaxWild) -> None:
+    found = nb.profile(wild.entry.model, *wild.entry.args, runs=1)
+    assert found.total.flops > 0
+
+
+def patches(wild: JaxWild) -> None:
+    args = wild.entry.args
+    found = nb.patch(wild.entry.model, args, args, wild.part)
+    close(jax.tree.leaves(found.patched)[0], jax.tree.leaves(wild.output)[0])
+
+
+def sets(wild: JaxWild) -> None:
+    with nb.patch(wild.entry.model, {wild.part: nb.zero()}):
+        found = wild.entry.call()
+    close(jax.tree.leaves(found)[0], jax.tree.leaves(wild.replaced(lambda out: out * 0))[0])
+
+
+def differs(wild: JaxWild) -> None:
+    state = wild.entry.state
+    assert not nb.diff(state, state)
+    changed = [c for c in nb.diff(state, wild.entry.scaled(2.0)) if c.status != "same"]
+    moved = [x for x in wild.leaves() if np.abs(np.asarray(x)).max() > 0]
+    assert 0 < len(changed) <= len(moved)
+
+
+def finds_nonfinite(wild: JaxWild) -> None:
+    assert nb.first_nonfinite(wild.entry.model, *wild.entry.args) is None
+    values = np.array(wild.entry.args[-len(wild.entry.inputs)])
+    values.flat[0] = np.nan
+    args = list(wild.entry.args)
+    args[-len(wild.entry.inputs)] = jnp.asarray(values)
+    assert nb.first_nonfinite(wild.entry.model, *args) is not None
+
+
+def compares(wild: JaxWild) -> None:
+    with nb.track(wild.entry.model) as first:
+        wild.entry.call()
+    with nb.track(wild.entry.model) as second:
+        wild.entry.call()
+    assert len(first) and nb.compare(first, second).agrees
+
+
+def converts(wild: JaxWild) -> str:
+    mine = jax.tree.leaves(wild.entry.convert()(*wild.entry.inputs))[0]
+    theirs = np.asarray(jax.tree.leaves(wild.output)[0])
+    close(mine, theirs)
+    return f"{float(np.abs(np.asarray(mine) - theirs).max() / (np.abs(theirs).max() + 1e-9)):.0e}"
+
+
+def converts_gradients(wild: JaxWild) -> None:
+    """The slope of the loss along a scaling of all weights, against a central difference."""
+    model = wild.entry.convert()
+    gradients = nb.grad(lambda m: loss_of(m(*wild.entry.inputs)))(model)
+    pairs = zip(jax.tree.leaves(gradients), model.parameters())
+    slope = sum(float((np.asarray(g, float) * np.asarray(p.value, float)).sum()) for g, p in pairs)
+    values = [np.asarray(p.value) for p in model.parameters()]
+
+    def at(factor: float) -> float:
+        for parameter, value in zip(model.parameters(), values):
+            parameter.value = jnp.asarray(value * np.float32(factor))
+        return float(loss_of(model(*wild.entry.inputs)))
+
+    difference = (at(1 + 1e-2) - at(1 - 1e-2)) / 2e-2
+    assert abs(slope - difference) <= 2e-2 * abs(difference) + 1e-5, (slope, difference)
+
+
+VERBS: dict[str, Callable[[JaxWild], Any]] = {
+    "show": shows, "summary": summarizes, "inspect": inspects, "track": tracks, "statistics": tracks_statistics,
+    "inputs": tracks_inputs, "gradients": tracks_gradients, "graph": draws, "profile": profiles, "patch": patches,
+    "settings": sets, "diff": differs, "nonfinite": finds_nonfinite, "compare": compares, "convert": converts,
+    "convert: gradients": converts_gradients,
+}  # fmt: skip
