@@ -204,3 +204,16 @@ def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_na
     assert "<- failed" in str(graph)
     assert 'class="x"' in to_svg(graph, depth=0)  # never folded away
     assert "<- failed" in str(graph.drawn(depth=0))
+
+
+def test_a_layer_that_fails_is_joined_to_what_computed_its_input():
+    class Net(nb.Module):
+        def __init__(self):
+            self.first, self.second = nb.Linear(4, 8), nb.Linear(9, 2)
+
+        def forward(self, x):
+            return self.second(nb.tanh(self.first(x)))
+
+    graph = trace_graph(Net(), X)
+    (given,) = graph.nodes[-1].inputs
+    assert graph.nodes[given.node].operation == "tanh"

@@ -18,7 +18,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -116,13 +116,14 @@ def _attempt(
         def caught(
             *args: object, keep: bool = keep_operands, scopes: list = scopes
         ) -> tuple[Any, ...]:
-            visited: dict[int, tuple[Scope, ...]] = {}
+            visited: dict[int, _Raised] = {}
             try:
                 with _watch_scopes(visited):
                     fn(*args)
             except Exception as error:  # noqa: BLE001 - any error is the failure to show
-                scopes[0] = visited.get(id(error), ())
-                return _operands(error) if keep else ()
+                raised = visited.get(id(error), _Raised(()))
+                scopes[0] = raised.scopes
+                return _operands(raised.arrays or _arrays_given(error)) if keep else ()
             return ()
 
         try:
@@ -133,10 +134,19 @@ def _attempt(
     return None
 
 
+@dataclass
+class _Raised:
+    """An exception: the scopes open when it arose, and the arrays in the innermost line of a user
+    or a layer, whose frame the package later removes from the traceback.
+    """
+
+    scopes: tuple[Scope, ...]
+    arrays: list[tuple[str, str, Any]] = field(default_factory=list)
+
+
 @contextmanager
-def _watch_scopes(visited: dict[int, tuple[Scope, ...]]) -> Iterator[None]:
-    """Note the open scopes whenever an exception is raised, by its id: on the way out they are
-    closed again.
+def _watch_scopes(visited: dict[int, _Raised]) -> Iterator[None]:
+    """Record each exception by its id when it is raised: on the way out its scopes are closed.
 
     A debugger's own trace function is left alone; then nothing is noted.
     """
@@ -153,7 +163,11 @@ def _watch_scopes(visited: dict[int, tuple[Scope, ...]]) -> Iterator[None]:
         ):
             if not any(argument[1] is error for error in existing):
                 existing.append(argument[1])
-                visited[id(argument[1])] = scopes_now()
+                visited[id(argument[1])] = _Raised(scopes_now())
+            raised, name = visited[id(argument[1])], frame.f_code.co_filename
+            if not raised.arrays and (is_user_file(name) or is_layer_file(name)):
+                line = traceback.extract_tb(argument[2], limit=1)[0]
+                raised.arrays = _arrays_in_line(frame, line)
         return note
 
     if sys.gettrace() is not None:
@@ -188,8 +202,8 @@ def _operation(frames: Sequence[tuple[FrameType, int]]) -> str:
     return "failed"
 
 
-def _operands(error: BaseException) -> tuple[Any, ...]:
-    return tuple(value for _, _, value in _arrays_given(error) if isinstance(value, Tracer))
+def _operands(arrays: Sequence[tuple[str, str, Any]]) -> tuple[Any, ...]:
+    return tuple(value for _, _, value in arrays if isinstance(value, Tracer))
 
 
 def _arrays_given(error: BaseException) -> list[tuple[str, str, Any]]:
