@@ -170,7 +170,7 @@ def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_don
 
 
 def test_arrays_that_never_change_are_said_to_be_never_changing():
-    with nb.Live({"w": jnp.ones(3)}, display=False) as live:
+    with nb.Live({"w": jnp.ones(3)}, display=False, keep=False) as live:
         run(live, lambda: None, until=lambda: live.notes())
         assert live.notes() == [
             "these arrays never change: pass a function that gives those of now, as in nb.Live(lambda: params)"

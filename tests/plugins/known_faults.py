@@ -10,7 +10,6 @@ from __future__ import annotations
 import pytest
 
 MAY_FAIL = (
-    "tests/live/test_any_model.py::test_arrays_that_never_change_are_said_to_be_never_changing",
 )
 DO_NOT_RUN = ("tests/core/test_looking.py::test_what_lists_hold_is_as_it_was",)
 
