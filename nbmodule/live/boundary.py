@@ -74,8 +74,8 @@ class Boundary:
         self._alarms, self._verbs = alarms, verbs
         self.keeper: StepKeeper | None = None
         """What keeps the steps; None where nothing is kept."""
-        self.wants_values: Callable[[], bool] = lambda: False
-        """Whether the journal is about to write the values of all variables."""
+        self.offer_state: Callable[[], None] | None = None
+        """Copies the training state for the journal, where that is due."""
         self.compiles = CompileClock()
         self.conditions: list[tuple[str, Callable[[], Any]]] = []
         """What ends the loop, with names."""
@@ -148,8 +148,8 @@ class Boundary:
             self.check_numbers()
             if self.keeper is not None:
                 self._guarded("keeping steps", self.keeper.notice)
-                if self.wants_values():
-                    self._guarded("keeping steps", self.keeper.offer_values)
+            if self.offer_state is not None:
+                self._guarded("saving the state", self.offer_state)
             self._tell_compiles()
             self._guarded("watching", self._watching.look, now, run.count.done)
         begun = time.thread_time()

@@ -57,6 +57,8 @@ from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
+    from nbmodule.live.replay.resume import Resumed, StateSaver
+    from nbmodule.live.reporting.journal import LastRun
     from nbmodule.live.reporting.verdicts import RunFindings
     from nbmodule.views.records.records import Finding
 
@@ -106,6 +108,10 @@ class Live(Revisited):
             what a notebook has by default; False for none.
         config: Settings of the run, kept in its journal: `nb.runs()` lists and compares them.
         tags: Words to find the run by, kept likewise.
+        resume: A run of `nb.last_run()` or `nb.runs()` to continue: its curves, the state of model
+            and optimizer, the default random stream and the controls of its newest snapshot.
+            `live.steps` leaves out the items of the steps that were made, so the same program ends
+            as if it had never been killed. Variables of the loop itself are not restored.
 
     Raises:
         ArgumentError: if an argument has no meaning.
@@ -134,6 +140,7 @@ class Live(Revisited):
         journal: bool | str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
+        resume: LastRun | None = None,
     ) -> None:
         if (
             has_other_hosts()
@@ -214,6 +221,12 @@ class Live(Revisited):
         self._seen: set[Any] = set()
         """Names that were logged at this step, where `steps` is not used."""
         self._background: BackgroundRun | None = None
+        self._saver: StateSaver | None = None
+        self._resumed: Resumed | None = None
+        if resume is not None:
+            from nbmodule.live.replay.resume import Resumed
+
+            self._resumed = Resumed(run, self._loop, resume)
         self._entered, self._process = False, os.getpid()
 
     def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
@@ -332,6 +345,8 @@ class Live(Revisited):
             given = {**values, **named} if values else named
             if at is None and not self._loop.has_begun:
                 self._begin_step(given)
+            if at is None and self._resumed is not None:
+                given = self._resumed.unlogged(given)
             step = self.state.count.step if at is None else int(np.int64(int(at)))
             if self._best_of in given:
                 self._note_best(step, float(given[self._best_of]))
@@ -590,16 +605,19 @@ class Live(Revisited):
             wanted = self._display and running_kernel() is not None
         if not wanted:
             return
+        from nbmodule.live.replay.resume import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
-        newest_values = (lambda: None) if self._keeper is None else self._keeper.newest_values
+        self._saver = saver = StateSaver(self.state, self._loop)
         failure: Exception | None = None
         for folder in folders_of(wanted):
             try:
                 self._journal = journal = Journal(
-                    self.state, folder, read=self._intake.drain, newest_values=newest_values
+                    self.state, folder, read=self._intake.drain, take_state=saver.take
                 )
-                self._boundary.wants_values = lambda journal=journal: journal.wants_values
+                self._boundary.offer_state = lambda journal=journal: saver.offer_if(
+                    journal.wants_state
+                )
                 return
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
@@ -736,6 +754,8 @@ class Live(Revisited):
         if self.recorder is not None:
             self._loop.on_begin = self._recording.begin
         self._begin_keeping()
+        if self._resumed is not None:
+            self._resumed.begin()
         self._begin_journal()
         run.cost.start(time.monotonic())
         return self
@@ -774,6 +794,8 @@ class Live(Revisited):
                 guard("watching", self._watching.measure_last, self.state.count.done)
                 self._say_how_it_ended(error)
                 if self._journal is not None:
+                    if self._saver is not None and self.progress.state != "failed":
+                        guard("saving the state", self._saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
                 self._boundary.close_view()
                 self._watching.close()

@@ -110,6 +110,10 @@ class Loop:
         self._depth = self._start = self._given = self._first = 0
         self.has_begun = False
         """Whether steps were ever run here."""
+        self.item: Any = None
+        """The item of the last step."""
+        self._left_out = 0
+        self._after_left_out: Callable[[Any], None] | None = None
         self._pause_after: int | None = None
         self._next_look, self._next_tell, self._soon = 0.0, 0.0, False
         self._measuring = False
@@ -146,6 +150,10 @@ class Loop:
     def stop(self, reason: str = "") -> None:
         """End the loop at the next boundary; from any thread."""
         self.commands.put("stop", reason=reason)
+
+    def leave_out(self, count: int, then: Callable[[Any], None]) -> None:
+        """Take the first items without giving them out, then call `then` with the last of them."""
+        self._left_out, self._after_left_out = count, then
 
     def look_soon(self) -> None:
         """Look at the next boundary, whatever the time."""
@@ -216,6 +224,10 @@ class Loop:
                     self._wait(interrupt)
             if count.is_stopping:
                 return
+            if self._left_out and not nested:
+                if not self._leave_one_out(iterator):
+                    return
+                continue
             try:
                 item = (
                     next(iterator) if self.recall is None or nested else self.recall.take(iterator)
@@ -225,6 +237,7 @@ class Loop:
             if nested:
                 yield item
                 continue
+            self.item = item
             if self.recall is not None:
                 self.recall.begin(count.done + 1, count.epoch)
             if self.on_begin is not None:
@@ -247,6 +260,20 @@ class Loop:
                 self.on_step()
             if count.done == self._first:
                 self._end_of_first(clock())
+
+    def _leave_one_out(self, iterator: Iterator[Any]) -> bool:
+        """Take one item without giving it out; False if there is none."""
+        try:
+            item = next(iterator)
+        except StopIteration:
+            return False
+        self.count.done += 1
+        self._given += 1
+        self._left_out -= 1
+        if not self._left_out and self._after_left_out is not None:
+            self._first = self.count.done + 1  # the next step compiles
+            self._after_left_out(item)
+        return True
 
     def tick(self) -> None:
         """Count a step of a loop that is run elsewhere; what is due at a boundary is done."""

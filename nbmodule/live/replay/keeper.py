@@ -28,7 +28,7 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError
-from nbmodule.live.replay.copies import OnHost, copies_of, is_refillable
+from nbmodule.live.replay.copies import is_refillable
 from nbmodule.live.replay.futures import run_futures
 from nbmodule.live.replay.moment import Moment, Repeated
 from nbmodule.live.replay.repeat import (
@@ -39,6 +39,7 @@ from nbmodule.live.replay.repeat import (
     differs,
     repeated,
 )
+from nbmodule.live.replay.resume import names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.replay.turns import Segment, Turn
 from nbmodule.live.run.future import Attempt, Future
@@ -90,13 +91,8 @@ class StepKeeper:
         settle: Callable[[], object],
     ) -> None:
         self._run, self._settle = run, settle
-        self._named_roots = [  # no others: what is not repeated may be freed after the run
-            (f"{part}:{name}" if name else part, root)
-            for part, given in (("model", run.model), ("optimizer", run.optimizer))
-            for name, root in _named_roots(given)
-            if is_stateful(root)
-        ]
-        self._offered: tuple[int, dict[str, Any]] | None = None
+        # no others: what is not repeated may be freed after the run
+        self._named_roots = list(stateful_roots(run))
         roots = [root for _, root in self._named_roots]
         self.tape = Tape(roots, room=room, batches=room, every=every, cost=run.each_step)
         self.outliers = Outliers(room)
@@ -251,47 +247,13 @@ class StepKeeper:
             raise ArgumentError(_refusal(step, self._run.no_calls))
         return found
 
-    def offer_values(self) -> None:
-        """Note the values of now for the journal; called at boundaries, in the thread of the loop."""
-        if (
-            not self.tape.segments
-        ):  # which variables there are is learned when the first turn begins
-            return
-        names = self._names()
-        boxes = [box for box in self.tape.boxes if box in names]
-        values = [box.value for box in boxes]
-        if self.tape.donates:
-            if sum(value.nbytes for value in values) > _MOST_OFFERED:
-                return
-            values = copies_of(values)
-        self._offered = (
-            self._run.step_of(self._run.count.done),
-            {names[b]: v for b, v in zip(boxes, values, strict=True)},
-        )
-
-    def newest_values(self) -> tuple[int, dict[str, Any], int] | None:
-        """Return the newest values of variables, by `model/...` and `optimizer/...`, with their
-        step and size; in any thread.
-        """
-        newest, self._offered = self._offered, None
-        segments = list(self.tape.segments)
-        at = self._run.step_of(segments[-1].first - 1) if segments else -1
-        if segments and (newest is None or newest[0] < at):
-            names, kept = self._names(), list(segments[-1].values.items())
-            newest = at, {names[box]: value for box, value in kept if box in names}
-        if newest is None:
-            return None
-        step, values = newest
-        arrays = {n: v.on_host() if isinstance(v, OnHost) else v for n, v in values.items()}
-        return step, arrays, sum(getattr(array, "nbytes", 0) for array in arrays.values())
-
     def _names(self) -> dict[Any, str]:
         """Return the names of variables of model and optimizer in their `state_dict()`, below the
         names that the user gave to several of them.
         """
         found: dict[Any, str] = {}
         for prefix, root in self._named_roots:
-            for box, own in _named(root).items():
+            for box, own in names_of(root).items():
                 found.setdefault(box, f"{prefix}/{own}")
         return found
 
@@ -568,8 +530,6 @@ class StepKeeper:
             )
 
 
-_MOST_OFFERED = 256 * 2**20
-"""Bytes of donated variables that are copied for a snapshot."""
 _WITHIN = (
     "it was made inside a run that keeps its own steps, of which this one is a part. Repeat the step "
     "of that run, or give it keep=False: nb.Live(..., keep=False)"
@@ -613,27 +573,9 @@ def _fresh(turn: Turn) -> Turn:
     return Turn(turn.item, turn.made, turn.drawn)
 
 
-def _named_roots(given: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield models or optimizers with the names under which they were given; '' for one alone."""
-    if not isinstance(given, (list, tuple, dict)):
-        if given is not None:
-            yield prefix, given
-        return
-    parts = given.items() if isinstance(given, dict) else enumerate(given)
-    for key, value in parts:
-        yield from _named_roots(value, f"{prefix}.{key}" if prefix else str(key))
-
-
 def _kind(x: Shaped) -> str:
     return f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}"
 
 
 def _numbers(logged: dict[str, Any]) -> dict[str, float]:
     return {name: float(np.asarray(value)) for name, value in logged.items() if np.size(value) == 1}
-
-
-def _named(root: Any) -> dict[Any, str]:
-    names_of_boxes = getattr(root, "_names_of_boxes", None)  # of an optimizer
-    if names_of_boxes is not None:
-        return names_of_boxes()
-    return {box: place.name for box, place in plan_of(root).places.items()}

@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,6 +40,9 @@ from nbmodule.live.run.history import History
 from nbmodule.live.run.settings import origin
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import Sample, Strips
+
+if TYPE_CHECKING:
+    from nbmodule.live.replay.resume import SavedState
 
 FOLDER = ".nbmodule_runs"
 SUFFIX = ".nbrun"
@@ -61,8 +64,6 @@ _BEAT = struct.Struct("<dqq")
 _SNAPSHOT_EVERY = 5.0
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
-_SNAPSHOT_MOST = 256 * 2**20
-"""Bytes of variables above which no snapshot goes to disk."""
 _LONGEST = 2**28
 _MOST_BYTES = 2**30
 """Bytes of a journal that are read."""
@@ -73,9 +74,7 @@ _MOST_NAMES = 2**16
 _STAMP = "%Y%m%d-%H%M%S"
 _SET_BACK = 10_000_000_000
 """Nanoseconds by which a file may seem to have been written in the future before that is taken for a clock that was set back."""
-_UNTOLD = -2
-"""Stands for the step of a snapshot, where it was told that there is none."""
-_STEP, _DTYPES = "//step", "//dtypes"
+_STEP, _DTYPES, _NOTES = "//step", "//dtypes", "//notes"
 """What stands in a snapshot beside the variables."""
 
 
@@ -86,8 +85,7 @@ class Journal:
         run: The run.
         folder: Where; it is made if it is not there.
         read: Reads what was logged and has been computed into the history.
-        newest_values: Gives the newest values of variables that are kept, with their step and size;
-            None where none are.
+        take_state: Gives the newest training state that was not taken yet; None if there is none.
     """
 
     def __init__(
@@ -96,16 +94,17 @@ class Journal:
         folder: Path,
         *,
         read: Callable[[], object],
-        newest_values: Callable[[], tuple[int, dict[str, Any], int] | None],
+        take_state: Callable[[], SavedState | None],
     ) -> None:
-        self._run, self._read, self._newest_values = run, read, newest_values
+        self._run, self._read, self._take_state = run, read, take_state
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._is_closed = False
         self._failed = ""
         """Why nothing is written at the moment."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
-        self._snapshot_of = -1
+        self._has_told = False
+        """Whether it was told that no snapshot can be written."""
         self._snapshot = threading.Thread(target=self._write_snapshot)
         folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,6 +128,7 @@ class Journal:
             "process": os.getpid(),
             "settings": self._run.settings,
             "tags": list(self._run.tags),
+            "parent": self._run.parent,
             **self._origin,
         }
         self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
@@ -254,6 +254,9 @@ class Journal:
         if os.getpid() != self._process:
             return
         self._over.set()
+        if self._snapshot.is_alive():
+            self._snapshot.join()
+        self._write_snapshot()
         if self.write():
             ended = {"state": state, "reason": reason, "time": time.time()}
             with self._lock, contextlib.suppress(OSError):
@@ -261,11 +264,9 @@ class Journal:
         with self._lock, contextlib.suppress(OSError):
             self._is_closed = True
             self._file.close()
-        if self._snapshot.is_alive():
-            self._snapshot.join()
 
     @property
-    def wants_values(self) -> bool:
+    def wants_state(self) -> bool:
         """Whether a snapshot is due at the next write."""
         return time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
 
@@ -279,22 +280,20 @@ class Journal:
             self._snapshot.start()
 
     def _write_snapshot(self) -> None:
-        """Write the newest values of all variables, whole or not at all."""
+        """Write the newest training state, whole or not at all."""
         try:
-            found = self._newest_values()
-            if found is None or found[0] == self._snapshot_of:
+            state = self._take_state()
+            if state is None:
                 return
-            step, values, size = found
-            if size > _SNAPSHOT_MOST:
-                self._tell_no_snapshot(
-                    f"they take {format_bytes(size)}, and at most "
-                    f"{format_bytes(_SNAPSHOT_MOST)} are written"
-                )
+            if not state.arrays:
+                self._tell_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
                 return
             begun = time.monotonic()
             with whole_file(self.path.with_suffix(".npz")) as file:
-                np.savez(file, **_packed_values(step, values))
-            self._snapshot_of = step
+                np.savez(file, **_packed_values(state))
+                with self._lock:  # the curves are not behind the state
+                    self._find_file()
+                    self._add_new()
             took = time.monotonic() - begun
             self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
         except Exception as error:  # noqa: BLE001 - as above
@@ -302,8 +301,8 @@ class Journal:
             self._tell_no_snapshot(why)
 
     def _tell_no_snapshot(self, why: str) -> None:
-        if self._snapshot_of != _UNTOLD:
-            self._snapshot_of = _UNTOLD
+        if not self._has_told:
+            self._has_told = True
             self._tell(
                 "warning",
                 f"the values of all variables cannot be written beside the journal: {why}",
@@ -327,7 +326,7 @@ class LastRun:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name, self.began, self.state, self.reason = "", 0.0, "died", ""
+        self.name, self.began, self.state, self.reason, self.run_id = "", 0.0, "died", "", ""
         self.step, self.seen, self.is_whole = 0, 0.0, True
         self.history = History()
         self.watched: dict[str, Strips] = {}
@@ -377,7 +376,7 @@ class LastRun:
         if kind == b"H":
             head = json.loads(payload)
             self.name, self.began = str(head.get("name", "")), _time(head.get("began", 0.0))
-            self.seen = self.began
+            self.seen, self.run_id = self.began, str(head.get("run", ""))
             self._take_head(head)
         elif kind == b"N":
             self._names.append(str(json.loads(payload)))
@@ -402,8 +401,8 @@ class LastRun:
 
     @property
     def snapshot(self) -> dict[str, Any] | None:
-        """The newest values of all variables that went to disk: `step`, `model` and `optimizer`;
-        None if there are none.
+        """The newest training state that went to disk: `step`, `model`, `optimizer`, `random` and
+        `controls`; None if there is none. `nb.Live(resume=run)` continues from there.
 
         `model.load_state_dict(run.snapshot["model"])` and
         `optimizer.load_state_dict(run.snapshot["optimizer"])` put them back. Of several models,
@@ -425,16 +424,17 @@ class LastRun:
                 raise
             raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
 
-    @shown
-    def __repr__(self) -> str:
+    @property
+    def when(self) -> str:
+        """The local time at which it was last alive, with the date if that is not today."""
         seen = time.localtime(self.seen)
         is_today = seen[:3] == time.localtime()[:3]
-        when = time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
-        how = (
-            f"died at step {format_count(self.step)}, {when}"
-            if self.state == "died"
-            else f"{self.state} at step {format_count(self.step)}"
-        )
+        return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
+
+    @shown
+    def __repr__(self) -> str:
+        how = f"{self.state} at step {format_count(self.step)}"
+        how += "" if self.state == "running" else f", {self.when}"
         reason = f" ({self.reason})" if self.reason else ""
         cut = "" if self.is_whole else "; the last record was cut off"
         return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
@@ -585,17 +585,22 @@ def _written_at(path: Path) -> int:
     return found.st_mtime_ns if found.st_size else 0
 
 
-def _packed_values(step: int, values: dict[str, Any]) -> dict[str, Any]:
+def _packed_values(state: SavedState) -> dict[str, Any]:
     """Arrays of NumPy's own dtypes; of others, such as bfloat16, the bytes, and how they are to be
     read.
     """
-    arrays = {name: np.asarray(value) for name, value in values.items()}
+    arrays = {name: np.asarray(value) for name, value in state.on_host().items()}
     others = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
     plain = {
         name: array.view(f"u{array.dtype.itemsize}") if name in others else array
         for name, array in arrays.items()
     }
-    return {_STEP: np.int64(step), _DTYPES: np.str_(json.dumps(others)), **plain}
+    return {
+        _STEP: np.int64(state.step),
+        _DTYPES: np.str_(json.dumps(others)),
+        _NOTES: np.str_(json.dumps(state.notes)),
+        **plain,
+    }
 
 
 def _time(seconds: Any) -> float:
@@ -606,16 +611,19 @@ def _time(seconds: Any) -> float:
 
 def _unpacked_values(file: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
-    others = json.loads(file.get(_DTYPES, "{}"))
+    others, notes = (
+        json.loads(str(file.get(_DTYPES, "{}"))),
+        json.loads(str(file.get(_NOTES, "{}"))),
+    )
     for key in file:
-        if key not in (_STEP, _DTYPES):
+        if key not in (_STEP, _DTYPES, _NOTES):
             place, _, name = key.partition("/")
             part, _, which = place.partition(":")
             values = found.setdefault(part, {})
             values = values.setdefault(which, {}) if which else values
             array = file[key]
             values[name] = array.view(jnp.dtype(others[key])) if key in others else array
-    return found
+    return found | notes
 
 
 def _framed(kind: bytes, payload: bytes) -> bytes:

@@ -80,6 +80,8 @@ class RunState:
         self.settings: dict[str, Any] = {}
         """What the run was made with; kept in its journal."""
         self.tags: tuple[str, ...] = ()
+        self.parent = ""
+        """Identifier of the run that this one continues; '' if none."""
         self.cell = ""
         """The place in the notebook that shows it."""
         # What is counted and logged.

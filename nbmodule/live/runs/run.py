@@ -38,14 +38,14 @@ class RecordedRun(LastRun):
     def __init__(self, path: Path) -> None:
         self.settings: dict[str, Any] = {}
         self.tags: tuple[str, ...] = ()
-        self.parent, self.run_id = "", ""
+        self.parent = ""
         super().__init__(path)
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
         settings, tags = head.get("settings"), head.get("tags")
         self.settings = dict(settings) if isinstance(settings, dict) else {}
         self.tags = tuple(map(str, tags)) if isinstance(tags, list) else ()
-        self.parent, self.run_id = str(head.get("parent", "")), str(head.get("run", ""))
+        self.parent = str(head.get("parent", ""))
 
     @property
     def seconds(self) -> float:
