@@ -57,9 +57,10 @@ from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
-    from nbmodule.live.replay.resume import Resumed, StateSaver
+    from nbmodule.live.replay.saved_state import StateSaver
     from nbmodule.live.reporting.journal import LastRun
     from nbmodule.live.reporting.verdicts import RunFindings
+    from nbmodule.live.runs.resume import Resumed
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
@@ -224,7 +225,7 @@ class Live(Revisited):
         self._saver: StateSaver | None = None
         self._resumed: Resumed | None = None
         if resume is not None:
-            from nbmodule.live.replay.resume import Resumed
+            from nbmodule.live.runs.resume import Resumed
 
             self._resumed = Resumed(run, self._loop, resume)
         self._entered, self._process = False, os.getpid()
@@ -605,7 +606,7 @@ class Live(Revisited):
             wanted = self._display and running_kernel() is not None
         if not wanted:
             return
-        from nbmodule.live.replay.resume import StateSaver
+        from nbmodule.live.replay.saved_state import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
         self._saver = saver = StateSaver(self.state, self._loop)

@@ -188,9 +188,9 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
 
 
 def test_a_state_that_is_too_large_is_reported_once(tmp_path, monkeypatch):
-    from nbmodule.live.replay import resume
+    from nbmodule.live.replay import saved_state
 
-    monkeypatch.setattr(resume, "MOST_BYTES", 10)
+    monkeypatch.setattr(saved_state, "MOST_BYTES", 10)
     monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
     live = Training().run(tmp_path, ITEMS)
     said = [m.text for m in live.messages if "cannot be written beside the journal" in m.text]

@@ -39,7 +39,7 @@ from nbmodule.live.replay.repeat import (
     differs,
     repeated,
 )
-from nbmodule.live.replay.resume import names_of, stateful_roots
+from nbmodule.live.replay.saved_state import names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.replay.turns import Segment, Turn
 from nbmodule.live.run.future import Attempt, Future

@@ -42,7 +42,7 @@ from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import Sample, Strips
 
 if TYPE_CHECKING:
-    from nbmodule.live.replay.resume import SavedState
+    from nbmodule.live.replay.saved_state import SavedState
 
 FOLDER = ".nbmodule_runs"
 SUFFIX = ".nbrun"
