@@ -216,8 +216,7 @@ def load(
     if buffers or mmap or device is not None:
         raise ArgumentError(
             "nb.load: buffers=, mmap= and device= are for loading without a model, whose "
-            "variables stay where they are. "
-            "Nothing was read. model.to(device) moves them."
+            "variables stay where they are. Nothing was read. model.to(device) moves them."
         )
     report = load_weights(model, path, strict, prefix=prefix, rename=rename, layout=layout)
     if report is not None:
@@ -305,15 +304,13 @@ def _ensure_holds(module: Module, act: str, done: str) -> None:
     if not is_module(module):
         raise ArgumentTypeError(
             f"cannot {act} {type(module).__name__}: a module is wanted. Nothing was {done}. "
-            "Several models go together as parts of one: "
-            "nb.Module(first=model, second=other)."
+            "Several models go together as parts of one: nb.Module(first=model, second=other)."
         )
     ensure_built(module)
     if not module.built_ and not plan_of(module).boxes:
         raise NotBuiltError(
             f"cannot {act} {type(module).__name__}: it is not built and has no variables yet. "
-            f"Nothing was {done}. "
-            "Call it once, or its build(), first."
+            f"Nothing was {done}. Call it once, or its build(), first."
         )
     if done == "written" and any(box.sharding is None for box in plan_of(module).boxes):
         raise NotBuiltError(
@@ -589,9 +586,8 @@ def in_background(
     ):
         raise ArgumentTypeError(
             "nb.in_background saves models by nb.save, nb.save_checkpoint, nb.save_safetensors "
-            "and model.save_weights; another function would "
-            "read their values at some later time. Nothing was written. Give it model.v, or "
-            "model.state_dict()."
+            "and model.save_weights; another function would read their values at some later "
+            "time. Nothing was written. Give it model.v, or model.state_dict()."
         )
     return files.in_background(function, path, *trees, **options)
 
@@ -609,8 +605,7 @@ def _of_checkpoint(
     if is_sharded:
         raise ArgumentError(
             "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts "
-            "take part. Nothing was written. Call "
-            "nb.save_checkpoint itself."
+            "take part. Nothing was written. Call nb.save_checkpoint itself."
         )
     return {"step": step, "trees": trees, **options}
 
@@ -620,8 +615,7 @@ def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[
     if isinstance(random.default.state.value, Tracer):
         raise ArgumentTypeError(
             "cannot save a checkpoint: the training state is being traced and has no numbers "
-            "yet. Nothing was written. Save outside of "
-            "jit, grad, vmap and scan."
+            "yet. Nothing was written. Save outside of jit, grad, vmap and scan."
         )
     init_count, drawn = random.default._position()
     trees: dict[str, Mapping[str, Any]] = {

@@ -19,21 +19,17 @@ from nbmodule.base.kinds import Shaped
 
 _FREE = (
     "broadcast_in_dim reshape squeeze expand_dims transpose slice dynamic_slice "
-    "dynamic_update_slice concatenate pad rev "
-    "gather scatter copy copy_p convert_element_type bitcast_convert_type reduce_precision iota "
-    "stop_gradient empty empty2 "
-    "split device_put sharding_constraint optimization_barrier random_seed random_wrap "
-    "random_unwrap random_bits "
+    "dynamic_update_slice concatenate pad rev gather scatter copy copy_p convert_element_type "
+    "bitcast_convert_type reduce_precision iota stop_gradient empty empty2 split device_put "
+    "sharding_constraint optimization_barrier random_seed random_wrap random_unwrap random_bits "
     "random_fold_in random_split random_clone threefry2x32 debug_callback debug_print "
-    "pure_callback io_callback select_n "
-    "real imag complex tie_in create_token after_all pvary all_gather all_to_all ppermute "
-    "axis_index layout_constraint "
-    "name get swap new_ref ref_get ref_swap freeze mutable_array"
+    "pure_callback io_callback select_n real imag complex tie_in create_token after_all pvary "
+    "all_gather all_to_all ppermute axis_index layout_constraint name get swap new_ref ref_get "
+    "ref_swap freeze mutable_array"
 )
 _REDUCTIONS = (
     "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin "
-    "reduce cumsum cumprod "
-    "cummax cummin cumlogsumexp psum psum2 pmax pmin psum_invariant"
+    "reduce cumsum cumprod cummax cummin cumlogsumexp psum psum2 pmax pmin psum_invariant"
 )
 FREE, REDUCTIONS = frozenset(_FREE.split()), frozenset(_REDUCTIONS.split())
 Values = Sequence[Shaped]

@@ -113,8 +113,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
             elif depth >= MAX_DEPTH:
                 raise ArgumentError(
                     f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels '
-                    "deep. Nothing was written. "
-                    "Does a mapping contain itself?"
+                    "deep. Nothing was written. Does a mapping contain itself?"
                 )
             else:
                 stack.append((iter(value.items()), path + "/", depth + 1))
@@ -150,9 +149,8 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
         if key in level:
             raise FileFormatError(
                 f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
-                "group, and nested names have "
-                f"no place for both. Nothing was loaded. `nb.load(path, rename={{'{path}/x': "
-                f"'{path}_x'}})` moves an x below it."
+                "group, and nested names have no place for both. Nothing was loaded. "
+                f"`nb.load(path, rename={{'{path}/x': '{path}_x'}})` moves an x below it."
             )
         if leaf is EMPTY:
             levels[path] = leaf = {}
@@ -177,9 +175,8 @@ def _make_levels(
             if key in level:
                 raise FileFormatError(
                     f'cannot load {where}: "/{here}" is both an array and a group, and nested '
-                    "names have no place for both. "
-                    f"Nothing was loaded. `nb.load(path, rename={{'{here}/x': '{here}_x'}})` "
-                    "moves an x below it."
+                    "names have no place for both. Nothing was loaded. `nb.load(path, "
+                    f"rename={{'{here}/x': '{here}_x'}})` moves an x below it."
                 )
             level[key] = levels[here] = {}
         level = levels[here]

@@ -116,8 +116,7 @@ def _delete_old(folder: Path, written: int, keep: int | None) -> None:
     if steps and steps[-1] > written:
         warnings.warn(
             f"{folder} holds checkpoints of later steps than {written}, up to {steps[-1]}; "
-            "restoring takes the latest. "
-            "Pass step= to restore, or delete them.",
+            "restoring takes the latest. Pass step= to restore, or delete them.",
             stacklevel=3,
         )
     for old in steps[:-keep] if keep else ():

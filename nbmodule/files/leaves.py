@@ -138,8 +138,7 @@ def refuse_masked(leaf: Any, path: str) -> Any:
     if np.ma.is_masked(leaf):
         raise ArgumentTypeError(
             f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
-            "Nothing was written. "
-            "x.filled(0) gives them a value."
+            "Nothing was written. x.filled(0) gives them a value."
         )
     return leaf
 
@@ -149,14 +148,12 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     if isinstance(array, Tracer):
         raise ArgumentTypeError(
             f'cannot save "/{path}": it is being traced and has no numbers yet. Nothing was '
-            "written. "
-            "Save outside of jit, grad, vmap and scan."
+            "written. Save outside of jit, grad, vmap and scan."
         )
     if array.is_deleted():
         raise ArgumentError(
             f'cannot save "/{path}": the array was deleted, as a donated argument is. Nothing '
-            "was written. "
-            "Save what the compiled call returned."
+            "was written. Save what the compiled call returned."
         )
     if not array.is_fully_addressable:
         if array.is_fully_replicated:
@@ -175,8 +172,7 @@ def _describe_array(
     if element is None:
         raise DtypeError(
             f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is '
-            f"{source.dtype}. "
-            "Nothing was written."
+            f"{source.dtype}. Nothing was written."
         )
     if len(source.shape) > MOST_AXES:
         raise ArgumentError(

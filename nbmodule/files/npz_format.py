@@ -58,9 +58,8 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
             ) > _MOST_EXPANSION * size + _FREE_CLAIM:
                 raise FileFormatError(
                     f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
-                    f"and at most {_MOST_EXPANSION} times its "
-                    f"size and {_FREE_CLAIM >> 20} MiB are read. Nothing was loaded. If you "
-                    "trust it, `np.load` unpacks it."
+                    f"and at most {_MOST_EXPANSION} times its size and {_FREE_CLAIM >> 20} MiB "
+                    "are read. Nothing was loaded. If you trust it, `np.load` unpacks it."
                 )
             return [_row(archive, info, where) for info in members], None
     except FileFormatError:
@@ -101,9 +100,8 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
     if element is None:
         raise FileFormatError(
             f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
-            "loaded "
-            "(NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 or "
-            "safetensors)."
+            "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
+            "or safetensors)."
         )
     return SealedRow(
         path, element.name, array.shape, size=array.nbytes, data=to_bytes(array, element)

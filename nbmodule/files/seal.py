@@ -151,8 +151,7 @@ def check_count(count: int, where: str) -> None:
     if count > MOST_ARRAYS:
         raise FileFormatError(
             f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are "
-            "read from such a file. "
-            "Nothing was loaded. Files of `nb.save` hold any number."
+            "read from such a file. Nothing was loaded. Files of `nb.save` hold any number."
         )
 
 
@@ -175,9 +174,8 @@ def check_version(version: object, where: str) -> None:
         )
     if version > VERSION:
         raise FileFormatError(
-            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this "
-            f"one reads up to {VERSION}). "
-            "Update nbmodule to load it."
+            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this one "
+            f"reads up to {VERSION}). Update nbmodule to load it."
         )
 
 

@@ -346,11 +346,9 @@ def _reduced(name: str, arguments: tuple[Any, ...]) -> Any:
     else:
         raise _RefusedError(
             f"it holds an object made by {name[:200]}, and only dense tensors, numbers, text, "
-            "lists "
-            "and dicts are read, since loading others runs their code. Save `model.state_dict()`; "
-            "if you trust the file, `nb.from_torch(torch.load(path, weights_only=False), "
-            "like=model)`"
-            " takes the model or state that it holds"
+            "lists and dicts are read, since loading others runs their code. Save "
+            "`model.state_dict()`; if you trust the file, `nb.from_torch(torch.load(path, "
+            "weights_only=False), like=model)` takes the model or state that it holds"
         )
     if any(extra):
         raise _RefusedError("it holds a tensor that is marked as conjugated or negated")

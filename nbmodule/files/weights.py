@@ -115,8 +115,7 @@ def _check_ending(path: str | os.PathLike[str]) -> None:
     if file_name(path, "save", "written").endswith((".safetensors", ".npz")):
         raise ArgumentError(
             f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says "
-            "otherwise. Nothing was written. "
-            "Call it .h5, or use `save_safetensors`."
+            "otherwise. Nothing was written. Call it .h5, or use `save_safetensors`."
         )
 
 
@@ -291,6 +290,5 @@ def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
     except StructureError as error:
         raise StructureError(
             f"cannot load {os.fspath(path)} as a Container: {error} `read` gives plain dicts, in "
-            "which any name can stand, and "
-            "`rename` gives other names."
+            "which any name can stand, and `rename` gives other names."
         ) from error

@@ -268,8 +268,7 @@ def _embedding(run: Run, modules: list[Target]) -> str:
             return target.name
     raise ArgumentError(
         f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no "
-        f"gradient, and no module makes a vector of "
-        "each entry. Nothing was changed."
+        "gradient, and no module makes a vector of each entry. Nothing was changed."
     )
 
 
@@ -370,9 +369,8 @@ def _direct(
     if stream is None or components is None:
         raise ArgumentError(
             "method='direct' needs stream=, the module that reads the last residual stream (the "
-            "last norm), and components=, those that "
-            "write into it, as in stream='norm', components=['embed', 'blocks.*.attention', "
-            "'blocks.*.mlp']."
+            "last norm), and components=, those that write into it, as in stream='norm', "
+            "components=['embed', 'blocks.*.attention', 'blocks.*.mlp']."
         )
     (reader,) = targets(run.model, stream)
     entries = components if isinstance(components, (list, tuple)) else [components]

@@ -155,8 +155,7 @@ class Edits:
             cached = scalars_of(module)
             raise ArgumentError(
                 f'"{path}" ({type(module).__name__}) has no number, text or flag {name!r} that '
-                f"can be set; it has {', '.join(cached) or 'none'}. "
-                "Nothing was changed."
+                f"can be set; it has {', '.join(cached) or 'none'}. Nothing was changed."
             )
         if not _is_like(value, old):
             raise ArgumentTypeError(

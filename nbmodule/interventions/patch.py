@@ -139,11 +139,10 @@ class Patching:
         cls = framework_of(model)
         if cls == "torch":
             raise ArgumentTypeError(
-                f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. "
-                f"Convert it, as in nb.patch(nb.from_torch(model), "
-                "settings), or put the returns for one example into the run of another: "
-                "nb.patch(model, x, x_other, path). "
-                "Nothing was changed."
+                f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. Convert "
+                "it, as in nb.patch(nb.from_torch(model), settings), or put the returns for one "
+                "example into the run of another: nb.patch(model, x, x_other, path). Nothing was "
+                "changed."
             )
         self.foreign = None if is_module(model) else socket("watched")(model)
         self.model = model if self.foreign is None else self.foreign.module
@@ -171,8 +170,7 @@ class Patching:
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 "nb.patch was entered inside a function that is being traced, or under v=. Put "
-                "the `with` around the call of the "
-                "compiled function. Nothing was changed."
+                "the `with` around the call of the compiled function. Nothing was changed."
             )
         over_with_its_stack(block.close)
         try:
@@ -231,10 +229,9 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
     ends = [end.strip() for key in settings if isinstance(key, str) for end in key.split(ARROW)]
     if any(set("*?[") & set(end) for end in ends):
         raise ArgumentTypeError(
-            f"the parts of {type(model).__name__} exist only while it is applied, so a glob "
-            f"finds none beforehand. Give their paths as "
-            "nb.track shows them, ask nb.what_if(model, (variables, x), {...}), or convert it: "
-            "nb.from_flax(model, variables), "
+            f"the parts of {type(model).__name__} exist only while it is applied, so a glob finds "
+            "none beforehand. Give their paths as nb.track shows them, ask nb.what_if(model, "
+            "(variables, x), {...}), or convert it: nb.from_flax(model, variables), "
             "nb.from_haiku(net, params). Nothing was changed."
         )
     for end in filter(None, ends):

@@ -427,9 +427,8 @@ def default_loss(output: Any, target: Any) -> Any:
     if jnp.issubdtype(target.dtype, jnp.integer):
         if target.shape != output.shape[:-1]:
             raise ShapeError(
-                f"integer targets {describe(target)} name classes of the last axis of the "
-                f"output {describe(output)}, and need its other "
-                "axes. Nothing was changed."
+                f"integer targets {describe(target)} name classes of the last axis of the output "
+                f"{describe(output)}, and need its other axes. Nothing was changed."
             )
         logs = jax.nn.log_softmax(output.astype(_wide(output)))
         return -jnp.take_along_axis(logs, target[..., None], -1).mean()

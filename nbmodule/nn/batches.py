@@ -180,9 +180,8 @@ def _made(
         return _streamed(source, size)
     if size is not None and hasattr(size, "__len__"):
         raise ArgumentTypeError(
-            "nb.batches takes arrays that belong together as one tuple, as in "
-            "nb.batches((x, y), 64); found a second one in the place of the number of rows. "
-            "Nothing was made."
+            "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), "
+            "64); found a second one in the place of the number of rows. Nothing was made."
         )
     if size is None:
         raise ArgumentTypeError(
@@ -191,9 +190,8 @@ def _made(
         )
     if isinstance(size, (np.ndarray, jax.Array)) and size.ndim:
         raise ArgumentTypeError(
-            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a "
-            "second array stands where the number of rows in a batch is wanted. Nothing was "
-            "made."
+            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a second "
+            "array stands where the number of rows in a batch is wanted. Nothing was made."
         )
     options = (
         whole("nb.batches", "size", size),

@@ -79,8 +79,7 @@ def check_rows(name: str, leaf: Shaped, dim: int, parts: int, axes: tuple[str, .
         )
     if shape[dim] % parts:
         raise ShapeError(
-            f"shard_batch: {title} has {shape[dim]} rows (shape {list(shape)}), which the "
-            f"{parts} devices along "
-            f"{' × '.join(axes)} do not divide. Nothing was moved. Leave the rest out "
-            "(nb.batches(..., drop_last=True)) or pad it."
+            f"shard_batch: {title} has {shape[dim]} rows (shape {list(shape)}), which the {parts} "
+            f"devices along {' × '.join(axes)} do not divide. Nothing was moved. Leave the rest "
+            "out (nb.batches(..., drop_last=True)) or pad it."
         )

@@ -64,8 +64,7 @@ def join_hosts(
             raise
         raise DeviceError(
             f"cannot join the other hosts: devices are in use already ({error}). Nothing was "
-            "joined. Call nb.join_hosts first, "
-            "before any array or model is made."
+            "joined. Call nb.join_hosts first, before any array or model is made."
         ) from error
 
 

@@ -65,7 +65,6 @@ class Patterns:
             if not fitting:
                 raise PathError(
                     f'no variable fits the rule "{pattern}"{hint(pattern, names)} '
-                    ""
                     "Nothing was moved. `model.named_tensors()` lists them all."
                 )
             for leaf in fitting:
@@ -153,9 +152,8 @@ class TensorParallel:
         if not splits_any:
             raise PathError(
                 "tensor_parallel found no attention and no transformer layer of nbmodule. "
-                "Nothing was moved. Name the layers: "
-                "nb.tensor_parallel(columns=['*.up'], rows=['*.down']), or use patterns of "
-                "variables."
+                "Nothing was moved. Name the layers: nb.tensor_parallel(columns=['*.up'], "
+                "rows=['*.down']), or use patterns of variables."
             )
 
     def part_of(self, leaf: RuledVariable) -> str | None:
@@ -267,8 +265,7 @@ def as_rules(rules: object) -> list[Any]:
         return [part for rule in rules for part in as_rules(rule)]
     raise ArgumentTypeError(
         "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a "
-        "list of these; found "
-        f"{type(rules).__name__}. Nothing was moved."
+        f"list of these; found {type(rules).__name__}. Nothing was moved."
     )
 
 

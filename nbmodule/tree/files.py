@@ -32,8 +32,7 @@ def to_disk_as_hdf5(container: Nested, path: str | os.PathLike[str]) -> None:
         if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
             raise ArgumentTypeError(
                 f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
-                f"a number. "
-                "No file was written."
+                "a number. No file was written."
             )
     socket("save_hdf5")(path, to_dict(container))
 

@@ -315,8 +315,7 @@ class Nested(dict):
                 location, leaf = "/".join(keys), "/".join(keys[: depth + 1])
                 raise StructureError(
                     f'cannot set "{location}": "{leaf}" holds a value of type '
-                    f"{type(inner).__name__}, not a Container. "
-                    "Nothing was changed."
+                    f"{type(inner).__name__}, not a Container. Nothing was changed."
                 )
             level = inner
         level._put(keys[-1], value)

@@ -26,17 +26,10 @@ def path(tmp_path):
 
 def test_a_file_is_shown_as_a_tree_with_sizes(path):
     assert show_text(path).replace(str(path), "w.h5") == (
-        "w.h5: 6 variables, 1.01 KiB; 1 buffer, 16 B; has checksums\n"
-        "linear\n"
-        "  w    float32[64, 3]  768 B\n"
-        "  b    float32[64]     256 B\n"
-        "key    key<fry>[]      8 B\n"
-        "n      int             3\n"
-        "t      str             'a\\x1b[2J'\n"
-        "level  {}\n"
-        "__buffers__\n"
-        "  bn\n"
-        "    mean  float64[2]  16 B\n"
+        "w.h5: 6 variables, 1.01 KiB; 1 buffer, 16 B; has checksums\nlinear\n  w    float32[64, "
+        "3]  768 B\n  b    float32[64]     256 B\nkey    key<fry>[]      8 B\nn      int         "
+        "    3\nt      str             'a\\x1b[2J'\nlevel  {}\n__buffers__\n  bn\n    mean  "
+        "float64[2]  16 B\n"
         'metadata  {"epoch": 4}'
     )
 

@@ -24,9 +24,8 @@ def test_missing_unexpected_and_reshaped_chains_are_listed():
         "y": jnp.ones(1),
     }
     assert structure_difference(expected, found) == (
-        'missing: "layers/v0/weight" (is it "layers/v0/wieght"?), "x"\n'
-        'unexpected: "layers/v0/wieght", "y"\n'
-        'of another shape: "a/w" is float32[3, 64], not float32[64, 3]'
+        'missing: "layers/v0/weight" (is it "layers/v0/wieght"?), "x"\nunexpected: '
+        '"layers/v0/wieght", "y"\nof another shape: "a/w" is float32[3, 64], not float32[64, 3]'
     )
 
 

@@ -25,16 +25,9 @@ def test_braces_and_indentation_are_those_of_old():
         repr(container)
         == str(container)
         == (
-            "{\n"
-            "    empty: {},\n"
-            "    linear0: {\n"
-            "        b: (<class ArrayImpl> dtype=float32 shape=[64]),\n"
-            "        w: (<class ArrayImpl> dtype=float32 shape=[64, 3])\n"
-            "    },\n"
-            "    n: 2,\n"
-            "    small: Array([0, 1, 2], dtype=int32),\n"
-            "    text: 'a'\n"
-            "}"
+            "{\n    empty: {},\n    linear0: {\n        b: (<class ArrayImpl> dtype=float32 "
+            "shape=[64]),\n        w: (<class ArrayImpl> dtype=float32 shape=[64, 3])\n    },\n  "
+            "  n: 2,\n    small: Array([0, 1, 2], dtype=int32),\n    text: 'a'\n}"
         )
     )
     assert repr(Container()) == "{}"

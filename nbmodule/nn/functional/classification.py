@@ -404,9 +404,8 @@ def ctc_loss(
         or target.shape[:-1] != prediction.shape[:-2]
     ):
         raise ShapeError(
-            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must "
-            f"share their leading axes, found {describe_shape(prediction)} and "
-            f"{describe_shape(target)}."
+            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share "
+            f"their leading axes, found {describe_shape(prediction)} and {describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)

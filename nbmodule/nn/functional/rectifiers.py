@@ -98,9 +98,8 @@ def prelu(
         axis = check_axis("prelu", axis, x.ndim)
         if x.shape[axis] != weight.shape[0]:
             raise ShapeError(
-                f"prelu: weight must hold one slope or {x.shape[axis]}, as many as x has "
-                f"channels on axis {axis}, found {describe_shape(weight)} for x "
-                f"{describe_shape(x)}."
+                f"prelu: weight must hold one slope or {x.shape[axis]}, as many as x has channels "
+                f"on axis {axis}, found {describe_shape(weight)} for x {describe_shape(x)}."
             )
         weight = along(weight, axis, x.ndim)
     else:

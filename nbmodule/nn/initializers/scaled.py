@@ -47,8 +47,7 @@ class _FanScaled(Initializer):
             if fan is None and name in FAN_MODES[self._mode()]:
                 raise ArgumentError(
                     f"{type(self).__name__} needs {name}, which cannot be told from shape "
-                    f"{list(shape)}. Nothing was made. Give it: create_variables(..., "
-                    f"{name}=...)."
+                    f"{list(shape)}. Nothing was made. Give it: create_variables(..., {name}=...)."
                 )
 
     def fan(self, fan_out: float | None, fan_in: float | None) -> float:
