@@ -15,7 +15,7 @@ from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
 from nbmodule.nn.initializers import Constant, InitializerLike
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, integer, size, unusual
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, initializer, integer, size, unusual
 
 
 class _Options(ConstructorSignature):
@@ -30,11 +30,10 @@ class _Options(ConstructorSignature):
         )
 
 
-class _Activation(Layer):
+class _Activation(FunctionLayer):
     """A function without variables; its options are attributes of the same name."""
 
     __signature__ = _Options()
-    _function: ClassVar[Any]
     _options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, **options: object) -> None:
@@ -50,16 +49,10 @@ class _Activation(Layer):
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        if not self._options:
-            return type(self)._function(x)
-        return type(self)._function(x, **{name: getattr(self, name) for name in self._options})
+        return self._call_function(x)
 
     def extra_repr(self) -> str:
-        return ", ".join(
-            f"{name}={getattr(self, name)!r}"
-            for name, usual in self._options.items()
-            if getattr(self, name) != usual
-        )
+        return unusual(self, **self._options).removeprefix(", ")
 
 
 def _activation(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from jax import Array
@@ -19,7 +19,7 @@ from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
 from nbmodule.nn.layer import (
     DATA_FORMATS,
     ArrayLike,
-    Layer,
+    FunctionLayer,
     data_format_of,
     flag,
     initializer,
@@ -31,13 +31,13 @@ from nbmodule.nn.layer import (
 )
 
 
-class _Convolution(Layer):
+class _Convolution(FunctionLayer):
     """What all convolutions share: a weight of shape `(out_channels, *kernel_size, in_channels /
     groups)`, and a bias.
     """
 
     _axes: ClassVar[int]
-    _convolve: ClassVar[Callable[..., Any]]
+    _options = ("stride", "padding", "dilation", "groups", "data_format")
     _usual: ClassVar[dict[str, int]] = {"groups": 1}
     """Arguments of this kind that `repr` shows where they are others."""
 
@@ -109,16 +109,7 @@ class _Convolution(Layer):
         return (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
-        return type(self)._convolve(
-            x,
-            self.weight.value,
-            value_of(self.bias),
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            data_format=self.data_format,
-        )
+        return self._call_function(x, self.weight.value, value_of(self.bias))
 
     def brief(self) -> str:
         """For displays: `1 → 16, 3×3`."""
@@ -174,15 +165,15 @@ _ARGUMENTS = """
 
 
 class Conv1d(_Convolution):
-    _axes, _convolve = 1, staticmethod(conv.conv1d)
+    _axes, _function = 1, staticmethod(conv.conv1d)
 
 
 class Conv2d(_Convolution):
-    _axes, _convolve = 2, staticmethod(conv.conv2d)
+    _axes, _function = 2, staticmethod(conv.conv2d)
 
 
 class Conv3d(_Convolution):
-    _axes, _convolve = 3, staticmethod(conv.conv3d)
+    _axes, _function = 3, staticmethod(conv.conv3d)
 
 
 class DepthwiseConv2d(_Convolution):
@@ -201,7 +192,7 @@ class DepthwiseConv2d(_Convolution):
         (1, 8, 8, 4)
     """
 
-    _axes, _convolve = 2, staticmethod(conv.conv2d)
+    _axes, _function = 2, staticmethod(conv.conv2d)
 
     _usual: ClassVar[dict[str, int]] = {"depth_multiplier": 1}
 
@@ -226,6 +217,7 @@ class DepthwiseConv2d(_Convolution):
 class _Transposed(_Convolution):
     """Transposed convolutions; see `Conv2d` for the arguments."""
 
+    _options = (*_Convolution._options, "output_padding")
     _usual: ClassVar[dict[str, int]] = {"output_padding": 0, "groups": 1}
 
     def __init__(
@@ -242,30 +234,17 @@ class _Transposed(_Convolution):
         )
         super().__init__(in_channels, out_channels, kernel_size, **options)
 
-    def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
-        return type(self)._convolve(
-            x,
-            self.weight.value,
-            value_of(self.bias),
-            stride=self.stride,
-            padding=self.padding,
-            output_padding=self.output_padding,
-            dilation=self.dilation,
-            groups=self.groups,
-            data_format=self.data_format,
-        )
-
 
 class ConvTranspose1d(_Transposed):
-    _axes, _convolve = 1, staticmethod(transposed.conv_transpose1d)
+    _axes, _function = 1, staticmethod(transposed.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed):
-    _axes, _convolve = 2, staticmethod(transposed.conv_transpose2d)
+    _axes, _function = 2, staticmethod(transposed.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transposed):
-    _axes, _convolve = 3, staticmethod(transposed.conv_transpose3d)
+    _axes, _function = 3, staticmethod(transposed.conv_transpose3d)
 
 
 _EXAMPLES = {

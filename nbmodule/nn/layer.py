@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, SupportsIndex, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,17 @@ class Layer(Module):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
+
+
+class FunctionLayer(Layer):
+    """A layer that calls one function, with its attributes as options of the same names."""
+
+    _function: ClassVar[Callable[..., Any]]
+    _options: ClassVar[Any] = ()  # names of the attributes, or a dict with their defaults
+
+    def _call_function(self, *arrays: Any) -> Any:
+        options = {name: getattr(self, name) for name in self._options}
+        return type(self)._function(*arrays, **options)
 
 
 def unusual(layer: object, **usual: object) -> str:

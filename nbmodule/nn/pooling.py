@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from jax import Array
 from jaxtyping import Float, Real
@@ -13,7 +13,7 @@ from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.layer import (
     DATA_FORMATS,
     ArrayLike,
-    Layer,
+    FunctionLayer,
     data_format_of,
     flag,
     padding_of,
@@ -22,9 +22,9 @@ from nbmodule.nn.layer import (
 )
 
 
-class _Pool(Layer):
+class _Pool(FunctionLayer):
     _axes: ClassVar[int]
-    _pool: ClassVar[Any]
+    _options = ("stride", "padding", "ceil_mode", "data_format")
 
     def __init__(
         self,
@@ -59,6 +59,8 @@ class _Pool(Layer):
 
 
 class _MaxPool(_Pool):
+    _options = (*_Pool._options, "dilation")
+
     def __init__(
         self,
         kernel_size: Sizes,
@@ -82,18 +84,12 @@ class _MaxPool(_Pool):
         return unusual(self, dilation=(1,) * self._axes)
 
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
-        return type(self)._pool(
-            x,
-            self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            dilation=self.dilation,
-            ceil_mode=self.ceil_mode,
-            data_format=self.data_format,
-        )
+        return self._call_function(x, self.kernel_size)
 
 
 class _AvgPool(_Pool):
+    _options = (*_Pool._options, "count_include_pad", "divisor_override")
+
     def __init__(
         self,
         kernel_size: Sizes,
@@ -122,40 +118,31 @@ class _AvgPool(_Pool):
         return unusual(self, count_include_pad=True, divisor_override=None)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return type(self)._pool(
-            x,
-            self.kernel_size,
-            stride=self.stride,
-            padding=self.padding,
-            ceil_mode=self.ceil_mode,
-            count_include_pad=self.count_include_pad,
-            divisor_override=self.divisor_override,
-            data_format=self.data_format,
-        )
+        return self._call_function(x, self.kernel_size)
 
 
 class MaxPool1d(_MaxPool):
-    _axes, _pool = 1, staticmethod(pooling.max_pool1d)
+    _axes, _function = 1, staticmethod(pooling.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    _axes, _pool = 2, staticmethod(pooling.max_pool2d)
+    _axes, _function = 2, staticmethod(pooling.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
-    _axes, _pool = 3, staticmethod(pooling.max_pool3d)
+    _axes, _function = 3, staticmethod(pooling.max_pool3d)
 
 
 class AvgPool1d(_AvgPool):
-    _axes, _pool = 1, staticmethod(pooling.avg_pool1d)
+    _axes, _function = 1, staticmethod(pooling.avg_pool1d)
 
 
 class AvgPool2d(_AvgPool):
-    _axes, _pool = 2, staticmethod(pooling.avg_pool2d)
+    _axes, _function = 2, staticmethod(pooling.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
-    _axes, _pool = 3, staticmethod(pooling.avg_pool3d)
+    _axes, _function = 3, staticmethod(pooling.avg_pool3d)
 
 
 _DOC = """The {word} of each window, over {axes} ax{ending}.

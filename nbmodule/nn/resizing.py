@@ -15,7 +15,7 @@ from nbmodule.nn.functional.windows import Sizes
 from nbmodule.nn.layer import (
     DATA_FORMATS,
     ArrayLike,
-    Layer,
+    FunctionLayer,
     data_format_of,
     flag,
     size,
@@ -33,9 +33,9 @@ _MODES = {
 _ALL_FORMATS = tuple(name for names in DATA_FORMATS.values() for name in names)
 
 
-class _AdaptivePool(Layer):
+class _AdaptivePool(FunctionLayer):
     _axes: ClassVar[int]
-    _pool: ClassVar[Any]
+    _options = ("data_format",)
 
     def __init__(self, output_size: Any, *, data_format: str | None = None) -> None:
         name = type(self).__name__
@@ -54,7 +54,7 @@ class _AdaptivePool(Layer):
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return type(self)._pool(x, self.output_size, data_format=self.data_format)
+        return self._call_function(x, self.output_size)
 
     def extra_repr(self) -> str:
         return f"output_size={self.output_size}{unusual(self, data_format=DATA_FORMATS[self._axes][0])}"
@@ -65,15 +65,15 @@ class _AdaptivePool(Layer):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    _axes, _pool = 1, staticmethod(adaptive_pooling.adaptive_avg_pool1d)
+    _axes, _function = 1, staticmethod(adaptive_pooling.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    _axes, _pool = 2, staticmethod(adaptive_pooling.adaptive_avg_pool2d)
+    _axes, _function = 2, staticmethod(adaptive_pooling.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    _axes, _pool = 3, staticmethod(adaptive_pooling.adaptive_avg_pool3d)
+    _axes, _function = 3, staticmethod(adaptive_pooling.adaptive_avg_pool3d)
 
 
 _SHAPES = {
@@ -98,7 +98,7 @@ for _kind in (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d):
     """
 
 
-class Upsample(Layer):
+class Upsample(FunctionLayer):
     """Resizes images, to a size or by a factor; `nb.interpolate` gives the rules.
 
     Args:
@@ -119,6 +119,9 @@ class Upsample(Layer):
 
     Source: Keys (1981), Cubic convolution interpolation for digital image processing.
     """
+
+    _function = staticmethod(interpolate)
+    _options = ("scale_factor", "mode", "align_corners", "data_format")
 
     def __init__(
         self,
@@ -156,14 +159,7 @@ class Upsample(Layer):
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return interpolate(
-            x,
-            self.size,
-            scale_factor=self.scale_factor,
-            mode=self.mode,
-            align_corners=self.align_corners,
-            data_format=self.data_format,
-        )
+        return self._call_function(x, self.size)
 
     def extra_repr(self) -> str:
         target = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"

@@ -12,13 +12,12 @@ from jaxtyping import Inexact
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.functional import spectral
 from nbmodule.nn.functional.checks import check_choice
-from nbmodule.nn.layer import ArrayLike, Layer, integer, size
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, integer, size, unusual
 
 _NORMS = ("backward", "ortho", "forward")
 
 
-class _Transform(Layer):
-    _function: ClassVar[Any]
+class _Transform(FunctionLayer):
     _options: ClassVar[dict[str, Any]] = {"axis": -1, "n": None, "norm": "backward"}
 
     def __init__(self, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
@@ -32,14 +31,10 @@ class _Transform(Layer):
         super().__init__()
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
-        return type(self)._function(x, **{name: getattr(self, name) for name in self._options})
+        return self._call_function(x)
 
     def extra_repr(self) -> str:
-        return ", ".join(
-            f"{name}={getattr(self, name)!r}"
-            for name, usual in self._options.items()
-            if getattr(self, name) != usual
-        )
+        return unusual(self, **self._options).removeprefix(", ")
 
 
 class FFT(_Transform):
