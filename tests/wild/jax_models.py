@@ -237,13 +237,6 @@ def equinox_mlp() -> Model:
     return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=keys()), normal(3))
 
 
-@entry("equinox", "attention")
-def equinox_attention() -> Model:
-    import equinox as eqx
-
-    return of_equinox(eqx.nn.MultiheadAttention(2, 8, key=keys()), *(normal(5, 8),) * 3)
-
-
 @entry("jraphx", "gcn")
 def jraphx_gcn() -> Model:
     from flax import nnx
@@ -286,7 +279,7 @@ def haiku_mlp() -> Model:
 def haiku_mobilenet() -> Model:
     import haiku as hk
 
-    build = lambda x: hk.nets.MobileNetV1((1, 2), (8, 16), 3)(x, False)
+    build = lambda x: hk.nets.MobileNetV1((1, 2), (8, 16), 3)(x, hk.running_init())
     return of_haiku(build, normal(1, 16, 16, 3))
 
 
@@ -296,7 +289,7 @@ def haiku_resnet() -> Model:
 
     def build(x: Any) -> Any:
         return hk.nets.ResNet((1, 1, 1, 1), 3, channels_per_group=(4, 4, 8, 8), bottleneck=False)(
-            x, False
+            x, hk.running_init()
         )
 
     return of_haiku(build, normal(1, 16, 16, 3))

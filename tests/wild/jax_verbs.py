@@ -155,7 +155,8 @@ def sets(wild: JaxWild) -> None:
 def differs(wild: JaxWild) -> None:
     state = wild.entry.state
     assert not nb.diff(state, state)
-    changed = [c for c in nb.diff(state, wild.entry.scaled(2.0)) if c.status != "same"]
+    found = nb.diff(state, wild.entry.scaled(2.0))  # a clone of Keras has seeds of its own
+    changed = [c for c in found if c.status != "same" and "seed" not in c.path]
     moved = [x for x in wild.leaves() if np.abs(np.asarray(x)).max() > 0]
     assert 0 < len(changed) <= len(moved)
 
