@@ -8,6 +8,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import record_for
+from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.text import text_of
 
@@ -101,6 +102,17 @@ def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
     )  # it may be next to zero
     assert found.std == pytest.approx(expected.std(), rel=1e-5)
     assert rows["unused"] is None
+
+
+def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_html):
+    model(jnp.ones((5, 3)))
+    assert not record_for(model).notes
+    with nb.track(model) as calls:
+        model(jnp.ones((7, 3)))
+    page = open_html(mimebundle(model)["text/html"], width=1100)
+    said = "shapes are of the first call, histograms of the last tracked call"
+    page.locator(".nbm-foot", has_text=said).wait_for()
+    assert calls and said in mimebundle(model)["text/plain"]
 
 
 def test_calls_that_nobody_has_any_more_are_not_shown(model):

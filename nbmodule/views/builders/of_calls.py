@@ -246,6 +246,9 @@ def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
     ]
 
 
+TWO_CALLS = "shapes are of the first call, histograms of the last tracked call"
+
+
 def called_tree(module: CoreModule) -> ModuleTree:
     """Make the record of a module with what its submodules last returned, as far as that was
     tracked and is still there.
@@ -268,7 +271,7 @@ def called_tree(module: CoreModule) -> ModuleTree:
         row._replace(statistics=last_of[row.path]) if row.path in last_of else row
         for row in tree.rows
     ]
-    return dataclasses.replace(tree, rows=rows)
+    return dataclasses.replace(tree, rows=rows, notes=(*tree.notes, TWO_CALLS))
 
 
 def order_table(order: CallOrder) -> CallTable | VariableTree:
