@@ -247,14 +247,15 @@ by_hand = None  # your answer
 
 
 # %%
-in_the_graph = sum(node.flops for node in products if node.path.startswith("blocks.0.mlp"))
-nb.check(by_hand, in_the_graph)
+nb.check(by_hand, sum(node.flops for node in products if node.path.startswith("blocks.0.mlp")))
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 1
 by_hand_solved = 2 * length * width * (4 * width) + 2 * length * (4 * width) * width
-nb.check(by_hand_solved, in_the_graph)
+nb.check(
+    by_hand_solved, sum(node.flops for node in products if node.path.startswith("blocks.0.mlp"))
+)
 
 # %% [markdown]
 # **2. What attention adds.** Attention has two products that belong to no layer: the scores, each letter with each letter, and the sum of the values, weighted by them. What do

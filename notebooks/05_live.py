@@ -243,13 +243,16 @@ def smooth(values, keep=0.9):
 
 
 # %%
-values = np.asarray(live.history.loss.values[:200], np.float64)
-steps = np.arange(len(values))
-shares = np.tril(
-    0.1 * 0.9 ** (steps[:, None] - steps)
-)  # how much of each value is in each smooth one
-shares[:, 0] = 0.9**steps
-nb.check(smooth(values), shares @ values)
+values = 3 + np.random.default_rng(1).normal(size=50).cumsum()
+nb.check(
+    smooth(values),
+    np.array(
+        [
+            0.9**n * values[0] + sum(0.1 * 0.9 ** (n - k) * values[k] for k in range(1, n + 1))
+            for n in range(len(values))
+        ]
+    ),
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -262,7 +265,15 @@ def smooth_solved(values, keep=0.9):
     return found
 
 
-nb.check(smooth_solved(values), shares @ values)
+nb.check(
+    smooth_solved(values),
+    np.array(
+        [
+            0.9**n * values[0] + sum(0.1 * 0.9 ** (n - k) * values[k] for k in range(1, n + 1))
+            for n in range(len(values))
+        ]
+    ),
+)
 
 # %% [markdown]
 # **2. When to end.** Write the condition for `live.stop_when(lambda history: has_settled(history.loss.values))`: the last five losses lie within 0.1 of each other.
@@ -283,8 +294,10 @@ def has_settled(losses):
 # %%
 falling = np.exp(-np.arange(60) / 8) + np.random.default_rng(0).normal(0, 0.03, 60)
 windows = np.lib.stride_tricks.sliding_window_view(falling, 5)
-settled = [False] * 4 + [bool(window.max() - window.min() < 0.1) for window in windows]
-nb.check([has_settled(falling[: n + 1]) for n in range(60)], settled)
+nb.check(
+    [has_settled(falling[: n + 1]) for n in range(60)],
+    [False] * 4 + [bool(window.max() - window.min() < 0.1) for window in windows],
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -293,4 +306,7 @@ def has_settled_solved(losses):
     return len(losses) >= 5 and bool(np.ptp(losses[-5:]) < 0.1)
 
 
-nb.check([has_settled_solved(falling[: n + 1]) for n in range(60)], settled)
+nb.check(
+    [has_settled_solved(falling[: n + 1]) for n in range(60)],
+    [False] * 4 + [bool(window.max() - window.min() < 0.1) for window in windows],
+)

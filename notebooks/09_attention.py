@@ -352,8 +352,10 @@ def previous_letter(weights):
 
 
 # %%
-by_loop = np.mean([weights[0][:, :, at, at - 1] for at in range(1, LENGTH - 1)], axis=(0, 1))
-nb.check(previous_letter(weights[0]), by_loop)
+nb.check(
+    previous_letter(weights[1]),
+    np.mean([weights[1][:, :, at, at - 1] for at in range(1, LENGTH - 1)], axis=(0, 1)),
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -362,7 +364,10 @@ def previous_letter_solved(weights):
     return np.diagonal(weights, offset=-1, axis1=2, axis2=3).mean(axis=(0, 2))
 
 
-nb.check(previous_letter_solved(weights[0]), by_loop)
+nb.check(
+    previous_letter_solved(weights[1]),
+    np.mean([weights[1][:, :, at, at - 1] for at in range(1, LENGTH - 1)], axis=(0, 1)),
+)
 
 # %% [markdown]
 # **2. The same by a hook.** A pre-hook sees what goes into a module and may replace it. `attention.out` gets what the heads
@@ -384,11 +389,13 @@ def silence_first_head(module, inputs):
 # %%
 def scores_with(hook):
     with model.blocks[1].attention.out.register_forward_pre_hook(hook):
-        return model(texts[:5, :-1])
+        return model(texts[5:10, :-1])
 
 
-expected = model(texts[:5, :-1], replace_submod_rets=without((1, 0)))
-nb.check(scores_with(silence_first_head), expected)
+nb.check(
+    scores_with(silence_first_head),
+    model(texts[5:10, :-1], replace_submod_rets=without((1, 0))),
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -397,11 +404,14 @@ def silence_first_head_solved(module, inputs):
     return inputs[0].at[..., :12].set(0)
 
 
-nb.check(scores_with(silence_first_head_solved), expected)
+nb.check(
+    scores_with(silence_first_head_solved),
+    model(texts[5:10, :-1], replace_submod_rets=without((1, 0))),
+)
 
 # %% [markdown]
 # **3. Another ablation.** Zeros may be a value that the model has never seen. Put the *mean* of the feature over all texts and
-# letters there instead. Return the share that is right when the most important head of the first block is silenced so.
+# letters there instead. Return the share that is right when that head of the first block is silenced so.
 #
 # <details><summary>A hint</summary>
 #
@@ -417,13 +427,18 @@ def mean_ablated(block, head):
 
 
 # %%
-values = np.asarray(calls["blocks.0.attention.value"].returns)
-averaged = values.copy()
-averaged[..., 12 * best : 12 * (best + 1)] = values[..., 12 * best : 12 * (best + 1)].mean(
-    axis=(0, 1)
+def mean_of(head):
+    values = np.array(calls["blocks.0.attention.value"].returns)
+    values[..., 12 * head : 12 * (head + 1)] = np.mean(
+        values[..., 12 * head : 12 * (head + 1)], axis=(0, 1)
+    )
+    return {"blocks.0.attention.value": values}
+
+
+nb.check(
+    [mean_ablated(0, head) for head in range(4)],
+    [share_right(replace_submod_rets=mean_of(head)) for head in range(4)],
 )
-expected = share_right(replace_submod_rets={"blocks.0.attention.value": averaged})
-nb.check(mean_ablated(0, best), expected)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -437,4 +452,7 @@ def mean_ablated_solved(block, head):
     return share_right(replace_submod_rets={f"blocks.{block}.attention.value": averaged})
 
 
-nb.check(mean_ablated_solved(0, best), expected)
+nb.check(
+    [mean_ablated_solved(0, head) for head in range(4)],
+    [share_right(replace_submod_rets=mean_of(head)) for head in range(4)],
+)

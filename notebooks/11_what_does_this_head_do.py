@@ -235,7 +235,7 @@ print(tried.code)
 # Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
 # with it. The solution is folded away below.
 #
-# **1. A sweep of your own.** `nb.sweep` switched each head off by itself. Do it by hand: give the loss on `texts` while one head of `blocks.1.attention` hands on zeros.
+# **1. A sweep of your own.** `nb.sweep` switched each head off by itself. Do it by hand: give the loss on some `texts` while one head of `blocks.1.attention` hands on zeros.
 #
 # <details><summary>A hint</summary>
 #
@@ -245,22 +245,31 @@ print(tried.code)
 
 
 # %%
-def loss_without(head):
+def loss_without(head, texts):
     return None  # your answer: one number
 
 
 # %%
-nb.check([loss_without(head) for head in range(2)], sweep.values[1], rtol=1e-3)
+others = make_texts(64, np.random.default_rng(5))
+nb.check(
+    [loss_without(head, others) for head in range(2)],
+    nb.sweep(model, others[:, :-1], "heads", target=others, loss=loss_of).values[1],
+    rtol=1e-3,
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 1
-def loss_without_solved(head):
+def loss_without_solved(head, texts):
     with nb.patch(model, {path: nb.zero(head=head)}):
         return float(loss_of(model(texts[:, :-1]), texts))
 
 
-nb.check([loss_without_solved(head) for head in range(2)], sweep.values[1], rtol=1e-3)
+nb.check(
+    [loss_without_solved(head, others) for head in range(2)],
+    nb.sweep(model, others[:, :-1], "heads", target=others, loss=loss_of).values[1],
+    rtol=1e-3,
+)
 
 # %% [markdown]
 # **2. What nobody can know.** In the first round the next letter is drawn from those that have not been told yet. Which mean loss has the best reader there, over the seven

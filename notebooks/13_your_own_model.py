@@ -188,12 +188,9 @@ assert live.history.loss.last < 1
 
 # %%
 chance = np.random.default_rng(2)
-other, variable, amount = (
-    nnx.clone(reader),
-    str(chance.choice(["kernel", "bias"])),
-    float(chance.uniform(0.1, 0.4)),
-)
-getattr(other.head, variable)[...] = getattr(other.head, variable)[...].at[-1].add(amount)
+other, variable = nnx.clone(reader), str(chance.choice(["kernel", "bias"]))
+changed = getattr(other.head, variable)
+changed[...] = changed[...].at[-1].add(float(chance.uniform(0.1, 0.4)))
 
 
 # %%
@@ -206,8 +203,8 @@ nb.check(found, f"head/{variable}")
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 1
-(changed,) = [change for change in nb.diff(reader, other) if change.status != "same"]
-nb.check(changed.path, f"head/{variable}")
+(change,) = [change for change in nb.diff(reader, other) if change.status != "same"]
+nb.check(change.path, f"head/{variable}")
 
 # %% [markdown]
 # **2. Measure it.** By how much has it been changed?
@@ -223,9 +220,17 @@ most = None  # your answer: one number
 
 
 # %%
-nb.check(most, amount, rtol=1e-3)
+nb.check(
+    most,
+    np.ptp(np.asarray(changed[...]) - np.asarray(getattr(reader.head, variable)[...])),
+    rtol=1e-3,
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 2
-nb.check(changed.largest, amount, rtol=1e-3)
+nb.check(
+    change.largest,
+    np.ptp(np.asarray(changed[...]) - np.asarray(getattr(reader.head, variable)[...])),
+    rtol=1e-3,
+)

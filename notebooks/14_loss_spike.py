@@ -157,9 +157,15 @@ def spikes(losses, window=20):
 
 
 # %%
-losses = 2 * np.exp(-np.arange(300) / 60) + np.random.default_rng(0).normal(0, 0.02, 300)
-losses[[70, 200]] += 1.0
-nb.check(spikes(losses), [70, 200])
+def with_spikes(*steps):
+    losses = 2 * np.exp(-np.arange(300) / 60) + np.random.default_rng(0).normal(0, 0.02, 300)
+    losses[list(steps)] += 1.0
+    return losses
+
+
+nb.check(
+    [spikes(with_spikes(70, 200)), spikes(with_spikes(100, 150, 260))], [[70, 200], [100, 150, 260]]
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -174,7 +180,10 @@ def spikes_solved(losses, window=20):
     return found
 
 
-nb.check(spikes_solved(losses), [70, 200])
+nb.check(
+    [spikes_solved(with_spikes(70, 200)), spikes_solved(with_spikes(100, 150, 260))],
+    [[70, 200], [100, 150, 260]],
+)
 
 # %% [markdown]
 # **2. Let none through.** Write a `prepare` that brings pictures of both sources to 0 ... 1. A picture of 12 bits goes up to 4095; none of those of the other source goes beyond 16.
@@ -193,9 +202,9 @@ def prepare_both(images):
 
 
 # %%
-mixed = digits.images.astype(np.float32).reshape(-1, 64)
+mixed = digits.images[::-1].astype(np.float32).reshape(-1, 64)
 mixed[[3, 500]] *= 4095 / 16
-nb.check(prepare_both(mixed), digits.images.reshape(-1, 64) / 16)
+nb.check(prepare_both(mixed), digits.images[::-1].reshape(-1, 64) / 16)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -204,4 +213,4 @@ def prepare_both_solved(images):
     return images / np.where(images.max(axis=1, keepdims=True) > 16, 4095, 16)
 
 
-nb.check(prepare_both_solved(mixed), digits.images.reshape(-1, 64) / 16)
+nb.check(prepare_both_solved(mixed), digits.images[::-1].reshape(-1, 64) / 16)

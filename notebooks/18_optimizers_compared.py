@@ -176,7 +176,7 @@ nb.show(rules["Adam"].state)
 # ## Exercises
 #
 # **1. Momentum by hand.** Give all places that momentum comes to in the valley, from `(-3, 1)` on: the velocity is 0.8 of the last one plus the
-# gradient, and a step is -0.06 times the velocity.
+# gradient, and a step is minus the rate times the velocity.
 #
 # <details><summary>A hint</summary>
 #
@@ -187,27 +187,27 @@ nb.show(rules["Adam"].state)
 
 
 # %%
-def momentum_by_hand(steps=40):
+def momentum_by_hand(rate, steps=40):
     return None  # your answer: an array of 41 places
 
 
 # %%
-nb.check(momentum_by_hand(), paths["momentum"], atol=1e-4)
+nb.check(momentum_by_hand(0.04), path_of(nb.SGD(0.04, momentum=0.8)), atol=1e-4)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 1
-def momentum_by_hand_solved(steps=40):
+def momentum_by_hand_solved(rate, steps=40):
     place, velocity = np.array([-3.0, 1.0]), np.zeros(2)
     places = [place]
     for _ in range(steps):
         velocity = 0.8 * velocity + np.array([1.0, 30.0]) * place
-        place = place - 0.06 * velocity
+        place = place - rate * velocity
         places.append(place)
     return np.array(places)
 
 
-nb.check(momentum_by_hand_solved(), paths["momentum"], atol=1e-4)
+nb.check(momentum_by_hand_solved(0.04), path_of(nb.SGD(0.04, momentum=0.8)), atol=1e-4)
 
 # %% [markdown]
 # **2. Adam's first step.** How far does Adam with a rate of 0.3 move in each of the two directions in its first step, whatever the gradients are? Give
@@ -247,11 +247,17 @@ largest_rate = None  # your answer
 
 
 # %%
-rates = np.linspace(0.05, 0.08, 301)
-leaves = [abs(1 - rate * 30) > 1 for rate in rates]
-nb.check(largest_rate, rates[leaves.index(True)], rtol=0.01)
+nb.check(
+    largest_rate,
+    next(rate for rate in np.linspace(0.05, 0.08, 301) if abs(1 - rate * 30) > 1),
+    rtol=0.01,
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 3
-nb.check(2 / 30, rates[leaves.index(True)], rtol=0.01)
+nb.check(
+    2 / 30,
+    next(rate for rate in np.linspace(0.05, 0.08, 301) if abs(1 - rate * 30) > 1),
+    rtol=0.01,
+)

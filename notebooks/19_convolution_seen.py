@@ -275,8 +275,11 @@ def convolve(image, kernel):
 
 # %%
 small = photo[30:50, 60:90]
-expected = np.asarray(by_hand(small[None, ..., None]))[0, ..., 1]
-nb.check(convolve(small, kernels["left to right"]), expected, atol=1e-4)
+nb.check(
+    convolve(small, kernels["left to right"]),
+    np.asarray(by_hand(small[None, ..., None]))[0, ..., 1],
+    atol=1e-4,
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -292,7 +295,11 @@ def convolve_solved(image, kernel):
     )
 
 
-nb.check(convolve_solved(small, kernels["left to right"]), expected, atol=1e-4)
+nb.check(
+    convolve_solved(small, kernels["left to right"]),
+    np.asarray(by_hand(small[None, ..., None]))[0, ..., 1],
+    atol=1e-4,
+)
 
 # %% [markdown]
 # **2. How large is the result?** Give the width of the result of a convolution, from the width of its input, of its kernel, its stride, and the padding on each side.
@@ -311,13 +318,13 @@ def width_after(width, kernel, stride=1, padding=0):
 
 # %%
 cases = [(28, 3, 1, 0), (28, 3, 1, 1), (28, 5, 2, 0), (27, 4, 3, 2), (8, 8, 1, 0), (10, 3, 4, 1)]
-widths = [
-    nb.Conv2d(1, 1, kernel, stride=stride, padding=padding)(jnp.zeros((1, width, width, 1))).shape[
-        1
-    ]
-    for width, kernel, stride, padding in cases
-]
-nb.check([width_after(*case) for case in cases], widths)
+nb.check(
+    [width_after(*case) for case in cases],
+    [
+        nb.Conv2d(1, 1, kernel, stride=stride, padding=padding)(jnp.zeros((1, n, n, 1))).shape[1]
+        for n, kernel, stride, padding in cases
+    ],
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -326,7 +333,13 @@ def width_after_solved(width, kernel, stride=1, padding=0):
     return (width + 2 * padding - kernel) // stride + 1
 
 
-nb.check([width_after_solved(*case) for case in cases], widths)
+nb.check(
+    [width_after_solved(*case) for case in cases],
+    [
+        nb.Conv2d(1, 1, kernel, stride=stride, padding=padding)(jnp.zeros((1, n, n, 1))).shape[1]
+        for n, kernel, stride, padding in cases
+    ],
+)
 
 # %% [markdown]
 # **3. How far does it see?** Give the width of the field that one number of the result sees, for a list of layers `(kernel, stride)`, the first layer first.
@@ -346,8 +359,10 @@ def field_of(layers):
 
 # %%
 towers = [*stacks.values(), [(5, 1), (3, 2), (3, 1)], [(3, 2), (3, 2), (3, 1)]]
-fields = [int((seen_by_one(layers) != 0).any(axis=0).sum()) for layers in towers]
-nb.check([field_of(layers) for layers in towers], fields)
+nb.check(
+    [field_of(layers) for layers in towers],
+    [int((seen_by_one(layers) != 0).any(axis=0).sum()) for layers in towers],
+)
 
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
@@ -359,4 +374,7 @@ def field_of_solved(layers):
     return width
 
 
-nb.check([field_of_solved(layers) for layers in towers], fields)
+nb.check(
+    [field_of_solved(layers) for layers in towers],
+    [int((seen_by_one(layers) != 0).any(axis=0).sum()) for layers in towers],
+)

@@ -98,7 +98,7 @@ MISTAKES = [
         "times the expected one",
     ),
     Mistake("09", 2, "def silence_first_head(module, inputs):\n    return inputs[0].at[..., 12:].set(0)", "the values differ"),
-    Mistake("09", 3, "def mean_ablated(block, head):\n    return share_right()", "is too large"),
+    Mistake("09", 3, "def mean_ablated(block, head):\n    return share_right()", "the values differ"),
     Mistake("10", 1, "shape_of_part = (256 // 4, 64 // 2)", "the values differ"),
     Mistake(
         "10", 2,
@@ -107,12 +107,12 @@ MISTAKES = [
     ),
     Mistake(
         "10", 3,
-        "def losses_with(rules):\n    model = nb.shard(new_model(), grid, rules)\n"
+        "def losses_with(rules, steps):\n    model = nb.shard(new_model(), grid, rules)\n"
         "    return train(model, steps=4, place=lambda batch: nb.shard_batch(batch, grid))[0]",
         "the shape is [4], expected is [5]",
     ),
     Mistake("11", 1,
-        "def loss_without(head):\n    with nb.patch(model, {path: nb.zero(head=1 - head)}):\n"
+        "def loss_without(head, texts):\n    with nb.patch(model, {path: nb.zero(head=1 - head)}):\n"
         "        return float(loss_of(model(texts[:, :-1]), texts))",
         "in another order",
     ),
@@ -127,7 +127,7 @@ MISTAKES = [
     Mistake("13", 2, "most = 0.5", "0.5 is too large"),
     Mistake("14", 1,
         "def spikes(losses, window=20):\n    return [n for n in range(window, len(losses)) if losses[n] > losses[n - 1] + 0.5][:1]",
-        "the shape is [1], expected is [2]",
+        "the structure is another one",
     ),
     Mistake("14", 2, "def prepare_both(images):\n    return images / 16", "largest difference 254.9"),
     Mistake("15", 1, "gain_of_relu = 2", "2 is too large"),
@@ -146,9 +146,9 @@ MISTAKES = [
     Mistake("17", 2, "def causal_mask(length):\n    return np.tri(length, k=1, dtype=bool)", "5 of 36 elements differ, the first at [0, 1]"),
     Mistake("17", 3, "first = 'blocks.3.mlp.2'", "'blocks.3.mlp.2' is another answer"),
     Mistake("18", 1,
-        "def momentum_by_hand(steps=40):\n    place, velocity, places = np.array([-3.0, 1.0]), np.zeros(2), []\n    for _ in range(steps):\n"
+        "def momentum_by_hand(rate, steps=40):\n    place, velocity, places = np.array([-3.0, 1.0]), np.zeros(2), []\n    for _ in range(steps):\n"
         "        places.append(place)\n        velocity = 0.8 * velocity + np.array([1.0, 30.0]) * place\n"
-        "        place = place - 0.06 * velocity\n    return np.array(places)",
+        "        place = place - rate * velocity\n    return np.array(places)",
         "the shape is [40, 2], expected is [41, 2]",
     ),
     Mistake("18", 2, "first_move = [0.3 * 3.0, 0.3 * 30.0]", "the values differ"),

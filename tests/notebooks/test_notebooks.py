@@ -313,6 +313,21 @@ def test_what_is_marked_in_a_lesson_are_its_exercises(source, tmp_path):
     assert asked == [check.source for _, check, _ in exercises(source)]
 
 
+@pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
+def test_no_variable_and_no_function_of_a_lesson_is_the_answer_to_an_exercise(source):
+    """The expected value is an expression in the check, so that `return expected` is not right."""
+    for _, check, _ in exercises(source):
+        (call,) = [
+            node
+            for node in ast.walk(ast.parse(check.source))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "nb.check"
+        ]
+        expected = call.args[1]
+        while isinstance(expected, (ast.Attribute, ast.Subscript, ast.Starred)):
+            expected = expected.value
+        assert not isinstance(expected, ast.Name), check.source
+
+
 def test_each_exercise_has_a_planted_mistake():
     there = {
         (source.stem[:2], n) for source in NOTEBOOKS for n, _ in enumerate(exercises(source), 1)
