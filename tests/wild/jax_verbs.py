@@ -198,7 +198,7 @@ def converts_gradients(wild: JaxWild) -> None:
             parameter.value = jnp.asarray(value * np.float32(factor))
         return float(loss_of(model(*wild.entry.inputs)))
 
-    difference = (at(1 + 1e-2) - at(1 - 1e-2)) / 2e-2
+    difference = (at(1 + 2e-3) - at(1 - 2e-3)) / 4e-3
     assert abs(slope - difference) <= 2e-2 * abs(difference) + 1e-5, (slope, difference)
 
 
