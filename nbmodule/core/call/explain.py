@@ -343,10 +343,11 @@ def _guarded(note: TraceNote) -> tuple[list[tuple[str, Any]], tuple[RetraceCause
     for path, reference in guards.pinned:
         if path.value() is not reference():
             causes.append(RetraceCause(f"the code of {path.text}", "", ""))
-    for path, size in guards.sizes:
-        value = path.value()
-        if hasattr(value, "__len__") and len(value) != size:
-            causes.append(RetraceCause(f"the length of {path.text}", str(size), str(len(value))))
+    for size in guards.sizes:
+        value = size.path.value()
+        if hasattr(value, "__len__") and not size.holds():
+            before, now = str(size.length), str(len(value))
+            causes.append(RetraceCause(f"the length of {size.path.text}", before, now))
     seen: dict[int, Any] = {}
     for path, number in guards.ends:
         value = path.value()

@@ -388,6 +388,33 @@ class Search:
         return found
 
 
+class Size:
+    """How much a container holds: items count unless they are arrays, numbers or text."""
+
+    __slots__ = ("count", "length", "path")
+
+    def __init__(self, path: Path) -> None:
+        value = path.value()
+        self.path, self.length, self.count = path, len(value), _objects_in(value)
+
+    def holds(self) -> bool:
+        """Return True if no object was added or removed; items are counted if the length changed."""
+        value = self.path.value()
+        if not hasattr(value, "__len__"):
+            return False
+        if len(value) != self.length:
+            if _objects_in(value) != self.count:
+                return False
+            self.length = len(value)
+        return True
+
+
+def _objects_in(container: Any) -> int:
+    is_dict = isinstance(container, (dict, types.MappingProxyType))
+    items = list(container.values() if is_dict else container)
+    return sum(not _is_leaf(type(item)) for item in items)
+
+
 class Guards:
     """What is compared at each call: where captured objects stand, and what leads to them.
 
@@ -407,7 +434,7 @@ class Guards:
         """Paths to functions and classes on the way."""
         self.agreeing: list[tuple[Path, Path]] = []
         """Pairs of paths to one container."""
-        self.sizes: list[tuple[Path, int]] = []
+        self.sizes: list[Size] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
         seen: set[int] = set()
@@ -445,9 +472,9 @@ class Guards:
                 (node.path, path) for _, path in node.edges.values() if path is not node.path
             ]
         if isinstance(value, (list, deque, dict, types.MappingProxyType)):
-            self.sizes.append((node.path, len(value)))
+            self.sizes.append(Size(node.path))
         elif vars_of(value) and not callable(value):
-            self.sizes.append((_next(node.path, "", _vars, None), len(vars_of(value))))
+            self.sizes.append(Size(_next(node.path, "", _vars, None)))
 
     def resolve(self, count: int) -> list[Any] | None:
         """Return the objects that stand at the paths now; None if what leads there has changed."""
@@ -469,11 +496,7 @@ class Guards:
         for first, second in self.agreeing:
             if first.value() is not second.value():
                 return False
-        for path, size in self.sizes:
-            value = path.value()
-            if value is GONE or not hasattr(value, "__len__") or len(value) != size:
-                return False
-        return True
+        return all(size.holds() for size in self.sizes)
 
 
 def unlocated(fn: Any, thing: Any, missed: Missed | None = None) -> TraceError:
