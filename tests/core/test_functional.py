@@ -154,6 +154,8 @@ READS = {
     "nb.checkpoint": lambda m, x: nb.checkpoint(lambda x: m(x))(x),
     "nb.cond": lambda m, x: nb.cond(True, lambda x: m(x), lambda x: x @ m.weight.value.T, x),
     "jax.vmap": lambda m, x: jax.vmap(lambda row: m(row))(x),
+    "nb.jit": lambda m, x: nb.jit(lambda x: m(x))(x),
+    "nb.jit of it": lambda m, x: nb.jit(m)(x),
 }
 
 

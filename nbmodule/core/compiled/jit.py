@@ -29,7 +29,7 @@ from nbmodule.core.compiled.call import (
     variables_of,
     write_places,
 )
-from nbmodule.core.compiled.capture import Guards, Search, reachable, unlocated
+from nbmodule.core.compiled.capture import Guards, Search, _name, reachable, unlocated
 from nbmodule.core.compiled.cells import cells
 from nbmodule.core.compiled.key import (
     CallArguments,
@@ -64,11 +64,11 @@ from nbmodule.core.transforms.options import (
     refusal,
 )
 from nbmodule.core.variables.donation import Cold
-from nbmodule.core.variables.frame import Missed, apart, gate, now, take_over
+from nbmodule.core.variables.frame import Missed, apart, gate, here, now, take_over
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shorten, shortened
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import NbModuleError, StructureError, TraceError
+from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLeakError
 
 _PLAIN: set[type] = {int, float, bool, complex}  # JAX's own arrays join at the first call
 _MOST_ENTRIES, _MOST_STRUCTURES, _MOST_SHAPES, MOST_TRACES = 8, 32, 64, 16
@@ -376,7 +376,7 @@ class Jit(Generic[P, R]):
         for box in job.unknown:
             if self._is_found(box, job):
                 return self._with(box, job, None)
-        if not _are_same(variables_of([*things, *captured]), job.boxes):
+        if not _are_same(_lasting(job), job.boxes):
             return captured
         known = {
             id(part)
@@ -393,7 +393,7 @@ class Jit(Generic[P, R]):
             if not found:
                 raise unlocated(self.fn, module)
             captured.append(found[-1])
-        return None if _are_same(variables_of([*things, *captured]), job.boxes) else captured
+        return None if _are_same(_lasting(job), job.boxes) else captured
 
     def _is_found(self, box: Variable, job: Job) -> bool:
         """Return False for a variable that is only written and that no name leads to."""
@@ -479,8 +479,8 @@ class Jit(Generic[P, R]):
                 inner = inner_program(self.fn, names, self._flat_options(call))
             try:
                 with running(job):
-                    # in a raw transform the values are constants; what is written there is refused
-                    values = [box.settled() if now.frame is None else box.value for box in boxes]
+                    # In a raw transform the values are constants, and writes are refused.
+                    values = [box.value for box in boxes]
                     made = use(inner, values)
             except Missed as missed:
                 if missed.frame is not job.frame():
@@ -784,6 +784,24 @@ def _draws_from_default(thing: Any) -> bool:
         for part in (thing, *plan_of(thing).modules)
         if hasattr(type(part), "_moved_stream")
     )
+
+
+def _lasting(job: Job) -> list[Variable]:
+    """Return the variables of all inputs after a trace.
+
+    Raises:
+        TracerLeakError: An input holds a variable that was created in the trace, which has ended.
+    """
+    trace = here()
+    boxes = [box for thing in (*job.call.things, *job.captured) for box in boxes_of(thing)]
+    for box in boxes:
+        if box._home is not None and box._home.trace != trace and not _is_in(box, job.boxes):
+            raise TracerLeakError(
+                f"{_name(job.fn)} creates {box.describe()} while it is traced and keeps it in an object "
+                "that outlives the call. Nothing was changed. Create layers and variables outside of "
+                "compiled functions, in __init__ or setup."
+            )
+    return variables_of([*job.call.things, *job.captured])
 
 
 def _is_in(box: Variable, boxes: Sequence[Variable]) -> bool:
