@@ -370,7 +370,8 @@ class _Walker:
             if layers is not None:
                 self.watch(layers)
         elif inner is not None and hasattr(type(obj), "_unwatched"):
-            self.versions.append((inner, inner.version))
+            if obj is not self.root:  # a plan that holds its owner would wait for the collector
+                self.versions.append((inner, inner.version))
         elif type(obj) is not tuple:
             plain = self.look_into(obj, current, owner)
         self.plain += plain
