@@ -76,6 +76,7 @@ def test_a_function_that_only_reads_keeps_no_large_array_that_was_replaced():
     assert old() is None
 
 
+@pytest.mark.not_under("eager", reason="nothing is compiled")
 @pytest.mark.parametrize("donate", [False, True])
 def test_folds_with_fresh_models_and_optimizers_leave_one_without_the_collector(donate):
     @nb.jit(donate=donate)
@@ -97,7 +98,7 @@ def test_folds_with_fresh_models_and_optimizers_leave_one_without_the_collector(
             step(model, optimizer, x)
             models.append(weakref.ref(model))
         assert sum(model() is not None for model in models) == 1
-        assert count_bytes() - before == 3 * 61 * 61 * 4  # the weight and two slots of Adam
+        assert count_bytes() - before == 3 * model.weight.value.nbytes  # with two slots of Adam
         del model, optimizer
         assert count_bytes() == before
     finally:

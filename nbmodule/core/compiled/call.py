@@ -224,7 +224,7 @@ class Binding:
                 paths.append((start, steps, id(references[number]())))
         has_more = bool(lists or paths or guards.pinned or guards.agreeing or guards.sizes)
         keeps = not donated and not facts.places and self._may_keep()
-        count, targets, attributes = len(args), self.targets, self.attributes
+        count, attributes = len(args), self.attributes
         is_single, has_records = facts.is_single, bool(facts.infos)
         tree_of = facts.tree
 
@@ -301,7 +301,7 @@ class Binding:
                     any(
                         map(
                             setattr,
-                            targets,
+                            self.targets,
                             attributes,
                             chain(_chain(map(_new_values, made)), ticks),
                         )
@@ -319,7 +319,7 @@ class Binding:
                     if made[1]:
                         if not is_eager():  # the slow call says what may not be written
                             return SLOW
-                        any(map(setattr, targets, attributes, chain(made[1], ticks)))
+                        any(map(setattr, self.targets, attributes, chain(made[1], ticks)))
                         self.seen = clock.values
             except (Missed, Cold, AttributeError) as error:
                 if isinstance(error, AttributeError) and all(map(_has_value, boxes)):
