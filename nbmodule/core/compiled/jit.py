@@ -64,7 +64,15 @@ from nbmodule.core.transforms.options import (
     refusal,
 )
 from nbmodule.core.variables.donation import Cold
-from nbmodule.core.variables.frame import Missed, apart, gate, here, now, take_over
+from nbmodule.core.variables.frame import (
+    Missed,
+    apart,
+    gate,
+    here,
+    now,
+    take_over,
+    warn_of_constant,
+)
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shorten, shortened
 from nbmodule.core.variables.variable import Variable
@@ -439,6 +447,9 @@ class Jit(Generic[P, R]):
         leaves, values, records, node = made
         facts = node.facts
         write_places(facts, boxes, values)
+        constants = [box for box in boxes if box._home is None] if now.frame is None else ()
+        if constants:
+            warn_of_constant(constants[0])
         if facts.infos:
             take_over(of_these(facts.infos, call.things), facts.records.unflatten(records))
         outputs = facts.tree.unflatten(leaves)
@@ -479,8 +490,8 @@ class Jit(Generic[P, R]):
                 inner = inner_program(self.fn, names, self._flat_options(call))
             try:
                 with running(job):
-                    # In a raw transform the values are constants, and writes are refused.
-                    values = [box.value for box in boxes]
+                    # In a raw transform the values are constants; a write is refused.
+                    values = [box.settled() if now.frame is None else box.value for box in boxes]
                     made = use(inner, values)
             except Missed as missed:
                 if missed.frame is not job.frame():
