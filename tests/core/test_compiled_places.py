@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.cells import CellClock, cells
+from nbmodule.core.compiled.cells import cells
 
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 
@@ -224,18 +224,3 @@ def test_fresh_models_and_optimizers_of_one_class_share_a_program():
     for fold in range(3):  # without it, each first call finds out what is missing, and no more
         train(nb.Sequential(nb.Linear(3, 2, key=fold)), nb.Adam(1e-3), x)
     assert len(bodies) == 4
-
-
-def test_the_clock_of_cells_moves_before_cells_and_before_callbacks_of_widgets(monkeypatch):
-    comm = pytest.importorskip("comm.base_comm")
-    interactive = pytest.importorskip("IPython.core.interactiveshell")
-    shell = interactive.InteractiveShell()
-    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
-    clock, ticks = CellClock(), []
-    clock.follow()
-    shell.run_cell("1")
-    assert clock.tick == 1
-    widget = comm.BaseComm(target_name="test", primary=False)
-    widget.on_msg(lambda message: ticks.append(clock.tick))
-    widget.handle_msg({"content": {"data": {}}})
-    assert ticks == [2]

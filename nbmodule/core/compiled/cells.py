@@ -1,8 +1,8 @@
 """The clock of notebook cells: a trace is trusted within the cell in which it was made.
 
 The cell is the unit of change in a notebook. Running one may change numbers, flags, code, classes or
-libraries, and so may a callback of a widget. Each compiled function traces again in the first call
-after that. In scripts the clock stands still.
+libraries, so each compiled function traces again in the first call of a later cell. In scripts the
+clock stands still.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class CellClock:
         with self._lock:
             if shell is not self._shell:
                 self._shell = shell
-                # Cells, and messages of widgets: `comm` triggers this event before a callback.
-                shell.events.register("pre_execute", self.advance)
+                shell.events.register("pre_run_cell", self.advance)
 
 
 cells = CellClock()
