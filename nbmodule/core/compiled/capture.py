@@ -388,7 +388,7 @@ class Search:
         return found
 
 
-class Size:
+class ContainerSize:
     """How much a container holds: items count unless they are arrays, numbers or text."""
 
     __slots__ = ("count", "length", "path")
@@ -434,7 +434,7 @@ class Guards:
         """Paths to functions and classes on the way."""
         self.agreeing: list[tuple[Path, Path]] = []
         """Pairs of paths to one container."""
-        self.sizes: list[Size] = []
+        self.sizes: list[ContainerSize] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
         seen: set[int] = set()
@@ -472,9 +472,9 @@ class Guards:
                 (node.path, path) for _, path in node.edges.values() if path is not node.path
             ]
         if isinstance(value, (list, deque, dict, types.MappingProxyType)):
-            self.sizes.append(Size(node.path))
+            self.sizes.append(ContainerSize(node.path))
         elif vars_of(value) and not callable(value):
-            self.sizes.append(Size(_next(node.path, "", _vars, None)))
+            self.sizes.append(ContainerSize(_next(node.path, "", _vars, None)))
 
     def resolve(self, count: int) -> list[Any] | None:
         """Return the objects that stand at the paths now; None if what leads there has changed."""
