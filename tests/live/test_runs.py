@@ -13,7 +13,6 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.__main__ import main
-from nbmodule.live.runs.run import set_note
 
 
 def train(folder, lr, *, steps=40, name="demo", tags=(), **config):
@@ -152,7 +151,7 @@ def test_the_table_per_epoch_has_means_of_training_and_marks_the_best(folder):
 
 def test_a_report_is_one_page_that_asks_nobody_for_anything(folder):
     run = nb.runs(folder)[0]
-    set_note(run, "the best one")
+    run.note = "the best one"
     page = folder / "report.html"
     run.report(page)
     text = page.read_text()
@@ -195,6 +194,38 @@ def test_the_list_and_a_journal_survive_odd_settings(tmp_path):
     settings = nb.runs(tmp_path)[0].settings
     assert settings["array"] == 0.5 and settings["nested.a.b"] == 1 and settings["list"] == [1, 2]
     assert "built-in" in settings["fn"] and len(settings["long"]) == 300
+
+
+def test_tags_and_notes_are_kept_beside_journals_that_stay_as_they_are(folder):
+    run, other = nb.runs(folder)[:2]
+    journal = run.path.read_bytes()
+    run.tags, run.note = ["good", "kept"], "the baseline"
+    other.note = "diverged"
+    assert (run.tags, run.note) == (("good", "kept"), "the baseline")
+    again = nb.runs(folder)
+    assert [r.tags for r in again] == [("good", "kept"), ("sweep",), ("sweep",)]
+    assert [r["note"] for r in again.to_records()] == ["the baseline", "diverged", ""]
+    assert len(again.filter(lambda r: "kept" in r.tags)) == 1
+    assert run.path.read_bytes() == journal
+    run.tags = []
+    assert nb.runs(folder)[0].tags == () and nb.runs(folder)[0].note == "the baseline"
+
+
+@pytest.mark.parametrize(("name", "value"), [("tags", "word"), ("tags", [1]), ("note", 3)])
+def test_tags_and_notes_that_are_no_text_are_refused(folder, name, value):
+    with pytest.raises(nb.errors.ArgumentTypeError, match=name):
+        setattr(nb.runs(folder)[0], name, value)
+    assert not (folder / "notes.json").exists()
+
+
+@pytest.mark.parametrize("text", ["[1]", "{", '{"x": 1'])
+def test_a_damaged_file_of_notes_is_read_as_none_and_never_overwritten(folder, text):
+    (folder / "notes.json").write_text(text)
+    run = nb.runs(folder)[0]
+    assert run.tags == ("sweep",) and run.note == ""
+    with pytest.raises(nb.errors.FileFormatError, match=r"notes\.json"):
+        run.note = "lost"
+    assert (folder / "notes.json").read_text() == text
 
 
 @pytest.mark.parametrize(("option", "value"), [("config", [1]), ("tags", "word"), ("tags", [1])])

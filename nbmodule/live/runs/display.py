@@ -8,7 +8,7 @@ from typing import Any
 from nbmodule.base.format import count_noun, format_seconds, plain
 from nbmodule.live.runs.listing import RunComparison, Runs
 from nbmodule.live.runs.report import logged_series, outline_of
-from nbmodule.live.runs.run import note_of, when
+from nbmodule.live.runs.run import when
 from nbmodule.views import html_of, register_record
 from nbmodule.views.records.records import Column, FactTable, HistoryRecord
 
@@ -41,7 +41,7 @@ def runs_table(found: Runs) -> FactTable:
         *(_column(name, [run.settings.get(name) for run in found]) for name in settings),
         *(_column(f"best {name}", [run.best.get(name) for run in found]) for name in series),
         Column("tags", [" ".join(run.tags) or None for run in found], leaves=4),
-        Column("note", [note_of(run) or None for run in found], leaves=5),
+        Column("note", [run.note or None for run in found], leaves=5),
     ]
     columns += (
         [Column("error", [None] * len(found) + list(found.errors.values()))] if found.errors else []

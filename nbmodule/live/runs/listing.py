@@ -13,7 +13,7 @@ import numpy as np
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
 from nbmodule.errors import ArgumentError, NbModuleError, PathError
 from nbmodule.live.reporting.journal import SUFFIX, folders_of
-from nbmodule.live.runs.run import RecordedRun, data_frame, note_of, text_table, when
+from nbmodule.live.runs.run import RecordedRun, data_frame, text_table, when
 
 _MOST_SHOWN = 60
 
@@ -109,7 +109,7 @@ class Runs(Sequence[RecordedRun]):
             {
                 "name": run.name, "run": run.run_id, "began": run.began, "seconds": run.seconds,
                 "state": run.state, "reason": run.reason, "step": run.step, "tags": list(run.tags),
-                "note": note_of(run), "parent": run.parent, "path": str(run.path),
+                "note": run.note, "parent": run.parent, "path": str(run.path),
                 **{f"setting {name}": value for name, value in run.settings.items()},
                 **{f"best {name}": value for name, value in run.best.items()},
                 **{f"last {name}": value for name, value in run.last.items()},

@@ -13,7 +13,7 @@ import numpy as np
 from nbmodule.base.format import count_noun, format_count, format_seconds, plain
 from nbmodule.base.series_names import group_of
 from nbmodule.base.version import __version__
-from nbmodule.live.runs.run import EpochTable, RecordedRun, note_of, when
+from nbmodule.live.runs.run import EpochTable, RecordedRun, when
 from nbmodule.views import html_of, register_record
 from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import Column, FactTable, HistoryRecord, SeriesRecord
@@ -88,7 +88,7 @@ def report_page(run: RecordedRun) -> str:
         "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
         "ended": run.state + (f": {run.reason}" if run.reason else ""),
         **({"tags": " ".join(run.tags)} if run.tags else {}),
-        **({"note": note} if (note := note_of(run)) else {}),
+        **({"note": run.note} if run.note else {}),
     }
     parts = [f"<h1>{html.escape(plain(run.name, 200))}</h1>", _facts(facts)]
     if run.settings:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy as np
 from nbmodule.base.format import format_count, format_number, printable, shown
 from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import MissingDependencyError
+from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
@@ -31,21 +32,57 @@ class RecordedRun(LastRun):
 
     Attributes beyond those of `nb.last_run()`:
         settings: What `nb.Live(config=...)` was given, and what was known of optimizer and model.
-        tags: Words given as `nb.Live(tags=...)`.
         parent: Identifier of the run it continues, empty if none.
     """
 
     def __init__(self, path: Path) -> None:
         self.settings: dict[str, Any] = {}
-        self.tags: tuple[str, ...] = ()
+        self._tags: tuple[str, ...] = ()
         self.parent = ""
         super().__init__(path)
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
         settings, tags = head.get("settings"), head.get("tags")
         self.settings = dict(settings) if isinstance(settings, dict) else {}
-        self.tags = tuple(map(str, tags)) if isinstance(tags, list) else ()
+        self._tags = tuple(map(str, tags)) if isinstance(tags, list) else ()
         self.parent = str(head.get("parent", ""))
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Words to find the run by: those of `nb.Live(tags=...)` until others are set.
+
+        Setting `tags` or `note` writes to a file beside the journals; the journal stays as it is.
+
+        Example:
+            >>> import nbmodule as nb, tempfile
+            >>> folder = tempfile.mkdtemp()
+            >>> with nb.Live(display=False, journal=folder, tags=["first"]) as live:
+            ...     for i in live.steps(range(2)):
+            ...         live.log(loss=1.0)
+            >>> run = nb.runs(folder)[0]
+            >>> run.tags, run.note = ["kept"], "the baseline"
+            >>> nb.runs(folder)[0].tags, nb.runs(folder)[0].note
+            (('kept',), 'the baseline')
+        """
+        found = _read_notes(self.path).get("tags")
+        return tuple(map(str, found)) if isinstance(found, list) else self._tags
+
+    @tags.setter
+    def tags(self, words: Sequence[str]) -> None:
+        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
+            raise ArgumentTypeError(f"tags must be a list of words, got {words!r}.")
+        _write_note(self.path, "tags", list(words))
+
+    @property
+    def note(self) -> str:
+        """A text about the run, kept as `tags` are; empty if none."""
+        return str(_read_notes(self.path).get("note", ""))
+
+    @note.setter
+    def note(self, text: str) -> None:
+        if not isinstance(text, str):
+            raise ArgumentTypeError(f"note must be a text, got {text!r}.")
+        _write_note(self.path, "note", text)
 
     @property
     def seconds(self) -> float:
@@ -172,25 +209,38 @@ def data_frame(data: Any) -> Any:
 
 
 # -- notes -----------------------------------------------------------------------------------------
-def note_of(run: RecordedRun) -> str:
-    """The note that a reader gave to a run; empty if none."""
-    return str(_read_notes(run.path.parent).get(run.run_id, ""))
-
-
-def set_note(run: RecordedRun, text: str) -> None:
-    """Keep a note for a run, beside the journals."""
-    notes = _read_notes(run.path.parent)
-    notes[run.run_id] = text
-    with whole_file(run.path.parent / _NOTES) as file:
-        file.write(json.dumps(notes, indent=1).encode())
-
-
-def _read_notes(folder: Path) -> dict[str, Any]:
+def _read_notes(journal: Path) -> dict[str, Any]:
+    """What was set for one run; nothing where the file is missing or damaged."""
     with contextlib.suppress(OSError, ValueError):
-        if (folder / _NOTES).stat().st_size < 2**24:
-            notes = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
-            return notes if isinstance(notes, dict) else {}
+        status = os.stat(journal.parent / _NOTES)
+        kept = _all_notes(journal.parent, status.st_mtime_ns, status.st_size, status.st_ino)
+        found = kept.get(journal.name)
+        return found if isinstance(found, dict) else {}
     return {}
+
+
+@functools.lru_cache(8)
+def _all_notes(folder: Path, *version: int) -> dict[str, Any]:
+    """The notes of a folder in one version of their file: a list of runs reads it once."""
+    if (folder / _NOTES).stat().st_size >= 2**24:
+        raise ValueError("too large")
+    notes = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
+    if not isinstance(notes, dict):
+        raise ValueError("no table of notes")
+    return notes
+
+
+def _write_note(journal: Path, name: str, value: Any) -> None:
+    file = journal.parent / _NOTES
+    try:
+        notes = dict(_all_notes.__wrapped__(journal.parent)) if file.exists() else {}
+    except ValueError as error:
+        raise FileFormatError(
+            f"{file} cannot be read, so nothing is written to it: {error}. Repair or delete it."
+        ) from error
+    notes[journal.name] = {**_read_notes(journal), name: value}
+    with whole_file(file) as out:
+        out.write(json.dumps(notes, indent=1).encode())
 
 
 class EpochTable:
