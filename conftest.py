@@ -26,7 +26,6 @@ pytest_plugins = [
     "compiler",
     "heap",
     "jax_settings",
-    "known_faults",
     "missing_tools",
     "order",
     "patience",
