@@ -95,7 +95,7 @@ kernels: prepare $(VENV)/installed-test
 	@touch $@
 
 wild: .wild/installed
-	@.wild/bin/python -m tests.wild.table $(WILD) --write
+	@KERAS_BACKEND=jax .wild/bin/python -m tests.wild.table $(WILD) --write
 
 test-long: prepare $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)

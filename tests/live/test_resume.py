@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -48,7 +47,10 @@ with nb.Live(model, optimizer, display=False, journal=folder, resume=resume, kee
             if kind == "killed":
                 time.sleep(0.05)
                 if live.step == 23:
+                    while nb.last_run(folder).snapshot is None:
+                        time.sleep(0.05)
                     print("on", flush=True)
+                    time.sleep(600)  # it is killed here
         live.log(val_loss=float(((model(x) - y) ** 2).mean()))
 np.savez(
     out, loss=live.history.loss.values, steps=live.history.loss.steps,
@@ -69,12 +71,12 @@ def run_program(folder: Path, kind: str, out: Path, **options) -> subprocess.Pop
     )
 
 
+@pytest.mark.slow
 def test_a_killed_run_that_is_resumed_equals_one_that_was_never_killed(tmp_path):
     with run_program(tmp_path / "plain", "plain", tmp_path / "plain.npz") as child:
         child.communicate(timeout=120)
     with run_program(tmp_path / "killed", "killed", tmp_path / "none.npz") as child:
         assert child.stdout is not None and child.stdout.readline() == "on\n"
-        time.sleep(0.3)
         os.kill(child.pid, signal.SIGKILL)
     dead = nb.last_run(tmp_path / "killed")
     assert dead.state == "died" and dead.snapshot is not None
@@ -185,6 +187,17 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
             live.log(loss=k)
     with pytest.raises(ArgumentError, match="its journal holds no state of model and optimizer"):
         nb.Live(resume=nb.last_run(tmp_path))
+
+
+def test_a_state_that_does_not_fit_leaves_all_models_as_they_were(tmp_path):
+    Training().run(tmp_path, ITEMS[:5])
+    other = Training()
+    other.critic = nn.Linear(3, 2)  # the generator fits, and comes first
+    before = other.state()
+    with pytest.raises(nb.ShapeError):
+        other.run(False, ITEMS, resume=nb.last_run(tmp_path))
+    for name, value in other.state().items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
 
 
 def test_a_state_that_is_too_large_is_reported_once(tmp_path, monkeypatch):

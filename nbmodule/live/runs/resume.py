@@ -99,15 +99,21 @@ class Resumed:
             )
 
     def _put_back(self) -> None:
-        state = self._state
-        for prefix, root in stateful_roots(self._run):
-            part, _, which = prefix.partition(":")
-            values = state[part].get(which) if which else state[part]
-            if not values:
-                raise ArgumentError(
-                    f"cannot resume {self._before.name!r}: it saved no state of {prefix!r}."
-                )
-            root.load_state_dict(values)
+        state, loaded = self._state, []
+        try:
+            for prefix, root in stateful_roots(self._run):
+                part, _, which = prefix.partition(":")
+                values = state[part].get(which) if which else state[part]
+                if not values:
+                    raise ArgumentError(
+                        f"cannot resume {self._before.name!r}: it saved no state of {prefix!r}."
+                    )
+                loaded.append((root, root.state_dict()))
+                root.load_state_dict(values)
+        except Exception:  # all of them or none
+            for root, before in reversed(loaded):
+                root.load_state_dict(before)
+            raise
         for name, value in state["controls"].items():
             controls = self._run.controls
             if name in controls and controls[name].value != value:
