@@ -17,7 +17,7 @@ import sysconfig
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -61,10 +61,6 @@ def _cell(cell: types.CellType, _: None) -> Any:
 
 def _closure(fn: Any, i: int) -> Any:
     return fn.__closure__[i].cell_contents
-
-
-def _global(fn: Any, name: str) -> Any:
-    return fn.__globals__[name]
 
 
 def _default(fn: Any, i: int) -> Any:
@@ -608,13 +604,3 @@ def _is_of_library(module: str | None) -> bool:
     if root == "__main__":
         return False
     return (getattr(sys.modules.get(root), "__file__", None) or "").startswith(_LIBRARIES)
-
-
-def classes_named(objects: Iterable[Any]) -> Iterator[type]:
-    """Yield the classes of all modules in these objects, each once."""
-    seen: set[type] = set()
-    for thing in objects:
-        for part in () if isinstance(thing, Variable) else (thing, *plan_of(thing).modules):
-            if type(part) not in seen:
-                seen.add(type(part))
-                yield type(part)

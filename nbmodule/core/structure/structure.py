@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import sys
 import threading
 import types
 import weakref
@@ -158,45 +157,6 @@ def _line(row: tuple[Any, ...]) -> str:
     if header is not None:
         facts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
     return f"{cls.__name__}({', '.join(facts)})"
-
-
-STEADY = ("nbmodule", "jax", "jaxlib", "numpy", "ml_dtypes", "optax")
-"""Packages whose objects do not change."""
-
-_lasting: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
-
-
-def is_lasting(structure: Structure) -> bool:
-    """Return True if who keeps the structure keeps nothing alive that a user has made, but for
-    classes.
-    """
-    cached = _lasting.get(structure)
-    if cached is None:
-        parts = [part for row in structure.objects for part in row[3:]]
-        statics = [reference.value for _, reference in parts if isinstance(reference, Static)]
-        headers = [row[2] for row in structure.objects if row[2] is not None]
-        statics += [
-            value for header in headers for value in (header[3].value.stateful, *header[4].value)
-        ]
-        cached = _lasting[structure] = not any(
-            hook for header in headers for hook in header[2]
-        ) and all(map(_lasts, statics))
-    return cached
-
-
-def _lasts(value: Any) -> bool:
-    if type(value) in (tuple, list):
-        return all(map(_lasts, value))
-    if type(value) is dict:
-        return all(map(_lasts, value.values()))
-    if type(value) in _SAFE or isinstance(value, type):
-        return True
-    if isinstance(value, types.FunctionType):
-        return value.__closure__ is None and value.__globals__ is vars(
-            sys.modules.get(value.__module__, types)
-        )
-    owner = value if callable(value) and hasattr(value, "__module__") else type(value)
-    return (owner.__module__ or "").partition(".")[0] in STEADY
 
 
 # Weak: a structure lives as long as a plan, a treedef of JAX or a program uses it.

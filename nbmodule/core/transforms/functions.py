@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
-
-LIBRARIES = sys.stdlib_module_names | {
-    "jax",
-    "jaxlib",
-    "numpy",
-    "optax",
-    "nbmodule",
-    "flax",
-    "equinox",
-    "haiku",
-    "scipy",
-    "einops",
-}
-"""Packages whose code nobody edits meanwhile, and that hold no model of a user's."""
 
 
 def check_function(

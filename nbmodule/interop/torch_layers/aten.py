@@ -336,20 +336,6 @@ def _lowered(array: Array) -> Any:
     return lower(array)
 
 
-def _without_statistics(
-    x: Array, weight: Array, bias: Array | None, training: bool, momentum: float, eps: float
-) -> Any:
-    return _native_batch_norm(
-        _lowered(x),
-        *(None if t is None else _lowered(t) for t in (weight, bias)),
-        None,
-        None,
-        True,
-        momentum,
-        eps,
-    )
-
-
 def _eval_batch_norm(
     x: Array, weight: Array, bias: Array | None, mean: Any, variance: Any, *rest: Any
 ) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -208,6 +208,3 @@ class Evidence:
     @property
     def classes(self) -> int:
         return next((s.classes for s in self.snapshots if s.classes), 0)
-
-    def with_curves(self, curves: Mapping[str, LoggedCurve]) -> Evidence:
-        return replace(self, curves=dict(curves))
