@@ -16,7 +16,7 @@ WORKERS ?= 2
 # A file's tests stay in one worker. A worker that dies ends the run as failed: pytest-xdist would put another in its place, give it the
 # files that were done already, and wait for them for ever (https://github.com/pytest-dev/pytest-xdist/issues/1378).
 SPREAD := -n $(WORKERS) --dist loadfile --max-worker-restart=0
-# Settings of JAX under which the rooms that compute are tested once more.
+# Settings of JAX under which the packages that compute are tested once more.
 SETTINGS ?= x64 strict nans eager leaks
 COMPUTING := tests/core tests/calls tests/graphs tests/nn tests/optim
 
@@ -38,7 +38,7 @@ help:
 	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
 	@echo "make test    run what a change is likely to break, ten minutes on two cores (TEST_FLAGS is passed on to pytest)"
 	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build"
-	@echo "make smoke   run the core of every room: two minutes at most, for each change; no torch, no browser"
+	@echo "make smoke   run the core tests of every package: two minutes at most, for each change; no torch, no browser"
 	@echo "make matrix  run the smoke suite with the oldest and newest JAX and every Python that is here; prints a table"
 	@echo "make kernels clicks in a busy cell with the releases of ipykernel in KERNELS"
 	@echo "make provision  install with apt, as administrator, the programs that the tests use (Chromium, node, Graphviz)"
@@ -66,11 +66,11 @@ test: prepare $(VENV)/installed-test frontend
 test-all: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder $(TEST_FLAGS)
 
-# The files that stand for each room, less what starts several processes. An environment of the package and `.[smoke]` is enough for them.
+# One or more files for each package, without tests that start several processes. An environment of the package and `.[smoke]` is enough for them.
 SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
 	core/test_rebinding.py nn/test_containers.py nn/functional/test_primitives.py optim/test_rules.py optim/test_group.py \
 	files/test_weights.py calls/test_track.py graphs/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
-	live/test_loop.py interventions/test_edit.py marking/test_notebook.py api/test_files.py project/test_rooms.py project/test_import.py) \
+	live/test_loop.py interventions/test_edit.py marking/test_notebook.py api/test_files.py project/test_layers.py project/test_import.py) \
 	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
 
 smoke: $(VENV)/installed-smoke

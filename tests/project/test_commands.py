@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.house import FLOOR
+from tools.layers import LEVEL
 
 from compiler import knows
 
@@ -87,8 +87,8 @@ def test_the_smoke_suite_has_a_file_of_each_room():
     ).stdout.split()
     files = [name for name in files if not name.startswith("--deselect=")]
     assert [name for name in files if not (ROOT / name).exists()] == []
-    rooms = {folder.name for folder in (ROOT / "tests").iterdir() if folder.name in FLOOR}
-    assert {name.split("/")[1] for name in files} >= rooms - {
+    packages = {folder.name for folder in (ROOT / "tests").iterdir() if folder.name in LEVEL}
+    assert {name.split("/")[1] for name in files} >= packages - {
         "interop"
     }  # which is about other frameworks
     assert [

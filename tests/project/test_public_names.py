@@ -1,4 +1,4 @@
-"""What `nb.` offers: names, rooms and their Tab lists; constructors as tools and hands see them."""
+"""The public names of `nb`, their completion, and the signatures that tools see."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ WITH_CONSTRUCTOR = [
 
 # -- names --
 @pytest.mark.parametrize("package", make_stubs.PACKAGES)
-def test_the_stub_says_what_the_package_hands_on(package):
+def test_the_stub_lists_the_names_of_the_package(package):
     written = make_stubs.path_of(package).read_text(encoding="utf-8")
     assert written == make_stubs.stub(package), "run `python tools/make_stubs.py`"
 
 
-def test_the_names_of_a_room_are_on_the_front_door_too():
-    rooms = [nb.nn, nb.nn.functional, nb.optim, nb.errors]
+def test_names_of_subpackages_are_names_of_nb_too():
+    packages = [nb.nn, nb.nn.functional, nb.optim, nb.errors]
     assert [
-        f"{room.__name__}.{name}"
-        for room in rooms
-        for name in room.__all__
+        f"{package.__name__}.{name}"
+        for package in packages
+        for name in package.__all__
         if not hasattr(nb, name)
     ] == []
     assert [
@@ -42,7 +42,7 @@ def test_the_names_of_a_room_are_on_the_front_door_too():
     ] == []
 
 
-def test_the_rooms_of_a_fresh_interpreter_are_complete(run_python):
+def test_subpackages_are_complete_in_a_fresh_interpreter(run_python):
     code = """
         import nbmodule as nb
         print(nb.nn.Linear.__name__, nb.nn.functional.gelu.__name__, nb.F is nb.nn.functional, nb.optim.Adam.__name__, end=" ")
@@ -51,7 +51,7 @@ def test_the_rooms_of_a_fresh_interpreter_are_complete(run_python):
     assert run_python(code) == "Linear gelu True Adam ShapeError True True"
 
 
-def test_rooms_can_be_imported_by_name(run_python):
+def test_subpackages_can_be_imported_by_name(run_python):
     code = """
         import nbmodule.nn as nn, nbmodule.nn.functional as F
         from nbmodule import nn as same, optim, errors
@@ -61,7 +61,7 @@ def test_rooms_can_be_imported_by_name(run_python):
     assert run_python(code) == "True True True True"
 
 
-def test_tab_lists_hold_what_is_meant_for_people():
+def test_completion_lists_public_names_only():
     modules = {"nn", "F", "optim", "errors"}
     assert set(dir(nb)) == {*nb.__all__, *modules}
     assert set(dir(nb.nn)) == {*nb.nn.__all__, "functional", "initializers"}
@@ -83,7 +83,7 @@ def test_a_name_that_does_not_exist_names_the_closest_one():
         from nbmodule import Lineer  # noqa: F401
 
 
-def test_the_front_door_loads_no_jax(run_python):
+def test_listing_names_loads_no_jax(run_python):
     code = """
         import sys, nbmodule as nb
         dir(nb), dir(nb.nn), dir(nb.optim), dir(nb.errors), nb.__all__, hasattr(nb, "__version__")
@@ -122,7 +122,7 @@ def test_the_signature_of_a_layer_is_written_out():
     assert "x" in inspect.signature(nb.Linear(1, 2)).parameters
 
 
-def test_a_layer_names_the_arguments_of_its_call_itself_where_python_does_not_find_them_in_its_class():
+def test_a_layer_has_the_signature_of_its_call():
     layer = nb.Linear(1, 2)
     assert layer.__signature__ == inspect.signature(layer) == inspect.signature(layer.__call__)
     assert next(iter(layer.__signature__.parameters)) == "x"
@@ -148,7 +148,7 @@ def test_a_class_of_modules_may_be_abstract():
 
 
 @pytest.mark.parametrize("base", [nb.Module, nb.Linear, nb.Parameter, nb.Container])
-def test_a_mixin_hears_of_subclasses_and_takes_its_words(base):
+def test_init_subclass_of_a_mixin_is_called_with_its_keywords(base):
     class Registered:
         names: list[str] = []
 
@@ -238,5 +238,5 @@ def test_the_inspector_of_a_kernel_shows_the_arguments_of_a_layer():
         manager.shutdown_kernel(now=True)
 
 
-def test_a_class_that_is_handed_on_pickles_by_its_home():
+def test_a_reexported_class_pickles():
     assert pickle.loads(pickle.dumps(nb.nn.Conv2D)) is nb.Conv2d

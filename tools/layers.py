@@ -1,16 +1,16 @@
-"""The plan of the house: its rooms from the cellar to the roof, as the test of imports and
-docs/contributing.md read it.
+"""The packages of nbmodule in layers, bottom to top. Imports point downward only.
 
-`python -m tools.house` writes the plan into docs/contributing.md.
+tests/project/test_layers.py checks the imports; `python -m tools.layers` writes the table of
+packages into docs/contributing.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-# Each floor: its rooms and what is in them. A room may import what stands below it, and nothing
-# that stands beside it.
-HOUSE: list[dict[str, str]] = [
+# Each layer: its packages and their contents. A package imports only from the layers below its own,
+# not from its neighbors.
+LAYERS: list[dict[str, str]] = [
     {"errors": "all exceptions"},
     {
         "base": "helpers without models: numbers and shapes as text, paths, atomic files, statistics, comparison of trees, hints for "
@@ -45,7 +45,7 @@ HOUSE: list[dict[str, str]] = [
 ]
 
 # The same inside the large packages.
-INSIDE: dict[str, list[set[str]]] = {
+SUBPACKAGES: dict[str, list[set[str]]] = {
     "core": [
         {"variables"},
         {"numbers"},
@@ -83,40 +83,39 @@ INSIDE: dict[str, list[set[str]]] = {
     ],
 }
 
-FLOOR = {room: number for number, rooms in enumerate(HOUSE) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
 PACKAGE = Path(__file__).parents[1] / "nbmodule"
 PAGE = Path(__file__).parents[1] / "docs" / "contributing.md"
-BEGIN, END = "<!-- the plan: tools/house.py -->\n", "<!-- end of the plan -->\n"
+BEGIN, END = "<!-- packages: tools/layers.py -->\n", "<!-- end of packages -->\n"
 
 
-def plan() -> str:
-    """Return the packages as a table, and the order of the levels in one sentence."""
-    names = [
-        (room, f"`{room}.py`" if (PACKAGE / f"{room}.py").exists() else f"`{room}/`")
-        for room in FLOOR
+def package_table() -> str:
+    """Return the packages as a table, and the order of the layers in one sentence."""
+    path = {
+        package: f"`{package}.py`" if (PACKAGE / f"{package}.py").exists() else f"`{package}/`"
+        for package in LEVEL
+    }
+    rows = [
+        f"| {path[package]} | {contents} |"
+        for layer in LAYERS
+        for package, contents in layer.items()
     ]
-    shown = dict(names)
-    rows = [f"| {shown[room]} | {what} |" for rooms in HOUSE for room, what in rooms.items()]
-    order = " < ".join(", ".join(f"`{room}`" for room in rooms) for rooms in HOUSE[:-1])
-    return (
-        "\n".join(
-            [
-                "| package | holds |",
-                "|---|---|",
-                *rows,
-                "",
-                f"Imports point downward only: {order}.",
-            ]
-        )
-        + "\n"
-    )
+    order = " < ".join(", ".join(f"`{package}`" for package in layer) for layer in LAYERS[:-1])
+    lines = [
+        "| package | holds |",
+        "|---|---|",
+        *rows,
+        "",
+        f"Imports point downward only: {order}.",
+    ]
+    return "\n".join(lines) + "\n"
 
 
-def with_plan(page: str) -> str:
-    """Return the page with the current plan in it."""
-    head, _, rest = page.partition(BEGIN)
-    return head + BEGIN + plan() + END + rest.partition(END)[2]
+def with_package_table(page: str) -> str:
+    """Return the page with the current table in it."""
+    head, _, tail = page.partition(BEGIN)
+    return head + BEGIN + package_table() + END + tail.partition(END)[2]
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_plan(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(with_package_table(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,272 @@
+"""Imports point downward only; heavy and drawing dependencies are imported in one place, on first use."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from tools.layers import LAYERS, LEVEL, PAGE, SUBPACKAGES, with_package_table
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "nbmodule"
+
+# Which packages may import a dependency that is slow to import or that draws, inside functions only.
+IMPORTERS: dict[str, set[str]] = {
+    "optax": {"optim", "nn"},  # nn: the CTC loss
+    "h5py": {"files"},
+    "safetensors": {
+        "files",
+        "interop",
+        "calls",
+    },  # calls: a reference run written by another framework
+    "orbax": {"files", "scale"},
+    "graphviz": {"graphs"},
+    "matplotlib": {"views", "live"},
+    "IPython": {"views", "live", "marking"},
+    "ipywidgets": {"views", "live"},
+    "anywidget": {"views", "live"},
+    "traitlets": {"views", "live"},
+    "ipykernel": {"live"},
+    "torch": {"interop"},
+    "flax": {"interop"},
+    "equinox": {"interop"},
+    "haiku": {"interop"},
+    "keras": {"interop"},
+    "scipy": set(),
+    "pandas": {"live"},
+    "sklearn": set(),
+}
+
+# Files that run in a process of their own or are imported late; they import at module level.
+PROGRAMS = {
+    "nbmodule/files/hdf5_child.py",
+    # Subclasses of PyTorch's tensor and dispatch mode, imported by the first nb.from_torch.
+    "nbmodule/interop/torch_layers/aten.py",
+    "nbmodule/interop/torch_layers/dispatch.py",
+    "nbmodule/interop/torch_layers/forward.py",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Import:
+    file: str
+    line: int
+    package: str
+    target: str
+    inside_function: bool
+    for_types: bool = False
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} imports {self.target}"
+
+
+def package_of(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).parts
+    return parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> list[Import]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = ("nbmodule", *path.relative_to(PACKAGE).parts[:-1])
+    imports: list[Import] = []
+
+    def visit(node: ast.AST, inside: bool, for_types: bool) -> None:
+        inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        names = (
+            tuple(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ()
+        )
+        for target in targets_of(node, package):
+            imports.append(
+                Import(
+                    str(path.relative_to(ROOT)),
+                    node.lineno,
+                    package_of(path),
+                    target,
+                    inside,
+                    for_types,
+                    names,
+                )
+            )
+        for child in ast.iter_child_nodes(node):
+            visit(child, inside or is_for_types_only(node), for_types or is_for_types_only(node))
+
+    visit(tree, False, False)
+    return imports
+
+
+def targets_of(node: ast.AST, package: tuple[str, ...]) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = package[: len(package) - node.level + 1] if node.level else ()
+    module = ".".join([*base, *([node.module] if node.module else [])])
+    # `from nbmodule import tree` may name a module.
+    return [f"{module}.{alias.name}" if module == "nbmodule" else module for alias in node.names]
+
+
+def is_for_types_only(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) in (
+        "TYPE_CHECKING",
+        "typing.TYPE_CHECKING",
+    )
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+IMPORTS = [item for path in FILES for item in imports_of(path)]
+INTERNAL = [item for item in IMPORTS if item.target.split(".")[0] == "nbmodule"]
+EXTERNAL = [item for item in IMPORTS if item.target.split(".")[0] in IMPORTERS]
+
+
+def listed(wrong: list[Import]) -> str:
+    return "\n".join(map(str, wrong))
+
+
+def test_every_package_has_a_layer():
+    unknown = sorted({package_of(path) for path in FILES} - LEVEL.keys())
+    assert not unknown, f"{unknown}: add the package to tools/layers.py"
+
+
+def test_imports_point_downward_only():
+    def is_wrong(item: Import) -> bool:
+        target = item.target.split(".")[1] if "." in item.target else "__init__"
+        return target != item.package and LEVEL.get(target, len(LAYERS)) >= LEVEL[item.package]
+
+    wrong = [item for item in INTERNAL if is_wrong(item)]
+    assert not wrong, f"imports that point upward or sideways:\n{listed(wrong)}"
+
+
+def edges_of(items: list[Import]) -> dict[str, set[str]]:
+    """Return, for each file, the files it imports from."""
+    edges: dict[str, set[str]] = {}
+    for item in items:
+        targets = {file_of(f"{item.target}.{name}") for name in item.names} or {
+            file_of(item.target)
+        }
+        edges.setdefault(item.file, set()).update(targets - {None, item.file})
+    return edges
+
+
+def file_of(target: str) -> str | None:
+    """Return the file that defines an imported name."""
+    parts = target.split(".")
+    while parts:
+        path = ROOT.joinpath(*parts)
+        for file in (path.with_suffix(".py"), path / "__init__.py"):
+            if file.is_file():
+                return str(file.relative_to(ROOT))
+        parts.pop()
+    return None
+
+
+def cycles_in(edges: dict[str, set[str]]) -> list[list[str]]:
+    """Return groups of files that can all be reached from each other."""
+    reachable: dict[str, set[str]] = {}
+    for start in edges:
+        visited: set[str] = set()
+        todo = [start]
+        while todo:
+            new = edges.get(todo.pop(), set()) - visited
+            visited |= new
+            todo += new
+        reachable[start] = visited
+    return [
+        sorted(n for n in visited if start in reachable.get(n, ()))
+        for start, visited in reachable.items()
+        if start in visited
+    ]
+
+
+def test_no_import_cycle_has_more_than_two_files_counting_imports_inside_functions():
+    cycles = cycles_in(edges_of([item for item in INTERNAL if not item.for_types]))
+    assert not [cycle for cycle in cycles if len(cycle) > 2], f"import cycles: {cycles}"
+
+
+def test_importing_a_file_runs_no_cycle():
+    assert not cycles_in(edges_of([item for item in INTERNAL if not item.inside_function]))
+
+
+def test_a_public_class_name_is_defined_once():
+    files: dict[str, list[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: paths for name, paths in files.items() if len(paths) > 1}
+    assert not twice, f"defined more than once: {twice}"
+
+
+@pytest.mark.parametrize("package", sorted(SUBPACKAGES))
+def test_imports_inside_a_large_package_point_downward_only(package):
+    level = {inner: number for number, layer in enumerate(SUBPACKAGES[package]) for inner in layer}
+
+    def is_wrong(item: Import) -> bool:
+        start = Path(item.file).parts[2:] if item.package == package else ()
+        target = item.target.split(".")[1:]
+        if not start or len(target) < 2 or target[0] != package:
+            return False
+        source, other = start[0].removesuffix(".py"), target[1]
+        return source != other and source in level and level[other] >= level[source]
+
+    wrong = [item for item in INTERNAL if is_wrong(item)]
+    assert not wrong, f"imports that point upward or sideways inside {package}:\n{listed(wrong)}"
+
+
+def test_the_table_of_packages_in_the_docs_is_current():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == with_package_table(page), "run `python -m tools.layers`"
+
+
+def test_shape_and_dtype_are_formatted_in_one_file():
+    spelling = re.compile(r"dtype\}\[|dtype\}\{list\(")
+    files = [
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if spelling.search(path.read_text())
+    ]
+    assert files == ["base/format.py"]
+
+
+def test_types_of_the_package_are_not_compared_by_name():
+    """Only types of other packages, which may not be imported, are compared by name."""
+    comparison = re.compile(r'type\([\w.]+\)\.__name__ (?:==|!=|in) [("\'](\w+)')
+    classes = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
+    }
+    paths = [path for path in PACKAGE.rglob("*.py") if "interop" not in path.parts]
+    assert not {name for path in paths for name in comparison.findall(path.read_text())} & classes
+
+
+def test_a_heavy_dependency_is_imported_by_its_packages_only():
+    wrong = [item for item in EXTERNAL if item.package not in IMPORTERS[item.target.split(".")[0]]]
+    assert not wrong, f"imports elsewhere:\n{listed(wrong)}"
+
+
+def test_a_heavy_dependency_is_imported_on_first_use():
+    wrong = [item for item in EXTERNAL if not item.inside_function and item.file not in PROGRAMS]
+    assert not wrong, f"imports at module level:\n{listed(wrong)}"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("from nbmodule.views import tree", ["nbmodule.views"]),
+        ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
+        ("from ..tree import container", ["nbmodule.tree"]),
+        ("from .. import views", ["nbmodule.views"]),
+        ("from .structure.walk import plan", ["nbmodule.core.structure.walk"]),
+        (
+            "import h5py, nbmodule.views.renderers.text as text",
+            ["h5py", "nbmodule.views.renderers.text"],
+        ),
+    ],
+)
+def test_targets_of_imports_are_resolved(source, expected):
+    assert targets_of(ast.parse(source).body[0], ("nbmodule", "core")) == expected
