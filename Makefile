@@ -7,27 +7,27 @@ VENV := .venv
 PY := $(VENV)/bin/python
 FIRST := 01_first_model
 
-# Passed on as they are, e.g. `make lab LAB_FLAGS="--no-browser --port=8899"`, `make test TEST_FLAGS="-k walk -x"`.
+# Passed on to the commands, e.g. `make lab LAB_FLAGS="--no-browser --port=8899"`, `make test TEST_FLAGS="-k walk -x"`.
 LAB_FLAGS ?=
 TEST_FLAGS ?=
 BENCH_FLAGS ?=
 MATRIX_FLAGS ?=
 WORKERS ?= 2
-# A file's tests stay in one worker. A worker that dies ends the run as failed: pytest-xdist would put another in its place, give it the
-# files that were done already, and wait for them for ever (https://github.com/pytest-dev/pytest-xdist/issues/1378).
+# The tests of a file stay in one worker. A worker that dies fails the run: pytest-xdist would replace it, assign finished files to the
+# replacement, and wait forever (https://github.com/pytest-dev/pytest-xdist/issues/1378).
 SPREAD := -n $(WORKERS) --dist loadfile --max-worker-restart=0
 # Settings of JAX under which the packages that compute are tested once more.
 SETTINGS ?= x64 strict nans eager leaks
 COMPUTING := tests/core tests/calls tests/graphs tests/nn tests/optim
 
-# The first of these that is there and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.
+# The first of these that exists and is new enough. `make lab PYTHON=/path/to/python3.13` chooses another.
 PYTHON ?= $(eval PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $$p && break; done))$(PYTHON)
 
 # An editable install remembers where it was made, so a folder that was moved or copied is installed again.
 MOVED := $(if $(filter $(CURDIR),$(shell cat $(VENV)/folder 2>/dev/null)),,moved)
 
-# JupyterLab does not start for root unless it is told that this is meant.
+# JupyterLab refuses to start as root without this option.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .DEFAULT_GOAL := help
@@ -35,21 +35,21 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
-	@echo "make demo    run that notebook without a screen and write build/$(FIRST).html, one page that needs no network"
-	@echo "make test    run what a change is likely to break, ten minutes on two cores (TEST_FLAGS is passed on to pytest)"
-	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build"
-	@echo "make smoke   run the core tests of every package: two minutes at most, for each change; no torch, no browser"
-	@echo "make matrix  run the smoke suite with the oldest and newest JAX and every Python that is here; prints a table"
-	@echo "make kernels clicks in a busy cell with the releases of ipykernel in KERNELS"
-	@echo "make provision  install with apt, as administrator, the programs that the tests use (Chromium, node, Graphviz)"
-	@echo "make test-long  run the tests that take minutes: files killed and damaged many thousand times"
-	@echo "make settings  run the tests of what computes under settings of JAX: 64 bits, strict promotion, ... (SETTINGS=\"x64 nans\" for some)"
-	@echo "make leaks   the same with JAX's own check for leaked tracers alone"
+	@echo "make demo    run that notebook and write build/$(FIRST).html, one page that needs no network"
+	@echo "make test    run what a change can break, ten minutes on two cores (TEST_FLAGS is passed to pytest)"
+	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build: one hour"
+	@echo "make smoke   run the core tests of every package: two minutes, no torch, no browser"
+	@echo "make matrix  run the smoke tests with the oldest and newest JAX on every installed Python"
+	@echo "make kernels run the tests of clicks in a busy cell with the releases of ipykernel in KERNELS"
+	@echo "make provision  install the programs of the tests with apt, as administrator (Chromium, node, Graphviz)"
+	@echo "make test-long  run the tests that take minutes, such as thousands of damaged files"
+	@echo "make settings  run tests under settings of JAX: 64 bits, strict promotion, ... (SETTINGS=\"x64 nans\" for some)"
+	@echo "make leaks   run tests under JAX's check for leaked tracers"
 	@echo "make notebooks  write the lessons as .ipynb files, the first one with its outputs"
-	@echo "make docs    run the notebooks and build the documentation into build/docs; a warning is an error"
-	@echo "make bench   time nbmodule against raw JAX and the peers that are installed (BENCH_FLAGS is passed on)"
-	@echo "make clinic  train planted faults and healthy runs, and count which the rules of diagnosis name"
-	@echo "make lint    ruff, pyright and tsc; \`make format\` mends what can be mended"
+	@echo "make docs    build the documentation into build/docs, running the lessons; warnings are errors"
+	@echo "make bench   time nbmodule against raw JAX and installed peers (BENCH_FLAGS is passed on)"
+	@echo "make clinic  train runs with planted faults and healthy runs, and count what the rules of diagnosis name"
+	@echo "make lint    ruff, pyright and tsc; \`make format\` fixes what it can"
 	@echo "make clean   delete .venv, node_modules and build"
 
 lab: $(VENV)/installed-notebooks
@@ -62,7 +62,7 @@ demo: $(VENV)/installed-notebooks
 test: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder -m "not long and not slow" $(TEST_FLAGS)
 
-# Everything but what is marked long: also kernels, browsers, lessons, the documentation. Continuous integration runs this.
+# Everything except tests marked long: also kernels, browsers, lessons, the documentation. Continuous integration runs this.
 test-all: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder $(TEST_FLAGS)
 
@@ -76,7 +76,7 @@ SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/
 smoke: $(VENV)/installed-smoke
 	@$(PY) -m pytest $(SPREAD) -m "not long and not chromium and not node" $(SMOKE) $(TEST_FLAGS)
 
-# For tools/matrix.py, so that the list stands once.
+# For tools/matrix.py.
 smoke-files:
 	@echo $(SMOKE)
 
@@ -101,8 +101,7 @@ test-long: prepare $(VENV)/installed-test
 	@$(PY) -m pytest -n $(WORKERS) -m long tests $(TEST_FLAGS)
 	@$(MAKE) --no-print-directory settings
 
-# Each of tests/plugins/jax_settings.py in turn; the last line of each tells how long it took. While JAX compiles nothing (eager) or looks
-# for leaked tracers, its caches are of no use: those two take longest and come last.
+# One run for each setting of tests/plugins/jax_settings.py. JAX's caches have no effect under `eager` and `leaks`, which are slowest.
 settings: $(VENV)/installed-test
 	@failed=; for setting in $(SETTINGS); do \
 	NBMODULE_SETTING=$$setting $(PY) -m pytest -q $(SPREAD) $(COMPUTING) $(TEST_FLAGS) || failed="$$failed $$setting"; done; \
@@ -138,11 +137,11 @@ format: $(VENV)/installed-test
 	@$(PY) -m ruff format .
 	@$(PY) -m ruff check --fix .
 
-# For a person: asks for the password where it must.
+# Interactive: may ask for the password.
 provision:
 	@tools/provision --again --ask
 
-# For `make test`: root installs what is missing (a fresh container, continuous integration); anyone else is told.
+# For `make test`: as root (a fresh container, continuous integration), install missing programs; otherwise print their names.
 prepare:
 	@tools/provision
 
@@ -159,7 +158,7 @@ $(VENV)/installed-%: pyproject.toml $(MOVED)
 	@test -x $(PY) || { echo "making $(VENV) with $(PYTHON)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing nbmodule[$*] into $(VENV): some minutes the first time"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
-	@echo '{}' > $(VENV)/package.json # else node takes JupyterLab's own scripts for ES modules, as our package.json says of ours
+	@echo '{}' > $(VENV)/package.json # else node reads JupyterLab's scripts as ES modules, as our package.json declares
 	@echo "$(CURDIR)" > $(VENV)/folder
 	@touch $@
 

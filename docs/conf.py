@@ -20,7 +20,7 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "reference",
-    "beside",
+    "notebook_sources",
     "plain_docstrings",
 ]
 exclude_patterns = ["_build", "_ext", "conf.py", "jupyter_execute"]

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Write the tables of docs/coming_from: a line as it is typed elsewhere, and how it is answered
-here.
+"""Write the tables of first lines in docs/coming_from: lines of other frameworks and their effect here.
 
-The lines are those of tests/project/test_first_lines.py, which holds them; the answers are those
-that the package gives.
+The lines are in tests/project/test_first_lines.py; the messages are those that the package raises.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ BEGIN, END = (
 HEAD = """
 ## First lines
 
-Typed by hand from a tutorial, with `nb` in the place of the framework's name. Each works, or says what to do.
+Lines from tutorials, with `nb` in place of the framework's name. Each works, or raises an error that names the equivalent.
 
 | line | answer |
 |---|---|
@@ -35,7 +33,7 @@ Typed by hand from a tutorial, with `nb` in the place of the framework's name. E
 def with_table(
     page: str, lines: Iterable[tuple[str, str]], answer_to: Callable[[str], str | None]
 ) -> str:
-    """The text of the page with the table of now, at its end if it has none yet."""
+    """Return the page with the current table, appended if it has none yet."""
     head, _, rest = page.partition(BEGIN)
     tail = rest.partition(END)[2]
     rows = "".join(f"| {_code(line)} | {_answer(answer_to(line))} |\n" for line, _ in lines)
@@ -50,11 +48,11 @@ def with_table(
     )
 
 
-def _answer(said: str | None) -> str:
+def _answer(message: str | None) -> str:
     return (
         "works"
-        if said is None
-        else said.replace("\n", " ").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
+        if message is None
+        else message.replace("\n", " ").replace("|", "\\|").replace("*", "\\*").replace("<", "&lt;")
     )
 
 

@@ -1,29 +1,29 @@
-"""Docstrings are written to be read in a terminal: give Sphinx the markup that it wants for formulas and for blocks of code."""
+"""Add the markup that Sphinx needs for formulas and code blocks to docstrings written for terminals."""
 
 from __future__ import annotations
 
 from typing import Any
 
 
-def marked_up(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
-    """An indented formula becomes a literal block, a fenced block of code a code block."""
-    made: list[str] = []
+def add_markup(app: Any, what: str, name: str, value: Any, options: Any, lines: list[str]) -> None:
+    """Turn indented formulas into literal blocks and fenced code into code blocks."""
+    output: list[str] = []
     fenced = inside = False
     for line in lines:
         if line.strip().startswith("```"):
             fenced = not fenced
-            made += ["", ".. code-block:: python", ""] if fenced else [""]
+            output += ["", ".. code-block:: python", ""] if fenced else [""]
         elif fenced:
-            made.append(f"    {line}")
+            output.append(f"    {line}")
         else:
-            begins = line.startswith("    ") and not inside and _stands_alone(made)
-            made += ["::", "", line] if begins else [line]
+            begins = line.startswith("    ") and not inside and _is_separate(output)
+            output += ["::", "", line] if begins else [line]
             inside = bool(line.startswith("    ") or (inside and not line.strip()))
-    lines[:] = made
+    lines[:] = output
 
 
-def _stands_alone(before: list[str]) -> bool:
-    """Whether a blank line precedes, below a paragraph that is no heading of a section."""
+def _is_separate(before: list[str]) -> bool:
+    """Return True after a blank line that follows a paragraph, not a section heading."""
     text = [line for line in before if line.strip()]
     return (
         bool(text)
@@ -34,6 +34,6 @@ def _stands_alone(before: list[str]) -> bool:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Join the build, before the sections are read."""
-    app.connect("autodoc-process-docstring", marked_up, priority=400)
+    """Register with Sphinx, before napoleon reads the sections."""
+    app.connect("autodoc-process-docstring", add_markup, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

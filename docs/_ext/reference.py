@@ -1,7 +1,6 @@
-"""Write the reference: a page for each part of the front door, with each of its names, from the docstrings.
+"""Generate the reference: one page per group of public names, from the docstrings.
 
-The pages are made at the start of a build into `reference/`, which Git ignores; a name that is added to the front door is in the
-reference by itself.
+The pages are written to `reference/`, which Git ignores, at the start of a build. New public names appear without further work.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("core.transforms", "core.call.explain", "core.numbers"),
     ),
     "state": ("The functional way", ("core.structure.state",)),
-    "tracking": ("What ran", ("calls",)),
+    "tracking": ("Tracking", ("calls",)),
     "interventions": ("Interventions", ("interventions",)),
     "views": ("Views", ("views",)),
     "live": ("Live", ("live",)),
@@ -65,7 +64,7 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 SPACES: dict[str, tuple[str, ...]] = {
-    "nb: models, and what is done with them": (
+    "nb: models, training and inspection": (
         "models",
         "transforms",
         "state",
@@ -79,19 +78,19 @@ SPACES: dict[str, tuple[str, ...]] = {
     "nb.nn: layers": ("layers", "activations", "initializers"),
     "nb.F: functions": ("functions",),
     "nb.optim: optimizers": ("optimizers",),
-    "nb.errors: what is raised": ("errors",),
+    "nb.errors: exceptions": ("errors",),
 }
-"""The pages by the namespace that holds their names too; every name is in `nb` itself."""
+"""Pages by namespace; every name is also in `nb` itself."""
 
 
 def write_pages(app: Any) -> None:
-    """Write all pages, and the page that lists them."""
+    """Write all pages and their index."""
     folder = Path(app.srcdir) / "reference"
     folder.mkdir(exist_ok=True)
-    places = {
+    groups = {
         name: _group_of(home.removeprefix("nbmodule.")) for name, home in by_name(nb._HOMES).items()
     }
-    pages = {group: [name for name, place in places.items() if place == group] for group in GROUPS}
+    pages = {group: [name for name, home in groups.items() if home == group] for group in GROUPS}
     for group, names in pages.items():
         _write(
             folder / f"{group}.md",
@@ -103,40 +102,42 @@ def write_pages(app: Any) -> None:
         + "\n```\n"
         for space, groups in SPACES.items()
     ]
-    head = "# Reference\n\nEvery public name is `nb.<name>`; layers, functions, optimizers and errors have a namespace of their own beside it.\n\n"
+    head = "# Reference\n\nEvery public name is `nb.<name>`. Layers, functions, optimizers and errors also have their own namespace.\n\n"
     _write(folder / "index.md", head + "\n".join(trees))
 
 
 def _group_of(home: str) -> str:
-    """The group with the longest beginning of the room's name."""
-    fitting = [
-        (len(room), group)
-        for group, (_, rooms) in GROUPS.items()
-        for room in rooms
-        if home == room or home.startswith(room and f"{room}.") or not room
+    """Return the group with the longest matching package prefix."""
+    matches = [
+        (len(package), group)
+        for group, (_, packages) in GROUPS.items()
+        for package in packages
+        if home == package or home.startswith(package and f"{package}.") or not package
     ]
-    return max(fitting)[1]
+    return max(matches)[1]
 
 
 def _entry(name: str) -> str:
-    thing = getattr(nb, name)
-    is_error = inspect.isclass(thing) and issubclass(thing, BaseException)
-    kind = (
-        "autoexception" if is_error else "autoclass" if inspect.isclass(thing) else "autofunction"
+    value = getattr(nb, name)
+    is_error = inspect.isclass(value) and issubclass(value, BaseException)
+    directive = (
+        "autoexception" if is_error else "autoclass" if inspect.isclass(value) else "autofunction"
     )
-    members = "\n:members:" if kind == "autoclass" else ""
+    members = "\n:members:" if directive == "autoclass" else ""
     return (
-        f"```{{eval-rst}}\n.. {kind}:: nbmodule.{name}" + members.replace("\n", "\n   ") + "\n```\n"
+        f"```{{eval-rst}}\n.. {directive}:: nbmodule.{name}"
+        + members.replace("\n", "\n   ")
+        + "\n```\n"
     )
 
 
 def _write(path: Path, text: str) -> None:
-    """Leave a page that is as it should be alone, so that Sphinx does not build it again."""
+    """Write a page if it changed, so that Sphinx rebuilds only changed pages."""
     if not path.exists() or path.read_text() != text:
         path.write_text(text)
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Join the build."""
+    """Register with Sphinx."""
     app.connect("builder-inited", write_pages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -17,9 +17,9 @@ from beartype import BeartypeConf, beartype
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The rooms whose functions take arrays. Elsewhere a wrapper would only stand between a warning and
+# The packages whose functions take arrays. Elsewhere a wrapper would only hide the caller of a warning from
 # the line it names.
-ROOMS = ("nbmodule.nn", "nbmodule.optim")
+PACKAGES = ("nbmodule.nn", "nbmodule.optim")
 CHECKED = beartype(
     conf=BeartypeConf(is_pep484_tower=True)
 )  # an int will do where a float is asked for

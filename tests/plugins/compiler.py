@@ -1,10 +1,8 @@
-"""Tests with a compiler that makes as little effort as it can: more than half of their time goes
-into machine code that runs once.
+"""Compile most test programs with minimal optimization: more than half of the test time is compilation.
 
-What `QUICK` names is compiled so: what those tests ask does not hang on how well a program is
-compiled. The others have what users have: there the numbers of layers, steps, files and pages come
-from, and what is timed, profiled or repeated bit for bit. `NBMODULE_OPTIMIZE=1 pytest` compiles
-everything as it is for users, `NBMODULE_OPTIMIZE=0` nothing.
+Tests in the folders of `QUICK` do not depend on how well a program is optimized. The others are
+compiled as for users: tests that time, profile or count programs, or compare bits.
+`NBMODULE_OPTIMIZE=1 pytest` optimizes all programs, `NBMODULE_OPTIMIZE=0` none.
 """
 
 from __future__ import annotations
@@ -22,9 +20,8 @@ QUICK = tuple(
     f"tests/{folder}/"
     for folder in "api base calls core files graphs interventions optim tree".split()
 ) + ("tests/nn/test_",)
-# Of those folders: programs that are timed, profiled, counted, kept, or held to the bits or costs
-# of others.
-OWN = (
+# Exceptions in those folders: they time, profile or count programs, or compare bits.
+OPTIMIZED = (
     *(
         "tests/base/test_compiling.py",
         "tests/calls/test_cost.py",
@@ -41,18 +38,17 @@ OWN = (
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
 EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
-# Without emitters, elements are computed by the older way to write machine code, which takes half
-# as long; one part for all of a small program spares what is done for each part. JAX 0.12 has no
-# flag for the former, and ends the process at one that it does not know.
+# Without fusion emitters, XLA generates elementwise code in half the time; one part per program
+# avoids a fixed cost per part. JAX 0.12 has no such flag and aborts on an unknown one.
 FLAGS = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 BEFORE = {name: os.environ.get(name) for name in (EFFORT, "XLA_FLAGS")}
 
 
 @cache
 def knows(flag: str) -> bool:
-    """Whether the compiler of this JAX has a flag: its name stands in the library as a word."""
-    found = find_spec("jaxlib")
-    library = Path(found.origin or "").with_name("libjax_common.so") if found else Path()
+    """Return True if the compiler of this JAX has a flag, whose name is then a string in the library."""
+    spec = find_spec("jaxlib")
+    library = Path(spec.origin or "").with_name("libjax_common.so") if spec else Path()
     if not library.is_file():
         return False
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -66,7 +62,7 @@ def known_flags() -> dict[str, Any]:
 def is_quick(name: str) -> bool:
     """Whether a test, by the name that pytest gives it, is compiled with little effort."""
     return CHOICE == "0" or (
-        CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OWN)
+        CHOICE == "some" and name.startswith(QUICK) and not name.startswith(OPTIMIZED)
     )
 
 

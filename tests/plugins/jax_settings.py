@@ -1,8 +1,8 @@
-"""JAX's own settings that a user may have turned on, under which the tests are run once more.
+"""Run tests under settings of JAX that a user may have turned on.
 
-`NBMODULE_SETTING=x64 pytest tests/core` runs tests with one of them in force, also in the processes
-that a test starts; `make settings` runs the rooms that compute under each. A test whose own words
-hold under JAX's defaults only says so, and why:
+`NBMODULE_SETTING=x64 pytest tests/core` applies one setting, also in processes that tests start;
+`make settings` runs the packages that compute under each. A test that holds only under JAX's
+defaults is marked with the reason:
 
     @pytest.mark.not_under("x64", reason="speaks of the float32 that arrays have by default")
 """
@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-# As variables of the environment, which JAX reads when it is imported.
-# `JAX_TRANSFER_GUARD=disallow` is none of them: under it a test cannot so much as write
-# `jnp.ones(3)`. tests/core/test_transfers.py puts it around what must not copy.
+# Environment variables that JAX reads at import. `JAX_TRANSFER_GUARD=disallow` would forbid
+# `jnp.ones(3)` in tests; tests/core/test_transfers.py applies it where nothing may be copied.
 SETTINGS = {
     "x64": {"JAX_ENABLE_X64": "1"},
     "strict": {"JAX_NUMPY_DTYPE_PROMOTION": "strict"},
@@ -33,22 +32,22 @@ for names in SETTINGS.values():
     for name in names:
         os.environ.pop(name, None)
 os.environ.update(SETTINGS.get(SETTING, {}))
-# What JAX makes of Python's own numbers, as texts and errors spell it.
+# The dtypes of Python's numbers.
 NUMBERS = {"float32": "float64", "int32": "int64", "complex64": "complex128"}
 FLOAT, INT, COMPLEX = NUMBERS.values() if SETTING == "x64" else NUMBERS
 
 
 def spelled(message: str) -> str:
-    """A message that was written with JAX's default numbers, with the ones it has in this setting."""
+    """Return a message written for the default dtypes with the dtypes of the current setting."""
     return re.sub(
         rf"\b({'|'.join(NUMBERS)})\b",
-        lambda found: NUMBERS[found[0]] if SETTING == "x64" else found[0],
+        lambda match: NUMBERS[match[0]] if SETTING == "x64" else match[0],
         message,
     )
 
 
 def with_mixed_dtypes(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A reference from elsewhere that takes JAX's default promotion for granted, such as optax."""
+    """Call a reference function, such as one of optax, with JAX's default dtype promotion."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         import jax

@@ -1,9 +1,8 @@
-"""The order of the tests.
+"""Order the tests.
 
-`pytest -n ... --dist loadfile --no-loadscope-reorder` deals files to workers in this order: a
-file's tests stay in one process, so that they share what JAX has compiled and one JupyterLab, and
-so that the code blocks of a page of the documentation follow each other. Files that are compiled
-alike follow each other, since what was compiled otherwise is of no use to them.
+`pytest -n ... --dist loadfile --no-loadscope-reorder` assigns whole files to workers in this order, so
+that the tests of a file share compiled programs and one JupyterLab, and the code blocks of a page run
+in sequence. Files with the same compiler settings are adjacent, so that they share programs.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ import pytest
 
 from compiler import is_quick
 
-# Folders whose tests take longest: begun last, they would leave the other workers idle.
+# The slowest folders come first; at the end they would leave the other workers idle.
 FIRST = ("tests/notebooks/", "tests/browser/")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_place)  # stable: order within each part stays
+    items.sort(key=_rank)  # stable: order within each part stays
 
 
-def _place(item: pytest.Item) -> tuple[bool, bool]:
+def _rank(item: pytest.Item) -> tuple[bool, bool]:
     return not item.nodeid.startswith(FIRST), is_quick(item.nodeid)

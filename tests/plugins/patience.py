@@ -1,8 +1,7 @@
-"""Which tests may be tried again: those that wait for a browser or a kernel, which a busy machine
-can keep too long.
+"""Rerun tests that wait for a browser or a kernel, which may time out on a busy machine.
 
-Continuous integration sets `NBMODULE_RERUNS=2`. All others run once: what fails there only at times
-is a race, and must be seen.
+Continuous integration sets `NBMODULE_RERUNS=2`. All other tests run once: an intermittent failure
+there is a race that must be fixed.
 """
 
 from __future__ import annotations

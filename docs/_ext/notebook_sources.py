@@ -1,4 +1,4 @@
-"""Bring the notebooks, which stand beside `docs`, into the build."""
+"""Copy the lessons into the documentation build."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 
-def bring(app: Any) -> None:
-    """Copy the notebooks that have changed to `notebooks/`, which Git ignores."""
+def copy_notebooks(app: Any) -> None:
+    """Copy changed notebooks to `docs/notebooks/`, which Git ignores."""
     source, target = Path(app.srcdir).parent / "notebooks", Path(app.srcdir) / "notebooks"
     target.mkdir(exist_ok=True)
     for old in target.glob("*.py"):
@@ -21,6 +21,6 @@ def bring(app: Any) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Join the build."""
-    app.connect("builder-inited", bring)
+    """Register with Sphinx."""
+    app.connect("builder-inited", copy_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
