@@ -26,6 +26,7 @@ pytest_plugins = [
     "compiler",
     "heap",
     "jax_settings",
+    "messages",
     "missing_tools",
     "order",
     "patience",

@@ -1,0 +1,43 @@
+"""The page of messages lists the texts of the code, and they are plain."""
+
+import re
+
+import pytest
+
+from tools import make_messages
+
+PAGE = make_messages.PAGE.read_text(encoding="utf-8")
+# Words and phrases that STYLE's readers would have to learn first, and what to write.
+RETIRED = {
+    r"\bNothing was (?:changed|run|computed|made|converted|drawn|shown|read|written)\b": "say it only if a reader would doubt it",
+    r"\b(?:is|are|was|were) (?:told|said|heard|looked at)\b": "reported, inspected",
+    r"\bas it stands\b": "unconverted",
+    r"\bcure\b": "fix",
+    r"\bgoes by\b": "an active verb",
+}
+
+
+def test_the_page_lists_every_text_of_the_package():
+    assert make_messages.page_texts(PAGE) == make_messages.all_texts(), (
+        "run `python tools/make_messages.py`"
+    )
+
+
+@pytest.mark.parametrize("pattern", RETIRED)
+def test_texts_use_standard_words(pattern):
+    lines = [
+        line for line in PAGE.splitlines() if line.startswith("- ") and re.search(pattern, line)
+    ]
+    assert not lines, f"{RETIRED[pattern]}:\n" + "\n".join(lines)
+
+
+def test_texts_are_read_from_code_without_docstrings():
+    source = '''
+"""Not this text of a module."""
+x = f"{a} has no variable {b} of this name"
+y = ("one text that is " "joined from two parts")
+'''
+    assert list(make_messages._python_texts(source)) == [
+        "{...} has no variable {...} of this name",
+        "one text that is joined from two parts",
+    ]
