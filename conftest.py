@@ -89,9 +89,9 @@ def pytest_configure() -> None:
     if os.environ.get("NBMODULE_CHECK_TYPES", "1") != "0":
         from jaxtyping import install_import_hook
 
-        from call_checks import ROOMS
+        from call_checks import PACKAGES
 
-        install_import_hook(ROOMS, "call_checks.check_shapes")
+        install_import_hook(PACKAGES, "call_checks.check_shapes")
 
 
 @pytest.fixture(autouse=True)
