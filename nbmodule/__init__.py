@@ -50,6 +50,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.live.diagnosis.examine": "check_setup",
     "nbmodule.live.runs.listing": "compare_runs runs",
     "nbmodule.live.run.best": "no_improvement",
+    "nbmodule.live.run.media": "Media confusion embedding_map samples",
     "nbmodule.live.reporting.journal": "last_run",
     "nbmodule.live.controls.loop": "steps",
     "nbmodule.nn.batches": "batches",

@@ -26,6 +26,7 @@ from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.controls.interrupt import shield
 from nbmodule.live.run.history import History
 from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
+from nbmodule.live.run.media import Media
 from nbmodule.live.run.outliers import is_training_loss
 from nbmodule.tree.leaves import without_torch
 
@@ -288,7 +289,7 @@ class Intake:
 
     def _accept(self, name: str, value: Any) -> Any:
         """Give a value that will still be the same when it is read."""
-        if isinstance(value, (str, np.generic)):
+        if isinstance(value, (str, np.generic, Media)):
             return value
         if isinstance(value, np.ndarray):
             return value.copy()

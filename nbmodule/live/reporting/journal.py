@@ -37,6 +37,7 @@ from nbmodule.base.format import format_bytes, format_count, shown
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.run.history import History
+from nbmodule.live.run.media import Media
 from nbmodule.live.run.settings import origin
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import Sample, Strips
@@ -71,6 +72,8 @@ _END_OF_TIME = 2.0**37
 """Seconds since 1970."""
 _MOST_NAMES = 2**16
 """Series that a journal can tell apart; those beyond are left out."""
+_MOST_MEDIA = 2**25
+"""Bytes of samples, texts and pictures that a journal keeps; later ones are left out."""
 _STAMP = "%Y%m%d-%H%M%S"
 _SET_BACK = 10_000_000_000
 """Nanoseconds by which a file may seem to have been written in the future before that is taken for a clock that was set back."""
@@ -121,6 +124,8 @@ class Journal:
         self._numbers: dict[str, int] = {}
         self._written: dict[str, int] = {}
         self._samples: dict[str, int | None] = {}
+        self._media: dict[str, int] = {}
+        self._media_bytes = 0
         head = {
             "name": self._run.name,
             "run": self._run.run_id,
@@ -225,6 +230,8 @@ class Journal:
             if newest is not None and samples.get(quantity) != step:
                 samples[quantity] = step
                 parts.append(_framed(b"S", _pack_sample(quantity, step or 0, strips.paths, newest)))
+        media, media_bytes = self._new_media()
+        parts += media
         parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))
         self._append(b"".join(parts))
         self._numbers, self._written, self._samples, self._unwritten = (
@@ -233,6 +240,24 @@ class Journal:
             samples,
             b"",
         )
+        self._media_bytes += media_bytes
+        for name in run.history.shelf:
+            self._media[name] = run.history.shelf[name][-1].step
+
+    def _new_media(self) -> tuple[list[bytes], int]:
+        """Return records of the media and texts logged since the last write, and their bytes."""
+        shelf, records, total = self._run.history.shelf, [], 0
+        for name in shelf:
+            for item in shelf[name]:
+                if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
+                    continue
+                data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
+                total += len(data)
+                if self._media_bytes + total <= _MOST_MEDIA:
+                    head = json.dumps({"name": name, "step": item.step, "kind": item.kind})
+                    packed = struct.pack("<I", len(head)) + head.encode() + data
+                    records.append(_framed(b"M", packed))
+        return records, total
 
     def cut(self, step: int, forget: Callable[[], object]) -> None:
         """After a rewind: what came at this step and later is left behind; `forget` takes it out of
@@ -244,6 +269,7 @@ class Journal:
                 written = series.since(0).steps[: self._written.get(series.name, 0)]
                 self._written[series.name] = int((written < step).sum())
             forget()
+            self._media = {name: min(last, step - 1) for name, last in self._media.items()}
             self._samples = {
                 quantity: int(s.steps[-1]) for quantity, s in run.watched.items() if len(s)
             }
@@ -386,6 +412,11 @@ class LastRun:
         elif kind == b"S":
             sample = _unpack_sample(payload)
             self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
+        elif kind == b"M":
+            (length,) = struct.unpack_from("<I", payload)
+            head, data = json.loads(payload[4 : 4 + length]), payload[4 + length :]
+            value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
+            self.history.shelf.put(str(head["name"]), int(head["step"]), value)
         elif kind == b"B":
             seen, _, self.step = _BEAT.unpack(payload)
             self.seen = _time(seen)

@@ -190,6 +190,8 @@ def entry_of(entry: ShelfItem) -> dict[str, Any]:
             "kind": "array",
             "picture": picture_payload(picture_of(entry.value, side=48)),
         }
+    if entry.kind == "media":
+        return {"step": entry.step, "kind": "media", "html": str(entry.value.html())}
     pixels = entry.value
     stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
     small = pixels[::stride, ::stride]

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.errors import ArgumentTypeError
+from nbmodule.live.run.media import Media
 from nbmodule.live.run.thinned import Thinned
 
 BUDGET = 64 * 2**20
@@ -21,7 +22,9 @@ MOST_ENTRIES = 1000
 
 
 class ShelfItem(NamedTuple):
-    """One logged thing: `kind` is 'text', 'array' or 'picture' (uint8 `[height, width, 3]`)."""
+    """One logged value: `kind` is 'text', 'array', 'media' (a `Media`) or 'picture' (uint8
+    `[height, width, 3]`).
+    """
 
     step: int
     kind: str
@@ -95,14 +98,14 @@ class Shelf:
 
 
 def _bytes_of(entries: Thinned[ShelfItem]) -> int:
-    return sum(
-        e.value.nbytes if isinstance(e.value, np.ndarray) else len(e.value) for e in entries.items
-    )
+    return sum(len(e.value) if isinstance(e.value, str) else e.value.nbytes for e in entries.items)
 
 
 def _normalize(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, str):
         return "text", value
+    if isinstance(value, Media):
+        return "media", value
     if hasattr(value, "savefig") and hasattr(value, "canvas"):
         return "picture", _pixels_of_figure(value)
     if hasattr(value, "convert") and hasattr(value, "getbands"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import platform
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from nbmodule.live.runs.run import EpochTable, RecordedRun, when
 from nbmodule.views import html_of, register_record
 from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import Column, FactTable, HistoryRecord, SeriesRecord
+from nbmodule.views.renderers.html import escape
 
 _MOST_POINTS = 1000
 
@@ -90,27 +90,32 @@ def report_page(run: RecordedRun) -> str:
         **({"tags": " ".join(run.tags)} if run.tags else {}),
         **({"note": run.note} if run.note else {}),
     }
-    parts = [f"<h1>{html.escape(plain(run.name, 200))}</h1>", _facts(facts)]
+    parts = [f"<h1>{escape(plain(run.name, 200))}</h1>", _facts(facts)]
     if run.settings:
         parts += ["<h2>Settings</h2>", _facts(run.settings)]
     diagnosis = run.diagnosis
     parts.append("<h2>Findings</h2>")
     lines = "".join(
-        f"<li>{html.escape(str(verdict))}<br><small>{html.escape(verdict.explanation)}</small></li>"
+        f"<li>{escape(str(verdict))}<br><small>{escape(verdict.explanation)}</small></li>"
         for verdict in diagnosis
     )
     parts.append(f"<ul>{lines}</ul>" if lines else "<p>No rule found a fault in the curves.</p>")
     parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
     parts += ["<h2>Epochs</h2>", html_of(epochs_table(run.epochs()))]
+    shelf = run.history.shelf
+    for name in shelf:
+        newest = shelf[name][-1]
+        body = newest.value.html() if newest.kind == "media" else escape(plain(newest.value, 2000))
+        parts.append(f"<h2>{escape(plain(name, 80))}, step {format_count(newest.step)}</h2>{body}")
     parts += ["<h2>Environment</h2>", _facts(environment())]
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{html.escape(plain(run.name, 200))}</title>'
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(plain(run.name, 200))}</title>'
     head += f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'
     return f"{head}<body>{''.join(parts)}</body></html>"
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
     rows = (
-        f"<dt>{html.escape(plain(k, 80))}</dt><dd>{html.escape(plain(str(v), 300))}</dd>"
+        f"<dt>{escape(plain(k, 80))}</dt><dd>{escape(plain(str(v), 300))}</dd>"
         for k, v in facts.items()
     )
     return f"<dl>{''.join(rows)}</dl>"

@@ -43,6 +43,10 @@ export class ShelfBox {
     const head = el("div", "quiet", el("b", "", item.name), entry ? ` step ${count(entry.step)}` : " not yet");
     if (!entry) return el("div", "run-card", head);
     if (entry.kind === "text") return el("div", "run-card", head, el("pre", "text", entry.text));
+    if (entry.kind === "media") {
+      const drawn = document.createRange().createContextualFragment(entry.html); // made by `tag`, which escapes all text
+      return el("div", "run-card", head, drawn);
+    }
     if (entry.kind === "picture") return el("div", "run-card", head, colors(item.name, entry));
     const view = { ...this.view, onTheme: (/** @type {() => void} */ paint) => void this.painters.push(paint) };
     return el("div", "run-card", head, drawPicture(view, entry.picture, 300));

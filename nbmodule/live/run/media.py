@@ -1,0 +1,502 @@
+"""Samples with labels, confusion matrices and maps of points: logged as data, drawn as HTML.
+
+A `Media` holds texts and plain arrays and nothing that runs. So the journal of a run can keep it,
+and one that comes from somebody else's journal is drawn as safely as any other text.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import wave
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nbmodule.base.format import (
+    count_noun,
+    describe_shape,
+    format_count,
+    format_number,
+    plain,
+    shown,
+)
+from nbmodule.errors import ArgumentError, FileFormatError
+from nbmodule.views.renderers.drawing import LINES
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.layout import Line, align
+
+MOST_POINTS = 2000
+"""Points of a map; of more an even selection is kept."""
+MOST_CLASSES = 100
+_PER_CELL = 6
+"""Samples shown behind one cell of a confusion matrix."""
+_MOST_BYTES = 2**26
+"""Bytes that stored media may unpack to."""
+_WIDTH = 110
+_BORDER = "color-mix(in srgb, currentColor 25%, transparent)"
+_QUIET = "font-size:11px;opacity:.75"
+
+
+@dataclass(frozen=True)
+class Media:
+    """Something to look at beside the curves, as `nb.samples`, `nb.confusion` and
+    `nb.embedding_map` return it and `live.log` takes it.
+
+    Attributes:
+        form: `samples`, `confusion` or `points`.
+        arrays: Its numbers.
+        columns: Captions, a text for each sample.
+        names: Names of the classes.
+        facts: Numbers about the whole, such as the sampling rate of audio.
+    """
+
+    form: str
+    arrays: Mapping[str, NDArray[Any]]
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    names: Sequence[str] = ()
+    facts: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays and texts."""
+        texts = sum(len(text) for column in self.columns.values() for text in column)
+        return sum(array.nbytes for array in self.arrays.values()) + texts
+
+    def html(self) -> Markup:
+        """Return it as HTML that needs no script."""
+        return _HTML[self.form](self)
+
+    @shown
+    def __repr__(self) -> str:
+        return "\n".join(align(_TEXT[self.form](self), frozenset(), _WIDTH))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": str(self.html())}
+
+    def to_bytes(self) -> bytes:
+        """Pack it for a journal."""
+        head = {"form": self.form, "names": [*self.names], "facts": dict(self.facts)}
+        head["columns"] = {name: [*texts] for name, texts in self.columns.items()}
+        file = io.BytesIO()
+        np.savez_compressed(file, head=np.str_(json.dumps(head)), **self.arrays)
+        return file.getvalue()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Media:
+        """Unpack what `to_bytes` gave.
+
+        Raises:
+            FileFormatError: If it is something else, or would take more than 64 MiB.
+        """
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
+                    raise ValueError("it is too large")
+            with np.load(io.BytesIO(data), allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            head = json.loads(str(arrays.pop("head")))
+            columns = {str(k): [str(text) for text in v] for k, v in head["columns"].items()}
+            facts = {str(k): float(v) for k, v in head["facts"].items()}
+            media = Media(head["form"], arrays, columns, [*map(str, head["names"])], facts)
+            media.html()  # arrays of another shape than the form has raise here
+        except Exception as error:
+            raise FileFormatError(f"cannot read logged media: {error}.") from error
+        return media
+
+
+# -- samples ---------------------------------------------------------------------------------------
+def samples(
+    x: Any,
+    labels: Any = None,
+    predictions: Any = None,
+    losses: Any = None,
+    *,
+    names: Sequence[str] = (),
+    rate: int | None = None,
+    most: int = 24,
+) -> Media:
+    """Collect samples of a batch with labels and predictions, the worst first, to view or to log.
+
+    Args:
+        x: Images `[n, height, width]` or `[n, height, width, channels]`, sounds `[n, time]` with
+            `rate`, rows of numbers `[n, features]`, or a list of texts.
+        labels: Class of each, or a text for each.
+        predictions: Class of each, scores `[n, classes]`, or a text for each.
+        losses: Loss of each; the largest come first. Without them wrong predictions come first.
+        names: Names of the classes.
+        rate: Samples a second; makes `x` a list of sounds.
+        most: How many are kept.
+
+    Raises:
+        ArgumentError: If labels, predictions or losses are not one for each sample.
+
+    Example:
+        >>> worst = nb.samples(["a cat", "a dog"], [0, 1], [0, 0], [0.1, 2.0], names=["cat", "dog"])
+        >>> print(worst)
+        sample  label  prediction  loss  text
+        1       dog    cat ✗       2     a dog
+        0       cat    cat         0.1   a cat
+    """
+    is_text = isinstance(x, (list, tuple)) and all(isinstance(part, str) for part in x)
+    data = None if is_text else np.asarray(x)
+    count = len(x)
+    true, predicted = _classes("labels", labels, count), _classes("predictions", predictions, count)
+    sizes = None if losses is None else np.asarray(losses, np.float64)
+    if sizes is not None and sizes.shape != (count,):
+        raise ArgumentError(f"losses must have shape [{count}], got {list(sizes.shape)}.")
+    order = _worst_first(count, true, predicted, sizes)[:most]
+    columns = {"sample": [str(k) for k in order]}
+    if true is not None:
+        columns["label"] = [_class_name(true[k], names) for k in order]
+    if predicted is not None:
+        columns["prediction"] = [
+            _class_name(predicted[k], names)
+            + (" ✗" if true is not None and true[k] != predicted[k] else "")
+            for k in order
+        ]
+    if sizes is not None:
+        columns["loss"] = [format_number(sizes[k], 3) for k in order]
+    if data is None:
+        columns["text"] = [plain(x[k], 400) for k in order]
+        return Media("samples", {}, columns)
+    if rate is not None:
+        return Media("samples", {"sounds": _sounds(data[order])}, columns, (), {"rate": rate})
+    return Media("samples", {"images": _images(data[order])}, columns)
+
+
+def _classes(argument: str, values: Any, count: int) -> Sequence[Any] | None:
+    """Return a class or text for each sample; of scores the class with the highest."""
+    if values is None:
+        return None
+    array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] > 1:
+        array = array.argmax(axis=1)
+    elif array.ndim == 2:
+        array = array[:, 0]
+    if array.shape != (count,):
+        raise ArgumentError(
+            f"{argument} must be one for each of {count_noun(count, 'sample')}, "
+            f"got shape {list(array.shape)}."
+        )
+    return array.tolist()
+
+
+def _worst_first(
+    count: int, true: Any, predicted: Any, losses: NDArray[np.floating] | None
+) -> list[int]:
+    if losses is not None:
+        return np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable").tolist()
+    if true is None or predicted is None:
+        return list(range(count))
+    return sorted(range(count), key=lambda k: true[k] == predicted[k])
+
+
+def _class_name(value: Any, names: Sequence[str]) -> str:
+    if isinstance(value, int) and 0 <= value < len(names):
+        return plain(names[value], 40)
+    return format_number(value, 3) if isinstance(value, float) else plain(value, 400)
+
+
+def _images(data: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return `[n, height, width]` or `[n, height, width, 3]` as bytes, on one scale for all."""
+    if data.ndim == 4 and data.shape[-1] in (1, 4):
+        data = data[..., 0] if data.shape[-1] == 1 else data[..., :3]
+    if data.ndim < 3:
+        data = data.reshape(len(data), 1, -1)
+    if data.ndim != 3 and not (data.ndim == 4 and data.shape[-1] == 3):
+        raise ArgumentError(
+            "x must be images [n, height, width] or [n, height, width, channels] with 1, 3 or 4 "
+            f"channels, sounds, rows or texts, got shape {list(data.shape)}."
+        )
+    if data.dtype == np.uint8:
+        return data
+    wide = data.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
+    scaled = np.nan_to_num((wide - low) / ((high - low) or 1.0), nan=0.0, posinf=1.0, neginf=0.0)
+    return np.round(255 * scaled).astype(np.uint8)
+
+
+def _sounds(data: NDArray[Any]) -> NDArray[np.int16]:
+    if data.ndim != 2:
+        raise ArgumentError(f"sounds must have shape [n, time], got {list(data.shape)}.")
+    if data.dtype == np.int16:
+        return data
+    wide = np.nan_to_num(data.astype(np.float64))
+    return np.round(32767 * wide / max(float(np.abs(wide).max(initial=0)), 1.0)).astype(np.int16)
+
+
+def _samples_text(media: Media) -> list[Line]:
+    rows = zip(*media.columns.values())
+    return [Line(tuple(media.columns)), *(Line(tuple(row)) for row in rows)]
+
+
+def _samples_html(media: Media) -> Markup:
+    names = [name for name in media.columns if name not in ("sample", "text")]
+    cards = []
+    for k, number in enumerate(media.columns["sample"]):
+        caption = [f"{name} {media.columns[name][k]}" for name in names]
+        label = f"sample {number}: {', '.join(caption)}"
+        parts = [*_bodies(media, k, label), tag("div", f"sample {number}", style=_QUIET)]
+        parts += [tag("div", line) for line in caption]
+        width = 300 if "text" in media.columns or "sounds" in media.arrays else 104
+        style = f"width:{width}px;margin:0;font-size:12px;overflow-wrap:anywhere"
+        cards.append(tag("figure", *parts, style=style))
+    return tag("div", *cards, style="display:flex;flex-wrap:wrap;gap:12px;max-width:100%")
+
+
+def _bodies(media: Media, k: int, label: str) -> list[Markup]:
+    if "images" in media.arrays:
+        return [_image(media.arrays["images"][k], label, 96)]
+    if "sounds" in media.arrays:
+        return [_player(media.arrays["sounds"][k], int(media.facts["rate"]), label)]
+    return [tag("div", media.columns["text"][k], style="white-space:pre-wrap")]
+
+
+def _image(pixels: NDArray[np.uint8], label: str, side: int) -> Markup:
+    from PIL import Image  # matplotlib depends on it
+
+    file = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG")
+    source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    height, width = pixels.shape[:2]
+    scale = side / max(height, width)
+    size = f"width:{width * scale:.0f}px;height:{max(height * scale, 8):.0f}px"
+    style = f"{size};image-rendering:{'pixelated' if scale > 1 else 'auto'}"
+    return tag("img", src=source, alt=label, style=style)
+
+
+def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setparams((1, 2, rate, len(sound), "NONE", ""))
+        writer.writeframes(sound.astype("<i2").tobytes())
+    source = "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
+    return tag("audio", controls=True, src=source, aria_label=label, style="width:100%")
+
+
+# -- a confusion matrix ----------------------------------------------------------------------------
+def confusion(predictions: Any, labels: Any, *, names: Sequence[str] = (), x: Any = None) -> Media:
+    r"""Count how often each class was predicted for each class: rows are labels.
+
+    Args:
+        predictions: Class of each sample, or scores `[n, classes]`.
+        labels: Class of each sample.
+        names: Names of the classes.
+        x: Images of the samples; a click on a count shows some of them.
+
+    Raises:
+        ArgumentError: If the two differ in length, or hold something else than classes from 0.
+
+    Example:
+        >>> print(nb.confusion([0, 1, 1, 1], [0, 0, 1, 1], names=["cat", "dog"]))
+        label \ prediction  right  cat  dog
+        cat                 50%    1    1
+        dog                 100%   0    2
+    """
+    true = np.asarray(labels)
+    predicted = np.asarray(_classes("predictions", predictions, len(true)))
+    for argument, values in (("labels", true), ("predictions", predicted)):
+        if values.ndim != 1 or values.dtype.kind not in "iub" or (values < 0).any():
+            raise ArgumentError(
+                f"{argument} must be classes counted from 0, got {describe_shape(values)}."
+            )
+    size = max(len(names), int(max(true.max(initial=0), predicted.max(initial=0))) + 1)
+    if size > MOST_CLASSES:
+        raise ArgumentError(f"confusion takes at most {MOST_CLASSES} classes, got {size}.")
+    counts = np.zeros((size, size), np.int64)
+    np.add.at(counts, (true.astype(int), predicted.astype(int)), 1)
+    arrays: dict[str, NDArray[Any]] = {"counts": counts}
+    if x is not None:
+        cells = true.astype(int) * size + predicted.astype(int)
+        chosen = np.array(
+            [k for cell in np.unique(cells) for k in np.flatnonzero(cells == cell)[:_PER_CELL]], int
+        )
+        arrays |= {"images": _images(np.asarray(x)[chosen]), "cells": cells[chosen]}
+        arrays["indices"] = chosen
+    titles = [plain(names[k] if k < len(names) else k, 24) for k in range(size)]
+    return Media("confusion", arrays, names=titles)
+
+
+def _rates(counts: NDArray[np.integer]) -> NDArray[np.floating]:
+    return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+
+
+def _confusion_text(media: Media) -> list[Line]:
+    counts = media.arrays["counts"]
+    rates = np.diagonal(_rates(counts))
+    rows = [
+        Line((name, f"{rate:.0%}", *map(format_count, row.tolist())))
+        for name, row, rate in zip(media.names, counts, rates, strict=True)
+    ]
+    return [Line((r"label \ prediction", "right", *media.names)), *rows]
+
+
+def _confusion_html(media: Media) -> Markup:
+    counts = media.arrays["counts"]
+    rates = _rates(counts)
+    head = [tag("th", name, scope="col", style="font-weight:normal") for name in media.names]
+    rows = [tag("tr", tag("th", "label \\ prediction", scope="col"), *head, tag("th", "right"))]
+    for i, name in enumerate(media.names):
+        cells = [_confusion_cell(media, i, j, rates[i, j]) for j in range(len(media.names))]
+        title = tag("th", name, scope="row", style="text-align:right;font-weight:normal")
+        rows.append(tag("tr", title, *cells, tag("td", f"{rates[i, i]:.0%}")))
+    right = float(np.trace(counts)) / max(float(counts.sum()), 1.0)
+    about = f"{format_count(int(counts.sum()))} samples, {right:.1%} right"
+    style = "border-collapse:separate;border-spacing:2px;font-size:12px;text-align:center"
+    return tag(
+        "div",
+        tag("div", about),
+        tag("table", *rows, style=style),
+        style="overflow-x:auto;min-height:180px;max-width:100%",
+    )
+
+
+def _confusion_cell(media: Media, i: int, j: int, rate: float) -> Markup:
+    count = int(media.arrays["counts"][i, j])
+    color = LINES[0] if i == j else LINES[1]
+    share = round(65 * rate) if count else 0
+    style = f"padding:3px 8px;background:color-mix(in srgb, {color} {share}%, transparent)"
+    text = tag("span", format_count(count), tag("br"), tag("span", f"{rate:.0%}", style=_QUIET))
+    if not count:
+        return tag("td", "·", style="opacity:.5")
+    if "images" not in media.arrays:
+        return tag("td", text, style=style)
+    cell = i * len(media.names) + j
+    indices = media.arrays["indices"]
+    pictures = [
+        tag(
+            "span",
+            _image(media.arrays["images"][k], f"sample {indices[k]}", 72),
+            style="margin:3px",
+        )
+        for k in np.flatnonzero(media.arrays["cells"] == cell)
+    ]
+    label = f"label {media.names[i]}, prediction {media.names[j]}"
+    box = "position:absolute;z-index:2;padding:6px;background:Canvas;color:CanvasText;"
+    panel = tag("div", tag("div", label), *pictures, style=box + "border:1px solid;left:8px")
+    summary = tag("summary", text, style="list-style:none;cursor:pointer", aria_label=label)
+    return tag("td", tag("details", summary, panel), style=style)
+
+
+# -- a map of points -------------------------------------------------------------------------------
+def embedding_map(
+    points: Any,
+    labels: Any = None,
+    *,
+    names: Sequence[str] = (),
+    method: Callable[[NDArray[np.floating]], Any] | None = None,
+) -> Media:
+    """Draw vectors as points in a plane: their two principal components.
+
+    Args:
+        points: Vectors `[n, features]`, such as what a layer returns.
+        labels: Class of each, which colors it.
+        names: Names of the classes.
+        method: Another projection: a function of the vectors that returns `[n, 2]`, such as
+            `sklearn.manifold.TSNE().fit_transform`.
+
+    Raises:
+        ArgumentError: If `points` or what `method` returns has another shape.
+
+    Example:
+        >>> rows = jnp.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]])
+        >>> print(nb.embedding_map(rows))
+        3 points, principal components with 100% and 0% of the variance
+    """
+    vectors = np.asarray(points, np.float64)
+    if vectors.ndim != 2 or not vectors.size or not np.isfinite(vectors).all():
+        raise ArgumentError(
+            f"points must be finite vectors [n, features], got shape {list(vectors.shape)}."
+        )
+    chosen = np.unique(np.linspace(0, len(vectors) - 1, MOST_POINTS).round().astype(int))
+    classes = _classes("labels", labels, len(vectors))
+    facts: dict[str, float] = {"count": len(vectors)}
+    if method is not None:
+        plane = np.asarray(method(vectors), np.float64)
+    elif vectors.shape[1] <= 2:
+        plane = np.pad(vectors, ((0, 0), (0, 2 - vectors.shape[1])))
+    else:
+        left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+        plane = np.pad((left * sizes)[:, :2], ((0, 0), (0, max(0, 2 - len(sizes)))))
+        shares = np.pad(sizes**2 / max(float((sizes**2).sum()), 1e-300), (0, 2))
+        facts |= {"first": float(shares[0]), "second": float(shares[1])}
+    if plane.shape != (len(vectors), 2):
+        raise ArgumentError(f"method must return shape [n, 2], got {list(plane.shape)}.")
+    arrays: dict[str, NDArray[Any]] = {"points": plane[chosen].astype(np.float32)}
+    titles: list[str] = []
+    if classes is not None:
+        values, numbers = np.unique(np.asarray(classes), return_inverse=True)
+        titles = [_class_name(value, names) for value in values.tolist()]
+        arrays["classes"] = numbers[chosen].astype(np.int32)
+    return Media("points", arrays, names=titles, facts=facts)
+
+
+def _about_points(media: Media) -> str:
+    drawn, count = len(media.arrays["points"]), int(media.facts["count"])
+    text = f"{format_count(count)} points" + (f", {drawn} drawn" if drawn < count else "")
+    if "first" in media.facts:
+        first, second = media.facts["first"], media.facts["second"]
+        text += f", principal components with {first:.0%} and {second:.0%} of the variance"
+    return text
+
+
+def _points_text(media: Media) -> list[Line]:
+    classes = [Line((f"classes: {', '.join(media.names[:12])}",))] if media.names else []
+    return [Line((_about_points(media),)), *classes]
+
+
+def _color_of(number: int, count: int) -> str:
+    """Return the color of a class: a named line color, or of many classes one hue each."""
+    if count <= len(LINES):
+        return LINES[number]
+    return f"hsl({360 * number / count:.0f} 65% {40 + 18 * (number % 2)}%)"
+
+
+def _points_html(media: Media) -> Markup:
+    points = media.arrays["points"].astype(np.float64)
+    classes = media.arrays.get("classes", np.zeros(len(points), int))
+    low, span = points.min(axis=0), np.ptp(points, axis=0)
+    scaled = (points - low) / np.where(span > 0, span, 1.0)
+    groups = []
+    for number in np.unique(classes).tolist():
+        dots = [
+            tag("circle", cx=f"{6 + 388 * x:.0f}", cy=f"{294 - 288 * y:.0f}", r="2.6")
+            for x, y in scaled[classes == number].tolist()
+        ]
+        label = [tag("title", media.names[number])] if media.names else []
+        color = _color_of(number, len(media.names))
+        groups.append(tag("g", *label, *dots, fill=color, fill_opacity=".75"))
+    about = _about_points(media)
+    drawing = tag(
+        "svg",
+        *groups,
+        viewBox="0 0 400 300",
+        role="img",
+        aria_label=about,
+        style=f"width:400px;max-width:100%;border:1px solid {_BORDER}",
+    )
+    legend = [
+        tag("span", tag("span", "● ", style=f"color:{_color_of(k, len(media.names))}"), name)
+        for k, name in enumerate(media.names)
+    ]
+    row = tag("div", *legend, style="display:flex;flex-wrap:wrap;gap:10px;font-size:12px")
+    return tag("div", tag("div", about, style="font-size:12px"), drawing, row)
+
+
+_HTML: dict[str, Callable[[Media], Markup]] = {
+    "samples": _samples_html,
+    "confusion": _confusion_html,
+    "points": _points_html,
+}
+_TEXT: dict[str, Callable[[Media], list[Line]]] = {
+    "samples": _samples_text,
+    "confusion": _confusion_text,
+    "points": _points_text,
+}
