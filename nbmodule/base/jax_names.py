@@ -39,16 +39,13 @@ __all__ = [
     "is_repeated",
     "jaxpr_as_fun",
     "jaxprs_in_params",
-    "jit_switch",
     "line_of_user",
     "make_user_context",
     "outside_traces",
-    "partial_eval",
     "raw_frames",
     "reset_compilation_cache",
     "scan_counts",
     "source_info_util",
-    "source_of_now",
     "stop_listening",
     "trace_context",
     "trace_settings",
@@ -259,13 +256,7 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
     return list(result) if equation.primitive.multiple_results else [result]
 
 
-jit_switch: Any = _find("jax._src.config.disable_jit")
-
-# Equations written into the trace that is open, see `inlining.py`: without these JAX writes them.
-partial_eval: Any = _find("jax._src.interpreters.partial_eval")
 trace_settings: Any = _find("jax._src.config.trace_context")
-source_of_now: Any = _find("jax._src.source_info_util.current")
-
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 

@@ -119,11 +119,6 @@ def test_split_follows_the_older_layout_where_jax_does():
         np.testing.assert_array_equal(tf.split(KEY, 5), words(jax.random.split(KEY, 5)))
 
 
-def test_split_refuses_a_negative_number():
-    with pytest.raises(ArgumentError, match="cannot split a key into -1 keys"):
-        tf.split(0, -1)
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 2**32 - 1))
 def test_fold_in_agrees_with_jax(seed, n):
@@ -139,11 +134,11 @@ def test_fold_in_takes_32_bits(n):
 
 
 @pytest.mark.parametrize("width", [8, 16, 32, 64])
-@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 20011)])
-def test_bits_agree_with_jax(width, shape, x64):
-    np.testing.assert_array_equal(
-        tf.bits(KEY, shape, width=width), jax.random.bits(KEY, shape, f"uint{width}")
-    )
+@pytest.mark.parametrize("size", [0, 1, 5, 60033])
+def test_bits_agree_with_jax(width, size, x64):
+    blocks = [words.copy() for _, words in tf.bit_blocks(KEY, size, width)]
+    theirs = jax.random.bits(KEY, (size,), f"uint{width}")
+    np.testing.assert_array_equal(np.concatenate([np.empty(0, theirs.dtype), *blocks]), theirs)
 
 
 def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
@@ -155,12 +150,8 @@ def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
     assert tf._hash_one(7, 9, at >> 32, at & 0xFFFFFFFF) == (int(a[0]), int(b[0]))
 
 
-def test_a_width_or_shape_without_meaning_is_refused():
-    with pytest.raises(ArgumentError, match="expected a width of 8, 16, 32 or 64 bits, found 12"):
-        tf.bits(0, (3,), width=12)
-    with pytest.raises(
-        ArgumentError, match=r"expected sizes of zero or more, found shape \(2, -1\)"
-    ):
-        tf.bits(0, (2, -1))
-    with pytest.raises(ArgumentTypeError, match=r"expected a shape such as \(3, 4\), found 3"):
-        tf.bits(0, 3)
+def test_a_shape_without_meaning_is_refused():
+    with pytest.raises(ArgumentError, match=r"sizes of zero or more, found shape \(2, -1\)"):
+        tf.checked_shape((2, -1))
+    with pytest.raises(ArgumentTypeError, match=r"a shape such as \(3, 4\), found 3"):
+        tf.checked_shape(3)

@@ -131,9 +131,6 @@ def split(key: KeyLike, n: int = 2) -> np.ndarray:
         array([[1797259609, 2579123966],
                [ 928981903, 3453687069]], dtype=uint32)
     """
-    n = operator.index(n)
-    if n < 0:
-        raise ArgumentError(f"cannot split a key into {n} keys.")
     k0, k1 = key_data(key).tolist()
     # The older layout of counters is not worth a second implementation.
     if not setting("threefry_partitionable"):
@@ -217,22 +214,6 @@ def bit_blocks(key: KeyLike, size: int, width: int) -> Iterator[tuple[slice, np.
         else:
             np.bitwise_xor(x0, x1, out=x0)
             yield part, x0 if width == 32 else x0.astype(f"uint{width}")
-
-
-def bits(key: KeyLike, shape: Sequence[int] = (), *, width: int = 32) -> np.ndarray:
-    """Draw uniform random words of 8, 16, 32 or 64 bits; the same as `jax.random.bits`.
-
-    Example:
-        >>> bits(0, (3,))
-        array([4070199207, 4202968722, 1427181096], dtype=uint32)
-    """
-    if width not in (8, 16, 32, 64):
-        raise ArgumentError(f"expected a width of 8, 16, 32 or 64 bits, found {width}.")
-    out = np.empty(checked_shape(shape), f"uint{width}")
-    flat = out.reshape(-1)
-    for part, words in bit_blocks(key, out.size, width):
-        flat[part] = words
-    return out
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
