@@ -119,7 +119,7 @@ def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
 
     with pytest.warns(
         UserWarning,
-        match="Branching: the compiled call failed and is done eagerly .*ConcretizationTypeError",
+        match="Branching: the compiled call failed and runs eagerly .*ConcretizationTypeError",
     ):
         first = model(X + 2)
     with warnings.catch_warnings():
@@ -217,7 +217,7 @@ def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
 
     with pytest.warns(
         UserWarning,
-        match="Branching: the compiled call failed and is done eagerly .*Concretization",
+        match="Branching: the compiled call failed and runs eagerly .*Concretization",
     ):
         model.compile((X,), fallback_to_non_compiled=True)
     with warnings.catch_warnings():

@@ -74,7 +74,7 @@ CHANGES = {
     ),
     "shared": (
         lambda m: setattr(m[2][0], "bias", m[0].bias),
-        f"model.2.0.bias: Parameter {FLOAT}[2] before, the variable 0.bias now",
+        f"model.2.0.bias: Parameter {FLOAT}[2] before, the variable model.0.bias now",
     ),
 }
 
@@ -158,6 +158,23 @@ def test_a_known_call_names_its_own_trace(model):
         3,
     ]
     assert f"{FLOAT}[9, 3]" in repr(nb.explain_retrace(counted.step, jnp.ones((9, 3))))
+
+
+def test_a_method_of_the_model_in_an_attribute_is_no_obstacle():
+    class Net(nb.Module):
+        def __init__(self):
+            self.layer = nb.Linear(3, 2)
+            self.run = self.layer.forward
+
+        def forward(self, x):
+            return self.run(x)
+
+    model = Net()
+    step = nb.jit(lambda x: model(x))
+    step(X)
+    assert whats(nb.explain_retrace(step, X[:2])) == [
+        f"argument x: {FLOAT}[4, 3] before, {FLOAT}[2, 3] now"
+    ]
 
 
 def test_settings_of_jax_are_named(model):
@@ -304,7 +321,7 @@ def test_explaining_traces_and_draws_nothing(model):
 def test_what_is_not_compiled_here_is_refused(model):
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r"takes a function of nb\.jit or a compiled module; found function",
+        match=r"takes a function of nb\.jit or a compiled module, got function",
     ):
         nb.explain_retrace(lambda x: x, X)
     with pytest.raises(nb.ArgumentTypeError, match="jax_explain_cache_misses"):
@@ -383,7 +400,7 @@ def test_where_nothing_is_compiled_it_says_so_and_no_run_counts_as_a_trace():
         ["JAX's setting jax_disable_jit: False before, True now"],
     )
     assert repr(found).endswith(
-        "step has not been traced; this call runs it as it stands: JAX's setting jax_disable_jit is on, so that nothing is compiled."
+        "step has not been traced; this call runs uncompiled: JAX's setting jax_disable_jit is on."
     )
     counted.step(X)
     after = nb.explain_retrace(counted.step, X)

@@ -18,7 +18,15 @@ from nbmodule.base.jax_names import is_eager
 from nbmodule.core.call.capture import capture_submodules, forget_captured
 from nbmodule.core.call.compiling import INSIDE, run_compiled
 from nbmodule.core.call.example_inputs import remember, remember_return
-from nbmodule.core.call.stages import OPTIONS, ModuleCall, Run, Stages, go_on, take_options, way_of
+from nbmodule.core.call.stages import (
+    OPTIONS,
+    ModuleCall,
+    Run,
+    Stages,
+    enter,
+    stages_of,
+    take_options,
+)
 from nbmodule.core.call.variables import check_variables
 from nbmodule.core.structure.building import STATEFUL, build_for_call, move, settle
 from nbmodule.core.structure.walk import plan_of
@@ -55,7 +63,7 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
     if this.v is None and now.frame is None and module._nbm.home is None and not is_eager():
         if plan_of(module).boxes:
             warn_of_constant(module)
-    stages = way_of(this, STAGES)
+    stages = stages_of(this, STAGES)
     if module._nbm.returned is not None:
         return stages[0](this, stages[1:])
     outputs = stages[0](this, stages[1:])
@@ -86,7 +94,9 @@ def call_beside(
     if module._nbm.special:
         prepare(module, args, kwargs)
     this = ModuleCall(module, run, args, kwargs, options)
-    return go_on(this, (*way_of(this, AROUND), lambda call, stages: run(*call.args, **call.kwargs)))
+    return enter(
+        this, (*stages_of(this, AROUND), lambda call, stages: run(*call.args, **call.kwargs))
+    )
 
 
 def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from nbmodule.base.foreign import received
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.call.expected_returns import check_expected, compare
-from nbmodule.core.call.stages import ModuleCall, Way, go_on, has_captured
+from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
 from nbmodule.core.structure.building import settle
@@ -94,11 +94,11 @@ class Request:
         return hash(self._facts())
 
 
-def forget_captured(call: ModuleCall, stages: Way) -> Any:
+def forget_captured(call: ModuleCall, stages: Remaining) -> Any:
     """Return a call that is not tracked empties what an earlier one has left."""
     __tracebackhide__ = True
     empty_captured(call.module)
-    return go_on(call, stages)
+    return enter(call, stages)
 
 
 def empty_captured(module: CoreModule) -> None:
@@ -108,7 +108,7 @@ def empty_captured(module: CoreModule) -> None:
         settle(module)
 
 
-def capture_submodules(call: ModuleCall, stages: Way) -> Any:
+def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
     """Run the rest of a call with its submodules watched."""
     __tracebackhide__ = True
     module, requested = call.module, call.options.get
@@ -145,7 +145,7 @@ def capture_submodules(call: ModuleCall, stages: Way) -> Any:
     try:
         with tracker:
             try:
-                return go_on(call, stages)
+                return enter(call, stages)
             finally:
                 log = current_log()
                 if log is not None and len(log.infos) > start:

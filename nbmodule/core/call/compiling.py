@@ -10,25 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.example_inputs import remember
 from nbmodule.core.call.scopes import observe, run_hooks
-from nbmodule.core.call.stages import ModuleCall, Stages, Way, go_on, take_options, way_of
+from nbmodule.core.call.stages import ModuleCall, Stages, enter, stages_of, take_options
 from nbmodule.core.call.variables import give_variables
 from nbmodule.core.compiled.jit import Jit, jit
-from nbmodule.core.structure.building import PLAIN, STATEFUL, as_places, build_for_call, settle
+from nbmodule.core.structure.building import (
+    PLAIN,
+    STATEFUL,
+    as_stateful_option,
+    build_for_call,
+    settle,
+)
 from nbmodule.core.structure.structure import Static
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.core.transforms.options import (
-    OPTIONS,
-    Places,
-    check_names,
-    of_forward,
-    places_of,
-    refusal,
-)
+from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import current_log
 from nbmodule.errors import ArgumentTypeError, NbModuleError
@@ -37,226 +35,130 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 _NUMBERS = (bool, int, float, complex)
-_TAKEN = [
+# Options of `nb.jit` that count the arguments of the compiled step are not offered.
+_JIT_OPTIONS = [
     name for name in OPTIONS if name not in ("donate_argnums", "donate_argnames", "in_shardings")
-]  # those count arguments
+]
 _FALLBACK = "fallback_to_non_compiled"
 
 
 class Compiled:
-    """The compiled call of one module."""
+    """The compiled calls of one module."""
 
     def __init__(self, module: CoreModule, options: dict[str, Any]) -> None:
-        check_names(f"{type(module).__name__}.compile", options, (*_TAKEN, *STATEFUL, _FALLBACK))
-        self.options = options = dict(options)
-        self.static = places_of(
-            of_forward(module),
-            "static",
-            *(options.pop(f"static_arg{s}", None) for s in ("nums", "names")),
-        )
+        names = (*_JIT_OPTIONS, *STATEFUL, _FALLBACK)
+        check_names(f"{type(module).__name__}.compile", options, names)
+        options = dict(options)
+        static = (options.pop(f"static_arg{suffix}", None) for suffix in ("nums", "names"))
+        self.static = places_of(of_forward(module), "static", *static)
         self.choices: dict[str, Any] = {
-            name: as_places(name, options.pop(name)) for name in STATEFUL if name in options
+            name: as_stateful_option(name, options.pop(name))
+            for name in STATEFUL
+            if name in options
         }
         if _FALLBACK in options:
             self.choices[_FALLBACK] = as_flag(_FALLBACK, options.pop(_FALLBACK))
-        self.step: Jit = jit(_called, **options)
-        self.warned = False
-        self.mark = (
-            object()
-        )  # what things that are no modules do while they are traced is known of this module alone
+        self.step: Jit = jit(_step, **options)
+        self.has_warned = False
 
-    def __call__(
-        self,
-        module: object,
-        v: Mapping[str, Any],
-        things: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """The call, with all that it changes in these things."""
+    def __call__(self, call: ModuleCall) -> Any:
+        """Run the call, with all that it changes in its stateful objects."""
         __tracebackhide__ = True
-        plain = [thing for thing in things if not is_stateful(thing)]
-        fixed = fixed_arguments(self.static, args, kwargs)
-        try:
-            outputs = self._with(plain, self.step, step_arguments(module, v, things, *fixed))
-        except TypeError as error:
-            raise self._named(module, args, kwargs) or error from None
-        if not plain:
+        arguments, objects = self.arguments(call)
+        outputs = self._run(call, self.step, arguments, objects)
+        if not objects:
             return outputs
         outputs, contents = outputs
-        for thing, content in zip(plain, contents, strict=True):
-            _put(thing, _unfixed(content))
-        return _with_things(outputs, plain)
+        for obj, content in zip(objects, contents, strict=True):
+            _set_content(obj, _map_leaves(_value_of, content))
+        return _with_objects(outputs, objects)
 
-    def lower(
-        self,
-        module: CoreModule,
-        v: Mapping[str, Any] | None,
-        things: tuple[Any, ...],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        """Compile for these arguments; nothing is run, and no variable changes."""
-        plain = [thing for thing in things if not is_stateful(thing)]
-        fixed = fixed_arguments(self.static, args, kwargs)
-        arguments = step_arguments(module, v, things, *fixed)
-        try:
-            self._with(plain, lambda *given: self.step.compile_for(given, {}), arguments)
-        except TypeError as error:
-            raise self._named(module, args, kwargs) or error from None
+    def lower(self, call: ModuleCall) -> None:
+        """Compile for the arguments of the call; nothing is run, and no variable changes."""
+        arguments, objects = self.arguments(call)
+        self._run(call, lambda *args: self.step.compile_for(args, {}), arguments, objects)
 
-    def _named(
-        self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Exception | None:
-        """What to say of an argument that cannot be traced, by its name in the forward; None if all
-        can.
+    def arguments(self, call: ModuleCall) -> tuple[tuple[Any, ...], list[Any]]:
+        """Return the arguments of the compiled step, and the objects that JAX does not know.
+
+        The contents of those objects are inputs. Among the arguments each is replaced by its
+        number.
         """
-        return refusal(
-            of_forward(module),
-            args,
-            kwargs,
-            self.static,
-            how=f"{type(module).__name__}.compile({{}})",
-        )
+        stateful = stateful_objects(call)
+        objects = [obj for obj in stateful if not is_stateful(obj)]
+        contents = [_content(obj) for obj in objects]
+        known = tuple(obj for obj in stateful if is_stateful(obj))
+        args, kwargs, static = call.args, call.kwargs, self.static
+        numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+        args = tuple(_Fixed(x) if i in numbers else x for i, x in enumerate(args))
+        kwargs = {name: _Fixed(x) if name in static.names else x for name, x in kwargs.items()}
+        if objects:
+            args, kwargs = _with_numbers((args, kwargs), objects)
+        return (call.module, call.v, (contents, known), args, kwargs), objects
 
-    def gives_way(self, module: CoreModule, error: Exception) -> bool:
-        """Whether what failed compiled is left to the eager call; one warning says so."""
+    def _run(
+        self,
+        call: ModuleCall,
+        fn: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        objects: list[Any],
+    ) -> Any:
+        __tracebackhide__ = True
+        before, _current.objects = _current.objects, objects
+        try:
+            return fn(*arguments)
+        except TypeError as error:
+            how = f"{type(call.module).__name__}.compile({{}})"
+            forward = of_forward(call.module)
+            raise refusal(forward, call.args, call.kwargs, self.static, how) or error from None
+        finally:
+            _current.objects = before
+
+    def falls_back(self, module: CoreModule, error: Exception) -> bool:
+        """Return True if a call that failed compiled shall run eagerly; warn once."""
         if not module._nbm.config.fallback_to_non_compiled or is_of_signal(error):
             return False
-        if not self.warned:
-            self.warned = True
+        if not self.has_warned:
+            self.has_warned = True
             reason = (str(error).splitlines() or [""])[0]
             warnings.warn(
-                f"{type(module).__name__}: the compiled call failed and is done eagerly from now on where it fails "
-                f"({type(error).__name__}: {reason}).",
+                f"{type(module).__name__}: the compiled call failed and runs eagerly from now on "
+                f"where it fails ({type(error).__name__}: {reason}).",
                 stacklevel=5,
             )
         return True
 
-    def _with(self, things: list[Any], fn: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        __tracebackhide__ = True
-        before, _open.things = _open.things, things
-        try:
-            return fn(*arguments)
-        finally:
-            _open.things = before
 
-
-def fixed_arguments(
-    static: Places, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments with those that are compared by type and value marked as such."""
-    if not static.numbers and not static.names:
-        return args, kwargs
-    numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-    return (
-        tuple(_Fixed(x) if i in numbers else x for i, x in enumerate(args)),
-        {name: _Fixed(x) if name in static.names else x for name, x in kwargs.items()},
-    )
-
-
-def step_arguments(
-    module: Any, v: object, things: tuple[Any, ...], args: object, kwargs: object
-) -> tuple[Any, ...]:
-    """The arguments of the compiled step: what things that are no modules hold goes in beside them."""
-    plain = [thing for thing in things if not is_stateful(thing)]
-    if not plain:
-        return (module, v, things, args, kwargs)
-    given = Given([_content(thing) for thing in plain], module._nbm.compiled.mark)
-    rest = (thing for thing in things if is_stateful(thing))
-    return (module, v, (given, *rest), *_with_places((args, kwargs), plain))
-
-
-def _called(
-    module: object,
+def _step(
+    module: CoreModule,
     v: Mapping[str, Any],
-    stateful: Any,
+    stateful: tuple[list[Any], tuple[Any, ...]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """What is compiled. Things that are no modules hold traced values while it is traced, and then
-    what they held before.
+    """Run the eager stages of a call; this is the function that is compiled.
+
+    Objects that JAX does not know hold traced values meanwhile, and afterwards their former
+    content.
     """
-    args = tuple([x.value if isinstance(x, _Fixed) else x for x in args])
-    kwargs = {name: x.value if isinstance(x, _Fixed) else x for name, x in kwargs.items()}
-    if not (stateful and isinstance(stateful[0], Given)):
-        return _rest(module, v, args, kwargs)
-    things = _open.things
-    before = [_shallow(thing) for thing in things]
-    args, kwargs = _with_things((args, kwargs), things)
+    args = tuple(map(_value_of, args))
+    kwargs = {name: _value_of(x) for name, x in kwargs.items()}
+    contents, objects = stateful[0], _current.objects
+    if not contents:
+        return _run_inside(module, v, args, kwargs)
+    before = [_shallow_copy(obj) for obj in objects]
+    args, kwargs = _with_objects((args, kwargs), objects)
     try:
-        for thing, content in zip(things, stateful[0].contents, strict=True):
-            _put(thing, _unfixed(content))
-        outputs = _rest(module, v, args, kwargs)
-        return _with_places(outputs, things), [_content(thing) for thing in things]
+        for obj, content in zip(objects, contents, strict=True):
+            _set_content(obj, _map_leaves(_value_of, content))
+        outputs = _run_inside(module, v, args, kwargs)
+        return _with_numbers(outputs, objects), [_content(obj) for obj in objects]
     finally:
-        for thing, content in zip(things, before, strict=True):
-            _put(thing, content)
+        for obj, content in zip(objects, before, strict=True):
+            _set_content(obj, content)
 
 
-def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
-    """Compile the calls of `module`; with arguments at once, else at the next call."""
-    if args is not None and not isinstance(args, (tuple, list)):
-        raise ArgumentTypeError(
-            f"compile(args=...) takes the positional arguments of a call as a tuple or list; found {type(args).__name__}."
-        )
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise ArgumentTypeError(
-            f"compile(kwargs=...) takes the keyword arguments of a call as a dict; found {type(kwargs).__name__}."
-        )
-    inner = module._nbm
-    inner.compiled = compiled = Compiled(module, options)
-    inner.config = replace(inner.config or PLAIN, **compiled.choices)
-    settle(module)
-    if args is not None or kwargs is not None:
-        args, kwargs = tuple(args or ()), dict(kwargs or {})
-        asked = take_options(module, kwargs)
-        remember(module, args, kwargs)
-        build_for_call(module, args, kwargs)
-        settle(module)
-        call = ModuleCall(module, type(module)._run, args, kwargs, asked, asked.pop("v", None))
-        try:
-            go_on(
-                call,
-                (*way_of(call, ((ModuleCall.is_captured, capture_submodules),)), _compile_call),
-            )
-        except Exception as error:
-            if not compiled.gives_way(module, error):
-                raise
-    return module
-
-
-def _compile_call(call: ModuleCall, way: Way) -> None:
-    """Compile what this call would run."""
-    things = stateful_things(call)
-    call.module._nbm.compiled.lower(call.module, call.v, things, call.args, call.kwargs)
-
-
-def run_compiled(call: ModuleCall, way: Way) -> Any:
-    """The call through the compiled form; eagerly, with one warning, if that fails and the module
-    falls back.
-    """
-    __tracebackhide__ = True
-    module, inner = call.module, call.module._nbm
-    if inner.compiled is None:
-        inner.compiled = Compiled(module, {})
-    if inner.config.compile_on_next_step:
-        inner.config = replace(inner.config, compile_on_next_step=False)
-        settle(module)
-    compiled, log = inner.compiled, current_log()
-    mark = None if log is None else log.mark()
-    try:
-        things = stateful_things(call)
-        return compiled(module, call.v, things, call.args, call.kwargs)
-    except Exception as error:
-        if not compiled.gives_way(module, error):
-            raise
-        if log is not None and mark is not None:  # what failed is done again, and told once
-            log.rewind(mark)
-        return go_on(call, way)
-
-
-# The way of an eager call, and what is left of it inside the compiled form.
+# The stages of an eager call, which also run inside the compiled step.
 INSIDE: Stages = (
     (ModuleCall.has_variables, give_variables),
     (ModuleCall.is_observed, observe),
@@ -264,139 +166,170 @@ INSIDE: Stages = (
 )
 
 
-def _rest(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_inside(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     call = ModuleCall(module, type(module)._run, args, kwargs, {}, v)
-    return go_on(call, way_of(call, INSIDE))
+    return enter(call, stages_of(call, INSIDE))
 
 
-def stateful_things(call: ModuleCall) -> tuple[Any, ...]:
-    """Objects whose changes belong to the compiled call: those named, and those found at the given
-    places.
-    """
-    config, args, kwargs, given = call.module._nbm.config, call.args, call.kwargs, call.options
-    things = list(given.get("stateful") or config.stateful)
-    for path in given.get("arg_stateful_idxs") or config.arg_stateful_idxs:
-        things.append(_at(args, path, "arg_stateful_idxs"))
-    for path in given.get("kwarg_stateful_idxs") or config.kwarg_stateful_idxs:
-        things.append(_at(kwargs, path, "kwarg_stateful_idxs"))
-    return tuple(things)
+def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
+    """Compile the calls of `module`: at once if arguments are given, else at the next call."""
+    if args is not None and not isinstance(args, (tuple, list)):
+        raise ArgumentTypeError(
+            "compile(args=...) takes the positional arguments of a call as a tuple or list, got "
+            f"{type(args).__name__}."
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise ArgumentTypeError(
+            "compile(kwargs=...) takes the keyword arguments of a call as a dict, got "
+            f"{type(kwargs).__name__}."
+        )
+    inner = module._nbm
+    inner.compiled = compiled = Compiled(module, options)
+    inner.config = replace(inner.config or PLAIN, **compiled.choices)
+    settle(module)
+    if args is None and kwargs is None:
+        return module
+    args, kwargs = tuple(args or ()), dict(kwargs or {})
+    call = _call_of(module, args, kwargs)
+    remember(module, args, call.kwargs)
+    build_for_call(module, args, call.kwargs)
+    settle(module)
+    stages = stages_of(call, ((ModuleCall.is_captured, capture_submodules),))
+    try:
+        enter(call, (*stages, lambda call, _: compiled.lower(call)))
+    except Exception as error:
+        if not compiled.falls_back(module, error):
+            raise
+    return module
 
 
-def _at(where: Any, path: Any, name: str) -> Any:
-    thing = where
+def _call_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModuleCall:
+    kwargs = dict(kwargs)
+    options = take_options(module, kwargs)
+    return ModuleCall(module, type(module)._run, args, kwargs, options, options.pop("v", None))
+
+
+def step_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the arguments that the compiled step of a module gets for a call."""
+    return module._nbm.compiled.arguments(_call_of(module, args, kwargs))[0]
+
+
+def run_compiled(call: ModuleCall, stages: Any) -> Any:
+    """Run the compiled call; eagerly, with one warning, if that fails and the module falls back."""
+    __tracebackhide__ = True
+    module, inner = call.module, call.module._nbm
+    if inner.compiled is None:
+        inner.compiled = Compiled(module, {})
+    if inner.config.compile_on_next_step:
+        inner.config = replace(inner.config, compile_on_next_step=False)
+        settle(module)
+    log = current_log()
+    mark = None if log is None else log.mark()
+    try:
+        return inner.compiled(call)
+    except Exception as error:
+        if not inner.compiled.falls_back(module, error):
+            raise
+        if log is not None and mark is not None:  # the eager call records its own
+            log.rewind(mark)
+        return enter(call, stages)
+
+
+def stateful_objects(call: ModuleCall) -> tuple[Any, ...]:
+    """Return the objects whose changes belong to the compiled call."""
+    config, options = call.module._nbm.config, call.options
+    objects = list(options.get("stateful") or config.stateful)
+    for name, source in (("arg_stateful_idxs", call.args), ("kwarg_stateful_idxs", call.kwargs)):
+        for path in options.get(name) or getattr(config, name):
+            objects.append(_item_at(source, path, name))
+    return tuple(objects)
+
+
+def _item_at(obj: Any, path: Any, name: str) -> Any:
     for step in path if isinstance(path, (list, tuple)) else (path,):
         try:
-            thing = thing[step]
+            obj = obj[step]
         except (KeyError, IndexError, TypeError) as error:
             raise NbModuleError(
-                f"{name}=[{list(path)!r}] names no argument of this call ({type(error).__name__}: {error}). Nothing was computed."
+                f"{name}=[{list(path)!r}] names no argument of this call "
+                f"({type(error).__name__}: {error})."
             ) from error
-    return thing
+    return obj
 
 
-# -- things that are no modules: dicts, Containers, lists, plain objects --
-class _Open(threading.local):
-    """The things of the compiled call that is under way in this thread."""
+# Stateful objects that JAX does not know: dicts, Containers, lists, plain objects
+class _Current(threading.local):
+    """The objects of the compiled call that this thread is running."""
 
-    things: list[Any] = []
-
-
-_open = _Open()
+    objects: list[Any] = []
 
 
-class Given:
-    """What the things of a call held when it began.
-
-    What was traced with them serves no other module, see `Compiled.mark`.
-    """
-
-    def __init__(self, contents: list[Any], mark: object) -> None:
-        self.contents, self.mark = contents, mark
+_current = _Current()
 
 
-class _Place:
-    """Stands among the arguments for the thing of that number."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Place) and self.number == other.number
-
-    def __hash__(self) -> int:
-        return self.number
+class _Number(int):
+    """Stands among the arguments for the object of that number."""
 
 
 class _Fixed(Static):
-    """A value that JAX does not take, among the arguments."""
+    """A static value among the arguments."""
 
 
-jax.tree_util.register_pytree_node(
-    Given,
-    lambda given: (given.contents, given.mark),
-    lambda mark, contents: Given(list(contents), mark),
-)
-jax.tree_util.register_static(_Place)
+jax.tree_util.register_static(_Number)
 jax.tree_util.register_static(_Fixed)
 
 
-def _with_places(arguments: object, things: list[Any]) -> Any:
-    def replaced(leaf: object) -> Any:
-        return next((_Place(i) for i, thing in enumerate(things) if thing is leaf), leaf)
-
+def _map_leaves(fn: Callable[[Any], Any], tree: object) -> Any:
     return jax.tree.map(
-        replaced, arguments, is_leaf=lambda x: is_stateful(x) or any(x is thing for thing in things)
+        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (_Number, _Fixed))
     )
 
 
-def _with_things(arguments: object, things: list[Any]) -> Any:
-    def replaced(leaf: object) -> Any:
-        return things[leaf.number] if isinstance(leaf, _Place) else leaf
+def _value_of(leaf: Any) -> Any:
+    return leaf.value if isinstance(leaf, _Fixed) else leaf
 
+
+def _with_numbers(tree: object, objects: list[Any]) -> Any:
+    numbers = {id(obj): _Number(i) for i, obj in enumerate(objects)}
     return jax.tree.map(
-        replaced, arguments, is_leaf=lambda x: is_stateful(x) or isinstance(x, _Place)
+        lambda leaf: numbers.get(id(leaf), leaf),
+        tree,
+        is_leaf=lambda x: is_stateful(x) or id(x) in numbers,
     )
 
 
-def _shallow(thing: object) -> Any:
-    """What a thing holds, in a dict or list of its own."""
-    if isinstance(thing, Mapping):
-        return {key: _shallow(x) if isinstance(x, Mapping) else x for key, x in thing.items()}
-    return list(thing) if isinstance(thing, list) else dict(vars(thing))
+def _with_objects(tree: object, objects: list[Any]) -> Any:
+    return _map_leaves(lambda leaf: objects[leaf] if type(leaf) is _Number else leaf, tree)
 
 
-def _content(thing: object) -> Any:
-    """The same as JAX takes it: arrays and numbers are values, all else is fixed."""
-
-    def leaf(x: Shaped) -> Any:
-        return (
-            x
-            if isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x))
-            else _Fixed(x)
-        )
-
-    return jax.tree.map(leaf, _shallow(thing), is_leaf=is_stateful)
+def _shallow_copy(obj: object) -> Any:
+    """Return the content of an object in a dict or list of its own."""
+    if isinstance(obj, Mapping):
+        return {key: _shallow_copy(x) if isinstance(x, Mapping) else x for key, x in obj.items()}
+    return list(obj) if isinstance(obj, list) else dict(vars(obj))
 
 
-def _unfixed(content: object) -> Any:
-    return jax.tree.map(
-        lambda x: x.value if isinstance(x, _Fixed) else x,
-        content,
-        is_leaf=lambda x: isinstance(x, _Fixed),
-    )
+def _content(obj: object) -> Any:
+    """Return the content as JAX takes it: arrays and numbers are values, all else is static."""
+
+    def leaf(x: Any) -> Any:
+        is_value = isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x))
+        return x if is_value else _Fixed(x)
+
+    return jax.tree.map(leaf, _shallow_copy(obj), is_leaf=is_stateful)
 
 
-def _put(thing: Any, content: Any) -> None:
-    """Let a thing hold this; dicts within it stay the objects they are."""
-    if isinstance(thing, list):
-        thing[:] = content
+def _set_content(obj: Any, content: Any) -> None:
+    """Set the content of an object; dicts within it stay the objects they are."""
+    if isinstance(obj, list):
+        obj[:] = content
         return
-    held = thing if isinstance(thing, Mapping) else vars(thing)
-    for key in [key for key in held if key not in content]:
-        del held[key]  # type: ignore[attr-defined]
+    current = obj if isinstance(obj, Mapping) else vars(obj)
+    for key in [key for key in current if key not in content]:
+        del current[key]  # type: ignore[attr-defined]
     for key, value in content.items():
-        inner = held.get(key) if isinstance(value, Mapping) else None
+        inner = current.get(key) if isinstance(value, Mapping) else None
         if isinstance(inner, Mapping):
-            _put(inner, value)
-        elif key not in held or held[key] is not value:
-            held[key] = value  # type: ignore[index]
+            _set_content(inner, value)
+        elif key not in current or current[key] is not value:
+            current[key] = value  # type: ignore[index]

@@ -59,7 +59,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         stateful: Objects whose changes belong to the compiled call.
         arg_stateful_idxs: Positions of such objects among the arguments, as `[[0]]`.
         kwarg_stateful_idxs: Names of such objects among the keyword arguments, as `[['cont']]`.
-        fallback_to_non_compiled: Whether a call that fails compiled is done eagerly, with one
+        fallback_to_non_compiled: Whether a call that fails compiled runs eagerly, with one
             warning.
         with_partial_v: Whether `v` may name only some of the variables.
         devices: Several devices, or a `jax.sharding.Mesh`, over which the variables are replicated.

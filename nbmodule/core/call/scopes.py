@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.jax_names import is_eager, source_info_util
 from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.stages import ModuleCall, Run, Way, go_on
+from nbmodule.core.call.stages import ModuleCall, Remaining, Run, enter
 from nbmodule.core.recording import tracker
 from nbmodule.core.structure import hooks
 from nbmodule.core.structure.walk import name_within, plan_of
@@ -61,7 +61,7 @@ def escape(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
 
 
-def observe(call: ModuleCall, stages: Way) -> Any:
+def observe(call: ModuleCall, stages: Remaining) -> Any:
     """Return the call in its scope; told to whoever is recording, also when it fails."""
     __tracebackhide__ = True
     module = call.module
@@ -79,7 +79,7 @@ def observe(call: ModuleCall, stages: Way) -> Any:
                 stages[0](call, stages[1:])
                 if stages
                 else call.run(module, *call.args, **call.kwargs)
-            )  # `go_on`, one call less
+            )  # `enter`, one call less
             if recording:
                 outputs = now.tracker.replaced(module, arguments[0], outputs)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -102,9 +102,9 @@ def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[s
     return observe(call, (run_hooks,) if call.has_hooks() else ())
 
 
-def run_hooks(call: ModuleCall, stages: Way) -> Any:
+def run_hooks(call: ModuleCall, stages: Remaining) -> Any:
     """Pre-hooks may replace the arguments, forward hooks the output."""
     __tracebackhide__ = True
     module = call.module
     call.args, call.kwargs = hooks.before(module, call.args, call.kwargs)
-    return hooks.after(module, call.args, call.kwargs, go_on(call, stages))
+    return hooks.after(module, call.args, call.kwargs, enter(call, stages))

@@ -1,9 +1,8 @@
-"""A call on its way: what is called, with what, what was asked of it, and the stages that are still
-ahead.
+"""A module call as stages: the call, its options, and the stages that it needs.
 
-A stage takes the call and the rest of its way, does its part, and enters the next by `go_on`. Only
-the stages that a call asks for are on its way, so what is not asked for costs no call within a
-call: models may be deep.
+A stage takes the call and the remaining stages, does its part, and enters the next one by `enter`.
+A call has only the stages that it needs, so options that are not used cost no nested Python call:
+models may be deep.
 """
 
 from __future__ import annotations
@@ -27,14 +26,15 @@ TRACKING = (
 )
 OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
 
-
 Run = Callable[..., Any]
-Way = tuple[Callable[["ModuleCall", Any], Any], ...]
+Remaining = tuple[Callable[["ModuleCall", Any], Any], ...]
+"""The stages of a call that are still to run."""
 Stages = tuple[tuple[Callable[["ModuleCall"], Any], Callable[["ModuleCall", Any], Any]], ...]
+"""Pairs of a predicate and the stage that a call enters if the predicate holds."""
 
 
 def has_captured(module: CoreModule) -> bool:
-    """Return True if what an earlier call was asked for is still there."""
+    """Return True if the module holds returns or a call order of an earlier call."""
     return any(result is not None for result in module._nbm.results)
 
 
@@ -53,32 +53,28 @@ class ModuleCall:
         v: Mapping[str, Any] | None = None,
     ) -> None:
         self.module, self.run, self.args, self.kwargs = module, run, args, kwargs
-        self.options = options
-        """What was asked of this call by name, `v` apart."""
-        self.v = v
+        self.options, self.v = options, v
 
-    # What it asks for: each of these decides of one stage.
+    # Predicates, each of which decides about one stage.
 
     def is_captured(self) -> bool:
-        """Return True if anything about submodules is asked of this call."""
-        requested = self.options
-        return bool(requested) and any(
-            requested.get(name) is not None and requested[name] is not False for name in TRACKING
+        """Return True if the call has an option about its submodules."""
+        options = self.options
+        return bool(options) and any(
+            (value := options.get(name)) is not None and value is not False for name in TRACKING
         )
 
     def was_captured(self) -> bool:
-        """Return True if an earlier call was asked, and this one is not."""
+        """Return True if an earlier call had such an option, and this one has not."""
         return has_captured(self.module) and not self.is_captured()
 
     def is_compiled(self) -> bool:
-        """Return True if the call is to be compiled; inside a transform it is part of what is being
-        traced.
-        """
+        """Return True if the call runs compiled; inside a transform it is part of that trace."""
         inner = self.module._nbm
         return (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER
 
     def has_variables(self) -> bool:
-        """Return True if it is given variables, `v=`."""
+        """Return True if the call has variables, `v=`."""
         return self.v is not None
 
     def is_observed(self) -> bool:
@@ -86,7 +82,7 @@ class ModuleCall:
         return True
 
     def has_hooks(self) -> bool:
-        """Return True if hooks of the module run around its forward."""
+        """Return True if the module has hooks."""
         inner = self.module._nbm
         return bool(inner.hooks or inner.pre_hooks)
 
@@ -94,23 +90,23 @@ class ModuleCall:
 def take_options(
     module: Any, kwargs: dict[str, Any], names: frozenset[str] = OPTIONS
 ) -> dict[str, Any]:
-    """Move the options of the call out of `kwargs`; names that forward itself has stay with it."""
-    local = type(module)._own_parameters
+    """Move the options of a call out of `kwargs`; names that forward has itself stay there."""
+    forward_names = type(module)._own_parameters
     options = {}
     for name in names.intersection(kwargs):
-        if name not in local or (name == "v" and isinstance(kwargs[name], Mapping)):
+        if name not in forward_names or (name == "v" and isinstance(kwargs[name], Mapping)):
             options[name] = kwargs.pop(name)
     return options
 
 
-def way_of(call: ModuleCall, stages: Stages) -> Way:
-    """Return the stages that this call asks for."""
-    return tuple([stage for is_asked_for, stage in stages if is_asked_for(call)])
+def stages_of(call: ModuleCall, stages: Stages) -> Remaining:
+    """Return the stages that this call needs."""
+    return tuple([stage for is_needed, stage in stages if is_needed(call)])
 
 
-def go_on(call: ModuleCall, stages: Way) -> Any:
-    """Enter the next stage; behind the last one is the user's forward."""
+def enter(call: ModuleCall, stages: Remaining) -> Any:
+    """Enter the next stage; the last one is the user's forward."""
     __tracebackhide__ = True
-    return (
-        stages[0](call, stages[1:]) if stages else call.run(call.module, *call.args, **call.kwargs)
-    )
+    if stages:
+        return stages[0](call, stages[1:])
+    return call.run(call.module, *call.args, **call.kwargs)

@@ -20,7 +20,7 @@ import jax
 from nbmodule.core.call.calling import prepare
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.scopes import own_name, run_hooks
-from nbmodule.core.call.stages import ModuleCall, Stages, Way, go_on, take_options, way_of
+from nbmodule.core.call.stages import ModuleCall, Remaining, Stages, enter, stages_of, take_options
 from nbmodule.core.call.variables import give_variables
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
@@ -257,19 +257,19 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     if module._nbm.special:
         prepare(module, args, kwargs)
     call = ModuleCall(module, type(module)._run, args, kwargs, options, options.pop("v", None))
-    return go_on(call, way_of(call, _WITHOUT_SCOPE))
+    return enter(call, stages_of(call, _WITHOUT_SCOPE))
 
 
-def _enter(call: ModuleCall, stages: Way) -> Any:
+def _observe_without_scope(call: ModuleCall, stages: Remaining) -> Any:
     """As `observe`, without a scope and unseen by trackers."""
     __tracebackhide__ = True
     with calling(call.module):
-        return go_on(call, stages)
+        return enter(call, stages)
 
 
 _WITHOUT_SCOPE: Stages = (
     (ModuleCall.is_captured, capture_submodules),
     (ModuleCall.has_variables, give_variables),
-    (lambda call: True, _enter),
+    (lambda call: True, _observe_without_scope),
     (ModuleCall.has_hooks, run_hooks),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.core.call.stages import ModuleCall, Way, go_on
+from nbmodule.core.call.stages import ModuleCall, Remaining, enter
 from nbmodule.core.recording import tracker
 from nbmodule.core.structure.linked import matched
 from nbmodule.core.structure.walk import plan_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 
-def give_variables(call: ModuleCall, stages: Way) -> Any:
+def give_variables(call: ModuleCall, stages: Remaining) -> Any:
     """Return the rest of the call under the given variables; what it writes into others is written
     outside.
     """
@@ -44,7 +44,7 @@ def give_variables(call: ModuleCall, stages: Way) -> Any:
     ]
 
     def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
-        outputs = go_on(call, stages)
+        outputs = enter(call, stages)
         refuse_later(module, outputs)
         return outputs, [(box, frame.values[box]) for box in frame.written]
 

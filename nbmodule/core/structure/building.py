@@ -92,12 +92,12 @@ def make_config(
             "made."
         )
     placed = replicated(devices) if devices is not None else None
-    choices |= {name: as_places(name, choices[name]) for name in STATEFUL}
+    choices |= {name: as_stateful_option(name, choices[name]) for name in STATEFUL}
     config = Config(find_device(device), placed, find_dtype(dtype), build_mode, **choices)
     return PLAIN if config == PLAIN else config
 
 
-def as_places(name: str, provided: object) -> tuple[Any, ...]:
+def as_stateful_option(name: str, provided: object) -> tuple[Any, ...]:
     """Check a list of things, or of their places among the arguments, whose changes belong to a
     compiled call.
     """

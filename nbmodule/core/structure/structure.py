@@ -95,16 +95,16 @@ class _Same:
     given away again.
     """
 
-    __slots__ = ("thing",)
+    __slots__ = ("value",)
 
     def __init__(self, obj: object) -> None:
-        self.thing = obj
+        self.value = obj
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.thing is other.thing
+        return isinstance(other, _Same) and self.value is other.value
 
     def __hash__(self) -> int:
-        return id(self.thing)
+        return id(self.value)
 
 
 class Structure:
@@ -436,7 +436,7 @@ class _Builder:
         inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]
         for group, cached in zip((inner.pre_hooks, inner.hooks), hooks):
             if cached:
-                group.update((hook.thing.number, hook.thing) for hook in cached)
+                group.update((hook.value.number, hook.value) for hook in cached)
         return obj
 
     def _fill(self, obj: Any, row: Any, inner: Inner | None) -> None:
