@@ -16,12 +16,15 @@
 # %% [markdown]
 # # A first model
 #
-# We teach a small network to read handwritten digits, and look at each of its parts while doing so: what it is made
-# of, how it learns, and what one digit turns into on its way through. It takes less than a minute on a laptop.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/01_first_model.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F01_first_model.ipynb)
 #
-# Run a cell with Shift+Enter. Whatever stands last in a cell is shown below it.
+# In this lesson you train a small network to read handwritten digits and inspect each of its parts: its structure, how it
+# learns, and what happens to one digit on its way through. It takes less than a minute on a laptop.
 #
-# *Goal:* to build, train and question a small network, and to know where each of its numbers stands. About 45 minutes.
+# Run a cell with Shift+Enter. The last expression of a cell is displayed below it.
+#
+# *Goal:* build, train and inspect a small network, and know where to find each of its numbers. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -50,11 +53,11 @@ nb.seed(0)  # the same numbers in each run
 # %% [markdown]
 # ## The data
 #
-# scikit-learn brings 1797 scanned digits along, eight by eight pixels each, with values from 0 (paper) to 16 (ink). A
-# fifth of them is put aside: the model never learns from those, so they tell whether it has understood digits or only
-# remembers pictures.
+# scikit-learn includes 1797 scanned digits of eight by eight pixels, with values from 0 (paper) to 16 (ink). One fifth of
+# them is held out: the model never trains on these images, so they show whether it has learned digits or only memorized
+# pictures.
 #
-# Images have their channels last: `(batch, height, width, channels)`. Ours have one channel, the ink.
+# Images are channels-last: `(batch, height, width, channels)`. These have one channel, the ink.
 
 # %%
 digits = load_digits()
@@ -73,12 +76,12 @@ plt.show()
 # %% [markdown]
 # ## The model
 #
-# A model is a class that holds layers and says in `forward` how they are joined. Two rounds of *convolution* look for
-# strokes and then for arrangements of strokes, each at half the size of the one before. At the end one linear layer
-# weighs what was found into ten scores, one for each digit.
+# A model is a class that holds layers and combines them in `forward`. Two *convolutions* detect strokes and then
+# arrangements of strokes, each at half the resolution of the one before. A linear layer combines the features into ten
+# scores, one for each digit.
 #
-# Two layers behave differently while learning: `BatchNorm2d` keeps running statistics of what it sees, and `Dropout`
-# hides a quarter of the features at random, so that the model cannot lean on a single one.
+# Two layers behave differently during training: `BatchNorm2d` updates running statistics of its inputs, and `Dropout`
+# sets a quarter of the features to zero at random, so that the model does not depend on a single one.
 
 
 # %%
@@ -110,14 +113,14 @@ model = DigitReader()
 model
 
 # %% [markdown]
-# These are the *modules*, and how many numbers each of them learns. The numbers themselves are in `model.v`, a tree
-# with the same branches: `w` is a weight, `b` is a bias. Click on a branch to fold or unfold it.
+# These are the *modules* with the number of parameters of each. The values are in `model.v`, a tree with the same
+# branches: `w` is a weight, `b` a bias. Click on a branch to fold or unfold it.
 
 # %%
 model.v
 
 # %% [markdown]
-# Any part of that tree can be read under its name, and it is an ordinary JAX array:
+# Every part of the tree can be read by name. Its leaves are ordinary JAX arrays:
 
 # %%
 model.v.scores.w.shape, model.v.scores.w.mean()
@@ -125,11 +128,11 @@ model.v.scores.w.shape, model.v.scores.w.mean()
 # %% [markdown]
 # ## One step
 #
-# A training step asks two questions. How wrong is the model on these images? In which direction does each number have
-# to move to make that smaller? `nb.value_and_grad` answers both, and the optimizer does the moving.
+# A training step answers two questions: how wrong is the model on these images, and in which direction must each parameter
+# move to reduce the error? `nb.value_and_grad` computes both, and the optimizer updates the parameters.
 #
-# `nb.jit` compiles the whole step. Model and optimizer are simply used inside it: what the step changes in them
-# (weights, running statistics, the optimizer's memory) comes out of the compiled function by itself.
+# `nb.jit` compiles the whole step. The model and the optimizer are simply used inside: their changes (weights, running
+# statistics, optimizer state) become outputs of the compiled function automatically.
 
 # %%
 optimizer = nb.Adam(lr=3e-3)
@@ -165,7 +168,7 @@ print(
 # %% [markdown]
 # ## Training
 #
-# Twelve times through all training digits, 64 at a time. The curve below the cell moves while the loop runs.
+# Twelve epochs over all training digits, in batches of 64. The curve below the cell updates while the loop runs.
 
 # %%
 curve = nb.LossCurve()  # is drawn below this cell and grows with each `log`
@@ -185,7 +188,7 @@ print(f"{accuracy:.1%} of the {len(test)} digits that it has never seen are read
 # %% [markdown]
 # ## What happens to one digit
 #
-# Now the model is asked to remember the call: which modules ran, in which order, and what each of them returned.
+# Now the model records a call: which modules ran, in which order, and what each of them returned.
 
 # %%
 model.eval()
@@ -194,21 +197,20 @@ answer = model(one, track_submod_rets=True, track_submod_call_order=True)
 print(f"the label says {labels[test[0]]}, the model says {int(answer.argmax())}")
 
 # %% [markdown]
-# The order of the calls. The number behind a name counts how often that module has been called by the one above it.
+# The order of the calls. The number after a name is the index of this call of the module by its parent.
 
 # %%
 model.submod_call_order
 
 # %% [markdown]
-# And the returns: each module has a list with one entry for each of its calls.
+# The returns: each module has a list with one entry per call.
 
 # %%
 model.submod_rets
 
 # %% [markdown]
-# Here are the returns of the two convolution rounds as pictures, one for each channel. Each channel of `strokes`
-# answers to another kind of stroke and says where in the digit it was found; `shapes` does the same with arrangements
-# of strokes.
+# The returns of the two convolution blocks as pictures, one per channel. Each channel of `strokes` responds to another kind
+# of stroke and shows where in the digit it occurs; `shapes` does the same for arrangements of strokes.
 
 
 # %%
@@ -234,7 +236,7 @@ for name in ("strokes__0", "strokes", "shapes__0", "shapes"):
     show_channels(name, np.asarray(model.submod_rets[name][0]))
 
 # %% [markdown]
-# The scores at the end. The highest one is the answer, the distance to the second says how sure it is.
+# The final scores. The highest one is the prediction, and its distance to the second shows how certain the model is.
 
 # %%
 figure, axis = plt.subplots(figsize=(5, 2))
@@ -243,9 +245,9 @@ axis.set(xticks=range(10), xlabel="digit", ylabel="score")
 plt.show()
 
 # %% [markdown]
-# ## Where it goes wrong
+# ## Wrong predictions
 #
-# The digits of the test part that were read wrongly. Some of them would make a person hesitate too.
+# The held-out digits that were misclassified. Some of them are hard for people, too.
 
 # %%
 read = np.asarray(predict(images[test]))
@@ -272,8 +274,8 @@ plt.show()
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. Count them.** How many numbers does `model.shapes` learn, the second round? Work it out by hand; the tables above can confirm it.
 #

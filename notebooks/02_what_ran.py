@@ -16,15 +16,17 @@
 # %% [markdown]
 # # What ran: finding three bugs
 #
-# A model that does not work seldom says so. It gives numbers of the right shape, and they are wrong. In this notebook
-# three bugs are planted into a small transformer that reads handwritten digits, each of a kind that people meet: a port
-# from another program that went wrong, a layer that is dead, and a loss that turns into `nan`. We find each of them by
-# looking at what ran.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/02_what_ran.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F02_what_ran.ipynb)
 #
-# The tool is one line: `with nb.track(model) as calls:` around any code. It works the same around one call and around
-# the thousandth step of a compiled training loop.
+# A broken model rarely raises an error: it returns numbers of the right shape that are wrong. In this lesson three bugs are
+# planted in a small transformer that reads handwritten digits, each of a common kind: a faulty port from another program,
+# a dead layer, and a loss that becomes `nan`. You find each of them by inspecting what ran.
 #
-# *Goal:* to find the place of a fault from what ran, instead of from the code. About 45 minutes.
+# The tool is one line: `with nb.track(model) as calls:` around any code. It works for a single call and for the thousandth
+# step of a compiled training loop.
+#
+# *Goal:* locate a fault from recorded calls instead of from the code. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -312,7 +314,7 @@ assert "jnp.sqrt" in found.code
 assert np.isfinite(careful.head.weight.value).all()
 
 # %% [markdown]
-# The derivative of a square root at zero is infinite. A small number under the root cures it.
+# The derivative of a square root at zero is infinite. A small constant under the root fixes it.
 
 
 # %%
@@ -349,8 +351,8 @@ for part in ("attention", "mlp"):
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. Who is looked at.** `weights`, of the first block's attention, has the shape (images, line, line looked at). How much attention does each line *get* in each
 # image, as a mean over the lines that look?

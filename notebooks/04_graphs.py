@@ -16,14 +16,17 @@
 # %% [markdown]
 # # Graphs: what does it compute?
 #
-# Code says what you meant. A *graph* says what the machine will do: every operation, what flows into it and out of it,
-# what it costs, and which line of yours asked for it. A model of any size has thousands of operations, so the graph is
-# folded by module, and opens where you look.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/04_graphs.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F04_graphs.ipynb)
 #
-# Nothing runs when a graph is made. The function is followed with shapes alone, and no variable, random key or statistic
-# of the model is touched.
+# Code says what you meant. A *graph* says what the machine does: every operation, its inputs and outputs, its cost, and the
+# line of your code that caused it. A model has thousands of operations, so the graph is folded by module and opens where
+# you click.
 #
-# *Goal:* to read from a graph what a line of code costs, and what the backward pass adds. About 45 minutes.
+# Nothing runs when a graph is made. The function is traced with shapes only, and no variable, random key or statistic of
+# the model changes.
+#
+# *Goal:* read from a graph what a line of code costs, and what the backward pass adds. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -52,8 +55,8 @@ nb.seed(0)  # the same numbers in each run
 # %% [markdown]
 # ## A model
 #
-# A small language model: each letter becomes a vector, six blocks let the letters look at those before them, and the last
-# layer gives a score to each letter that may come next.
+# A small language model: each letter becomes a vector, six blocks let each letter attend to those before it, and the last
+# layer computes a score for each possible next letter.
 
 
 # %%
@@ -92,10 +95,9 @@ model
 # %% [markdown]
 # ## Its graph
 #
-# `nb.graph` takes a function or a model, and arguments to try it with. The six blocks are equal, so they are one box:
-# click it and it opens to its members, click a member and it shows what is inside, down to single operations. A double
-# click lets one box fill the picture. The arrow keys walk along the edges, `/` searches, `i` and `o` light up everything
-# that a box depends on, or that depends on it.
+# `nb.graph` takes a function or a model, and example arguments. The six equal blocks are one frame: click to open its members,
+# and click a member to see inside, down to single operations. A double click zooms into a frame. The arrow keys follow the
+# edges, `/` searches, `i` and `o` highlight everything that a node depends on, or that depends on it.
 
 # %%
 text = jnp.asarray([[ord(letter) for letter in "the graph of a small model"]])
@@ -103,13 +105,13 @@ graph = nb.graph(model, text)
 graph
 
 # %% [markdown]
-# In a terminal the same graph is an outline, and `depth` says how far it is opened.
+# In a terminal the same graph is an outline, and `depth` sets how far it is opened.
 
 # %%
 print(graph.drawn(depth=1))
 
 # %% [markdown]
-# It is data, too. Each node knows its operation, the path of the module that made it, shape, dtype, and the line of code.
+# The graph is also data. Each node has its operation, the path of its module, shape, dtype, and the line of code.
 
 # %%
 products = [node for node in graph.nodes if node.operation == "dot_general"]
@@ -123,8 +125,8 @@ for node in products:
 # %% [markdown]
 # ## What does it cost?
 #
-# `color="flops"` tints each box by the floating point operations inside it, `"bytes"` by the memory it reads and writes.
-# Here one block is opened: which of its parts is the most expensive?
+# `color="flops"` colors each frame by the floating point operations inside it, `"bytes"` by the memory it reads and writes.
+# Here one block is opened: which part is the most expensive?
 
 # %%
 graph.drawn(color="flops", focus="blocks.0")
@@ -132,8 +134,8 @@ graph.drawn(color="flops", focus="blocks.0")
 # %% [markdown]
 # ## What flows along the edges?
 #
-# A graph knows shapes. Numbers come from a call that is tracked. Together they show the mean, the spread and a small
-# picture of what each module returned. A value that is not finite is counted in red.
+# A graph has shapes. Numbers come from a tracked call. Together they show the mean, the deviation and a small picture of what
+# each module returned. Non-finite values are counted in red.
 
 # %%
 with nb.track(model) as calls:
@@ -143,9 +145,9 @@ graph.drawn(values=calls, focus="blocks.0")
 # %% [markdown]
 # ## A training step
 #
-# Any function has a graph, and a training step is a function. The forward and the backward pass of each module stand apart,
-# the optimizer is a box of its own, and what the step *writes* into variables stands at the end, beside the loss that it
-# returns. Open `written` to see the names.
+# Every function has a graph, and a training step is a function. The forward and backward passes of each module are separate,
+# the optimizer is a frame of its own, and the values that the step *writes* to variables are at the end, beside the loss that it
+# returns. Open `written` to see their names.
 
 # %%
 optimizer = nb.Adam(1e-3)
@@ -175,10 +177,10 @@ print(
 # %% [markdown]
 # About three times as much as the forward pass: the gradient of a matrix product is two products.
 #
-# ## When it does not fit
+# ## When it fails
 #
-# A function that fails while it is traced still has a graph: up to the operation that failed, which is red, with the line
-# of code and the shapes it was given. Here somebody made the `head` for vectors of another width.
+# A function that fails while it is traced still has a graph up to the failed operation, which is red and shows its line of
+# code and input shapes. Here the `head` was created for vectors of another width.
 
 # %%
 broken = Letters()
@@ -188,9 +190,9 @@ nb.graph(broken, text).drawn(depth=0)
 # %% [markdown]
 # ## Why was it traced again?
 #
-# A compiled function is traced at its first call, and again whenever something changes that is not a number: a shape, a
-# flag, a layer. Then a call that took a millisecond suddenly takes seconds. `nb.explain_retrace` tells the reason, before the
-# call or after it.
+# A compiled function is traced at its first call, and again whenever something other than a value changes: a shape, a flag,
+# a layer. Then a call that took a millisecond takes seconds. `nb.explain_retrace` reports the reason, before or after the
+# call.
 
 # %%
 fast_step = nb.jit(train_step)
@@ -199,18 +201,18 @@ fast_step(text)  # the same shapes: the compiled function is used
 nb.explain_retrace(fast_step, text[:, :10])
 
 # %% [markdown]
-# One letter less or more is another shape and another compilation: cut texts to a few lengths, or fill them up. Flags
-# count, too:
+# One letter more or less is another shape and another compilation: cut texts to a few lengths, or pad them. Flags count,
+# too:
 
 # %%
 model.eval()
 nb.explain_retrace(fast_step, text)
 
 # %% [markdown]
-# ## Keep it
+# ## Save it
 #
-# `save` writes a page that needs no kernel and no network, or a picture for a paper; the ending decides. `model.show_graph()`
-# does the same for the last call of a model in one line.
+# `save` writes a page that needs no kernel and no network, or a picture for a paper, depending on the file name.
+# `model.show_graph()` does the same for the last call of a model.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -221,9 +223,9 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## Try it
 #
-# - Color the graph by `"bytes"`. Which boxes move much and compute little?
-# - Let two blocks be one: `model.blocks[1] = model.blocks[0]`. What does the graph say about its variables?
-# - Look at `nb.graph(jax.nn.softmax, jnp.ones((2, 3)))`: functions of JAX have graphs as well.
+# - Color the graph by `"bytes"`. Which frames move much and compute little?
+# - Share two blocks: `model.blocks[1] = model.blocks[0]`. What does the graph show for its variables?
+# - Display `nb.graph(jax.nn.softmax, jnp.ones((2, 3)))`: functions of JAX have graphs as well.
 # - Print `nb.graph(nb.grad(lambda x: jnp.tanh(x) ** 2), 1.0)` and derive each line by hand.
 
 # %% [markdown]

@@ -14,15 +14,18 @@
 # ---
 
 # %% [markdown]
-# # Watching a training, and steering it
+# # Watch and steer a training run
 #
-# A training cell is usually a black box: it runs, and for as long as it runs nothing can be asked and nothing can be
-# changed. `nb.Live` opens it. While the cell is busy one sees whether the model learns, which part of it does, and with
-# what result; and one can pause, go on step by step, turn the learning rate, and stop without losing anything.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/05_live.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F05_live.ipynb)
 #
-# In this notebook a learning rate is far too large. We see it, pause, correct it and go on, with the same model.
+# A training cell is usually a black box: while it runs, nothing can be inspected or changed. `nb.Live` opens it. While the
+# cell is busy you see whether the model learns and which part of it does, and you can pause, advance step by step, change
+# the learning rate, and stop without losing anything.
 #
-# *Goal:* to stop, correct and go on with a training that is running. About 45 minutes.
+# In this lesson a learning rate is far too large. You see it, pause, correct it, and continue with the same model.
+#
+# *Goal:* stop, correct and continue a running training. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -59,9 +62,9 @@ train, test = order[360:], order[:360]
 # %% [markdown]
 # ## A run
 #
-# The loop stays the loop it was. `live.steps` hands out the batches and lets clicks act between two of them; `live.log`
-# takes numbers, also ones that the device is still computing: it never waits for them. `loss` and `val_loss` share a
-# plot, because they measure the same thing.
+# The loop stays an ordinary loop. `live.steps` yields the batches and handles clicks between steps. `live.log` takes numbers,
+# also ones that the device is still computing: it never waits for them. `loss` and `val_loss` share a plot, because they
+# measure the same quantity.
 
 
 # %%
@@ -115,7 +118,7 @@ with nb.Live(model, optimizer, name="a good learning rate") as live:
             live.log(val_loss=validate(model))
 
 # %% [markdown]
-# What stays in the notebook is the last picture, with the slider over the steps still working. The numbers are data:
+# The last picture stays in the notebook, and its slider over the steps still works. The numbers are data:
 
 # %%
 live.history
@@ -124,10 +127,9 @@ live.history
 live.history.val_loss.best, live.history.to_numpy()["loss"].values[-3:]
 
 # %% [markdown]
-# Below the curves there is one row for each submodule: its weights, the gradients that reach them, what it returns, and
-# how far one update moves the weights, as a share of their size. Gradients and returns come out of the compiled step
-# itself, once in a while: a second form of it is compiled aside, while the plain one goes on. `watching costs` says what
-# share of the time that took; it is kept below two percent by looking less often.
+# Below the curves there is one row for each submodule: its weights, their gradients, its returns, and the relative size of
+# the last update. Gradients and returns come from a second program of the step, which now and then runs beside the step
+# itself. `watching costs` shows the share of time that this takes; it stays below two percent, because few steps are watched.
 #
 # The same numbers are in `live.watched`, by quantity:
 
@@ -150,12 +152,12 @@ for quantity, strips in live.watched.items():
 # %% [markdown]
 # ## A learning rate that is too large
 #
-# Now the learning rate is ten times what it was a moment ago. Run the cell and watch: the loss jumps about and does not
-# fall, and the last column says that each update moves the weights too far.
+# Now the learning rate is ten times as large. Run the cell and watch: the loss jumps and does not fall, and the last column
+# reports that each update moves the weights too far.
 #
-# With a screen you would press Pause, pull the slider *learning rate* to the left, and press Resume. Here a thread does
-# the same, so that the notebook also runs where nobody looks: `live.pause`, `live.set` and `live.resume` are what the
-# buttons and the slider call. They only leave a wish; the loop fulfills it between two steps, so no step is cut in two.
+# At a screen you would press Pause, move the slider *learning rate* to the left, and press Resume. Here a thread does the
+# same, so that the notebook also runs unattended: `live.pause`, `live.set` and `live.resume` are what the buttons and the
+# slider call. They only send a request, which the loop handles between two steps, so no step is interrupted.
 
 # %%
 model, optimizer = make_model(), nb.SGD(lr=1.0)
@@ -201,12 +203,12 @@ first, last = live.history.loss.values[:150].mean(), live.history.loss.values[-1
 print(f"mean loss of the first 150 steps {first:.2f}, of the last 150 {last:.2f}")
 
 # %% [markdown]
-# The step was not compiled anew for that: the learning rate is an input of the compiled step, not a part of it.
+# The step was not compiled again: the learning rate is an input of the compiled step, not a part of it.
 #
-# ## Ending by itself
+# ## Stop automatically
 #
-# `live.stop_when` ends a run at the first step after which something is true; a loss that is no longer finite ends it
-# too. Either way the model is whole, and training can go on in the next cell.
+# `live.stop_when` ends a run after the first step for which a condition holds; a non-finite loss ends it too. In both cases
+# the model is consistent, and training can continue in the next cell.
 
 # %%
 model, optimizer = make_model(), nb.SGD(lr=0.1)
@@ -224,8 +226,8 @@ print(f"{float(right.mean()):.0%} of the test digits are read rightly")
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. A curve that can be read.** Losses of single batches jump. The pale curve behind a smooth one is what was logged; the smooth one keeps 0.9 of what it was and
 # takes 0.1 of what is new, and begins with the first value. Compute it.

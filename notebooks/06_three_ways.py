@@ -16,6 +16,9 @@
 # %% [markdown]
 # # Three ways to write a model
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/06_three_ways.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F06_three_ways.ipynb)
+#
 # People who come to this library already know one way to write a network. Some keep its variables in a container `v` and
 # subtract gradients from it. Some know parameters, buffers, hooks and `state_dict`. Some pass dictionaries in and out of
 # pure functions. All three work here, and they are views of one storage.
@@ -320,8 +323,8 @@ plt.show()
 # %% [markdown]
 # ## One storage
 #
-# There is no copying between the three. An array lives in a box, a `Parameter` or a `Buffer`, and each way reads the same
-# boxes under its own spelling of the same path. (The PyTree holds the buffer `mean` too. It is left out of this table.)
+# Nothing is copied between the three. Each array is owned by a variable, a `Parameter` or a `Buffer`, and each way reads the
+# same variables under its own spelling of the same path. (The PyTree holds the buffer `mean` too. This table omits it.)
 
 # %%
 ways = zip(
@@ -335,8 +338,8 @@ ways = zip(
     strict=True,
 )
 print(f"{'tensor library':16} {'stateful':12} {'functional':16} one array?")
-for (name, box), chain, (path, leaf) in ways:
-    same = box.value is layered.v[chain] is leaf
+for (name, variable), chain, (path, leaf) in ways:
+    same = variable.value is layered.v[chain] is leaf
     print(f"{name:16} v.{chain.replace('/', '.'):10} {jax.tree_util.keystr(path):16} {same}")
 
 # %% [markdown]
@@ -350,7 +353,7 @@ print("PyTree     ", jax.tree.leaves(layered.scores)[0])
 layered.v.scores.b = leaves[".scores.bias"]  # back to what was learned
 
 # %% [markdown]
-# A box can stand in more than one model. Here a model of the first way takes the boxes of one of the second: it
+# A variable can belong to more than one model. Here a model of the first way takes the variables of one of the second: it
 # recognizes the arrays of `layered.v`. Both learn when one of them does.
 
 
@@ -361,7 +364,7 @@ class Twin(StatefulNet):
 
 
 twin = Twin()
-twin.mean = layered.mean  # assigning a box shares it, assigning an array would change the value
+twin.mean = layered.mean  # a variable is shared; an array would change the value
 layered.train()
 before = twin.v.hidden.w
 layered_step(*batches[0])
@@ -374,8 +377,8 @@ nb.check(twin.eval()(x), layered.eval()(x))
 #
 # ## Exercises
 #
-# Write your answer where it says `None` and run the cell: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run the cell: `nb.check` reports whether it is right, and if not, what is wrong. The
+# solution is folded away below.
 #
 # **1. From one spelling to the other.** `leaves` has the names of the functional way. Make a `Container` of them that
 # `StatefulNet(v=...)` takes. The result must equal `stateful.v`.
@@ -417,7 +420,7 @@ nb.check(as_container_solved({key: 2 * value for key, value in leaves.items()}),
 #
 # <details><summary>A hint</summary>
 #
-# `model.partition(lambda thing: thing is model.scores)` gives three things: the definition, the leaves that learn, the
+# `model.partition(lambda module: module is model.scores)` returns three values: the definition, the leaves that learn, the
 # rest. `definition(learned, rest)(x, state)` is the model again, and `jax.grad` takes a function of `learned` alone.
 #
 # </details>
@@ -445,7 +448,7 @@ nb.check(step_of_scores(exported, state, *batches[1]), with_frozen_layer(*batche
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 2
 def step_of_scores_solved(model, state, x, y):
-    definition, learned, rest = model.partition(lambda thing: thing is model.scores)
+    definition, learned, rest = model.partition(lambda module: module is model.scores)
 
     def loss_of(learned):
         scores, _ = definition(learned, rest)(x, state)

@@ -16,14 +16,17 @@
 # %% [markdown]
 # # State under transforms
 #
-# Most of a network is numbers that are trained. Some of it is *state*: numbers that change by being used. Batch
-# normalization remembers the mean of what it has seen. Dropout draws random numbers, and must draw others next time.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/07_state_under_transforms.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F07_state_under_transforms.ipynb)
 #
-# JAX transforms want pure functions, and state is not pure. In this notebook we take state through each transform: `jit`,
-# `grad`, `vmap`, `scan` and `cond`. We see what is carried out, what is refused, and what to do then. Each error below is
-# real and was caught.
+# Most numbers of a network are trained. Some are *state*: numbers that change by use. Batch normalization keeps the mean of
+# its inputs. Dropout draws random numbers, and must draw others at the next step.
 #
-# *Goal:* to know for each transform what comes out of it and what is refused. About 60 minutes.
+# JAX transforms expect pure functions, and state is not pure. In this lesson you take state through each transform: `jit`,
+# `grad`, `vmap`, `scan` and `cond`. You see which changes leave the transform, which are refused, and what to do then. Each
+# error below is real.
+#
+# *Goal:* know for each transform what it returns and what it refuses. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -110,8 +113,8 @@ _ = model.train()
 # %% [markdown]
 # ## jit
 #
-# `jax.jit` compiles a pure function of its arguments. A model that it finds in the surrounding code is no argument, so
-# its numbers are frozen there as constants, and later changes are not seen. This is warned of.
+# `jax.jit` compiles a pure function of its arguments. A model that it finds in the surrounding code is not an argument, so its
+# values become constants, and later changes have no effect. nbmodule warns about this.
 
 # %%
 model.eval()
@@ -129,8 +132,8 @@ model.v = saved
 _ = model.train()
 
 # %% [markdown]
-# In training there is more to it: what `norm` wants to write has no way out of a pure function. So the write is refused
-# before it happens, by all raw transforms alike. The error says where.
+# Training is stricter: what `norm` wants to write cannot leave a pure function. All raw transforms refuse the write before it
+# happens, and the error names the variable.
 
 # %%
 refused(jax.jit(lambda x: model(x)), x)
@@ -138,7 +141,7 @@ refused(jax.grad(lambda x: model(x).sum()), x)
 refused(jax.lax.scan, lambda carry, x: (carry, model(x)), None, x[None])
 
 # %% [markdown]
-# There are two cures. The first is `nb.jit`: it finds the variables that a function uses, and makes them inputs and
+# There are two solutions. The first is `nb.jit`: it finds the variables that a function uses, and makes them inputs and
 # outputs of the compiled function. Nothing else changes.
 
 # %% tags=["example"]
@@ -148,9 +151,9 @@ nb.jit(lambda x: jitted(x))(x)
 nb.check(jitted.norm.running_mean.value, plain.norm.running_mean.value)
 
 # %% [markdown]
-# The second cure is JAX's own: a model is a PyTree, so it may go in as an argument and come out as a result. What comes
-# out is another model, the one that went in stays as it was. (This layer draws no random numbers. Dropout needs a stream
-# of its own for this way, `nb.Dropout(0.2, key=1)`, which then travels with the model.)
+# The second is JAX's own: a model is a PyTree, so it can be an argument and a result. The result is another model; the
+# argument stays as it was. (This layer draws no random numbers. Dropout needs its own stream for this style,
+# `nb.Dropout(0.2, key=1)`, which then travels with the model.)
 
 # %%
 norm = nb.BatchNorm1d(30)
@@ -182,8 +185,8 @@ groups = x.reshape(4, 128, 30)
 refused(nb.vmap(lambda group: model(group)), groups)
 
 # %% [markdown]
-# The message names the cures. *All rows are one batch*: then the statistics are to be averaged over the rows. Give the axis a
-# name and tell the norm. The result is that of the whole batch.
+# The message names the solutions. *All rows are one batch*: average the statistics over the rows. Name the axis and pass the
+# name to the norm. The result is that of the whole batch.
 
 # %% tags=["example"]
 shared, whole = nb.BatchNorm1d(30, axis_name="groups"), nb.BatchNorm1d(30)
@@ -345,7 +348,7 @@ print(nb.explain_retrace(count, ones))
 #
 # ## In one table
 #
-# | transform | writes, draws | not possible, and the cure |
+# | transform | writes, draws | not possible, and the fix |
 # |---|---|---|
 # | `nb.jit` | carried out when the call succeeds | new array attributes: make them outside |
 # | `nb.grad`, `nb.value_and_grad` | carried out beside the gradients | |

@@ -16,6 +16,9 @@
 # %% [markdown]
 # # Porting from PyTorch
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/08_porting_from_torch.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F08_porting_from_torch.ipynb)
+#
 # A port seldom fails with an error. It loads, it runs, and its answers are wrong. Which of its twenty layers is to blame?
 #
 # The way out is to compare *returns*: let the original say what each of its modules returned, let the port say the same,
@@ -138,10 +141,10 @@ print(
 )
 
 # %% [markdown]
-# ## Record what it returns
+# ## Record its returns
 #
-# `nb.track` takes the original as it stands: each call of a module is noted with its inputs and its returns. It goes into a
-# file, so that the port can be debugged where there is no PyTorch at all.
+# `nb.track` takes the PyTorch model unconverted: each call of a module is recorded with its inputs and returns. The record
+# is saved to a file, so that the port can be debugged on a machine without PyTorch.
 
 # %%
 batch = images[test[:16]]

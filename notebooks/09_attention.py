@@ -14,15 +14,18 @@
 # ---
 
 # %% [markdown]
-# # Attention looked at
+# # Attention heads
 #
-# A transformer looks back at what it has read, with several *heads*, each of which may look somewhere else. Where do they
-# look, and which of them matter? Looking alone cannot tell: a head may look at the right place and change nothing.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/09_attention.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F09_attention.ipynb)
 #
-# Here a small transformer learns to continue a text, and then we take it apart. We look at the attention of each head,
-# switch heads off one by one, and find two kinds that work together.
+# A transformer attends to earlier positions with several *heads*, each with its own pattern. Where do they attend, and which
+# of them matter? The pattern alone cannot tell: a head may attend to the right position and change nothing.
 #
-# *Goal:* to tell where a head looks from whether it matters. About 60 minutes.
+# In this lesson a small transformer learns to continue a text, and then you take it apart: you display the attention of each
+# head, ablate heads one by one, and find two kinds that work together.
+#
+# *Goal:* distinguish where a head attends from whether it matters. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util

@@ -16,13 +16,16 @@
 # %% [markdown]
 # # Many devices
 #
-# Large models train on many devices at once. Whether a program does this *rightly* can be tried out on any laptop: XLA can
-# pretend that one processor is eight. They are no faster than one. But the arrays are really split, the copies are
-# really exchanged, and the same lines run on eight real accelerators.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/10_many_devices.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F10_many_devices.ipynb)
 #
-# The number of devices must be set before JAX is imported. **Restart the kernel** if it has been imported already.
+# Large models train on many devices at once. You can test such a program on any laptop: XLA can simulate eight devices on
+# one processor. They are no faster than one, but arrays are really split, data is really exchanged, and the same code runs
+# on eight accelerators.
 #
-# *Goal:* to lay out a model over devices by rules, and to prove that nothing has changed. About 45 minutes.
+# The number of devices must be set before JAX is imported. **Restart the kernel** if JAX has been imported already.
+#
+# *Goal:* shard a model over devices by rules, and prove that the result is the same. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -247,9 +250,9 @@ plt.show()
 own = nb.shard(
     new_model(), grid, {"encoder.*.linear1.*": P("model"), "embed.weight": P("model", None)}
 )
-for name, box in own.named_parameters():
-    if any(box.sharding.spec):
-        print(f"{name:34} {box.sharding.spec}")
+for name, variable in own.named_parameters():
+    if any(variable.sharding.spec):
+        print(f"{name:34} {variable.sharding.spec}")
 
 # %% [markdown]
 # All variables are checked before the first one is moved, so a mistake changes nothing.
@@ -338,8 +341,8 @@ rules = {}  # your answer
 def specs_of_linear_layers(rules):
     layer = nb.shard(new_model(), grid, rules).encoder.layers[0]
     return {
-        name: str(box.sharding.spec)
-        for name, box in layer.named_parameters()
+        name: str(variable.sharding.spec)
+        for name, variable in layer.named_parameters()
         if name.startswith("linear")
     }
 

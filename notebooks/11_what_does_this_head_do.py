@@ -16,11 +16,14 @@
 # %% [markdown]
 # # What does this head do?
 #
-# A small transformer learns to continue texts that repeat themselves. Somewhere in it there must be a part that looks
-# back: *this letter stood here before, and that one followed.* Which part is it? We ask by changing one thing at a time:
-# a sweep finds the heads, patching confirms what they carry, and in their attention we see how they do it.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/11_what_does_this_head_do.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F11_what_does_this_head_do.ipynb)
 #
-# *Goal:* to support a claim about a part of a model by changing it, not only by looking. About 60 minutes.
+# A small transformer learns to continue repeating texts. Some part of it must look back: *this letter occurred before, and
+# that one followed.* Which part is it? You find out by changing one thing at a time: a sweep finds the heads, patching
+# confirms what they carry, and their attention shows how they work.
+#
+# *Goal:* support a claim about a part of a model by an intervention, not only by observation. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -232,8 +235,8 @@ print(tried.code)
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. A sweep of your own.** `nb.sweep` switched each head off by itself. Do it by hand: give the loss on some `texts` while one head of `blocks.1.attention` hands on zeros.
 #

@@ -16,10 +16,13 @@
 # %% [markdown]
 # # Which strokes make it a 4
 #
-# A small convolutional network reads handwritten digits. Why does it take this one for a 4? We ask it in three ways:
-# where its score comes from, which of its channels it needs, and what becomes of the answer when we erase a stroke.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/12_which_strokes_make_it_a_four.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F12_which_strokes_make_it_a_four.ipynb)
 #
-# *Goal:* to tell three kinds of *why* apart. About 45 minutes.
+# A small convolutional network reads handwritten digits. Why does it classify this image as a 4? Three methods answer: where
+# its score comes from, which channels it needs, and how the prediction changes when a stroke is erased.
+#
+# *Goal:* distinguish three kinds of explanation. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -168,8 +171,8 @@ nb.what_if(model, x, {worst.path: nb.scale_by(0.5, channel=worst.setting.parts[0
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. Gradient times input.** The quickest answer to *why* is the gradient of the score by each pixel, times that pixel. Compute it for the score of class 4.
 #

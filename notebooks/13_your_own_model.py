@@ -16,12 +16,15 @@
 # %% [markdown]
 # # Your own model, in your own framework
 #
-# Nothing has to be rewritten to be looked at. The same five lines, on a model of Flax NNX, of Equinox and of PyTorch, each as it stands:
-# what it is made of, what ran, what came back on the way down and on the way up, and where a number went wrong.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/13_your_own_model.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F13_your_own_model.ipynb)
+#
+# No model has to be rewritten to be inspected. The same five lines work on models of Flax NNX, Equinox and PyTorch,
+# unconverted: structure, calls, returns, gradients, and the origin of a wrong number.
 #
 # This notebook needs the three frameworks: `pip install 'nbmodule[interop]' torch` in a terminal.
 #
-# *Goal:* to look into a model that was written for another framework. About 30 minutes.
+# *Goal:* inspect a model written for another framework. About 30 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -56,7 +59,7 @@ x, labels = images[:256], digits.target[:256]
 # %% [markdown]
 # ## Flax NNX
 #
-# A reader of digits, and its step, as they are written in Flax.
+# A digit classifier and its training step, written in Flax.
 
 
 # %%
@@ -103,7 +106,7 @@ nb.inspect(reader, x)
 # %% [markdown]
 # ## Equinox
 #
-# The same words. A model of Equinox takes one example, so it is called under `jax.vmap`; the rows of the batch stand in front of what is seen.
+# The same tools. An Equinox model takes one example, so it is called under `jax.vmap`; recorded values have the batch axis first.
 
 # %%
 mlp = eqx.nn.MLP(64, 10, 32, 1, key=jax.random.key(0))
@@ -116,7 +119,7 @@ print(calls["layers.0"].returns.shape, calls["layers.0"].gradient.shape)
 calls
 
 # %% [markdown]
-# What would it have said of another digit, had its hidden layer seen this one?
+# What would the model predict for another digit if its hidden layer had seen this one?
 
 # %%
 swapped = nb.patch(mlp, x[0], x[1], "layers.0")
@@ -125,7 +128,7 @@ assert jnp.allclose(swapped.patched, swapped.clean, atol=1e-5)
 # %% [markdown]
 # ## PyTorch
 #
-# It runs in PyTorch, nothing is converted. Hooks see the calls while the block is open, and none stays behind.
+# The model runs in PyTorch and is not converted. Hooks record the calls inside the block and are removed afterwards.
 
 # %%
 torch.manual_seed(0)
@@ -142,7 +145,7 @@ assert not net[0]._forward_hooks
 calls
 
 # %% [markdown]
-# A number that is not finite, and the line that made it:
+# A non-finite number, and the line that produced it:
 
 # %%
 broken = torch.nn.Sequential(
@@ -156,7 +159,7 @@ nb.first_nonfinite(broken, batch * 10)
 # %% [markdown]
 # ## While it trains
 #
-# `nb.Live` watches a loop of any of them, and steers it: here the loop of PyTorch, with its learning rate.
+# `nb.Live` watches the training loop of any of them and controls it: here a PyTorch loop with its learning rate.
 
 # %%
 adam = torch.optim.Adam(net.parameters(), lr=1e-3)
@@ -174,8 +177,8 @@ assert live.history.loss.last < 1
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. Find it.** Chance has changed one variable of this reader of Flax. Which one?
 #

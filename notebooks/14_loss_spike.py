@@ -14,14 +14,17 @@
 # ---
 
 # %% [markdown]
-# # A loss spike, found by one click
+# # Find a loss spike with one click
 #
-# Somewhere in a training the loss jumps, and then goes on as if nothing had been. Which batch was it, which part of the
-# model did it hit, where does it come from? By the time one looks, the step is gone. A run of `nb.Live` keeps what is
-# needed to make its last steps again, bit for bit: a click on the spike opens that step, with its batch, everything that
-# was returned, every gradient, beside the step before.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/14_loss_spike.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F14_loss_spike.ipynb)
 #
-# *Goal:* to get from a jump of the loss to the rows that made it. About 45 minutes.
+# During training the loss jumps once and then continues as if nothing had happened. Which batch was it, which part of the
+# model did it affect, and why? Usually the step is gone by the time you ask. `nb.Live` stores what is needed to replay its
+# latest steps, bit for bit: a click on the spike opens that step with its batch, every return and every gradient, compared
+# with the step before.
+#
+# *Goal:* get from a jump of the loss to the rows that caused it. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -50,8 +53,8 @@ labels = digits.target.astype(np.int32)
 # %% [markdown]
 # ## The data
 #
-# The pixels go from 0 to 16 and are divided by 16. Some pictures come from another source, with pixels of 12 bits, 0 to 4095.
-# Somebody forgot one of them.
+# The pixels range from 0 to 16 and are divided by 16. Some pictures come from another source with 12-bit pixels, 0 to 4095.
+# One of them was not converted.
 
 # %%
 images = digits.images.astype(np.float32).reshape(-1, 64)
@@ -79,18 +82,18 @@ with nb.Live(model, optimizer, name="digits") as live:
         live.log(loss=step(x, y))
 
 # %% [markdown]
-# There is a spike near the beginning. While the cell runs, a click on it opens that step below the curve. In code, the run has noted
-# by itself which losses stood out, the worst first:
+# There is a spike near the start. While the cell runs, a click on it opens that step below the curve. In code, the run lists
+# the steps with an exceptional loss, worst first:
 
 # %%
 for outlier in live.outliers:
     print(outlier)
 
 # %% [markdown]
-# ## The step again
+# ## Replay the step
 #
-# `live.at` makes that step again: from the nearest copy of all variables, through the steps since, with the same keys for Dropout.
-# On a CPU the loss is the very same, to the last bit. The run itself is left as it is.
+# `live.at` replays that step: from the nearest copy of all variables, through the steps since, with the same dropout keys.
+# On a CPU the loss is equal to the last bit. The run itself does not change.
 
 # %%
 spike = live.outliers[0].step
@@ -99,13 +102,13 @@ print(moment.said_of_bits)
 moment
 
 # %% [markdown]
-# What grew since the step before, the largest first: it comes in with the first layer.
+# What grew since the step before, largest first: the change enters at the first layer.
 
 # %%
 print(*moment.changes[:4], sep="\n")
 
 # %% [markdown]
-# So it is the batch. It is there, and one look at it is enough:
+# So the batch is the cause. It is stored, and one look at it is enough:
 
 # %%
 x, y = moment.batch
@@ -120,7 +123,7 @@ print(f"it is picture {found}; the line that lets it through is the one in prepa
 # %% [markdown]
 # ## What if
 #
-# Would a smaller learning rate have helped? A run can be tried out from where it stands, beside itself:
+# Would a smaller learning rate have helped? A run can try the next steps from its current state, without changing:
 
 # %%
 images[found] /= 4095 / 16
@@ -137,8 +140,8 @@ print(live.outliers)
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. What stands out.** A loss falls and jitters, so no fixed limit finds a spike. Take the median of the `window` losses before, and how far these lie from it in the
 # median: what lies more than ten times that above it stands out. Give the steps, beginning with the first that has a whole window before it.

@@ -16,6 +16,9 @@
 # %% [markdown]
 # # Why initialization matters
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/15_why_initialization_matters.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F15_why_initialization_matters.ipynb)
+#
 # Before a network has learned anything it is a product of random matrices. Whether a signal comes through fifty of them, and a
 # gradient back, is decided by one number: the spread of the first weights. We see it in the returns of the layers, find the
 # right number by hand, and see what residual connections and normalization change about it.

@@ -16,6 +16,9 @@
 # %% [markdown]
 # # Overfitting, seen in weights and returns
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/16_overfitting_seen.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F16_overfitting_seen.ipynb)
+#
 # A network with more weights than it needs learns its examples by heart. The loss says so late, and only if some examples
 # were kept aside. What happens inside can be seen earlier: weights that grow, units that fire for one image, answers that are
 # much too sure. We train one network too long and one with the usual medicines, and look at both.

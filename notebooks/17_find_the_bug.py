@@ -16,12 +16,14 @@
 # %% [markdown]
 # # Find the bug
 #
-# Ten mistakes that people make, planted in two small models. Where something is wrong, a bar below the title of a view
-# says what and where, the worst first, and the view opens there: each part of the bar leads to its row. A model that is
-# well has no bar.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/17_find_the_bug.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F17_find_the_bug.ipynb)
 #
-# *Goal:* to read the first sentence that a view says about a model, and to trust it as far as it goes. About 60
-# minutes.
+# Ten common mistakes are planted in two small models. If something is wrong, a bar below the title of a view names the
+# finding and its location, most severe first, and the view opens there. Each finding in the bar links to its row. A model
+# without findings has no bar.
+#
+# *Goal:* read the first finding that a view reports about a model, and know how far to trust it. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -178,7 +180,7 @@ model.blocks[1].mlp.requires_grad_(False)
 nb.inspect(model, tokens)
 
 # %% [markdown]
-# ## 7. Tied weights that are not: a copy, in a box of its own
+# ## 7. Tied weights that are not tied: a copy in a separate variable
 
 # %%
 model = language()
@@ -193,9 +195,9 @@ model = language(odd_eps=0.1)
 nb.inspect(model, tokens)
 
 # %% [markdown]
-# ## 9. Two layers that changed places
+# ## 9. Two swapped layers
 #
-# Nothing is wrong with such a model by itself. Beside a run from before, the comparison opens at the first of the two.
+# Such a model has no fault of its own. Compared with an earlier run, the view opens at the first of the two layers.
 
 # %%
 model = perceptron()
@@ -216,7 +218,7 @@ view = nb.inspect(model, tokens)
 view
 
 # %% [markdown]
-# The same as data, for a test or a script:
+# The findings as data, for a test or a script:
 
 # %%
 view.findings[0].text
@@ -224,8 +226,8 @@ view.findings[0].text
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. The eleventh.** Chance has planted a mistake into this model. Look at it, and give the path of the module where it begins.
 #

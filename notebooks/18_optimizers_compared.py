@@ -14,14 +14,16 @@
 # ---
 
 # %% [markdown]
-# # Optimizers, compared while it trains
+# # Optimizers compared during training
 #
-# Plain gradient descent, momentum, Adam: which one is better *from here on*? Two runs that begin differently cannot tell. A run that
-# branches can: the same weights, the same next batches, and only the rule differs. We look at the three in a valley of two
-# numbers first, then let a real run branch, and go on along the best of them.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/18_optimizers_compared.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F18_optimizers_compared.ipynb)
 #
-# *Goal:* to say what each rule does with a gradient, and to choose between rules by trying them from one and the same point. About 45
-# minutes.
+# Gradient descent, momentum, Adam: which one is better *from here on*? Two runs that start differently cannot answer. A run with
+# branches can: the same weights and the same next batches, and only the rule differs. First you compare the three in a valley with
+# two parameters, then a real run branches and continues with the best of them.
+#
+# *Goal:* explain what each rule does with a gradient, and choose between rules by trying them from the same state. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -90,13 +92,13 @@ for axis, (name, path) in zip(axes, paths.items()):
 plt.show()
 
 # %% [markdown]
-# Gradient descent jumps from wall to wall and creeps along the ground. Momentum adds up what points the same way each time, and what
-# changes its sign cancels. Adam divides each direction by what it usually is, so that both are equally long at first.
+# Gradient descent jumps between the walls and moves slowly along the valley. Momentum accumulates the components that keep their
+# direction and cancels those that change sign. Adam divides each component by its usual size, so both steps have about the same length.
 #
 # ## A run that branches
 #
-# The rule of a step must be a *value*, so that it can be changed while the step stays compiled: `nb.switch` holds all three, and a buffer
-# says which one moves the model.
+# The rule of a step must be a *value*, so that it can change while the step stays compiled: `nb.switch` contains all three rules, and a
+# buffer selects one.
 
 # %%
 images, labels = load_digits(return_X_y=True)
@@ -121,9 +123,9 @@ def step(x, y):
 
 
 # %% [markdown]
-# It begins with plain gradient descent. At step 40 it looks ahead: the next forty steps, on the batches that will come, once for each
-# rule. Nothing of the run has moved after that. Then it takes the best and goes on. (With a kernel the futures stand pale beside the curve,
-# and a click takes one.)
+# The run starts with gradient descent. At step 40 it tries the next forty steps, on the batches that will come, once with each rule.
+# This does not change the run. Then it takes the best branch and continues. (With a kernel the branches are pale curves, and a click
+# takes one.)
 
 
 # %%
@@ -164,10 +166,10 @@ assert ends["SGD"] > 2 * ends[best]
 assert right > 0.85
 
 # %% [markdown]
-# The three begin with the same loss, to the last bit: the weights are the same and the batch is. All that follows is the rule's doing. And it
-# says which is better *here*, at this rate and at this step; from another step it may be another one.
+# The three branches start with the same loss, to the last bit, because weights and batch are the same. All later differences are caused
+# by the rule. They show which rule is better *here*, at this rate and step; from another step the answer may differ.
 #
-# What each has written beside the model can be looked at, too: momentum keeps one number for each weight, Adam two.
+# The optimizer state of each rule can be inspected, too: momentum stores one number per weight, Adam two.
 
 # %%
 nb.show(rules["Adam"].state)

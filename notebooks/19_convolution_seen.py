@@ -16,6 +16,9 @@
 # %% [markdown]
 # # Convolution, seen
 #
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/19_convolution_seen.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F19_convolution_seen.ipynb)
+#
 # A convolution is one small picture, the *kernel*, that is laid on every place of a large one; at each place it says how much alike the two
 # are. That is all. We do it by hand first, on a photograph; look at what one number can see of the picture below it; and at the end at
 # kernels that nobody has written.
@@ -255,8 +258,8 @@ nb.show(nb.relu(calls["strokes"].returns))
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. Convolve.** Write what the layer does: lay the kernel on every place where it fits, multiply, add up. No padding, one channel.
 #

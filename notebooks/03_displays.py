@@ -14,17 +14,19 @@
 # ---
 
 # %% [markdown]
-# # Looking
+# # Displays
 #
-# Whatever stands last in a cell shows itself: a model, its variables, what ran, how two of them differ. Each of these
-# looks answers one question at a glance, and the next one after a click. This notebook walks through them with a small
-# network that reads handwritten digits.
+# [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/03_displays.ipynb)
+# [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F03_displays.ipynb)
 #
-# Looking never changes what is looked at: no weight, no running statistic, no random key. And a look is saved with the
-# notebook, so that it is still there tomorrow, on a page, or for a colleague who has no Python at all. While the kernel
-# runs, each look can be asked for more.
+# The last expression of a cell displays itself: a model, its variables, its calls, the difference of two models. Each display
+# answers one question at a glance, and the next one after a click. This lesson goes through them with a small network that
+# reads handwritten digits.
 #
-# *Goal:* to know which look answers which question. About 30 minutes.
+# Displays never change anything: no weight, no running statistic, no random key. They are saved with the notebook, so they
+# also work tomorrow, on a web page, or for a colleague without Python. While the kernel runs, they can request more data.
+#
+# *Goal:* know which display answers which question. About 30 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -54,15 +56,15 @@ images = (digits.images / 16).astype(np.float32)[..., None]
 labels = digits.target.astype(np.int32)
 
 # %% [markdown]
-# ## A model: what is it made of
+# ## The model: structure
 #
-# The title line says how large the model is, where it lives, and whether it is in training mode: having forgotten
-# `model.eval()` is the commonest mistake of all. Below it stand the modules in the order in which they were made, each
-# with its share of the parameters. The three blocks are alike, so they are one row, which opens.
+# The title shows the size of the model, its device, and whether it is in training mode: a forgotten `model.eval()` is a very
+# common mistake. Below are the modules in the order of definition, each with its share of the parameters. The three equal
+# blocks are one row, which opens.
 #
 # - Click on a row, or press Enter on it, to see its arguments and variables.
-# - Press `/` and type to search; the arrows walk, the space bar folds.
-# - `copy` in the detail gives the path as code that works, such as `model.blocks[1].conv`.
+# - Press `/` and type to search; use the arrow keys to move and the space bar to fold.
+# - `copy` in the detail copies the path as code, such as `model.blocks[1].conv`.
 
 
 # %%
@@ -95,21 +97,21 @@ model = DigitReader()
 model
 
 # %% [markdown]
-# ## Variables: what are its numbers
+# ## Variables
 #
-# Each row says how a weight is spread: a small histogram, mean and deviation, and words for what is odd (`zeros`,
-# `frozen`, `NaN 12`). Sort by size or by deviation to find the outlier among thousands. The detail of a row shows the
-# weight itself as a picture, blue below zero and orange above.
+# Each row shows the distribution of a variable: a small histogram, mean and deviation, and a word for anything unusual
+# (`zeros`, `frozen`, `NaN 12`). Sort by size or deviation to find an outlier among thousands. The detail of a row shows the
+# weight as a picture, blue below zero and orange above.
 #
-# While the kernel runs, the tools above the picture open any slice of it: drag a rectangle to zoom, choose which axes lie
-# across and down, move along the others, choose another scale. Every zoom is computed anew from all of the elements, so it shows more.
+# While the kernel runs, the tools above the picture open any slice: drag a rectangle to zoom, choose the axes for rows and
+# columns, move along the others, choose another scale. Each zoom is computed from all elements, so it shows more detail.
 
 # %%
 model.v
 
 # %% [markdown]
-# Rows can be tinted by any number you have for them. Here it is the size of the gradient of each weight: where would
-# one step of training change the most?
+# Rows can be colored by any number you provide. Here it is the size of each gradient: which variables would a training step
+# change the most?
 
 
 # %%
@@ -122,9 +124,9 @@ sizes = {chain: jnp.linalg.norm(gradient) for chain, gradient in gradients.cont_
 nb.show(model.v, color=sizes)
 
 # %% [markdown]
-# ## Training, with a recorder
+# ## Training with a recorder
 #
-# A recorder keeps what the modules returned, every so many steps. We keep a copy of the weights too, for later.
+# A recorder stores what the modules returned at every n-th step. A copy of the initial weights is kept for later.
 
 # %%
 before = model.v.cont_deep_copy()
@@ -148,10 +150,9 @@ for _epoch in range(3):
 print(f"{step} steps, loss {float(loss):.3f}")
 
 # %% [markdown]
-# The recorder shows the calls of one step: in which order they ran, what went in and came out, and how the return of
-# each is spread. With a kernel there is a slider in the title line, and `[` and `]` go a step back and on: watch how
-# the spread of the last scores grows while the model makes up its mind. If a number ever became `nan`, a red rule would
-# begin at the module that made it.
+# The recorder displays the calls of one step: their order, inputs, outputs, and the distribution of each return. With a kernel
+# the title has a slider over the steps, and `[` and `]` move one step back or forward: watch the spread of the final scores
+# grow during training. If a return became `nan`, a red rule would start at the module that produced it.
 
 # %%
 recorder
@@ -159,8 +160,8 @@ recorder
 # %% [markdown]
 # ## One digit on its way through
 #
-# `nb.track` records one call whole. The detail of a row shows what that module returned: feature maps as a grid of
-# tiles, one for each channel.
+# `nb.track` records one complete call. The detail of a row shows the return of that module: feature maps as a grid of tiles,
+# one for each channel.
 
 # %%
 model.eval()
@@ -169,24 +170,23 @@ with nb.track(model) as calls:
 calls
 
 # %% [markdown]
-# Any array can be shown by itself, with names for its classes. These are the ten scores; the highest is the answer.
+# Any array can be displayed by itself, with names for its classes. These are the ten scores; the highest is the prediction.
 
 # %%
 nb.show(scores[0], labels=[f"a {digit}" for digit in range(10)])
 
 # %% [markdown]
-# ## Differences: what has training changed
+# ## Differences: what training has changed
 #
-# Two trees side by side: what is only in one of them, what has another shape, and how much the rest has moved, as a
-# share of its size. Sort by change to see who has learned the most.
+# The difference of two trees lists what exists in only one of them, what has another shape, and the relative change of the
+# rest. Sort by change to see which variables moved most.
 
 # %%
 nb.diff(before, model.v)
 
 # %% [markdown]
-# Two runs are compared in the same way. Say somebody has written the model again, and one constant slipped. The shapes
-# are right, the scores are not, and the title says which module is at fault. Its detail has expected, actual and
-# difference side by side.
+# Two runs are compared in the same way. Suppose somebody rewrote the model and one constant is wrong. The shapes are right,
+# the scores are not, and the title names the module at fault. Its detail shows expected, actual and difference.
 
 # %%
 other = DigitReader()
@@ -198,10 +198,10 @@ with nb.track(other) as theirs:
 nb.compare(theirs, calls)
 
 # %% [markdown]
-# ## All of it, joined
+# ## Everything together
 #
-# `nb.inspect` runs the model once, without a trace, and shows modules, calls, returns and the graph of operations in
-# one panel. Select a module in one of them, and the others follow. The next cell can go on with what it holds.
+# `nb.inspect` runs the model once without side effects and shows modules, calls, returns and the graph of operations in one
+# panel. Select a module in one of them, and the others follow. The next cell can use the data it holds.
 
 # %%
 view = nb.inspect(model, images[:2])
@@ -212,10 +212,10 @@ view.selected = "blocks.1"
 view.selected.returns.shape, view.graph.flops
 
 # %% [markdown]
-# ## Your own kind of picture
+# ## Your own picture
 #
-# What suits a value best you know better than we do. `nb.view_for` takes a path or a class and a function: it gives
-# back an array to draw, or a text. Here the return of the stem is shown as its strongest channel, rather than as all.
+# You know best how to draw your values. `nb.view_for` takes a path or a class, and a function that returns an array to draw,
+# or text. Here the return of the stem is drawn as its strongest channel instead of all channels.
 
 # %%
 nb.view_for(
@@ -232,16 +232,16 @@ nb.view_for("stem", None)  # take it back
 # %% [markdown]
 # ## Try it
 #
-# - Change a weight, `model.stem.weight.value *= 2`, and look at the variables above: they say that they have changed.
-# - Show a large array: `nb.show(np.random.randn(4096, 4096))`. Every one of its 17 million elements is counted.
-# - Restart the kernel, or close the notebook and open it again: every look is still there.
-# - In a terminal the same objects print themselves as aligned text: `print(model)`, or `nb.show(model, "text")`.
+# - Change a weight, `model.stem.weight.value *= 2`, and view the variables above: they report the change.
+# - Display a large array: `nb.show(np.random.randn(4096, 4096))`. Every one of its 17 million elements is counted.
+# - Restart the kernel, or close the notebook and open it again: every display is still there.
+# - In a terminal the same objects print as aligned text: `print(model)`, or `nb.show(model, "text")`.
 
 # %% [markdown]
 # ## Exercises
 #
-# Write your answer where it says `None` and run that cell and the next: `nb.check` says whether it is right, and if not, what is wrong
-# with it. The solution is folded away below.
+# Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
+# The solution is folded away below.
 #
 # **1. How far is moved.** A difference says how much of its own size a variable has moved. Compute that for one array: the norm of what changed over the norm of
 # what was.
