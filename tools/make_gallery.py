@@ -26,7 +26,7 @@ import nbmodule as nb
 from nbmodule.views.display.show import mimebundle
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "gallery"
-WIDTHS, THEMES = (400, 1100, 2200), ("light", "dark")
+WIDTHS, THEMES = (400, 1400), ("light", "dark")
 PAPER = 794  # A4 at 96 dots to the inch
 FLAGS = [
     "--no-sandbox",

@@ -75,33 +75,102 @@ def test_a_page_of_the_gallery_can_be_read(gallery, open_html, name):
         assert not found, "\n".join(found)
 
 
-def test_every_statistic_on_the_page_is_that_of_numpy(open_html):
-    model = nb.Sequential(nb.Linear(7, 5), nb.Linear(5, 3))
-    x = np.random.default_rng(1).normal(3, 2, size=(13, 17)).astype("float32")
-    page = open_html(page_of(model.v) + page_of(x))
-    page.locator("dd").first.wait_for()
-    rows = page.page.locator(".nbm-row:has(.nbm-number)").all_inner_texts()
+@pytest.fixture(scope="module")
+def sample():
+    """A model, its calls and an array, and one page that shows them with a curve of two series."""
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(7, 5), nb.ReLU(), nb.Linear(5, 3))
+    x = np.random.default_rng(1).normal(3, 2, size=(13, 7)).astype("float32")
+    with nb.track(model) as calls:
+        model(x)
+    curve = nb.LossCurve(display=False)
+    for step in range(9):
+        curve.log(loss=1 / (step + 1), val_loss=0.2 + step)
+    curve.close()
+    return model, calls, x, "".join(map(page_of, (model.v, calls, x, curve)))
+
+
+def wrong_statistics(page, model, calls, x):
+    """List the statistics of the page that differ from those of NumPy."""
+
+    def spread(a):
+        return f"{format_number(np.mean(a), 2)} ± {format_number(np.std(a), 2)}"
+
+    def rows(view):
+        texts = page.locator("nbm-view").nth(view).locator(".nbm-number").all_inner_texts()
+        return [text for text in texts if "±" in text]
+
+    layers = [layer for layer in model if list(layer.named_parameters())]
+    arrays = [np.asarray(a) for layer in layers for a in (layer.bias, layer.weight)]
+    card = page.locator("nbm-view").nth(2)
+    names, values = (card.locator(tag).all_inner_texts() for tag in ("dt", "dd"))
+    low, high = (list(map(int, np.unravel_index(k, x.shape))) for k in (x.argmin(), x.argmax()))
     shown = {
-        row.split("±")[0].split()[-1] + " ± " + row.split("±")[1].split()[0]
-        for row in rows
-        if "±" in row
+        "variables": sorted(rows(0)),
+        "calls": [text for text in rows(1) if "mean" not in text],
+        **dict(zip(names, values, strict=True)),
+        "corner": card.locator(".nbm-corner td").all_inner_texts(),
     }
-    arrays = [np.asarray(a) for layer in (model[0], model[1]) for a in (layer.bias, layer.weight)]
-    spread = {f"{format_number(a.mean(), 2)} ± {format_number(a.std(), 2)}" for a in arrays}
-    assert shown == spread
-    pairs = dict(
-        zip(
-            page.page.locator("dt").all_inner_texts(),
-            page.page.locator("dd").all_inner_texts(),
-            strict=True,
-        )
+    expected = {
+        "variables": sorted(map(spread, arrays)),
+        "calls": [spread(np.asarray(call.returns)) for call in calls],
+        "mean ± std": spread(x),
+        "lowest": f"{format_number(float(x.min()))} at {low}",
+        "highest": f"{format_number(float(x.max()))} at {high}",
+        "corner": [format_number(float(v)) for v in x[:6, :6].ravel()],
+    }
+    return [name for name, value in expected.items() if shown[name] != value]
+
+
+def test_every_statistic_on_the_page_is_that_of_numpy(sample, open_html):
+    *values, html = sample
+    page = open_html(html)
+    page.locator("dd").first.wait_for()
+    assert wrong_statistics(page, *values) == []
+    page.page.evaluate(
+        "() => [...document.querySelectorAll('nbm-view')].flatMap(view => [...view.shadowRoot"
+        ".querySelectorAll('.nbm-row .nbm-number, dd, .nbm-corner td')])"
+        ".forEach(node => (node.textContent = `1${node.textContent}`))"
     )
-    low, high = np.unravel_index(x.argmin(), x.shape), np.unravel_index(x.argmax(), x.shape)
-    assert pairs["mean ± std"] == f"{format_number(x.mean(), 2)} ± {format_number(x.std(), 2)}"
-    assert pairs["lowest"] == f"{format_number(float(x.min()))} at [{low[0]}, {low[1]}]"
-    assert pairs["highest"] == f"{format_number(float(x.max()))} at [{high[0]}, {high[1]}]"
-    cells = page.page.locator(".nbm-corner td").all_inner_texts()
-    assert cells == [format_number(float(v)) for v in x[:6, :6].ravel()]
+    assert wrong_statistics(page, *values) == [
+        *("variables", "calls", "mean ± std", "lowest", "highest", "corner")
+    ]
+
+
+PLANTED = {
+    "stroke": ("a series without a stroke", "style('.nbm-c1 { stroke: none }')"),
+    "series": ("a series of the legend is not drawn", "all('path.nbm-c1')[0].remove()"),
+    "points": ("a series without points", "all('path.nbm-c1')[0].setAttribute('d', '')"),
+    "number": ("a number is cut", "style('.nbm-number { max-width: 30px; overflow: hidden }')"),
+    "button": ("lies on the button", "style('.nbm-button { position: relative; left: -90px }')"),
+    "text": ("lies on", "style('.nbm-row { height: 9px }')"),
+    "label": ("two rows are called", "all('[aria-posinset]:not([aria-expanded]) .nbm-cut').slice(0, 2).forEach(node => (node.textContent = 'b'))"),
+    "failed": ("failed: no", "const node = all('.nbm-body')[0]; node.className = 'nbm-failed'; node.textContent = 'no'"),
+    "wide": ("wider than its place", "style('.nbm-view { min-width: 4000px; max-width: none }')"),
+    "empty": ("a view was not drawn", "all('.nbm-view')[0].remove()"),
+}  # fmt: skip
+PLANT = """
+const roots = [...document.querySelectorAll('nbm-view')].map(view => view.shadowRoot);
+const all = query => roots.flatMap(root => [...root.querySelectorAll(query)]);
+const style = text => roots.forEach(root => root.append(Object.assign(document.createElement('style'), { textContent: text })));
+"""
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found(name, sample, open_html):
+    page = open_html(sample[-1])
+    page.locator("nbm-view .nbm-curve").first.wait_for()
+    assert page.page.evaluate(CHECKS) == []
+    words, plant = PLANTED[name]
+    page.page.evaluate(f"() => {{ {PLANT} {plant} }}")
+    assert any(words in fault for fault in page.page.evaluate(CHECKS))
+
+
+def test_a_line_on_the_console_is_found(sample, open_html):
+    page = open_html(sample[-1])
+    page.page.evaluate("console.error('planted')")
+    assert [line.text for line in page.console] == ["planted"]
+    page.allow_console("planted")
 
 
 def test_views_in_lab_can_be_read(open_notebook, export, open_file):

@@ -91,24 +91,21 @@ def test_the_filter_finds_rows_in_folded_branches(open_view, records):
     assert len(names(page)) == 7
 
 
+DETAIL = """side => { const root = document.querySelector('nbm-view').shadowRoot;
+  const boxes = ['.nbm-detail', '.nbm-selected'].map(name => root.querySelector(name)?.getBoundingClientRect());
+  if (!boxes[0] || !boxes[1]) return false;
+  return side === 'right' ? boxes[0].left > boxes[1].right - 1 : boxes[0].top >= boxes[1].bottom - 1; }"""
+
+
 def test_the_detail_stands_at_the_right_of_a_wide_view_and_below_the_row_of_a_narrow_one(
     open_view, records
 ):
     page = open_view(records["variables"]())
     page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
-    wide, row = (
-        page.locator(".nbm-detail").bounding_box(),
-        page.locator(".nbm-selected").bounding_box(),
-    )
-    assert wide["x"] > row["x"] + row["width"] - 1
+    page.page.wait_for_function(DETAIL, arg="right")
     assert "1,440 elements" in page.locator(".nbm-detail").inner_text()
     page.resize(500)
-    page.locator(".nbm-main .nbm-detail").wait_for()
-    narrow, row = (
-        page.locator(".nbm-detail").bounding_box(),
-        page.locator(".nbm-selected").bounding_box(),
-    )
-    assert narrow["y"] >= row["y"] + row["height"] - 1
+    page.page.wait_for_function(DETAIL, arg="below")
 
 
 def test_a_row_copies_its_path_as_code(open_view, records):

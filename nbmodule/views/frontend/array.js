@@ -7,39 +7,60 @@ import { NOTHING, viewer } from "./viewer.js";
 
 const WIDE = 700; // pixels from which the numbers stand beside the picture
 const SIDE = 400; // pixels of the numbers there
+const NOTICED = 40; // pixels by which the width changes before the card is drawn again
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
-  const card = el("div", "array");
-  const wide = Math.min(view.root.clientWidth || 900, 1100);
-  const room = Math.max(200, wide - (wide < WIDE ? 40 : SIDE + 60));
-  if (data.err) view.body.append(el("div", "failed", data.err));
-  const main = el("div", "stage");
+  let drawn = 0;
+  const paint = () => {
+    const width = Math.min(view.root.clientWidth || 900, 1100);
+    if (Math.abs(width - drawn) < NOTICED && width < WIDE === drawn < WIDE) return;
+    drawn = width;
+    const failed = data.err ? [el("div", "failed", data.err)] : [];
+    view.body.replaceChildren(...failed, cardOf(view, data, channel, width));
+  };
+  const resize = new ResizeObserver(paint);
+  resize.observe(view.root);
+  view.signal.addEventListener("abort", () => resize.disconnect());
+  paint();
+  if (!data.corner?.length || isRead(data, channel)) return;
+  const [words, title] = data.whole ? ["copy values", "Copy the values"] : ["copy corner", "Copy the corner of values"];
+  view.tools.append(button(words, `${title} as a table (TSV)`, () => void copy(view, tsv(data.corner))));
+}
+
+/**
+ * Whether these are texts of which a kernel has more than the page.
+ * @param {import("./base.js").Data} data
+ * @param {import("./base.js").Channel | null} channel
+ */
+const isRead = (data, channel) => !data.picture && !data.whole && data.corner?.length && channel?.ask && channel.isThere;
+
+/**
+ * The picture, and beside or below it the numbers.
+ * @param {import("./base.js").View} view
+ * @param {import("./base.js").Data} data
+ * @param {import("./base.js").Channel | null} channel
+ * @param {number} width pixels across
+ */
+function cardOf(view, data, channel, width) {
+  const isWide = width >= WIDE;
+  const room = Math.max(200, width - (isWide ? SIDE + 60 : 40));
   const kernel = channel?.ask && !data.drawn ? /** @type {any} */ (channel) : null;
+  const main = el("div", "stage");
+  const side = el("div", "side", badges(el("div", "words"), numberWords(data.stats)));
+  if (!isWide) main.style.flexBasis = side.style.flexBasis = "100%";
   if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
   else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
-  const isRead = !data.picture && !data.whole && data.corner?.length && kernel?.isThere; // texts, of which the kernel has more
-  if (isRead) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
-  card.append(main);
-  const side = el("div", "side");
-  if (wide < WIDE) side.style.flexGrow = "1";
-  const words = el("div", "words");
-  badges(words, numberWords(data.stats));
-  side.append(words);
-  const single = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
-  if (single) main.append(el("div", "bignumber", data.corner[0][0]));
+  else if (isRead(data, channel)) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
+  const isSingle = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
+  if (isSingle) main.append(el("div", "bignumber", data.corner[0][0]));
   else numbers(side, data.stats, data.title[0]);
-  const isText = data.corner?.length && !data.picture && !data.stats;
-  if (data.corner?.length && !single && !isRead) {
-    const room = wide < WIDE ? wide - 16 : SIDE;
-    (isText ? main : side).append(el("div", "quiet", data.whole ? "values" : "corner of values"), isText ? textTable(data.corner) : valueTable(data.corner, room));
+  if (data.corner?.length && !isSingle && !isRead(data, channel)) {
+    const isText = !data.picture && !data.stats;
+    const table = isText ? textTable(data.corner) : valueTable(data.corner, isWide ? SIDE : width - 16);
+    (isText ? main : side).append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);
   }
-  if (side.textContent) card.append(side);
-  view.body.append(card);
-  if (data.corner?.length && !isRead) {
-    const what = data.whole ? "copy values" : "copy corner";
-    view.tools.append(button(what, `${data.whole ? "Copy the values" : "Copy the corner of values"} as a table (TSV)`, () => void copy(view, tsv(data.corner))));
-  }
+  return el("div", "array", main, side.textContent ? side : "");
 }
 
 /** @type {import("./base.js").Render} */

@@ -33,6 +33,7 @@ export const STYLE = [
   ".nbm-run-strip.nbm-wrong { box-shadow: inset 3px 0 0 var(--wrong); } .nbm-run-strip:focus-visible { outline: 2px solid var(--accent); outline-offset: -2px; }",
   ".nbm-run-path { overflow: hidden; text-overflow: ellipsis; }",
   ".nbm-run-cell { display: flex; align-items: center; gap: 6px; padding-right: 10px; } .nbm-head > .nbm-run-cell { flex-wrap: wrap; column-gap: 6px; row-gap: 0; }",
+  ".nbm-run-strip.nbm-head { height: auto; line-height: 18px; }",
   ".nbm-run-cell svg { flex: 0 1 auto; min-width: 0; max-width: 100%; } .nbm-run-cell > span { flex: none; }",
   ".nbm-run-steps { display: flex; flex-wrap: wrap; align-items: center; gap: 6px; padding: 2px 4px; } .nbm-run-steps input { flex: 1 1 auto; min-width: 80px; }",
   ".nbm-run-shelf { display: flex; flex-wrap: wrap; gap: 4px 20px; } .nbm-run-card { max-width: 360px; min-width: 0; }",

@@ -126,7 +126,7 @@ export function textTable(cells) {
 }
 
 /**
- * Words beside color.
+ * Put words beside color into an element, and return it.
  * @param {HTMLElement} cell
  * @param {Word[]} words
  */
@@ -138,6 +138,7 @@ export function badges(cell, words) {
     node.title = text;
     cell.append(node);
   }
+  return cell;
 }
 
 /**
