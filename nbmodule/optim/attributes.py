@@ -145,7 +145,7 @@ def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     if makes_state:
         raise TraceError(
             f"{cls} makes its attribute {name} in its first step, and this first step is inside "
-            "nb.scan, nb.grad or another transform, where it cannot be kept. Nothing was changed. "
+            "nb.scan, nb.grad or another transform, where it cannot be kept. "
             "Take one step outside first (directly in nb.jit will do), or set the state by "
             "set_state."
         )
@@ -168,13 +168,13 @@ def holds_arrays(value: object) -> bool:
 def assign(optimizer: Optimizer, name: str, value: object) -> None:
     """Set `optimizer.name = value`, for a name that the class does not handle itself."""
     own = vars(optimizer)
-    state = own["_held"]
+    state = own["_arrays"]
     if not holds_arrays(value):
         before = own.get(name, _ABSENT)
         is_equal = type(before) is type(value) in _PLAIN and before == value
         if name in state or not (before is value or is_equal):
             _begin_change(optimizer, name, False)
-            own["_held"] = {other: kept for other, kept in state.items() if other != name}
+            own["_arrays"] = {other: kept for other, kept in state.items() if other != name}
             own[name] = value
             note_change(optimizer)
         return
@@ -192,7 +192,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     write_all(existing[1], [variable.admitted(array) for variable, array in pairs])
     if state.get(name) is not existing:  # no other thread sees variables without a value
         own.pop(name, None)
-        own["_held"] = {**state, name: existing}
+        own["_arrays"] = {**state, name: existing}
         note_change(optimizer)
 
 
@@ -202,7 +202,7 @@ def _as_array(optimizer: Optimizer, name: str, leaf: object) -> Any:
     except TypeError:
         raise ArgumentTypeError(
             f"cannot set {type(optimizer).__name__}.{name}: arrays and {type(leaf).__name__} "
-            "cannot be kept together. Nothing was changed. Keep them in two attributes."
+            "cannot be kept together. Keep them in two attributes."
         ) from None
 
 
@@ -215,7 +215,7 @@ def state_names(optimizer: Optimizer) -> dict[str, str]:
 
     A leading underscore is dropped unless another attribute has the short name.
     """
-    names = vars(optimizer)["_held"]
+    names = vars(optimizer)["_arrays"]
     short = {name: name.removeprefix("_") for name in names}
     return {name if short[name] in names else short[name]: name for name in names}
 
@@ -228,7 +228,7 @@ def attribute_for(optimizer: Optimizer, name: str) -> str:
 
 def read(optimizer: Optimizer, name: str) -> Any:
     """Return the arrays of an attribute in the structure in which they were set."""
-    treedef, variables = vars(optimizer)["_held"][name]
+    treedef, variables = vars(optimizer)["_arrays"][name]
     return jax.tree.unflatten(treedef, values_of(optimizer, variables))
 
 
@@ -236,7 +236,7 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
     """Return the variables of all attributes that hold arrays, each with its chain in `state`."""
     result: list[tuple[Chain, Variable]] = []
     for name, attribute in state_names(optimizer).items():
-        treedef, variables = vars(optimizer)["_held"][attribute]
+        treedef, variables = vars(optimizer)["_arrays"][attribute]
         numbered = jax.tree.unflatten(treedef, range(len(variables)))
         leaves = flat(Container({name: numbered}))
         result += [(chain, variables[int(i)]) for chain, i in leaves if i is not None]
@@ -246,8 +246,8 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
 def delete(optimizer: Optimizer, name: str) -> None:
     """Delete an attribute."""
     _begin_change(optimizer, name, False)
-    state = dict(vars(optimizer)["_held"])
+    state = dict(vars(optimizer)["_arrays"])
     if state.pop(name, None) is None:
         object.__delattr__(optimizer, name)
-    vars(optimizer)["_held"] = state
+    vars(optimizer)["_arrays"] = state
     note_change(optimizer)

@@ -50,25 +50,20 @@ def check_max_norm(max_norm: Any) -> Any:
         return max_norm
     if isinstance(max_norm, bool) or not hasattr(max_norm, "__float__"):
         raise ArgumentTypeError(
-            f"the largest norm must be a number; found {type(max_norm).__name__}. "
-            "Nothing was changed."
+            f"the largest norm must be a number, got {type(max_norm).__name__}."
         )
     if not (math.isfinite(float(max_norm)) and float(max_norm) > 0):
         raise ArgumentError(
-            f"the largest norm must be positive and finite; found {float(max_norm)!r}. "
-            "Nothing was changed."
+            f"the largest norm must be positive and finite, got {float(max_norm)!r}."
         )
     return max_norm
 
 
 def _flatten_numbers(tree: object, title: str) -> tuple[list[Any], Any]:
     leaves, treedef, chains = flatten(tree, title)
-    refused = [pair for pair in zip(leaves, chains) if not is_number(pair[0].dtype)]
-    for leaf, chain in refused:
-        raise DtypeError(
-            f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers. '
-            "Nothing was changed."
-        )
+    for leaf, chain in zip(leaves, chains):
+        if not is_number(leaf.dtype):
+            raise DtypeError(f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers.')
     return leaves, treedef
 
 

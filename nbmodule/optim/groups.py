@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from nbmodule.base.paths import hint, match
 from nbmodule.core.structure.linked import in_older_form
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.optim.pairing import Chain, text
+from nbmodule.optim.rules import check_option
 
 
-@dataclass
-class VariableGroup:
+class VariableGroup(NamedTuple):
     """The variables that one pattern chooses.
 
     Args:
@@ -29,60 +28,60 @@ class VariableGroup:
     options: dict[str, Any]
 
 
-@dataclass
-class Groups:
-    """All groups of an optimizer; the first one whose pattern fits a variable has it."""
+def assign(
+    groups: Sequence[VariableGroup],
+    chains: tuple[Chain, ...],
+    names: Mapping[Chain, str],
+    title: str,
+) -> tuple[int, ...]:
+    """Return the number of each variable's group, counted from 1; 0 for those in none.
 
-    all: tuple[VariableGroup, ...] = ()
+    The first group whose pattern fits a variable has it.
 
-    def assign(
-        self, chains: tuple[Chain, ...], names: Mapping[Chain, str], title: str
-    ) -> tuple[int, ...]:
-        """Return the number of each variable's group, counted from 1; 0 for those in none.
-
-        Raises:
-            PathError: a pattern fits no variable at all.
-        """
-        spellings = [
-            (text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, ""))
-            for chain in chains
-        ]
-        fits = [
-            [any(match(group.pattern, name) for name in spelling) for group in self.all]
-            for spelling in spellings
-        ]
-        for group, column in zip(self.all, zip(*fits)):
-            if not any(column):
-                known = [name or dotted for _, dotted, _, name in spellings]
-                raise PathError(
-                    f'{title}: the pattern "{group.pattern}" of groups= fits no '
-                    f"variable{hint(group.pattern, known)} Nothing was changed. Patterns are globs "
-                    "on names such as blocks.0.weight, or on chains such as blocks/v0/w."
-                )
-        return tuple(row.index(True) + 1 if True in row else 0 for row in fits)
+    Raises:
+        PathError: a pattern fits no variable at all.
+    """
+    spellings = [
+        (text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, ""))
+        for chain in chains
+    ]
+    fits = [
+        [any(match(group.pattern, name) for name in spelling) for group in groups]
+        for spelling in spellings
+    ]
+    for group, column in zip(groups, zip(*fits)):
+        if not any(column):
+            known = [name or dotted for _, dotted, _, name in spellings]
+            raise PathError(
+                f'{title}: the pattern "{group.pattern}" of groups= fits no '
+                f"variable{hint(group.pattern, known)} Patterns are globs on names such as "
+                "blocks.0.weight, or on chains such as blocks/v0/w."
+            )
+    return tuple(row.index(True) + 1 if True in row else 0 for row in fits)
 
 
-def make_groups(argument: object, options: Iterable[str]) -> tuple[Groups, list[Any]]:
-    """Return groups from `{pattern: {option: value}}`, and the learning rates among the options.
+def parse_groups(
+    argument: object, row: str, options: Mapping[str, Any]
+) -> tuple[tuple[VariableGroup, ...], list[Any]]:
+    """Return groups from `{pattern: {option: value}}`, and their learning rates.
 
     Args:
         argument: The keyword argument of the user.
-        options: Names of the rule's options.
+        row: Name of the rule.
+        options: Options of the rule.
     """
-    if argument is None:
-        return Groups(), []
     if not isinstance(argument, Mapping):
         raise ArgumentTypeError(
-            "groups= takes a dict from patterns to options, as in {'blocks.*': {'lr': 1e-4}}; "
-            f"found {type(argument).__name__}."
+            "groups= takes a dict from patterns to options, as in {'blocks.*': {'lr': 1e-4}}, "
+            f"got {type(argument).__name__}."
         )
     groups, rates = [], []
     known = ["lr", "frozen", *options]
     for pattern, chosen in argument.items():
         if not isinstance(pattern, str) or not isinstance(chosen, Mapping):
             raise ArgumentTypeError(
-                "groups= takes a dict from patterns to dicts of options; "
-                f"found {pattern!r}: {chosen!r}."
+                f"groups= takes a dict from patterns to dicts of options, got {pattern!r}: "
+                f"{chosen!r}."
             )
         for name in chosen.keys() - set(known):
             raise ArgumentError(
@@ -92,9 +91,13 @@ def make_groups(argument: object, options: Iterable[str]) -> tuple[Groups, list[
         frozen = chosen.get("frozen", False)
         if not isinstance(frozen, bool):
             raise ArgumentTypeError(
-                f"groups[{pattern!r}]: frozen is True or False; found {frozen!r}."
+                f"groups[{pattern!r}]: frozen must be True or False, got {frozen!r}."
             )
-        changed = {name: x for name, x in chosen.items() if name not in ("lr", "frozen")}
+        changed = {
+            name: check_option(row, name, value)
+            for name, value in chosen.items()
+            if name not in ("lr", "frozen")
+        }
         groups.append(VariableGroup(pattern, frozen, "lr" in chosen, changed))
         rates.append(chosen.get("lr"))
-    return Groups(tuple(groups)), rates
+    return tuple(groups), rates

@@ -38,11 +38,8 @@ class SGD(RuleOptimizer):
         weight_decay: float = 0.0,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(
-            lr,
-            {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay},
-            **options,
-        )
+        rule = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
+        super().__init__(lr, rule, **options)
 
 
 class Lion(RuleOptimizer):
@@ -74,9 +71,8 @@ class Lion(RuleOptimizer):
         weight_decay: float = 1e-3,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(
-            lr, {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}, **options
-        )
+        rule = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
+        super().__init__(lr, rule, **options)
 
 
 class LARS(RuleOptimizer):
@@ -117,14 +113,14 @@ class LARS(RuleOptimizer):
         epsilon: float = 0.0,
         **options: Unpack[SharedOptions],
     ) -> None:
-        own = {
+        rule = {
             "momentum": momentum,
             "nesterov": nesterov,
             "weight_decay": weight_decay,
             "trust_coefficient": trust_coefficient,
             "epsilon": epsilon,
         }
-        super().__init__(lr, own, **options)
+        super().__init__(lr, rule, **options)
 
 
 class Adam(RuleOptimizer):
@@ -167,7 +163,8 @@ class Adam(RuleOptimizer):
         epsilon: float = 1e-8,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(lr, {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}, **options)
+        rule = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
+        super().__init__(lr, rule, **options)
 
 
 class AdamW(RuleOptimizer):
@@ -200,11 +197,8 @@ class AdamW(RuleOptimizer):
         weight_decay: float = 1e-4,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(
-            lr,
-            {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay},
-            **options,
-        )
+        rule = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+        super().__init__(lr, rule, **options)
 
 
 class LAMB(RuleOptimizer):
@@ -239,11 +233,8 @@ class LAMB(RuleOptimizer):
         weight_decay: float = 0.0,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(
-            lr,
-            {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay},
-            **options,
-        )
+        rule = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
+        super().__init__(lr, rule, **options)
 
 
 class RMSprop(RuleOptimizer):
@@ -284,7 +275,7 @@ class RMSprop(RuleOptimizer):
         eps_in_sqrt: bool = True,
         **options: Unpack[SharedOptions],
     ) -> None:
-        own = {
+        rule = {
             "decay": decay,
             "epsilon": epsilon,
             "momentum": momentum,
@@ -292,7 +283,7 @@ class RMSprop(RuleOptimizer):
             "centered": centered,
             "eps_in_sqrt": eps_in_sqrt,
         }
-        super().__init__(lr, own, **options)
+        super().__init__(lr, rule, **options)
 
 
 class Adagrad(RuleOptimizer):
@@ -323,4 +314,5 @@ class Adagrad(RuleOptimizer):
         epsilon: float = 1e-7,
         **options: Unpack[SharedOptions],
     ) -> None:
-        super().__init__(lr, {"initial": initial, "epsilon": epsilon}, **options)
+        rule = {"initial": initial, "epsilon": epsilon}
+        super().__init__(lr, rule, **options)

@@ -40,13 +40,11 @@ from nbmodule.optim.pairing import (
     flatten,
     frozen_chains,
     is_floating,
+    items_of,
     match,
     next_count,
     parameters_of,
-    places_to_write,
-    text,
     values_of,
-    write_at,
     write_in_place,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
@@ -58,13 +56,15 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 
+_RETURNED = "returned values"
+
+
 class Memo:
     """Caches of an optimizer, and its open step; no part of the structure or of copies."""
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
         self.layouts: list[Any] = []  # of the last steps, see `slots.py`
-        self.schedules: dict[int, Any] = {}  # compiled schedules, for steps outside of `nb.jit`
         self.stepping = 0  # number of open calls of `_step`
         self.change: Any = None  # the open `AttributeChange`
         self.changes: list[Any] = []  # those that compiled steps may still apply
@@ -121,7 +121,7 @@ class Optimizer:
 
     def _revive(self) -> None:
         """Set what every optimizer has, also one that is built from a structure."""
-        vars(self).update(_nbm=Inner(), _memo=Memo(), _held={})
+        vars(self).update(_nbm=Inner(), _memo=Memo(), _arrays={})
         self._nbm.home = birthplace()
 
     def __init__(
@@ -141,9 +141,7 @@ class Optimizer:
         }
         for name, flag in flags.items():
             if not isinstance(flag, (bool, np.bool_)):
-                raise ArgumentTypeError(
-                    f"{name}= is True or False; found {flag!r}. Nothing was made."
-                )
+                raise ArgumentTypeError(f"{name}= must be True or False, got {flag!r}.")
         counter = Buffer(np.zeros((), np.int32), device=device)
         vars(self).update(_rates=(rate,), _counter=counter, _device=device)
         vars(self).update((f"_{name}", bool(flag)) for name, flag in flags.items())
@@ -152,9 +150,7 @@ class Optimizer:
     # -- to be overridden --
     def _step(self, v: Container, grads: Container) -> Mapping[str, Any]:
         """Return new variables from variables and gradients, which have the same chains."""
-        raise NotImplementedError(
-            f"{type(self).__name__} defines no _step(self, v, grads). Nothing was changed."
-        )
+        raise NotImplementedError(f"{type(self).__name__} defines no _step(self, v, grads).")
 
     @property
     def state(self) -> Container:
@@ -170,15 +166,14 @@ class Optimizer:
         title = f"cannot set the state of {type(self).__name__}"
         if not isinstance(state, Mapping):
             raise ArgumentTypeError(
-                f"{title}: a Container or a dict is wanted, found {type(state).__name__}. "
-                "Nothing was changed."
+                f"{title}: expected a Container or a dict, got {type(state).__name__}."
             )
         existing = attributes.state_names(self)
         names = [*existing] or [name for name in state if name != "count"]
         expected = dict.fromkeys([*names, "count"])
         difference = structure_difference(expected, dict.fromkeys(state.keys()))
         if difference is not None:
-            raise StructureError(f"{title}:\n{difference}\nNothing was changed.")
+            raise StructureError(f"{title}:\n{difference}")
         count = self._counter.admitted(state["count"])
 
         def apply() -> None:
@@ -195,6 +190,14 @@ class Optimizer:
         A class of your own makes its state in its first step.
         """
         return self
+
+    def _counters(self) -> dict[str, Buffer]:
+        """Return the variables of numbers that belong to the state."""
+        return {"count": self._counter}
+
+    def _state_variables(self) -> list[tuple[Chain, Variable]]:
+        """Return the variables of arrays that belong to the state, each with its chain."""
+        return attributes.state_variables(self)
 
     def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
         """Return the names that `load_state_dict` wants; before the first step those it is given."""
@@ -218,7 +221,7 @@ class Optimizer:
     @property
     def current_lr(self) -> Any:
         """The learning rate that the next step will use, as a number."""
-        return rate_now(vars(self)["_rates"][0], self._counter.value, self._memo.schedules)
+        return rate_now(vars(self)["_rates"][0], self._counter.value)
 
     def _set_rate(self, index: int, lr: RateLike) -> None:
         rates = vars(self)["_rates"]
@@ -228,8 +231,7 @@ class Optimizer:
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 f"the learning rate of {type(self).__name__} can be changed inside a transform "
-                "from a number to a number only. Nothing was changed. Assign a function or a "
-                "variable outside."
+                "from a number to a number only. Assign a function or a variable outside."
             )
         rate = as_rate(lr, vars(self)["_device"])
         vars(self)["_rates"] = (*rates[:index], rate, *rates[index + 1 :])
@@ -238,7 +240,7 @@ class Optimizer:
     @property
     def _lr(self) -> Any:
         """In a step, its learning rate, as a number."""
-        return rate_now(vars(self)["_rates"][0], self._counter.value - 1, self._memo.schedules)
+        return rate_now(vars(self)["_rates"][0], self._counter.value - 1)
 
     @_lr.setter
     def _lr(self, lr: RateLike) -> None:
@@ -286,13 +288,13 @@ class Optimizer:
             number = "neither" if v is None else "one of them"
             raise ArgumentTypeError(
                 f"{type(self).__name__}.step takes the variables and their gradients, and was "
-                f"given {number}. Nothing was changed. Gradients are returned here, not kept: "
+                f"given {number}. Gradients are returned here, not kept: "
                 f"write {TRAINING}."
             )
         leaves, treedef, chains = flatten(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf)]
         idle = frozen_chains(v).union(integers)
-        places = places_to_write(v) if vars(self).get("_inplace") else None
+        items = items_of(v) if vars(self).get("_inplace") else None
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             part = Pairs(chains, leaves, extra=extra)
@@ -302,19 +304,17 @@ class Optimizer:
 
         if self._compiles(extra):
             step = self._compiled(("step", chains, ignore_missing, idle), step)
-        if places is None:
+        if items is None:
             return jax.tree.unflatten(treedef, step(leaves, grads, extra))
         if now.frame is not None or here() != EAGER:
-            for place, before, after in zip(places, leaves, step(leaves, grads, extra)):
-                if after is not before:
-                    write_at(place, after)
-            return v
-        new, variables, values = framed(
-            lambda frame: (step(leaves, grads, extra), *frame.writes()), log=current_log()
-        )
+            new, writes = step(leaves, grads, extra), {}
+        else:
+            new, variables, values = framed(
+                lambda frame: (step(leaves, grads, extra), *frame.writes()), log=current_log()
+            )
+            writes = dict(zip(variables, values))
         changed = [i for i, leaf in enumerate(leaves) if new[i] is not leaf]
-        targets = [places[i] for i in changed]
-        write_in_place(targets, [new[i] for i in changed], dict(zip(variables, values)))
+        write_in_place([items[i] for i in changed], [new[i] for i in changed], writes)
         return v
 
     def update(self, model: CoreModule, grads: Any = None, ignore_missing: bool = False) -> None:
@@ -351,13 +351,13 @@ class Optimizer:
         if grads is None:
             raise ArgumentTypeError(
                 f"{type(self).__name__}.update takes the model and its gradients, and was given "
-                "one of them. Nothing was changed. An optimizer here holds no model: "
+                "one of them. An optimizer here holds no model: "
                 f"write {TRAINING}."
             )
         if not is_module(model):
             raise ArgumentTypeError(
-                f"update takes a module and changes it; found {type(model).__name__}. Nothing was "
-                "changed. For variables use `step(v, grads)`, which returns new ones."
+                f"update takes a module and changes it, got {type(model).__name__}. For variables "
+                "use `step(v, grads)`, which returns new ones."
             )
         if recording.listener is not None and is_recorded():
             call_recorded(
@@ -398,7 +398,7 @@ class Optimizer:
         if "_rates" not in vars(self):
             raise NotBuiltError(
                 f"{type(self).__name__} has no learning rate: its __init__ must call "
-                "super().__init__(lr). Nothing was changed."
+                "super().__init__(lr)."
             )
         if not vars(self)["_trace_on_next_step"] or now.busy or here() != EAGER:
             return False
@@ -443,30 +443,11 @@ class Optimizer:
 
     def _check_returned(self, part: Pairs, returned: object) -> list[Any]:
         """Return the leaves that `_step` returned, in order, in shape and dtype."""
-        title = f"{type(self).__name__}._step"
-        leaves, _, chains = flatten(returned, f"what {title} returns")
-        if chains != part.chains:
-            expected, actual = (dict.fromkeys(map(text, each)) for each in (part.chains, chains))
-            difference = structure_difference(expected, actual)
-            if difference is not None:
-                raise StructureError(
-                    f"{title} must return the variables that it was given:\n{difference}\n"
-                    "No variable was changed."
-                )
-            by_chain = dict(zip(chains, leaves))
-            leaves = [by_chain[chain] for chain in part.chains]
-        for chain, old, new in zip(part.chains, part.weights, leaves):
-            if old.shape != new.shape:
-                raise StructureError(
-                    f"{title} must return variables of the same shape; it was given "
-                    f'"{text(chain)}" as {list(old.shape)} and returned {list(new.shape)}. '
-                    "No variable was changed."
-                )
-        pairs = zip(part.weights, leaves)
-        result = [new if new.dtype == old.dtype else new.astype(old.dtype) for old, new in pairs]
-        if not vars(self)["_stop_gradients"]:
-            return result
-        return [jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x for x in result]
+        title = f"{type(self).__name__}._step must return the variables that it was given"
+        new = match(title, part.chains, part.weights, frozenset(), returned, False, noun=_RETURNED)
+        if vars(self)["_stop_gradients"]:
+            new = [jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x for x in new]
+        return [x.astype(weight.dtype) for x, weight in zip(new, part.weights)]
 
     # -- attributes --
     def __setattr__(self, name: str, value: Any) -> None:
@@ -476,11 +457,11 @@ class Optimizer:
             attributes.assign(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
-        if name in vars(self).get("_held", ()):
+        if name in vars(self).get("_arrays", ()):
             return attributes.read(self, name)
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        public = [each for each in dir(type(self)) if not each.startswith("_")]
+        public = [other for other in dir(type(self)) if not other.startswith("_")]
         advice = attribute_hint(name) or hint(name, public)
         raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
 
@@ -525,14 +506,13 @@ class Optimizer:
         return reduced_consistently(self, lambda: object.__reduce_ex__(self, protocol))
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {
-            name: value for name, value in vars(self).items() if name not in type(self)._unwatched
-        }
-        return kept | {"_held": {name: attributes.read(self, name) for name in kept["_held"]}}
+        state = attributes.attributes_of(self)
+        arrays = {name: attributes.read(self, name) for name in state["_arrays"]}
+        return state | {"_arrays": arrays}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         state = dict(state)
-        arrays = state.pop("_held")
+        arrays = state.pop("_arrays")
         vars(self).update(state)
         for name, value in arrays.items():
             setattr(self, name, value)

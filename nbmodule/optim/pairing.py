@@ -24,7 +24,7 @@ from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import box_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.commit import commit
-from nbmodule.core.variables.frame import calling, now, write_all
+from nbmodule.core.variables.frame import EAGER, calling, here, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.tree.compare import describe, structure_difference
@@ -50,6 +50,7 @@ class Pairs:
         model: The module they belong to, if any.
         extra: Keyword arguments for the transformation.
         items: Items of dicts and lists that are set when the step commits.
+        writes: Values of variables that are set when the step commits.
     """
 
     chains: tuple[Chain, ...]
@@ -58,15 +59,15 @@ class Pairs:
     model: Any = None
     extra: Mapping[str, Any] | None = None
     items: list[Item] = field(default_factory=list)
-    _writes: dict[Any, Any] = field(default_factory=dict)
+    writes: dict[Any, Any] = field(default_factory=dict)
 
     def write(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
         """Set variables when the step commits."""
-        self._writes.update(zip(variables, values, strict=True))
+        self.writes.update(zip(variables, values, strict=True))
 
     def commit(self) -> None:
         """Apply all writes of the step as one act."""
-        variables, values = tuple(self._writes), tuple(self._writes.values())
+        variables, values = tuple(self.writes), tuple(self.writes.values())
         if self.items:
             commit(variables, values, items=tuple(zip(*self.items)))  # type: ignore[arg-type]
         else:
@@ -74,8 +75,6 @@ class Pairs:
 
     def active(self) -> Pairs:
         """Return the variables that have a gradient."""
-        if all(grad is not None for grad in self.grads):
-            return self
         active = [i for i, grad in enumerate(self.grads) if grad is not None]
         chains, weights, grads = (
             [column[i] for i in active] for column in (self.chains, self.weights, self.grads)
@@ -84,8 +83,6 @@ class Pairs:
 
     def merge(self, new: list[Any]) -> list[Any]:
         """Return values of all variables, from those of the active ones."""
-        if len(new) == len(self.weights):
-            return new
         values = iter(new)
         pairs = zip(self.weights, self.grads)
         return [weight if grad is None else next(values) for weight, grad in pairs]
@@ -94,6 +91,11 @@ class Pairs:
 def text(chain: Chain) -> str:
     """Write a chain as `layers/v0/w`."""
     return "/".join(chain)
+
+
+def by_text(arrays: Mapping[Chain, Any]) -> dict[str, Any]:
+    """Return arrays by their chains as text."""
+    return {text(chain): array for chain, array in arrays.items()}
 
 
 def flatten(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
@@ -106,8 +108,7 @@ def flatten(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]
     if isinstance(tree, Variable) or not isinstance(tree, (Mapping, list, tuple)):
         hint = " For a module use `update(model, grads)`." if is_module(tree) else ""
         raise ArgumentTypeError(
-            f"{title} must be a Container or a dict of arrays; found {type(tree).__name__}. "
-            f"Nothing was changed.{hint}"
+            f"{title} must be a Container or a dict of arrays, got {type(tree).__name__}.{hint}"
         )
     leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
     chains = chains_of(treedef)
@@ -127,7 +128,7 @@ def _as_array(leaf: object, chain: Chain) -> Any:
         return jnp.asarray(leaf)
     except TypeError:
         raise ArgumentTypeError(
-            f"variables and gradients are arrays; found {type(leaf).__name__}. Nothing was changed."
+            f'variables and gradients are arrays, got {type(leaf).__name__} for "{text(chain)}".'
         ) from None
 
 
@@ -140,8 +141,7 @@ def chains_of(treedef: Any) -> tuple[Chain, ...]:
     if len(set(chains)) != len(chains):
         twice = next(chain for chain in chains if chains.count(chain) > 1)
         raise StructureError(
-            f'two variables would both be called "{text(twice)}". Nothing was changed. '
-            "Rename one of them."
+            f'two variables would both be called "{text(twice)}". Rename one of them.'
         )
     return chains
 
@@ -179,34 +179,31 @@ def match(
     """
     if isinstance(grads, tuple) and len(grads) == 2 and isinstance(grads[1], Mapping):
         raise ArgumentTypeError(
-            f"{title}: {noun} is a pair, as nb.value_and_grad(f)(model) returns it. Nothing was "
-            "changed. Write value, grads = nb.value_and_grad(f)(model) and pass grads."
+            f"{title}: {noun} is a pair, as nb.value_and_grad(f)(model) returns it. "
+            "Write value, grads = nb.value_and_grad(f)(model) and pass grads."
         )
     leaves, _, present = flatten(grads, f"{title}: {noun}")
-    matched: list[Any] = list(leaves)
-    if chains != present:
-        _check_chains(title, chains, present, idle, ignore_missing, noun)
-        matched = [leaves[i] if i >= 0 else None for i in _positions(chains, present)]
-    if idle:
-        matched = [None if chain in idle else grad for chain, grad in zip(chains, matched)]
+    _check_chains(title, chains, present, idle, ignore_missing, noun)
+    positions = _positions(chains, present)
+    matched = [
+        None if position < 0 or chain in idle else leaves[position]
+        for chain, position in zip(chains, positions)
+    ]
     for chain, grad, weight in zip(chains, matched, weights):
         if grad is None:
             continue
         if grad.shape != weight.shape:
             raise ShapeStructureError(
                 f'{title}: the variable "{text(chain)}" is {describe(weight)}, in {noun} it is '
-                f"{describe(grad)}. Nothing was changed. Do they belong to another model?"
+                f"{describe(grad)}. Do they belong to another model?"
             )
-        if grad.dtype != weight.dtype:
-            _check_dtype(f'{title}: the gradient of "{text(chain)}"', grad.dtype, weight.dtype)
+        is_complex = [jnp.issubdtype(x.dtype, jnp.complexfloating) for x in (grad, weight)]
+        if not is_number(grad.dtype) or (is_complex[0] and not is_complex[1]):
+            raise DtypeError(
+                f'{title}: the gradient of "{text(chain)}" is {grad.dtype}, the variable is '
+                f"{weight.dtype}."
+            )
     return matched
-
-
-def _check_dtype(title: str, actual: Any, expected: Any) -> None:
-    """Refuse gradients of another kind than their variable; the precision may differ."""
-    is_complex = [jnp.issubdtype(dtype, jnp.complexfloating) for dtype in (actual, expected)]
-    if not is_number(actual) or (is_complex[0] and not is_complex[1]):
-        raise DtypeError(f"{title} is {actual}, the variable is {expected}. Nothing was changed.")
 
 
 def _check_chains(
@@ -217,8 +214,10 @@ def _check_chains(
     ignore_missing: bool,
     noun: str,
 ) -> None:
-    required = [] if ignore_missing else [chain for chain in chains if chain not in idle]
-    missing = [text(chain) for chain in required if chain not in set(present)]
+    if chains == present:
+        return
+    optional = frozenset(chains) if ignore_missing else idle
+    missing = [text(chain) for chain in chains if chain not in {*present, *optional}]
     unexpected = [text(chain) for chain in present if chain not in set(chains)]
     if not missing and not unexpected:
         return
@@ -226,9 +225,9 @@ def _check_chains(
     difference = structure_difference(
         dict.fromkeys([*missing, *shared]), dict.fromkeys([*shared, *unexpected])
     )
-    hint = " `ignore_missing=True` leaves variables without a gradient as they are."
+    hint = "\n`ignore_missing=True` leaves variables without a gradient as they are."
     raise StructureError(
-        f"{title}: variables and {noun} differ.\n{difference}\nNothing was changed."
+        f"{title}: variables and {noun} differ.\n{difference}"
         + (hint if missing and not unexpected else "")
     )
 
@@ -307,38 +306,43 @@ def is_zero(count: object) -> bool:
 
 
 # -- steps in place --
-def places_to_write(tree: object) -> list[tuple[Any, Any]]:
-    """Return where each leaf is kept: the dict or list and its key, or a variable and None.
+def items_of(tree: object) -> list[tuple[Any, Any]]:
+    """Return where a tree stores each leaf: the dict or list and its key, or a variable and None.
 
     Raises:
         ArgumentTypeError: a leaf is in a tuple.
     """
-    leaves, _ = jax.tree_util.tree_flatten_with_path(
-        tree, is_leaf=lambda x: isinstance(x, Variable)
-    )
-    return [
-        (leaf, None) if isinstance(leaf, Variable) else _place(tree, path) for path, leaf in leaves
-    ]
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Variable))
+    return [(x, None) if isinstance(x, Variable) else _item(tree, path) for path, x in leaves]
 
 
-def _place(level: Any, path: Any) -> tuple[Any, Any]:
+def _item(level: Any, path: Any) -> tuple[Any, Any]:
     *outer, last = (entry.idx if isinstance(entry, SequenceKey) else entry.key for entry in path)
     for key in outer:
         level = level[key]
     if isinstance(level, tuple):
         raise ArgumentTypeError(
-            "inplace=True cannot write into a tuple. Nothing was changed. Keep variables in "
-            "Containers, dicts or lists."
+            "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or lists."
         )
     return level, last
 
 
 def write_in_place(
-    places: Sequence[tuple[Any, Any]], values: Sequence[Any], writes: dict[Any, Any]
+    items: Sequence[tuple[Any, Any]], values: Sequence[Any], writes: dict[Any, Any]
 ) -> None:
-    """Set leaves where they are kept, and other variables, as one act."""
-    items: list[Item] = []
-    for (level, key), value in zip(places, values):
+    """Set leaves of a tree, and other variables, as one act.
+
+    Inside a transform each leaf is set by itself: variables are written to the frame.
+    """
+    if now.frame is not None or here() != EAGER:
+        for (level, key), value in zip(items, values):
+            if isinstance(level, Variable):
+                level.value = value
+            else:
+                level[key] = value
+        return
+    setters: list[Item] = []
+    for (level, key), value in zip(items, values):
         is_variable = isinstance(level, Variable)
         variable = level if is_variable else None
         if isinstance(level, Container):
@@ -346,8 +350,8 @@ def write_in_place(
         if variable is not None:
             value = writes[variable] = variable.admitted(value)
         if not is_variable:
-            items.append((_setter(type(level)), level, key, value))
-    Pairs((), [], items=items, _writes=writes).commit()
+            setters.append((_setter(type(level)), level, key, value))
+    Pairs((), [], items=setters, writes=writes).commit()
 
 
 def _setter(cls: type) -> Callable[..., None]:
@@ -356,12 +360,3 @@ def _setter(cls: type) -> Callable[..., None]:
     if builtin is None or cls.__setitem__ is not builtin.__setitem__:
         return operator.setitem
     return dict.__setitem__ if issubclass(cls, dict) else list.__setitem__
-
-
-def write_at(place: tuple[Any, Any], value: Any) -> None:
-    """Set one leaf."""
-    level, key = place
-    if isinstance(level, Variable):
-        level.value = value
-    else:
-        level[key] = value

@@ -25,9 +25,8 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.migration import REFUSED
 from nbmodule.base.promotion import mixed_dtypes
-from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.variables.frame import birthplace, now
+from nbmodule.core.variables.frame import birthplace
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, ShapeError, TraceError
 
@@ -112,9 +111,7 @@ def as_rate(lr: object, device: DeviceLike | None = None) -> Any:
     """
     if isinstance(lr, Variable):
         if lr.shape != ():
-            raise ShapeError(
-                f"a learning rate is one number; found {lr.describe()}. Nothing was changed."
-            )
+            raise ShapeError(f"a learning rate is one number, got {lr.describe()}.")
         return lr
     if callable(lr) and not is_module(lr):
         return lr if is_of_step(lr) else FunctionRate(lr)
@@ -149,31 +146,18 @@ def as_number(lr: object) -> float:
     if isinstance(lr, bool) or not (is_array or isinstance(lr, numbers.Real)):
         is_model = is_module(lr) or (isinstance(lr, Iterable) and not is_array)
         advice = f" {REFUSED['params']}." if is_model else ""
-        raise ArgumentTypeError(
-            f"lr= takes {_WANTED}; found {type(lr).__name__}. Nothing was changed.{advice}"
-        )
+        raise ArgumentTypeError(f"lr= takes {_WANTED}, got {type(lr).__name__}.{advice}")
     if is_array and lr.shape != ():
-        raise ShapeError(
-            f"a learning rate is one number; found {describe_shape(lr)}. Nothing was changed."
-        )
-    if (
-        is_array
-        and not jnp.issubdtype(lr.dtype, jnp.floating)
-        and not jnp.issubdtype(lr.dtype, jnp.integer)
-    ):
-        raise ArgumentTypeError(
-            f"lr= takes {_WANTED}; found a scalar of {lr.dtype}. Nothing was changed."
-        )
+        raise ShapeError(f"a learning rate is one number, got {describe_shape(lr)}.")
+    if is_array and not any(jnp.issubdtype(lr.dtype, x) for x in (jnp.floating, jnp.integer)):
+        raise ArgumentTypeError(f"lr= takes {_WANTED}, got a scalar of {lr.dtype}.")
     return check_number(float(lr))
 
 
 def check_number(number: float) -> float:
     """Return a number if it is zero or more, and finite."""
     if not (math.isfinite(number) and number >= 0):
-        raise ArgumentError(
-            f"a learning rate must be zero or more, and finite; found {number!r}. Nothing "
-            "was changed."
-        )
+        raise ArgumentError(f"a learning rate must be zero or more, and finite, got {number!r}.")
     return number
 
 
@@ -196,48 +180,31 @@ def is_of_step(fn: Callable[..., Any]) -> bool:
     ]
     if len(needed) > 1 or any(p.kind is kinds.KEYWORD_ONLY for p in needed):
         names = ", ".join(p.name for p in needed)
-        raise ArgumentTypeError(f"lr= takes {_WANTED}; {fn!r} wants {names}. Nothing was changed.")
+        raise ArgumentTypeError(f"lr= takes {_WANTED}; {fn!r} wants {names}.")
     return bool(needed)
 
 
-def rate_now(rate: RateLike, count: object, compiled: dict[int, Any]) -> Any:
+def rate_now(rate: RateLike, count: Any) -> Any:
     """Return the learning rate for the step after `count` ones.
 
     Args:
         rate: From `as_rate`.
         count: Number of steps before this one, the argument of a schedule.
-        compiled: Cache of compiled schedules, for steps outside of `nb.jit`.
     """
     if isinstance(rate, Variable):
         return rate.value
-    if now.frame is None and not isinstance(count, Tracer):
-        return _rate_outside(rate, count, compiled)
     try:
-        return _scheduled(rate, count)
+        with mixed_dtypes():
+            value = rate(count)
     except _UNTRACEABLE as error:
         raise TraceError(
             f"the schedule {rate!r} cannot be compiled: it wants the step as a Python number. "
-            "Nothing was changed. Write it with jax.numpy (jnp.where in place of if), or give lr= "
-            "a function of nothing, which is called before each call."
+            "Write it with jax.numpy (jnp.where in place of if), or give lr= a function of "
+            "nothing, which is called before each call."
         ) from error
-
-
-def _rate_outside(rate: Any, count: Any, compiled: dict[int, Any]) -> Any:
-    _, schedule = compiled.get(id(rate), (rate, None))
-    if schedule is None:
-        schedule = jit(lambda count: _scheduled(rate, count))
-        compiled[id(rate)] = (rate, schedule)
-    if schedule is not rate:
-        try:
-            return schedule(count)
-        except _UNTRACEABLE:
-            compiled[id(rate)] = (rate, rate)  # plain Python: called with a plain number from now
-    return as_scalar(as_number(rate(int(count))))
-
-
-def _scheduled(schedule: Any, count: Any) -> Any:
-    with mixed_dtypes():
-        return as_scalar(schedule(count))
+    if not isinstance(value, Tracer) and not isinstance(value, Variable):
+        value = value if np.shape(value) else as_number(value)
+    return as_scalar(value)
 
 
 def as_scalar(value: object) -> Any:
@@ -246,8 +213,7 @@ def as_scalar(value: object) -> Any:
     array = jnp.asarray(value)
     if array.shape != ():
         raise ShapeError(
-            f"a learning rate is one number; the function gave {describe_shape(array)}. "
-            "Nothing was changed."
+            f"a learning rate is one number; the function gave {describe_shape(array)}."
         )
     return array.astype(float_dtype())
 

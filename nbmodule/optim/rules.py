@@ -1,19 +1,14 @@
 """The table of rules: each optimizer as a chain of optax transformations, and its named slots.
 
 A *slot* (`mw`, `vw`) holds one array for each variable, and the count is one for all. A compiled
-kernel puts them into the nested state of optax, lets optax take a step, and takes them out again.
-
-The rules treat each variable alone, so a step over a thousand variables is a number of calls of the
-same few kernels: the first step compiles in a fraction of the time that one program of a thousand
-variables takes, and then runs as fast. Inside `nb.jit` kernels are inline: they leave the equations
-of optax and nothing else. With `clip_norm` all variables depend on each other, and one kernel has
-them all.
+step puts them into the nested state of optax, lets optax take a step, and takes them out again.
+Inside `nb.jit` it is inlined: it leaves the equations of optax and nothing else.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -25,10 +20,9 @@ from jax.tree_util import GetAttrKey, SequenceKey
 
 from nbmodule.base.jax_names import INLINE
 from nbmodule.base.promotion import mixed_dtypes
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
 from nbmodule.optim.clipping import clip_arrays
 
-CHUNK = 8  # variables in one kernel: more take longer to compile and run no faster
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step
 _COUNTERS = {"count": "count", "gradient_step": "count", "mini_step": "calls"}
 
@@ -101,22 +95,90 @@ def check_option(owner: str, name: str, value: SupportsFloat) -> Any:
     bound = OPTIONS[name].bound
     if bound is None:
         if not isinstance(value, (bool, np.bool_)):
-            raise ArgumentTypeError(
-                f"{owner}: {name} is True or False; found {value!r}. Nothing was changed."
-            )
+            raise ArgumentTypeError(f"{owner}: {name} must be True or False, got {value!r}.")
         return bool(value)
     if isinstance(value, (bool, str, Tracer)) or not hasattr(value, "__float__"):
-        raise ArgumentTypeError(
-            f"{owner}: {name} must be a number; found {type(value).__name__}. Nothing was changed."
-        )
+        raise ArgumentTypeError(f"{owner}: {name} must be a number, got {type(value).__name__}.")
     number = float(value)
     if not 0.0 <= number < bound:
         limit = "finite" if bound == np.inf else f"below {bound:g}"
-        raise ArgumentError(
-            f"{owner}: {name} must be 0 or more, and {limit}; found {number!r}. "
-            "Nothing was changed."
-        )
+        raise ArgumentError(f"{owner}: {name} must be 0 or more, and {limit}, got {number!r}.")
     return number
+
+
+class StateTree:
+    """The structure of a state of optax, with a name for each array.
+
+    Random keys are stored as their data.
+
+    Args:
+        state: As optax makes it: arrays, or their shapes.
+        name: Gives the name of an array from its path; text for a counter of the optimizer.
+    """
+
+    def __init__(self, state: object, name: Callable[[tuple[Any, ...]], Any]) -> None:
+        rows, self.treedef = jax.tree_util.tree_flatten_with_path(state)
+        self._keys = [jax.random.key_impl(x) if _is_key(x) else None for _, x in rows]
+        self._all_names = [name(path) for path, _ in rows]
+        self.names = [name for name in self._all_names if not isinstance(name, str)]
+
+    def arrays(self, state: object) -> list[Any]:
+        """Return a state as a list of arrays, in the order of `names`.
+
+        Raises:
+            StructureError: it has another structure than this one.
+        """
+        leaves, treedef = jax.tree.flatten(state)
+        if treedef != self.treedef:
+            raise StructureError(
+                "the transformation returned a state of another structure than its init."
+            )
+        pairs = zip(self._all_names, leaves)
+        leaves = [leaf for name, leaf in pairs if not isinstance(name, str)]
+        return [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
+
+    def unflatten(self, arrays: Sequence[Any], counts: Mapping[str, Any]) -> Any:
+        """Return the state of these arrays, as optax has it."""
+        values = iter(arrays)
+        leaves = []
+        for name, impl in zip(self._all_names, self._keys):
+            array = counts[name] if isinstance(name, str) else next(values)
+            leaves.append(array if impl is None else jax.random.wrap_key_data(array, impl=impl))
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _is_key(leaf: object) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
+
+
+def apply(
+    transformation: Any,
+    tree: StateTree,
+    weights: Any,
+    grads: Any,
+    state: Sequence[Any],
+    counts: Mapping[str, Any],
+    extra: Mapping[str, Any],
+) -> tuple[Any, list[Any]]:
+    """Take one step of a transformation; return new variables and the new arrays of its state.
+
+    Args:
+        transformation: Of optax.
+        tree: Structure of its state.
+        weights: Variables, a PyTree.
+        grads: Their gradients.
+        state: In the order of `tree.names`.
+        counts: Values of the counters.
+        extra: Keyword arguments of the transformation.
+    """
+    import optax
+
+    with mixed_dtypes():
+        before = tree.unflatten(state, counts)
+        updates, after = transformation.update(grads, before, weights, **extra)
+        arrays = zip(tree.arrays(after), state)
+        result = [jnp.asarray(new).astype(old.dtype) for new, old in arrays]
+        return optax.apply_updates(weights, updates), result
 
 
 @dataclass(frozen=True)
@@ -134,18 +196,16 @@ class Rule:
     @property
     def slots(self) -> tuple[str, ...]:
         """The names of the slots with these options."""
-        row, options = ROWS[self.name], dict(self.options)
-        switches = row.switches
+        switches, options = ROWS[self.name].switches, dict(self.options)
         return tuple(
             slot
-            for field, slot in row.slots.items()
+            for field, slot in ROWS[self.name].slots.items()
             if field not in switches or options.get(switches[field])
         )
 
-    @property
-    def start(self) -> float:
-        """The value of each slot before the first step."""
-        return dict(self.options).get("initial", 0.0)
+    def start(self, slot: str) -> float:
+        """Return the value of a slot before the first step."""
+        return 0.0 if slot == ACCUMULATED else dict(self.options).get("initial", 0.0)
 
     def transformation(self, rate: object) -> Any:
         """Return the transformation of optax."""
@@ -164,7 +224,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything that one kernel does; compiled code is kept for it.
+    """Everything that one compiled step does; compiled code is kept for it.
 
     Args:
         rules: One for each group of variables.
@@ -195,16 +255,25 @@ class Recipe:
             result = optax.MultiSteps(result, self.accumulate).gradient_transformation()
         return result
 
-    def names(self, state: Any) -> Iterator[tuple[str, int]]:
-        """Return for each leaf of a state of optax its slot or counter, and its variable."""
-        slots = ROWS[self.rules[0].name].slots | {"acc_grads": ACCUMULATED} | _COUNTERS
-        for path, _ in jax.tree_util.tree_flatten_with_path(state)[0]:
-            field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
-            yield slots[field], path[-1].idx if isinstance(path[-1], SequenceKey) else -1
+    def tree(self, transformation: Any, weights: Sequence[Any]) -> tuple[StateTree, Any]:
+        """Return the structure of the state, named by slot and variable, and its shapes."""
+        with mixed_dtypes():
+            state = jax.eval_shape(transformation.init, list(weights))
+        return StateTree(state, self._name), state
 
-    def slots(self, weights: Sequence[Any]) -> tuple[tuple[str, int, Any], ...]:
+    def _name(self, path: tuple[Any, ...]) -> Any:
+        slots = ROWS[self.rules[0].name].slots | {"acc_grads": ACCUMULATED} | _COUNTERS
+        field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
+        last = path[-1]
+        return (slots[field], last.idx) if isinstance(last, SequenceKey) else slots[field]
+
+    def slots(self, weights: Sequence[Any]) -> list[tuple[str, int, Any]]:
         """Return the slots of these variables: name, variable, and shape with dtype."""
-        return _slots(self, tuple((weight.shape, weight.dtype) for weight in weights))
+        with mixed_dtypes():
+            transformation = self.transformation([0.0] * len(self.rules))
+        shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype) for weight in weights]
+        tree, state = self.tree(transformation, shapes)
+        return [(*name, array) for name, array in zip(tree.names, tree.arrays(state))]
 
     def step(
         self,
@@ -223,33 +292,15 @@ class Recipe:
             rates: The learning rate of each group.
             counts: Number of steps so far, and of calls since the last one.
         """
-        import optax
-
         with mixed_dtypes():
-            transformation, weights = self.transformation(rates), list(weights)
-            grads = [
-                grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
-                for grad, weight in zip(grads, weights)
-            ]
-            template = jax.eval_shape(transformation.init, weights)
-            names, values = list(self.names(template)), iter(slots)
-            leaves = [next(values) if i >= 0 else counts[name] for name, i in names]
-            state = jax.tree.unflatten(jax.tree.structure(template), leaves)
-            updates, state = transformation.update(grads, state, weights)
-            after = [leaf for (_, i), leaf in zip(names, jax.tree.leaves(state)) if i >= 0]
-            after = [jnp.asarray(x).astype(slot.dtype) for x, slot in zip(after, slots)]
-            new: Any = optax.apply_updates(weights, updates)
+            transformation = self.transformation(rates)
+        grads = [
+            grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
+            for grad, weight in zip(grads, weights)
+        ]
+        tree, _ = self.tree(transformation, weights)
+        new, after = apply(transformation, tree, list(weights), grads, slots, counts, {})
         return list(map(jax.lax.stop_gradient, new)) if self.stop else new, after
-
-
-@functools.lru_cache(maxsize=256)
-def _slots(recipe: Recipe, avals: tuple[Any, ...]) -> tuple[tuple[str, int, Any], ...]:
-    with mixed_dtypes():
-        rates = [0.0] * len(recipe.rules)
-        weights = [jax.ShapeDtypeStruct(*aval) for aval in avals]
-        state = jax.eval_shape(lambda v: recipe.transformation(rates).init(v), weights)
-    rows = zip(recipe.names(state), jax.tree.leaves(state))
-    return tuple((name, i, leaf) for (name, i), leaf in rows if i >= 0)
 
 
 @functools.lru_cache(maxsize=256)
@@ -267,31 +318,6 @@ def advance_counts(count: Any, calls: Any, *, every: int) -> tuple[Any, Any]:
     """Return the number of steps, and of calls since the last one, after one more call."""
     is_due = calls + 1 >= every
     return jnp.where(is_due, count + 1, count), jnp.where(is_due, 0, calls + 1)
-
-
-@functools.lru_cache(maxsize=64)
-def chunks_of(avals: tuple[Any, ...], classes: tuple[Any, ...]) -> tuple[tuple[int, ...], ...]:
-    """Divide variables into chunks that are computed together.
-
-    Variables of one shape fill whole chunks first, so that a deep model of equal blocks compiles a
-    handful of kernels; the remaining ones share chunks. Classes are never mixed.
-
-    Args:
-        avals: For each variable what a kernel is compiled for: shape and dtype.
-        classes: For each variable what must agree within a chunk: group and placement.
-    """
-    alike: dict[Any, list[int]] = {}
-    for i, pair in enumerate(zip(classes, avals)):
-        alike.setdefault(pair, []).append(i)
-    chunks: list[list[int]] = []
-    remaining: dict[Any, list[int]] = {}
-    for (group, _), indices in alike.items():
-        whole = len(indices) - len(indices) % CHUNK
-        chunks += [indices[start : start + CHUNK] for start in range(0, whole, CHUNK)]
-        remaining.setdefault(group, []).extend(indices[whole:])
-    for indices in remaining.values():
-        chunks += [indices[start : start + CHUNK] for start in range(0, len(indices), CHUNK)]
-    return tuple(map(tuple, chunks))
 
 
 def placement(array: object) -> Any:

@@ -50,15 +50,10 @@ def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
     return {name: rate for name, rate in zip(names, rates) if is_number_variable(rate)}
 
 
-def _counters(optimizer: Optimizer) -> dict[str, Variable]:
-    return getattr(optimizer, "_counters", lambda: {"count": optimizer._counter})()
-
-
 def names_of_boxes(optimizer: Optimizer) -> dict[Variable, str]:
     """Return the name of each variable of an optimizer in its `state_dict()`."""
-    numbers = _counters(optimizer) | rates_of(optimizer)
-    state = [*getattr(optimizer, "_state_boxes", list)(), *attributes.state_variables(optimizer)]
-    arrays = {variable: text(chain) for chain, variable in state}
+    numbers = {**optimizer._counters(), **rates_of(optimizer)}
+    arrays = {variable: text(chain) for chain, variable in optimizer._state_variables()}
     return {variable: name for name, variable in numbers.items()} | arrays
 
 
@@ -82,8 +77,7 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
     title = f"cannot load the state of {type(optimizer).__name__}"
     if not isinstance(mapping, Mapping):
         raise ArgumentTypeError(
-            f"load_state_dict takes a mapping from names to arrays; found {type(mapping).__name__}."
-            " Nothing was changed."
+            f"load_state_dict takes a mapping from names to arrays, got {type(mapping).__name__}."
         )
     rates = {name: as_number(mapping[name]) for name in rates_of(optimizer) if name in mapping}
     present = named_state(optimizer)
@@ -104,9 +98,7 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
         _check_value(title, name, present.get(name), value)
     count = optimizer._counter.admitted(np.asarray(named["count"]))
     if count.shape != () or int(count) < 0:
-        raise StructureError(
-            f'{title}: "count" must be a number of steps; found {count}. Nothing was changed.'
-        )
+        raise StructureError(f'{title}: "count" must be a number of steps, got {count}.')
     state = nest({tuple(name.split("/")): value for name, value in named.items()})
 
     def load() -> None:
@@ -118,7 +110,7 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
 
 def _is_before_first_step(optimizer: Optimizer, arrays: Mapping[str, Any]) -> bool:
     """Return whether a state has counts of zero and no slots."""
-    is_empty = arrays.keys() == _counters(optimizer).keys()
+    is_empty = arrays.keys() == optimizer._counters().keys()
     return hasattr(optimizer, "reset") and is_empty and all(map(is_zero, arrays.values()))
 
 
@@ -126,14 +118,11 @@ def _check_value(title: str, name: str, present: Any, value: Any) -> None:
     dtype = value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
     if not is_number(dtype):
         actual = f"one of dtype {dtype}" if isinstance(value, np.ndarray) else type(value).__name__
-        raise DtypeError(
-            f'{title}: "{name}" must be an array of numbers, found {actual}. Nothing was changed.'
-        )
+        raise DtypeError(f'{title}: "{name}" must be an array of numbers, got {actual}.')
     if present is not None and tuple(np.shape(value)) != tuple(np.shape(present)):
         raise ShapeError(
             f'{title}: the optimizer holds {describe(present)} as "{name}", the mapping holds '
-            f"{describe(np.asarray(value))}. Nothing was changed. Was it saved for a model of "
-            "another size?"
+            f"{describe(np.asarray(value))}. Was it saved for a model of another size?"
         )
 
 
@@ -181,7 +170,7 @@ def check_belongs(
         ShapeStructureError: some state has the chain of a variable, and other state has none, or
             another shape.
     """
-    state = {chain[1:]: x for chain, x in getattr(optimizer, "_state_boxes", list)()}
+    state = {chain[1:]: x for chain, x in optimizer._state_variables()}
     unknown = [chain for chain in state if chain not in variables]
     if len(unknown) == len(state):
         return
@@ -196,6 +185,5 @@ def check_belongs(
     ]
     if lines:
         raise ShapeStructureError(
-            f"{title}: its optimizer is of another model: {'; '.join(lines[:5])}. "
-            "Nothing was changed."
+            f"{title}: its optimizer is of another model: {'; '.join(lines[:5])}."
         )

@@ -108,14 +108,14 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
 
     if not isinstance(factors, Mapping):
         raise ArgumentTypeError(
-            f"step_schedule takes a dict from steps to factors; found {type(factors).__name__}."
+            f"step_schedule takes a dict from steps to factors, got {type(factors).__name__}."
         )
     lr, _, warmup, _ = _check(lr, max((*factors, 1 + warmup)), warmup, 0.0)
     for step, factor in factors.items():
         if not is_whole(step) or step <= warmup:
             raise ArgumentError(
-                f"step_schedule: steps are whole numbers after the warm-up of {warmup}; "
-                f"found {step!r}."
+                f"step_schedule: steps are whole numbers after the warm-up of {warmup}, "
+                f"got {step!r}."
             )
         as_number(factor)
     falls = optax.piecewise_constant_schedule(
@@ -128,7 +128,7 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
 def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
     for name, number in (("steps", steps), ("warmup", warmup)):
         if not is_whole(number):
-            raise ArgumentTypeError(f"{name} is a whole number of steps; found {number!r}.")
+            raise ArgumentTypeError(f"{name} is a whole number of steps, got {number!r}.")
     if not 0 <= warmup < steps:
         raise ArgumentError(f"a warm-up of {warmup} steps does not fit into a run of {steps}.")
     return as_number(lr), int(steps), int(warmup), as_number(end)

@@ -34,19 +34,19 @@ from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
     AttributePathError,
-    DeviceError,
     ShapeStructureError,
     StructureError,
 )
 from nbmodule.optim import attributes
 from nbmodule.optim.attributes import SLOTS
 from nbmodule.optim.clipping import check_max_norm, shared_kernels
-from nbmodule.optim.groups import Groups, make_groups
+from nbmodule.optim.groups import VariableGroup, assign, parse_groups
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    by_text,
     flatten,
     is_floating,
     is_zero,
@@ -65,7 +65,6 @@ from nbmodule.optim.rules import (
     Rule,
     advance_counts,
     check_option,
-    chunks_of,
     kernel,
     placement,
 )
@@ -104,31 +103,30 @@ class StateArray(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Variables that are computed in one call."""
+    """Variables that are computed in one call, by number; the names, or variables, of their state;
+    and the call: (variables, gradients, state, learning rates, counts, extra arguments) to new
+    variables and state.
+    """
 
     indices: tuple[int, ...]
-    state: list[Buffer]
-    step: Callable[..., Any]
+    state: Sequence[Any]
+    step: Callable[..., tuple[Sequence[Any], Sequence[Any]]]
 
 
 class SlotOptimizer(Optimizer):
     """The base of optimizers whose state is that of an optax transformation."""
 
-    def _initial(self, part: Pairs) -> tuple[list[StateArray], Any]:
-        """Return the state of these variables, and what `_divide` needs."""
+    def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
+        """Return the state of these variables, and the work of a step over them."""
         raise NotImplementedError
 
-    def _divide(self, part: Pairs, plan: Any, state: Mapping[Chain, Buffer]) -> list[Work]:
-        """Return the work of a step over these variables."""
-        raise NotImplementedError
+    def _plan_key(self) -> Any:
+        """Return everything besides the variables on which the plan depends."""
+        return None
 
     def _slot_names(self) -> list[str]:
         """Return the names of all slots, also before there is state."""
         raise NotImplementedError
-
-    def _layout_key(self, part: Pairs) -> Any:
-        """Return everything else on which the work depends."""
-        return None
 
     def init(self, model: Any) -> Self:
         """Make the state now, for a module or for variables, and return the optimizer.
@@ -154,7 +152,8 @@ class SlotOptimizer(Optimizer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         is_property = hasattr(getattr(type(self), name, None), "__set__")
-        if not is_property and name not in type(self)._unwatched and _is_ours(self):
+        is_library_class = type(self).__module__.startswith("nbmodule.")
+        if is_library_class and not is_property and name not in type(self)._unwatched:
             raise AttributePathError(_cannot_set(self, name))
         super().__setattr__(name, value)
 
@@ -162,30 +161,27 @@ class SlotOptimizer(Optimizer):
     def _step(self, v: Mapping[str, Any], grads: object) -> Container:
         leaves, _, chains = flatten(v, "the variables")
         part = Pairs(chains, leaves, flatten(grads, "the gradients")[0])
-        new = self._follow(part, self._counter.value - 1)
+        new = self._run(part, self._counter.value - 1)
         part.commit()
         return as_container(chains, new)
 
     def _advance(self, part: Pairs) -> list[Any]:
         if type(self)._step is not SlotOptimizer._step:  # a subclass of the user
             return super()._advance(part)
-        return self._follow(part, self._counter.value)
+        return self._run(part, self._counter.value)
 
-    def _follow(self, part: Pairs, count: Any) -> list[Any]:
+    def _run(self, part: Pairs, count: Any) -> list[Any]:
         """Return new values of the variables; `count` steps were taken before."""
         work = self._layout(part)
-        state = iter(values_of(self, [variable for each in work for variable in each.state]))
+        state = iter(values_of(self, [variable for item in work for variable in item.state]))
         counts = {name: x.value for name, x in self._counters().items()} | {"count": count}
-        rates = [
-            None if rate is None else rate_now(rate, count, self._memo.schedules)
-            for rate in vars(self)["_rates"]
-        ]
+        rates = [None if rate is None else rate_now(rate, count) for rate in vars(self)["_rates"]]
         new = list(part.weights)
         with shared_kernels():
             for indices, variables, step in work:
-                columns = [[column[i] for i in indices] for column in (part.weights, part.grads)]
-                slots = [next(state) for _ in variables]
-                values, after = step(*columns, slots, rates, counts, part)
+                weights, grads = ([x[i] for i in indices] for x in (part.weights, part.grads))
+                arrays = [next(state) for _ in variables]
+                values, after = step(weights, grads, arrays, rates, counts, part.extra or {})
                 for i, value in zip(indices, values):
                     new[i] = value
                 part.write(variables, after)
@@ -195,56 +191,60 @@ class SlotOptimizer(Optimizer):
     def _next_counts(self, counts: Mapping[str, Any]) -> list[Any]:
         return [next_count(counts["count"])]
 
-    # -- layout --
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
         memo = self._memo
         avals = tuple([(weight.shape, weight.dtype) for weight in part.weights])
         idle = tuple([grad is None for grad in part.grads])
-        key = (part.chains, avals, idle, tuple(map(placement, part.weights)))
-        key = (*key, self._layout_key(part), self._nbm.version)
-        for known, work in memo.layouts:
-            if known == key:
-                return work
-        state, plan = self._initial(part)
-        self._make_state(part, state)
-        work = self._divide(part, plan, self._state())
+        key = (part.chains, avals, idle, tuple(map(placement, part.weights)), self._plan_key())
         version = self._nbm.version
+        for known, work in memo.layouts:
+            if known == (*key, version):
+                return work
+        rows, named_work = self._plan(part)
+        self._make_state(rows)
+        state, version = self._state(), self._nbm.version
+        work = [item._replace(state=[state[chain] for chain in item.state]) for item in named_work]
         current = [layout for layout in memo.layouts if layout[0][-1] == version]
-        memo.layouts = [((*key[:-1], version), work), *current[: LAYOUTS - 1]]
+        memo.layouts = [((*key, version), work), *current[: LAYOUTS - 1]]
         return work
 
-    def _make_state(self, part: Pairs, state: Sequence[StateArray]) -> None:
+    # -- state --
+    def _make_state(self, rows: Sequence[StateArray]) -> None:
         """Make variables of state that are missing, and check the others."""
-        existing, title = self._state(), f"{type(self).__name__} cannot take a step"
-        for chain, owner, array, _, _ in state:
+        existing = self._state()
+        for chain, owner, array, _, _ in rows:
             if chain in existing and existing[chain].shape != array.shape:
-                name = text(owner or chain)
                 raise ShapeStructureError(
-                    f'{title}: its state for "{name}" is {describe(existing[chain])}, the variable '
-                    f"is {describe(array)}. Nothing was changed. Use one optimizer for each model, "
-                    "or forget the state by `reset()`."
+                    f"{type(self).__name__} cannot take a step: its state for "
+                    f'"{text(owner or chain)}" is {describe(existing[chain])}, the variable is '
+                    f"{describe(array)}. Use one optimizer for each model, or forget the state by "
+                    "`reset()`."
                 )
-        new = {row.chain: _variable(self, row) for row in state if row.chain not in existing}
+        new = {row.chain: self._variable(row) for row in rows if row.chain not in existing}
         self._set_slots(existing | new)
+
+    def _variable(self, row: StateArray) -> Buffer:
+        """Return a new variable of state, on the device of the optimizer or of its variable."""
+        array, start = row.array, row.start
+        device = vars(self)["_device"] or row.device or placement(array)
+        if start is None:
+            return state_variable(self, lambda: array, array, device)
+        shape, dtype = tuple(array.shape), array.dtype
+        return state_variable(self, lambda: np.full(shape, start, dtype), array, device)
 
     def _set_slots(self, state: Mapping[Chain, Buffer]) -> None:
         if tuple(state) != vars(self)[SLOTS][0].all:
             vars(self)[SLOTS] = StateNames(tuple(state)), tuple(state.values())
             attributes.note_change(self)
 
-    # -- state --
     def _state(self) -> dict[Chain, Buffer]:
         """Return the variables of state by their chains, the name of the slot first."""
         names, variables = vars(self)[SLOTS]
         return dict(zip(names.all, variables))
 
-    def _state_boxes(self) -> list[tuple[Chain, Buffer]]:
+    def _state_variables(self) -> list[tuple[Chain, Variable]]:
         return list(self._state().items())
-
-    def _counters(self) -> dict[str, Buffer]:
-        """Return the variables of numbers that belong to the state."""
-        return {"count": self._counter}
 
     @property
     def state(self) -> Container:
@@ -272,17 +272,14 @@ class SlotOptimizer(Optimizer):
         if existing and not arrays and all(map(is_zero, numbers.values())):
             self.reset()  # the state from before the first step
             return
-        if existing:
-            arrays = in_present_form(arrays, existing)
-            difference = structure_difference(_by_text(existing), _by_text(arrays))
-            if difference is not None:
-                raise ShapeStructureError(f"{title}:\n{difference}\nNothing was changed.")
-        new = {
-            chain: _variable(self, StateArray(chain, None, array))
-            for chain, array in arrays.items()
-            if chain not in existing
+        arrays = in_present_form(arrays, existing) if existing else arrays
+        expected = by_text(existing) or dict.fromkeys(map(text, self._expected_chains(arrays)))
+        difference = structure_difference(expected, by_text(arrays))
+        if difference is not None:
+            raise ShapeStructureError(f"{title}:\n{difference}")
+        targets = existing or {
+            chain: self._variable(StateArray(chain, None, array)) for chain, array in arrays.items()
         }
-        targets = existing | new
         pairs = [(targets[chain], targets[chain].admitted(x)) for chain, x in arrays.items()]
         counters = self._counters().items()
         pairs += [(variable, variable.admitted(numbers[name])) for name, variable in counters]
@@ -290,45 +287,36 @@ class SlotOptimizer(Optimizer):
         write_all(*zip(*pairs))
 
     def _read(self, title: str, state: object) -> tuple[dict[Chain, Any], dict[str, Any]]:
-        """Return the arrays and numbers of a `state`, with the same chains in each slot."""
+        """Return the arrays and numbers of a `state`."""
         if not isinstance(state, Mapping):
             raise ArgumentTypeError(
-                f"{title}: a Container or a dict is wanted, found {type(state).__name__}. "
-                "Nothing was changed."
+                f"{title}: expected a Container or a dict, got {type(state).__name__}."
             )
         names = [*self._slot_names(), *self._counters()]
         difference = structure_difference(dict.fromkeys(names), dict.fromkeys(state.keys()))
         if difference is not None:
-            raise StructureError(
-                f"{title}:\n{difference}\nNothing was changed. Its state has {', '.join(names)}."
-            )
-        slots: dict[str, dict[Chain, Any]] = {}
-        for name in self._slot_names():
-            if not isinstance(state[name], Mapping):
+            raise StructureError(f"{title}:\n{difference}\nIts state has {', '.join(names)}.")
+        slots = {name: state[name] for name in self._slot_names()}
+        for name, slot in slots.items():
+            if not isinstance(slot, Mapping):
                 raise StructureError(
-                    f'{title}: "{name}" must be a Container like the variables; found '
-                    f"{describe(state[name])}. Nothing was changed."
+                    f'{title}: "{name}" must be a Container like the variables, got '
+                    f"{describe(slot)}."
                 )
-            slots[name] = {chain: _copy(leaf) for chain, leaf in flat(state[name])}
-            first = next(iter(slots))
-            difference = structure_difference(*(_by_text(slots[each]) for each in (first, name)))
-            if difference is not None and not self._state():
-                raise ShapeStructureError(
-                    f'{title}: "{first}" and "{name}" differ.\n{difference}\nNothing was changed.'
-                )
-        arrays = {
-            (name, *chain): leaf for name, slot in slots.items() for chain, leaf in slot.items()
-        }
+        arrays = {chain: _copy(leaf) for chain, leaf in flat(slots)}
         return arrays, {name: _copy(state[name]) for name in self._counters()}
 
-    def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
-        state = self._state()
-        if state:
-            return [*self._counters(), *map(text, state)]
-        parts = [name.partition("/") for name in loaded]
+    def _expected_chains(self, loaded: Iterable[Chain]) -> list[Chain]:
+        """Return the chains that loaded state must have; before the first step, the same in each
+        slot.
+        """
         names = self._slot_names()
-        chains = dict.fromkeys(chain for name, _, chain in parts if name in names and chain)
-        return [*self._counters(), *(f"{name}/{chain}" for name in names for chain in chains)]
+        owners = dict.fromkeys(chain[1:] for chain in loaded if chain[0] in names and chain[1:])
+        return [*self._state()] or [(name, *owner) for name in names for owner in owners]
+
+    def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
+        chains = self._expected_chains(tuple(name.split("/")) for name in loaded)
+        return [*self._counters(), *map(text, chains)]
 
     def reset(self) -> None:
         """Forget all state: the next step is the first.
@@ -352,20 +340,6 @@ class SlotOptimizer(Optimizer):
         commit(variables, zeros, also=also, items=items)
 
 
-def _variable(optimizer: Optimizer, row: StateArray) -> Buffer:
-    """Return a new variable of state, on the device of the optimizer or of its variable."""
-    array, start = row.array, row.start
-    device = vars(optimizer)["_device"] or row.device or placement(array)
-    if start is None:
-        return state_variable(optimizer, lambda: array, array, device)
-    shape, dtype = tuple(array.shape), array.dtype
-    return state_variable(optimizer, lambda: np.full(shape, start, dtype), array, device)
-
-
-def _by_text(arrays: Mapping[Chain, Any]) -> dict[str, Any]:
-    return {text(chain): array for chain, array in arrays.items()}
-
-
 def _copy(leaf: object) -> Any:
     """Return an array of our own, which a donated step of another optimizer cannot delete."""
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
@@ -374,12 +348,8 @@ def _copy(leaf: object) -> Any:
     return jnp.array(received(leaf, "the state", "Nothing was changed."))
 
 
-def _is_ours(optimizer: Optimizer) -> bool:
-    return type(optimizer).__module__.startswith("nbmodule.")
-
-
 def _cannot_set(optimizer: Optimizer, name: str) -> str:
-    """Return the message about an attribute that nobody would read."""
+    """Return the message about an attribute that nothing reads."""
     cls, others = type(optimizer), []
     if name in OPTIONS:
         import nbmodule.optim as package
@@ -388,13 +358,14 @@ def _cannot_set(optimizer: Optimizer, name: str) -> str:
         others = [c.__name__ for c in candidates if name in inspect.signature(c).parameters]
     options = ["lr", *vars(optimizer).get("_option_names", ())]
     near = hint(name, options)
-    advice = near if near != "." else attribute_hint(name)
     if others:
         advice = f": {', '.join(others)} have it."
     elif name in inspect.signature(cls).parameters or name in SharedOptions.__annotations__:
         advice = f": it is an argument, {cls.__name__}(..., {name}=...)."
-    elif not advice:
-        advice = f"; what can be set is {', '.join(options)}."
+    elif near != ".":
+        advice = near
+    else:
+        advice = attribute_hint(name) or f"; what can be set is {', '.join(options)}."
     return f"cannot set {cls.__name__}.{name}, which nothing reads{advice}"
 
 
@@ -412,8 +383,10 @@ class RuleOptimizer(SlotOptimizer):
             {"weight_decay": 0.0}, "stem.*": {"frozen": True}}`. A pattern is compared with dotted
             names and with chains; the first that fits decides. Options are `lr`, `frozen` and those
             of the optimizer itself.
-        **options_of_all: `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see
-            `Optimizer`.
+        inplace: See `Optimizer`.
+        stop_gradients: See `Optimizer`.
+        trace_on_next_step: See `Optimizer`.
+        device: See `Optimizer`.
     """
 
     def __init__(
@@ -431,19 +404,12 @@ class RuleOptimizer(SlotOptimizer):
     ) -> None:
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
         if not is_whole(accumulate) or accumulate < 1:
-            raise ArgumentError(
-                "accumulate= is a number of calls, 1 or more; "
-                f"found {accumulate!r}. Nothing was made."
-            )
+            raise ArgumentError(f"accumulate= must be a whole number from 1, got {accumulate!r}.")
         own, row = vars(self), self._row()
         own["_option_names"] = tuple(options)
         own.update((name, check_option(row, name, value)) for name, value in options.items())
-        parsed, rates = make_groups(groups, options)
-        for group in parsed.all:
-            group.options = {
-                name: check_option(row, name, value) for name, value in group.options.items()
-            }
-        pairs = zip(parsed.all, rates)
+        parsed, rates = parse_groups({} if groups is None else groups, row, options)
+        pairs = zip(parsed, rates)
         group_rates = [as_rate(x, own["_device"]) if group.has_rate else None for group, x in pairs]
         calls = Buffer(np.zeros((), np.int32), device=own["_device"]) if accumulate > 1 else None
         own.update(
@@ -474,15 +440,15 @@ class RuleOptimizer(SlotOptimizer):
     def _rules(self) -> tuple[Rule, ...]:
         """Return the rule of variables that are in no group, and that of each group."""
         options, row = self._options(), self._row()
-        each = [{}, *(group.options for group in vars(self)["_groups"].all)]
-        return tuple(Rule(row, tuple((options | changed).items())) for changed in each)
+        changes = [{}, *(group.options for group in vars(self)["_groups"])]
+        return tuple(Rule(row, tuple((options | changed).items())) for changed in changes)
 
     @property
     def group_lr(self) -> Mapping[str, Any]:
         """Learning rates of the groups that have one of their own, by pattern; `set_group_lr`
         changes them.
         """
-        pairs = zip(vars(self)["_groups"].all, vars(self)["_rates"][1:])
+        pairs = zip(vars(self)["_groups"], vars(self)["_rates"][1:])
         return MappingProxyType(
             {group.pattern: as_given(rate) for group, rate in pairs if rate is not None}
         )
@@ -499,66 +465,53 @@ class RuleOptimizer(SlotOptimizer):
             >>> optimizer.group_lr["head.*"]
             Array(0.4, dtype=float32)
         """
-        patterns = [group.pattern if group.has_rate else None for group in self._groups.all]
-        if pattern not in patterns:
-            known = [each for each in patterns if each is not None]
+        if pattern not in self.group_lr:
             raise ArgumentError(
-                f"no group {pattern!r} with a learning rate of its own; there are {known}. "
-                "Nothing was changed."
+                f"no group {pattern!r} with a learning rate of its own; there are "
+                f"{[*self.group_lr]}."
             )
+        patterns = [group.pattern for group in vars(self)["_groups"]]
         self._set_rate(patterns.index(pattern) + 1, lr)
 
     # -- layout --
-    def _layout_key(self, part: Pairs) -> Any:
+    def _plan_key(self) -> Any:
         return self._rules(), vars(self)["_stop_gradients"]
 
-    def _initial(self, part: Pairs) -> tuple[list[StateArray], Any]:
-        own = vars(self)
-        groups: Groups = own["_groups"]
-        names = {}
-        if part.model is not None:
-            names = {place.chain: place.name for place in plan_of(part.model).places.values()}
-        labels = groups.assign(part.chains, names, type(self).__name__)
+    def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
+        groups: tuple[VariableGroup, ...] = vars(self)["_groups"]
+        locations = [] if part.model is None else plan_of(part.model).places.items()
+        names = {location.chain: location.name for _, location in locations}
+        # declared layouts, also while values are traced
+        layouts = {location.chain: layout_of(variable) for variable, location in locations}
+        labels = assign(groups, part.chains, names, type(self).__name__)
         active = [
             i
             for i, grad in enumerate(part.grads)
-            if grad is not None and not (labels[i] and groups.all[labels[i] - 1].frozen)
+            if grad is not None and not (labels[i] and groups[labels[i] - 1].frozen)
         ]
-        layouts = {}  # declared ones, also while values are traced
-        if part.model is not None:
-            places = plan_of(part.model).places.items()
-            layouts = {place.chain: layout_of(variable) for variable, place in places}
-        weights = [part.weights[i] for i in active]
+        clips = vars(self)["_clip_norm"] is not None
+        divided: dict[Any, list[int]] = {}  # by device, unless the norm joins all variables
         for i in active:
-            self._check_device(part.chains[i], part.weights[i])
-        if own["_clip_norm"] is None:
-            avals = tuple((weight.shape, weight.dtype) for weight in weights)
-            chunks = chunks_of(
-                avals, tuple((labels[i], placement(part.weights[i])) for i in active)
-            )
-            divided = [[active[i] for i in chunk] for chunk in chunks]
-        else:
-            divided = [active] if active else []
-        plan, state = [], []
-        rules = self._rules()
-        for indices in divided:
-            recipe, groups_used = self._recipe(rules, [labels[i] for i in indices])
-            slots = recipe.slots([part.weights[i] for i in indices])
-            chains = [(name, *part.chains[indices[i]]) for name, i, _ in slots]
-            plan.append((recipe, groups_used, tuple(indices), chains))
-            for chain, (name, i, array) in zip(chains, slots):
+            divided.setdefault(None if clips else placement(part.weights[i]), []).append(i)
+        rows, work = [], []
+        for indices in divided.values():
+            recipe, rates = self._recipe([labels[i] for i in indices])
+            chains = []
+            for slot, i, array in recipe.slots([part.weights[i] for i in indices]):
                 owner, weight = part.chains[indices[i]], part.weights[indices[i]]
-                start = 0.0 if name == ACCUMULATED else recipe.rules[recipe.labels[i]].start
+                start = recipe.rules[recipe.labels[i]].start(slot)
                 device = layouts.get(owner) or placement(weight)
-                state.append(StateArray(chain, owner, array, start, device))
+                rows.append(StateArray((slot, *owner), owner, array, start, device))
+                chains.append((slot, *owner))
+            work.append(Work(tuple(indices), chains, _kernel_step(recipe, rates)))
         order = self._slot_names()
         positions = {chain: i for i, chain in enumerate(part.chains)}
-        state.sort(key=lambda row: (order.index(row.chain[0]), positions[row.owner]))
-        return state, plan
+        rows.sort(key=lambda row: (order.index(row.chain[0]), positions[row.owner]))
+        return rows, work
 
-    def _recipe(self, rules: Sequence[Rule], labels: list[int]) -> tuple[Recipe, list[int]]:
-        own = vars(self)
-        used = sorted(set(labels))
+    def _recipe(self, labels: list[int]) -> tuple[Recipe, list[int]]:
+        """Return what a kernel does for variables of these groups, and the numbers of its rates."""
+        own, rules, used = vars(self), self._rules(), sorted(set(labels))
         recipe = Recipe(
             tuple(rules[label] for label in used),
             tuple(used.index(label) for label in labels),
@@ -566,36 +519,9 @@ class RuleOptimizer(SlotOptimizer):
             own["_accumulate"],
             own["_stop_gradients"],
         )
-        groups = own["_groups"].all
+        groups = own["_groups"]
         rates = [label if label and groups[label - 1].has_rate else 0 for label in used]
         return recipe, rates
-
-    def _divide(self, part: Pairs, plan: Any, state: Mapping[Chain, Buffer]) -> list[Work]:
-        def work(recipe: Recipe, rates: list[int], indices: Any, chains: Iterable[Chain]) -> Work:
-            compiled = kernel(recipe)
-
-            def step(weights, grads, slots, all_rates, counts, _):  # type: ignore[no-untyped-def]
-                return compiled(weights, grads, slots, [all_rates[i] for i in rates], counts)
-
-            return Work(indices, [state[chain] for chain in chains], step)
-
-        return [work(*row) for row in plan]
-
-    def _check_device(self, chain: Chain, weight: object) -> None:
-        device, place = vars(self)["_device"], placement(weight)
-        if device is None or place is None:
-            return
-        devices = device.device_set if isinstance(device, jax.sharding.Sharding) else {device}
-        if place.device_set != devices:
-            wanted, actual = (
-                ", ".join(sorted(f"{d.platform}:{d.id}" for d in group))
-                for group in (devices, place.device_set)
-            )
-            raise DeviceError(
-                f"{type(self).__name__} cannot take a step: its state is put on {wanted}, and the "
-                f'variable "{text(chain)}" lies on {actual}. Nothing was changed. Leave out '
-                "device=, or move the variables."
-            )
 
     # -- state --
     def _slot_names(self) -> list[str]:
@@ -620,6 +546,16 @@ class RuleOptimizer(SlotOptimizer):
             parts.append(f"clip_norm={own['_clip_norm']:g}")
         if own["_accumulate"] > 1:
             parts.append(f"accumulate={own['_accumulate']}")
-        if own["_groups"].all:
-            parts.append(f"groups={[group.pattern for group in own['_groups'].all]}")
+        if own["_groups"]:
+            parts.append(f"groups={[group.pattern for group in own['_groups']]}")
         return [*super()._description(), *parts]
+
+
+def _kernel_step(recipe: Recipe, numbers: list[int]) -> Callable[..., Any]:
+    """Return the compiled step of a recipe, as `Work` calls it."""
+    compiled = kernel(recipe)
+
+    def step(weights, grads, slots, rates, counts, _):  # type: ignore[no-untyped-def]
+        return compiled(weights, grads, slots, [rates[i] for i in numbers], counts)
+
+    return step

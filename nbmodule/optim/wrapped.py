@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike
@@ -15,12 +15,11 @@ from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.base.trees import flat
 from nbmodule.core.variables.frame import now
-from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
     ShapeStructureError,
-    StructureError,
     TraceError,
 )
 from nbmodule.optim import attributes
@@ -29,20 +28,19 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    by_text,
     is_floating,
     parameters_of,
-    text,
     values_of,
 )
 from nbmodule.optim.rate import as_number, as_scalar
+from nbmodule.optim.rules import StateTree, apply
 from nbmodule.optim.slots import SlotOptimizer, StateArray, StateNames, Work
 from nbmodule.tree.compare import structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
-# variables that are compiled as one program outside of `nb.jit`; more would take many seconds
-MOST_AT_ONCE = 200
 SLOT = "optax"  # the name of the transformation's own state in `state`
 
 
@@ -54,9 +52,8 @@ class Optax(SlotOptimizer):
     them, with gradients of zero, and stay as they are; so does their state.
 
     The learning rate is part of the transformation. Made with `optax.inject_hyperparams` it can be
-    read and changed as `lr`, once there is state. Outside of `nb.jit` a step over more than 200
-    variables runs operation by operation, since compiling it as one program takes long;
-    `trace_on_next_step=True` does that once.
+    read and changed as `lr`, once there is state. Outside of `nb.jit` a step is compiled as one
+    program.
 
     Args:
         transformation: Anything with `init` and `update`, such as `optax.adamw(1e-3)` or an
@@ -85,11 +82,11 @@ class Optax(SlotOptimizer):
         methods = [getattr(transformation, name, None) for name in ("init", "update")]
         if not all(map(callable, methods)):
             raise ArgumentTypeError(
-                "nb.Optax takes a transformation of optax, such as optax.adam(1e-3); "
-                f"found {type(transformation).__name__}."
+                "nb.Optax takes a transformation of optax, such as optax.adam(1e-3), got "
+                f"{type(transformation).__name__}."
             )
         super().__init__(0.0, inplace, stop_gradients, trace_on_next_step, device)
-        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _form=None)
+        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _tree=None)
         vars(self)[SLOTS] = StateNames(), ()
 
     # -- learning rate --
@@ -109,29 +106,17 @@ class Optax(SlotOptimizer):
             variable.value = rate.astype(variable.dtype)
         elif not self._state():
             raise ArgumentError(
-                "Optax has no learning rate before it has state. Nothing was changed. "
-                "Take a step, or call `init(model)`, first."
+                "Optax has no learning rate before it has state. Take a step, or call "
+                "`init(model)`, first."
             )
         else:
             raise ArgumentError(
-                "the learning rate is inside the transformation and cannot be changed. Nothing was "
-                "changed. Make it with optax.inject_hyperparams, as in "
-                "nb.Optax(optax.inject_hyperparams(optax.adam)(learning_rate=1e-3)), "
-                "or give optax a schedule."
+                "the learning rate is inside the transformation and cannot be changed. Make it "
+                "with optax.inject_hyperparams, as in nb.Optax(optax.inject_hyperparams("
+                "optax.adam)(learning_rate=1e-3)), or give optax a schedule."
             )
 
-    @property
-    def _lr(self) -> Any:
-        return self.lr
-
-    @_lr.setter
-    def _lr(self, lr: RateLike) -> None:
-        self.lr = lr
-
-    @property
-    def current_lr(self) -> Any:
-        """The learning rate that the next step will use; see `lr`."""
-        return self.lr
+    _lr = current_lr = lr
 
     def _injected_rate(self) -> Variable | None:
         name = ("hyperparams", "learning_rate")
@@ -168,170 +153,112 @@ class Optax(SlotOptimizer):
         """
         self._update_with(model, grads, ignore_missing, extra)
 
-    # -- layout --
-    def _initial(self, part: Pairs) -> tuple[list[StateArray], Any]:
+    def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
         floating = [i for i, weight in enumerate(part.weights) if is_floating(weight)]
         chains = tuple(part.chains[i] for i in floating)
         state = self._initial_state(part, floating)
-        form = _StateForm(state, chains)
-        with jax.ensure_compile_time_eval():
-            arrays = dict(zip(form.chains, form.arrays(state)))
-        before: _StateForm | None = vars(self)["_form"]
+        tree = StateTree(state, lambda path: (SLOT, *map(link, path)))
+        arrays = dict(zip(tree.names, map(jnp.asarray, tree.arrays(state))))
+        before: StateTree | None = vars(self)["_tree"]
         if before is None:
             self._check_loaded(arrays)
-        if before is None or before.chains != form.chains:
-            vars(self)["_form"] = form
+        if before is None or before.names != tree.names:
+            vars(self)["_tree"] = tree
             attributes.note_change(self)
-        rows = zip(form.chains, form.owners, arrays.values())
-        return [StateArray(*row) for row in rows], (floating, chains, form)
+        owners = [_owner(name, set(chains)) for name in tree.names]
+        rows = [StateArray(*row) for row in zip(tree.names, owners, arrays.values())]
+        idle = {chain for chain, grad in zip(part.chains, part.grads) if grad is None}
+        is_written = [owner not in idle for owner in owners]
+        step = self._step_of(tree, chains, is_written)
+        return rows, [Work(tuple(floating), tree.names, step)]
 
     def _initial_state(self, part: Pairs, floating: list[int]) -> Any:
-        weights = [part.weights[i] for i in floating]
-        chains = [part.chains[i] for i in floating]
+        """Return the state for these variables, from their values before any trace.
 
-        def init(leaves: list[Any]) -> Any:
-            with mixed_dtypes():
-                return self._optax.init(as_container(chains, leaves))
-
-        with jax.ensure_compile_time_eval():
-            if part.model is not None:  # the values from before any trace
+        An optimizer that is made inside a transform has state of that transform.
+        """
+        chains, weights = ([column[i] for i in floating] for column in (part.chains, part.weights))
+        is_local = self._nbm.home is not None
+        with nullcontext() if is_local else jax.ensure_compile_time_eval():
+            if part.model is not None and not is_local:
                 variables = parameters_of(part.model)[0]
                 weights = [variables[i].settled() for i in floating]
-            if not any(isinstance(weight, Tracer) for weight in weights):
-                return init(weights)
-            shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype) for weight in weights]
-            if _reads_values(init, shapes):
+            if not is_local and any(isinstance(weight, Tracer) for weight in weights):
                 raise TraceError(
-                    "the first step of this transformation makes its state from the values of the "
-                    "variables, and they are not known while tracing. Nothing was changed. Call "
-                    "`init(v)` outside first, or use `update(model, grads)`."
+                    "nb.Optax makes its state from the values of the variables, and they are not "
+                    "known while tracing. Call `init(v)` outside first, or use "
+                    "`update(model, grads)`."
                 )
-            return init([jnp.zeros(shape.shape, shape.dtype) for shape in shapes])
+            with mixed_dtypes():
+                return self._content.init(as_container(chains, weights))
 
     def _check_loaded(self, arrays: Mapping[Chain, Any]) -> None:
         """Refuse state that was set before the first step and belongs to something else."""
-        expected, loaded = (
-            {text(chain): array for chain, array in state.items()}
-            for state in (arrays, self._state())
-        )
-        difference = structure_difference(expected, loaded) if loaded else None
+        loaded = by_text(self._state())
+        difference = structure_difference(by_text(arrays), loaded) if loaded else None
         if difference is not None:
             raise ShapeStructureError(
-                "Optax cannot take a step: the state that it was given does not fit.\n"
-                f"{difference}\nNothing was changed."
+                f"Optax cannot take a step: the state that was loaded does not fit.\n{difference}"
             )
 
-    def _divide(self, part: Pairs, plan: Any, state: Mapping[Chain, Buffer]) -> list[Work]:
-        floating, chains, form = plan
-        variables = [state[chain] for chain in form.chains]
-        idle = {chain for chain, grad in zip(part.chains, part.grads) if grad is None}
-        written = [owner not in idle for owner in form.owners]
-        transform = self._transform(form, chains)
-        compiled = jax.jit(transform)
+    def _step_of(
+        self, tree: StateTree, chains: Sequence[Chain], is_written: list[bool]
+    ) -> Callable[..., Any]:
+        """Return the step as `Work` calls it, compiled unless an extra argument is a function."""
+        transformation = self._content
+        stop = vars(self)["_stop_gradients"]
 
-        def step(weights, grads, arrays, _rates, _counts, part):  # type: ignore[no-untyped-def]
+        def run(weights: Any, grads: Any, state: Any, extra: dict[str, Any]) -> Any:
+            v, g = as_container(chains, weights), as_container(chains, grads)
+            new, after = apply(transformation, tree, v, g, state, {}, extra)
+            leaves = dict(flat(new))
+            result = [leaves[chain] for chain in chains]
+            return list(map(jax.lax.stop_gradient, result)) if stop else result, after
+
+        compiled = jax.jit(run)
+
+        def step(weights, grads, state, _rates, _counts, extra):  # type: ignore[no-untyped-def]
+            is_compiled = now.frame is None and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
-            extra = dict(part.extra or {})
-            is_small = len(weights) <= MOST_AT_ONCE and not any(map(callable, extra.values()))
-            run = compiled if now.frame is None and is_small else transform
-            new, after = run(weights, filled, arrays, extra)
-            kept = [w if g is None else x for w, g, x in zip(weights, grads, new)]
-            pairs = zip(variables, arrays, after, written)
-            return kept, [box.admitted(y) if used else x for box, x, y, used in pairs]
+            try:
+                new, after = (compiled if is_compiled else run)(weights, filled, state, dict(extra))
+            except TypeError as error:
+                if "required keyword-only argument" not in str(error):
+                    raise
+                raise ArgumentTypeError(
+                    "Optax cannot take a step: its transformation wants more than gradients: "
+                    f"{error}. Pass it by name, as in optimizer.update(model, grads, value=loss)."
+                ) from None
+            new = [w if g is None else x for w, g, x in zip(weights, grads, new)]
+            return new, [y if use else x for x, y, use in zip(state, after, is_written)]
 
-        return [Work(tuple(floating), variables, step)]
-
-    def _transform(self, form: _StateForm, chains: Sequence[Chain]) -> Callable[..., Any]:
-        """Return a step of the transformation over lists: new variables and new state."""
-        transformation, stop = self._optax, vars(self)["_stop_gradients"]
-
-        def transform(weights: Any, grads: Any, arrays: Any, extra: dict[str, Any]) -> Any:
-            import optax
-
-            v = as_container(chains, weights)
-            with mixed_dtypes():
-                try:
-                    updates, after = transformation.update(
-                        as_container(chains, grads), form.unflatten(arrays), v, **extra
-                    )
-                except TypeError as error:
-                    if "required keyword-only argument" not in str(error):
-                        raise
-                    raise ArgumentTypeError(
-                        "Optax cannot take a step: its transformation wants more than gradients: "
-                        f"{error}. Nothing was changed. Hand it to the step by name, as in "
-                        "optimizer.update(model, grads, value=loss)."
-                    ) from None
-                leaves = dict(flat(optax.apply_updates(v, updates)))  # type: ignore[arg-type]
-            new = [leaves[chain] for chain in chains]
-            return list(map(jax.lax.stop_gradient, new)) if stop else new, form.arrays(after)
-
-        return transform
+        return step
 
     # -- state --
     def _slot_names(self) -> list[str]:
         return [SLOT]
 
     @property
-    def _optax(self) -> Any:
+    def _content(self) -> Any:
         return vars(self)["_transformation"].content
 
     @property
     def optax_state(self) -> Any:
         """The state as optax has it; None before there is one."""
-        form, state = vars(self)["_form"], self._state()
-        if form is None or not state:
+        tree, state = vars(self)["_tree"], self._state()
+        if tree is None or not state:
             return None
-        return form.unflatten(values_of(self, [state[chain] for chain in form.chains]))
+        return tree.unflatten(values_of(self, [state[name] for name in tree.names]), {})
 
     def reset(self) -> None:
         """Forget all state: the next step is the first."""
         super().reset()
-        vars(self)["_form"] = None
+        vars(self)["_tree"] = None
         attributes.note_change(self)
 
     def _description(self) -> list[str]:
-        update = self._optax.update
-        return [getattr(update, "__qualname__", type(self._optax).__name__).partition(".")[0]]
-
-
-class _StateForm:
-    """The structure of optax's state for certain variables; random keys are kept as their data.
-
-    Args:
-        state: As optax makes it.
-        variables: Chains of the variables.
-    """
-
-    def __init__(self, state: object, variables: Sequence[Chain]) -> None:
-        paths, self.treedef = jax.tree_util.tree_flatten_with_path(state)
-        known = set(variables)
-        chains = [tuple(map(link, path)) for path, _ in paths]
-        self.keys = tuple(jax.random.key_impl(x) if _is_key(x) else None for _, x in paths)
-        self.owners = tuple(_owner(chain, known) for chain in chains)
-        self.chains: tuple[Chain, ...] = tuple((SLOT, *chain) for chain in chains)
-
-    def arrays(self, state: object) -> list[Any]:
-        """Return a state as a list of arrays.
-
-        Raises:
-            StructureError: it has another structure than this one.
-        """
-        leaves, treedef = jax.tree.flatten(state)
-        if treedef != self.treedef:
-            raise StructureError(
-                "the transformation returned a state of another structure than its init. "
-                "Nothing was changed."
-            )
-        return [jax.random.key_data(x) if _is_key(x) else jnp.asarray(x) for x in leaves]
-
-    def unflatten(self, arrays: Sequence[Any]) -> Any:
-        """Return the state of these arrays, as optax has it."""
-        leaves = [
-            array if impl is None else jax.random.wrap_key_data(array, impl=impl)
-            for array, impl in zip(arrays, self.keys)
-        ]
-        return jax.tree.unflatten(self.treedef, leaves)
+        name = getattr(self._content.update, "__qualname__", type(self._content).__name__)
+        return [name.partition(".")[0]]
 
 
 class _Opaque:
@@ -341,20 +268,6 @@ class _Opaque:
         self.content = content
 
 
-def _is_key(leaf: object) -> bool:
-    return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
-
-
-def _owner(chain: Chain, variables: set[Chain]) -> Chain | None:
+def _owner(name: Chain, variables: set[Chain]) -> Chain | None:
     """Return the variable of an array of state: the longest end of its path that is a chain."""
-    return next((chain[start:] for start in range(len(chain)) if chain[start:] in variables), None)
-
-
-def _reads_values(fn: Callable[..., Any], shapes: object) -> bool:
-    """Return whether the result of `fn` depends on the values of its argument."""
-    jaxpr = jax.make_jaxpr(fn)(shapes).jaxpr
-    reached = set(map(id, jaxpr.invars))
-    for equation in jaxpr.eqns:
-        if any(id(variable) in reached for variable in equation.invars):
-            reached.update(map(id, equation.outvars))
-    return any(id(variable) in reached for variable in jaxpr.outvars)
+    return next((name[i:] for i in range(1, len(name)) if name[i:] in variables), None)

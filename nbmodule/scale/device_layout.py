@@ -106,9 +106,9 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     ensure_built(model)
     named = [(place.name, box) for box, place in plan_of(model).places.items()]
     if optimizer is not None:
-        of_optimizer = optimizer._state_boxes() if hasattr(optimizer, "_state_boxes") else []
         named += [
-            (f"{type(optimizer).__name__}.{'.'.join(chain)}", box) for chain, box in of_optimizer
+            (f"{type(optimizer).__name__}.{'.'.join(chain)}", box)
+            for chain, box in optimizer._state_variables()
         ]
     rows = tuple(laid_out(name, box) for name, box in named)
     totals: dict[Any, int] = {}

@@ -94,7 +94,7 @@ def places_of_state(
     """Return the sharding of optimizer state: that of its variables; counters are replicated."""
     known = {place.chain: box for box, place in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())
-    named = dict(optimizer._state_boxes()) if hasattr(optimizer, "_state_boxes") else {}
+    named = dict(optimizer._state_variables())
     owners = {box: variable_of(chain, box, known) for chain, box in named.items()}
     # Variables of other classes call a function at each step.
     stored = [box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)]

@@ -118,14 +118,14 @@ def test_low_precision_variables_keep_their_dtype():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: nb.Adam(beta1=1.0), "Adam: beta1 must be 0 or more, and below 1; found 1.0"),
+        (lambda: nb.Adam(beta1=1.0), "Adam: beta1 must be 0 or more, and below 1, got 1.0"),
         (
             lambda: nb.Adam(epsilon=-1e-8),
-            "Adam: epsilon must be 0 or more, and finite; found -1e-08",
+            "Adam: epsilon must be 0 or more, and finite, got -1e-08",
         ),
         (
             lambda: nb.AdamW(weight_decay=float("nan")),
-            "AdamW: weight_decay must be 0 or more, and finite; found nan",
+            "AdamW: weight_decay must be 0 or more, and finite, got nan",
         ),
     ],
 )
@@ -135,10 +135,10 @@ def test_options_out_of_range_are_refused(make, message):
 
 
 def test_options_of_another_type_are_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="Adam: beta1 must be a number; found str"):
+    with pytest.raises(nb.ArgumentTypeError, match="Adam: beta1 must be a number, got str"):
         nb.Adam(beta1="0.9")
     with pytest.raises(
-        nb.ArgumentTypeError, match="RMSprop: centered is True or False; found 'yes'"
+        nb.ArgumentTypeError, match="RMSprop: centered must be True or False, got 'yes'"
     ):
         nb.RMSprop(centered="yes")
 

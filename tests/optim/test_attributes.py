@@ -351,12 +351,12 @@ def test_what_a_step_returns_is_checked(net, gradients):
         (
             Growing,
             nb.StructureError,
-            r'it was given "bias" as \[3\] and returned \[7\]. No variable was changed',
+            r'"bias" is float32\[3\], in returned values it is float32\[7\]',
         ),
         (
             Silent,
             nb.ArgumentTypeError,
-            "what Silent._step returns must be a Container or a dict of arrays; found NoneType",
+            "Silent._step .*returned values must be a Container or a dict of arrays, got NoneType",
         ),
     ):
         optimizer = kind(0.1)

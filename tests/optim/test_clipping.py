@@ -68,15 +68,15 @@ def test_nothing_at_all_has_the_norm_zero():
 
 def test_a_norm_that_makes_no_sense_is_refused():
     with pytest.raises(
-        nb.ArgumentError, match="the largest norm must be positive and finite; found -1.0"
+        nb.ArgumentError, match="the largest norm must be positive and finite, got -1.0"
     ):
         nb.clip_by_global_norm({"a": jnp.ones(1)}, -1.0)
-    with pytest.raises(nb.ArgumentTypeError, match="the largest norm must be a number; found str"):
+    with pytest.raises(nb.ArgumentTypeError, match="the largest norm must be a number, got str"):
         nb.clip_by_global_norm({"a": jnp.ones(1)}, "1")
     with pytest.raises(
         nb.ArgumentTypeError,
         match=(
-            "the argument of clip_by_global_norm must be a Container or a dict of arrays; found int"
+            "the argument of clip_by_global_norm must be a Container or a dict of arrays, got int"
         ),
     ):
         nb.clip_by_global_norm(3, 1.0)

@@ -128,16 +128,16 @@ def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
         ({"a": {"beta1": 2.0}}, nb.ArgumentError, "Adam: beta1 must be 0 or more"),
         ({"a": {"lr": -1.0}}, nb.ArgumentError, "a learning rate must be zero or more"),
         ({"a": {"lr": None}}, nb.ArgumentTypeError, "lr= takes a number"),
-        ({"a": {"frozen": 1}}, nb.ArgumentTypeError, "frozen is True or False; found 1"),
+        ({"a": {"frozen": 1}}, nb.ArgumentTypeError, "frozen must be True or False, got 1"),
         (
             {"a": 1e-4},
             nb.ArgumentTypeError,
-            "groups= takes a dict from patterns to dicts of options; found 'a': 0.0001",
+            "groups= takes a dict from patterns to dicts of options, got 'a': 0.0001",
         ),
         (
             [("a", {})],
             nb.ArgumentTypeError,
-            "groups= takes a dict from patterns to options.*found list",
+            "groups= takes a dict from patterns to options.*got list",
         ),
     ],
 )

@@ -62,7 +62,7 @@ def test_inplace_refuses_a_tuple_before_the_step():
     optimizer = nb.SGD(0.5, inplace=True)
     v = {"a": (jnp.ones(2),)}
     with pytest.raises(
-        nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Nothing was changed"
+        nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Keep variables"
     ):
         optimizer.step(v, v)
     assert int(optimizer.count) == 0
@@ -79,14 +79,14 @@ def test_inplace_on_the_v_of_a_model_changes_the_model(net, gradients, agree):
 def test_a_model_is_not_variables(net, gradients):
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r"the variables must be a Container or a dict of arrays; found Net\..*`update",
+        match=r"the variables must be a Container or a dict of arrays, got Net\..*`update",
     ):
         nb.SGD(0.1).step(net, gradients(0))
 
 
 def test_variables_are_not_a_model(net, gradients):
     with pytest.raises(
-        nb.ArgumentTypeError, match="update takes a module and changes it; found Container"
+        nb.ArgumentTypeError, match="update takes a module and changes it, got Container"
     ):
         nb.SGD(0.1).update(net.v, gradients(0))
 
@@ -449,7 +449,7 @@ def test_text_names_options_and_the_learning_rate():
 
 
 def test_flags_are_flags():
-    with pytest.raises(nb.ArgumentTypeError, match="inplace= is True or False; found 'yes'"):
+    with pytest.raises(nb.ArgumentTypeError, match="inplace= must be True or False, got 'yes'"):
         nb.SGD(0.1, inplace="yes")
     with pytest.raises(TypeError, match="unexpected keyword argument 'clip'"):
         nb.SGD(0.1, clip=1.0)
@@ -462,18 +462,13 @@ def test_state_is_put_on_the_device_that_is_asked_for(run_python):
         new = optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
         print(*(array.device.id for array in (optimizer.state.mw.w, optimizer.count, optimizer.lr, new["w"])))
         try:
-            nb.Adam(0.1, device="cpu:1").step({"w": jax.device_put(jnp.ones(2), jax.devices()[0])}, {"w": jnp.ones(2)})
-        except nb.DeviceError as error:
-            print(error)
-        try:
             nb.Adam(0.1, device="tpu:7")
         except nb.DeviceError as error:
             print(error)
     """
-    first, second, third = run_python(code, devices=2).splitlines()
+    first, second = run_python(code, devices=2).splitlines()
     assert first == "1 1 1 1"
-    assert 'its state is put on cpu:1, and the variable "w" lies on cpu:0' in second
-    assert "there is no device 'tpu:7'" in third
+    assert "there is no device 'tpu:7'" in second
 
 
 def test_state_lies_where_its_variables_do(run_python):

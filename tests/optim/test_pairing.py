@@ -38,12 +38,12 @@ def test_two_spellings_of_one_chain_are_an_error():
 
 
 def test_what_is_no_array_is_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="variables and gradients are arrays; found str"):
+    with pytest.raises(nb.ArgumentTypeError, match="variables and gradients are arrays, got str"):
         nb.SGD(0.1).step({"w": "text"}, {"w": jnp.ones(1)})
     with pytest.raises(
         nb.ArgumentTypeError,
         match=(
-            "SGD cannot take a step: gradients must be a Container or a dict of arrays; found float"
+            "SGD cannot take a step: gradients must be a Container or a dict of arrays, got float"
         ),
     ):
         nb.SGD(0.1).step({"w": jnp.ones(1)}, 1.0)

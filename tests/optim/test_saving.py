@@ -134,13 +134,13 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
         match=r'the optimizer holds float32\[3\] as "vw/bias", the mapping holds float64\[4\]',
     ):
         optimizer.load_state_dict({**other, "vw/bias": np.ones(4)})
-    with pytest.raises(nb.StructureError, match='"count" must be a number of steps; found -1'):
+    with pytest.raises(nb.StructureError, match='"count" must be a number of steps, got -1'):
         optimizer.load_state_dict({**other, "count": -1})
     with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
         optimizer.load_state_dict({**other, "lr": -1.0})
     with pytest.raises(
         nb.ArgumentTypeError,
-        match="load_state_dict takes a mapping from names to arrays; found list",
+        match="load_state_dict takes a mapping from names to arrays, got list",
     ):
         optimizer.load_state_dict([])
     agree(dict(optimizer.state_dict()), before, exactly=True)

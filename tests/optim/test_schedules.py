@@ -81,17 +81,17 @@ def test_they_drive_a_compiled_step(net, gradients):
         (
             lambda: nb.linear_schedule(1.0, 5.5),
             nb.ArgumentTypeError,
-            "steps is a whole number of steps; found 5.5",
+            "steps is a whole number of steps, got 5.5",
         ),
         (
             lambda: nb.step_schedule(1.0, {2: 0.1}, warmup=2),
             nb.ArgumentError,
-            "whole numbers after the warm-up of 2; found 2",
+            "whole numbers after the warm-up of 2, got 2",
         ),
         (
             lambda: nb.step_schedule(1.0, [3]),
             nb.ArgumentTypeError,
-            "step_schedule takes a dict from steps to factors; found list",
+            "step_schedule takes a dict from steps to factors, got list",
         ),
     ],
 )

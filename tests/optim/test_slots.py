@@ -122,7 +122,7 @@ def test_a_state_that_does_not_fit_is_refused_whole(net, gradients, agree):
         with pytest.raises(nb.StructureError, match=message):
             optimizer.set_state(state)
         agree(optimizer.state, before, exactly=True)
-    with pytest.raises(nb.ArgumentTypeError, match="a Container or a dict is wanted, found list"):
+    with pytest.raises(nb.ArgumentTypeError, match="expected a Container or a dict, got list"):
         optimizer.set_state([])
 
 

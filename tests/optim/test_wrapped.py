@@ -126,6 +126,7 @@ def test_a_function_may_be_an_extra_argument(compiled):
     optimizer = nb.Optax(optax.GradientTransformationExtraArgs(lambda params: (), update))
     loss = lambda v: ((v["w"] - 3.0) ** 2).sum()
     step = lambda v, g: optimizer.step(v, g, value_fn=loss)
+    optimizer.init({"w": jnp.zeros(1)})
     v = (nb.jit(step) if compiled else step)(nb.Container(w=jnp.zeros(1)), {"w": jnp.full(1, -6.0)})
     np.testing.assert_allclose(v.w, [3.0])
 
@@ -135,7 +136,7 @@ def test_random_keys_in_the_state_are_kept_as_their_data():
     optimizer, transformation = nb.Optax(make()), make()
     v = params = {"w": jnp.zeros(2)}
     state = transformation.init(params)
-    step = nb.jit(optimizer.step)
+    step = nb.jit(optimizer.init(v).step)
     for _ in range(2):
         updates, state = with_mixed_dtypes(transformation.update)(params, state)
         params = optax.apply_updates(params, updates)
@@ -197,7 +198,7 @@ def test_a_state_that_does_not_fit_is_refused(net, gradients, agree):
     agree(optimizer.state, before, exactly=True)
     fresh = nb.Optax(optax.adam(1e-2))
     fresh.set_state(wrong)
-    with pytest.raises(nb.StructureError, match="the state that it was given does not fit"):
+    with pytest.raises(nb.StructureError, match="the state that was loaded does not fit"):
         fresh.update(net, gradients(0))
 
 
@@ -225,7 +226,7 @@ def test_a_new_layer_gets_state_and_the_others_keep_theirs(net, gradients, agree
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_state_may_be_made_from_the_values_of_variables(net, gradients, reference, agree):
+def test_state_is_made_from_the_values_of_variables(net, gradients, agree):
     # Lookahead keeps a copy of the variables; here its state is made from them by hand.
     shadow = optax.GradientTransformation(
         lambda v: jax.tree.map(jnp.array, v),
@@ -238,40 +239,10 @@ def test_state_may_be_made_from_the_values_of_variables(net, gradients, referenc
     agree(net.v, start, exactly=True)
     other = nb.Optax(optax.chain(optax.sgd(1.0), shadow))
     step = nb.jit(lambda v, g: other.step(v, g))
-    with pytest.raises(
-        nb.TraceError,
-        match=r"makes its state from the values of the variables.*Call `init\(v\)` outside first",
-    ):
+    with pytest.raises(nb.TraceError, match=r"not known while tracing. Call `init\(v\)` outside"):
         step(start, gradients(0))
     other.init(start)
     agree(step(start, gradients(0)), start, exactly=True)
-
-
-def test_variables_that_are_carried_by_hand_may_begin_inside_a_compiled_function(
-    net, gradients, reference, agree
-):
-    optimizer, v = nb.Optax(optax.adam(1e-2)), net.v
-    step = nb.jit(optimizer.step)
-    for i in range(3):
-        v = step(v, gradients(i))
-    agree(v, reference(optax.adam(1e-2), net.v, [gradients(i) for i in range(3)]))
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_many_variables_run_without_a_long_compile(gradients):
-    v = {f"{i:04}": jnp.ones(2) for i in range(300)}
-    traced = []
-    transformation = optax.GradientTransformation(
-        lambda v: (),
-        lambda g, state, v: (
-            traced.append(isinstance(jax.tree.leaves(g)[0], jax.core.Tracer)) or g,
-            state,
-        ),
-    )
-    nb.Optax(transformation).step(v, v)
-    nb.Optax(transformation, trace_on_next_step=True).step(v, v)
-    nb.Optax(transformation).step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
-    assert traced == [False, True, True]
 
 
 def test_gradients_stop_unless_asked_to_go_on():
@@ -293,7 +264,7 @@ def test_a_copy_goes_its_own_way(net, gradients):
 def test_anything_else_is_refused():
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\); found float",
+        match=r"nb.Optax takes a transformation of optax, such as optax.adam\(1e-3\), got float",
     ):
         nb.Optax(0.1)
 

@@ -75,7 +75,7 @@ def kept(model, optimizer):
     wrong = [name for name, box in model.named_tensors() if box.value.sharding != box._layout]
     return wrong + [
         str(chain)
-        for chain, box in optimizer._state_boxes()
+        for chain, box in optimizer._state_variables()
         if box.value.sharding != by_chain[chain[1:]].value.sharding
     ]
 

@@ -20,7 +20,7 @@ from nbmodule.errors import StructureError
 from nbmodule.optim.clipping import shared_kernels
 from nbmodule.optim.pairing import flatten, is_floating, match
 from nbmodule.optim.rate import as_number, as_scalar
-from nbmodule.optim.rules import Recipe, Rule, check_option, chunks_of, kernel, placement
+from nbmodule.optim.rules import Recipe, Rule, check_option, kernel, placement
 
 
 def sgd_update(
@@ -304,11 +304,7 @@ def lars_update(
         >>> nb.lars_update(v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0)[0]["w"]
         Array([3. , 3.5], dtype=float32)
     """
-    options: dict[str, Any] = {
-        "momentum": momentum,
-        "nesterov": nesterov,
-        "weight_decay": weight_decay,
-    }
+    options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
     options |= {"trust_coefficient": trust_coefficient, "epsilon": epsilon}
     return _update("LARS", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
@@ -331,31 +327,30 @@ def _update(
     checked = {option: check_option(name, option, value) for option, value in options.items()}
     leaves, treedef, chains = flatten(v, f"{title}: the variables")
     idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
-    trees = {"grads": match(title, chains, leaves, idle, grads, False)}
+    gradients = match(title, chains, leaves, idle, grads, False)
+    new = {"v": list(leaves)}
     for slot, tree in slots.items():
-        trees[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
-    traced = isinstance(lr, Tracer)
-    rate = as_scalar(lr if traced else as_number(getattr(lr, "value", lr)))
+        new[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
+    rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(getattr(lr, "value", lr)))
     count = jnp.asarray(step, jnp.int32)
     if count.shape != ():
         raise StructureError(
-            f"{title}: step is the number of the step, 1 in the first; found {list(count.shape)}. "
-            "Nothing was changed."
+            f"{title}: step must be the number of the step, 1 in the first, got an array of shape "
+            f"{list(count.shape)}."
         )
-    new = {"v": list(leaves), **{slot: list(trees[slot]) for slot in slots}}
-    active = [i for i, grad in enumerate(trees["grads"]) if grad is not None]
-    avals = tuple((leaves[i].shape, leaves[i].dtype) for i in active)
+    divided: dict[Any, list[int]] = {}
+    for i, grad in enumerate(gradients):
+        if grad is not None:
+            divided.setdefault(placement(leaves[i]), []).append(i)
     rule = Rule(name, tuple(checked.items()))
     with shared_kernels():
-        for chunk in chunks_of(avals, tuple(placement(leaves[i]) for i in active)):
-            indices = [active[i] for i in chunk]
+        for indices in divided.values():
             recipe = Recipe((rule,), (0,) * len(indices), stop=bool(stop))
             weights = [leaves[i] for i in indices]
-            gradients = [trees["grads"][i] for i in indices]
             order = [(slot, indices[i]) for slot, i, _ in recipe.slots(weights)]
-            arrays = [trees[slot][i] for slot, i in order]
-            counts = {"count": count - 1}
-            values, state = kernel(recipe)(weights, gradients, arrays, [rate], counts)
+            arrays = [new[slot][i] for slot, i in order]
+            parts = weights, [gradients[i] for i in indices], arrays
+            values, state = kernel(recipe)(*parts, [rate], {"count": count - 1})
             for i, value in zip(indices, values):
                 new["v"][i] = value
             for (slot, i), value in zip(order, state):
