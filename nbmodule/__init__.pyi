@@ -112,10 +112,6 @@ from nbmodule.live.diagnosis.rules import rule as rule
 from nbmodule.live.live import Live as Live
 from nbmodule.live.reporting.journal import last_run as last_run
 from nbmodule.live.run.best import no_improvement as no_improvement
-from nbmodule.live.run.media import Media as Media
-from nbmodule.live.run.media import confusion as confusion
-from nbmodule.live.run.media import embedding_map as embedding_map
-from nbmodule.live.run.media import samples as samples
 from nbmodule.live.runs.listing import compare_runs as compare_runs
 from nbmodule.live.runs.listing import runs as runs
 from nbmodule.nn import functional
@@ -306,15 +302,6 @@ from nbmodule.nn.weight_normalization import SpectralNorm as SpectralNorm
 from nbmodule.nn.weight_normalization import WeightNorm as WeightNorm
 from nbmodule.optim.clipping import clip_by_global_norm as clip_by_global_norm
 from nbmodule.optim.clipping import global_norm as global_norm
-from nbmodule.optim.functions import adagrad_update as adagrad_update
-from nbmodule.optim.functions import adam_update as adam_update
-from nbmodule.optim.functions import adamw_update as adamw_update
-from nbmodule.optim.functions import lamb_update as lamb_update
-from nbmodule.optim.functions import lars_update as lars_update
-from nbmodule.optim.functions import lion_update as lion_update
-from nbmodule.optim.functions import momentum_update as momentum_update
-from nbmodule.optim.functions import rmsprop_update as rmsprop_update
-from nbmodule.optim.functions import sgd_update as sgd_update
 from nbmodule.optim.named import LAMB as LAMB
 from nbmodule.optim.named import LARS as LARS
 from nbmodule.optim.named import SGD as SGD
@@ -327,6 +314,15 @@ from nbmodule.optim.optimizer import Optimizer as Optimizer
 from nbmodule.optim.schedules import cosine_schedule as cosine_schedule
 from nbmodule.optim.schedules import linear_schedule as linear_schedule
 from nbmodule.optim.schedules import step_schedule as step_schedule
+from nbmodule.optim.updates import adagrad_update as adagrad_update
+from nbmodule.optim.updates import adam_update as adam_update
+from nbmodule.optim.updates import adamw_update as adamw_update
+from nbmodule.optim.updates import lamb_update as lamb_update
+from nbmodule.optim.updates import lars_update as lars_update
+from nbmodule.optim.updates import lion_update as lion_update
+from nbmodule.optim.updates import momentum_update as momentum_update
+from nbmodule.optim.updates import rmsprop_update as rmsprop_update
+from nbmodule.optim.updates import sgd_update as sgd_update
 from nbmodule.optim.wrapped import Optax as Optax
 from nbmodule.scale import Layout as Layout
 from nbmodule.scale import data_parallel as data_parallel

@@ -2,15 +2,6 @@
 
 from nbmodule.optim.clipping import clip_by_global_norm as clip_by_global_norm
 from nbmodule.optim.clipping import global_norm as global_norm
-from nbmodule.optim.functions import adagrad_update as adagrad_update
-from nbmodule.optim.functions import adam_update as adam_update
-from nbmodule.optim.functions import adamw_update as adamw_update
-from nbmodule.optim.functions import lamb_update as lamb_update
-from nbmodule.optim.functions import lars_update as lars_update
-from nbmodule.optim.functions import lion_update as lion_update
-from nbmodule.optim.functions import momentum_update as momentum_update
-from nbmodule.optim.functions import rmsprop_update as rmsprop_update
-from nbmodule.optim.functions import sgd_update as sgd_update
 from nbmodule.optim.named import LAMB as LAMB
 from nbmodule.optim.named import LARS as LARS
 from nbmodule.optim.named import SGD as SGD
@@ -23,6 +14,15 @@ from nbmodule.optim.optimizer import Optimizer as Optimizer
 from nbmodule.optim.schedules import cosine_schedule as cosine_schedule
 from nbmodule.optim.schedules import linear_schedule as linear_schedule
 from nbmodule.optim.schedules import step_schedule as step_schedule
+from nbmodule.optim.updates import adagrad_update as adagrad_update
+from nbmodule.optim.updates import adam_update as adam_update
+from nbmodule.optim.updates import adamw_update as adamw_update
+from nbmodule.optim.updates import lamb_update as lamb_update
+from nbmodule.optim.updates import lars_update as lars_update
+from nbmodule.optim.updates import lion_update as lion_update
+from nbmodule.optim.updates import momentum_update as momentum_update
+from nbmodule.optim.updates import rmsprop_update as rmsprop_update
+from nbmodule.optim.updates import sgd_update as sgd_update
 from nbmodule.optim.wrapped import Optax as Optax
 
 _HOMES: dict[str, str]
