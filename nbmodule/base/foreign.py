@@ -354,7 +354,7 @@ def received(value: Any, what: str, left: str) -> Any:
         is_masked = " with masked values" if np.ma.is_masked(value) else ""
         raise ArgumentTypeError(
             f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is "
-            f"wanted. {left} {made_numbers(value, 'x')}"
+            f"wanted. {f'{left} ' * bool(left)}{made_numbers(value, 'x')}"
         )
     return as_read(value)
 

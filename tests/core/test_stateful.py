@@ -252,7 +252,7 @@ def test_store_vars_false_keeps_nothing_and_each_call_passes_v():
     variables = model.build()
     assert variables.cont_all_key_chains() == ["b", "w"]
     np.testing.assert_allclose(model(jnp.ones(3), v=variables), jnp.ones(3) @ variables.w.T)
-    with pytest.raises(nb.NotBuiltError, match="store_vars=False.*pass them"):
+    with pytest.raises(nb.NotBuiltError, match="store_vars=False.*keeps no variables"):
         model(jnp.ones(3))
 
 

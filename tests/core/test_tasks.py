@@ -137,7 +137,7 @@ def test_variables_for_one_call_are_refused_where_forward_goes_on_after_it(kind)
     model = kind()
     with pytest.raises(
         TypeError,
-        match=f"cannot call {kind.__name__} with v=: its forward is .*Nothing was computed",
+        match=f"cannot call {kind.__name__} with v=: its forward is .*continues after the call",
     ):
         model(X, v=model.v * 2)
     assert_nothing_is_open()

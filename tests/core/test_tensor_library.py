@@ -544,7 +544,7 @@ async def _later(*_):
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    ({"fn": _later}, "found an async function, whose coroutine nobody would await"),
+    ({"fn": _later}, "got an async function"),
     ({"fn": print, "always_call": True}, "takes no always_call=.* try and finally"),
     ({"fn": print, "prepend": "no"}, "prepend must be True or False, found 'no'"),
 ])  # fmt: skip

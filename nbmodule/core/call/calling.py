@@ -1,9 +1,9 @@
-"""What happens when a module is called.
+"""Calls of a module beyond a bare method call.
 
-The short way, in `Module.__call__`, is a bare method call. Everything else goes through the stages
-below, each in a file of its own: the options are taken out of the arguments and the module is
-built; then, as far as this call asks for them, its submodules are captured, it is compiled, it is
-given variables, it is observed in its scope, and its hooks run around the user's forward.
+`Module.__call__` calls the forward directly where nothing else is needed. Otherwise the options are
+taken out of the arguments, the module is built, and the call enters the stages that it needs:
+capture of its submodules, compiled form, variables, scope and record, hooks, and the user's
+forward.
 """
 
 from __future__ import annotations
@@ -41,15 +41,11 @@ AROUND: Stages = (
     (ModuleCall.is_captured, capture_submodules),
     (ModuleCall.was_captured, forget_captured),
 )
-STAGES: Stages = (
-    *AROUND,
-    (ModuleCall.is_compiled, run_compiled),
-    *INSIDE,  # variables, observe, hooks
-)
+STAGES: Stages = (*AROUND, (ModuleCall.is_compiled, run_compiled), *INSIDE)
 
 
 def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `module` with all that may belong to it."""
+    """Call `module` through its stages."""
     __tracebackhide__ = True
     if any(isinstance(x, np.ndarray) for x in args):
         args = tuple(map(as_read_or_left, args))
@@ -64,10 +60,9 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
         if plan_of(module).boxes:
             warn_of_constant(module)
     stages = stages_of(this, STAGES)
-    if module._nbm.returned is not None:
-        return stages[0](this, stages[1:])
     outputs = stages[0](this, stages[1:])
-    remember_return(module, outputs)
+    if module._nbm.returned is None:
+        remember_return(module, outputs)
     return outputs
 
 
@@ -78,29 +73,26 @@ def call_beside(
     kwargs: dict[str, Any],
     names: frozenset[str] = OPTIONS,
 ) -> Any:
-    """Call `run`, a compiled form of `module`, which does not see what is asked for by name: that
-    is done around it.
-    """
+    """Call `run`, a compiled form of `module`, and apply the options of the call around it."""
     __tracebackhide__ = True
     kwargs = dict(kwargs)
     options = take_options(module, kwargs, type(module)._asked_by_name & names)
     for name in STATEFUL:
         if options.get(name):
             raise ArgumentError(
-                f"{name} names what model.compile() is to carry; nb.jit({type(module).__name__}) "
-                "would lose it. Compile the module by "
-                "model.compile(), or keep in a module what changes. Nothing was computed."
+                f"{name} belongs to model.compile(); nb.jit({type(module).__name__}) would lose "
+                "these changes. Compile the module by model.compile(), or keep in a module what "
+                "changes."
             )
     if module._nbm.special:
         prepare(module, args, kwargs)
     this = ModuleCall(module, run, args, kwargs, options)
-    return enter(
-        this, (*stages_of(this, AROUND), lambda call, stages: run(*call.args, **call.kwargs))
-    )
+    stages = stages_of(this, AROUND)
+    return enter(this, (*stages, lambda call, _: run(*call.args, **call.kwargs)))
 
 
 def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Build if this is the first call, and follow JAX's default device if asked to."""
+    """Build at the first call, and follow JAX's default device with `dynamic_backend`."""
     inner = module._nbm
     if now.keep is not None:
         now.keep(module)
@@ -109,12 +101,9 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         settle(module)
     if inner.shown is None:
         if not now.stack:
-            plan_of(module)  # makes room, if what is about to be called is deep
+            plan_of(module)  # raises Python's limit of recursion for a deep model
         remember(module, args, kwargs)
     if inner.config is not None and inner.config.dynamic_backend and here() == EAGER:
         device = default_device()
-        move(
-            [box for box in plan_of(module).boxes if box.sharding.device_set != {device}],
-            device,
-            None,
-        )
+        boxes = [box for box in plan_of(module).boxes if box.sharding.device_set != {device}]
+        move(boxes, device, None)

@@ -1,15 +1,13 @@
-"""`model(x, track_submod_rets=True)`: what the submodules of one call returned, and in which order
-they were called.
+"""`model(x, track_submod_rets=True)`: returns and call order of the submodules of one call.
 
-The request travels with the record of the call. Where the call is part of a compiled function, its
-values come out as extra outputs, and the request is fulfilled when they are out: no traced value
-ever reaches the module.
+The request travels with the record of the call. In a compiled function the values come out as extra
+outputs, and the request is fulfilled when they are out: no traced value reaches the module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,8 +23,8 @@ from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
 from nbmodule.core.structure.building import settle
 from nbmodule.core.structure.linked import v_of
-from nbmodule.core.structure.naming import depths, entries_of, find_modules, key_of
-from nbmodule.core.structure.structure import Static
+from nbmodule.core.structure.naming import as_key, depths, entries_of, find_modules, key_of
+from nbmodule.core.structure.structure import Same, Static
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
@@ -53,92 +51,73 @@ class SubmodRets(Container):
 
 
 class CallOrder(Container):
-    """`submod_call_order`: calls in calls, variables at the bottom."""
+    """`submod_call_order`: nested calls, with variables at the bottom."""
 
     _facts: Any = None
 
 
+@dataclass(frozen=True)
 class Request:
-    """What a caller asked of one call; equal where the same is asked, as in the steps of a scan
-    that is plain Python.
+    """The options of one call about its submodules.
+
+    Attributes:
+        module: The called module.
+        returns: Whether the returns are kept.
+        order: Whether the order of calls is kept.
+        expected: Returns to compare with, or None.
+        modules: The submodules that are tracked.
+        is_bounded: Whether other calls are left out of the order.
     """
 
-    __slots__ = ("bounded", "expected", "module", "order", "rets", "wanted")
-
-    def __init__(
-        self,
-        module: Slot,
-        rets: bool,
-        order: bool,
-        expected: object,
-        required: frozenset[Slot],
-        bounded: bool,
-    ) -> None:
-        self.module, self.rets, self.order, self.expected, self.wanted = (
-            module,
-            rets,
-            order,
-            expected,
-            required,
-        )
-        # whether calls of other modules, also of such as are no part of the model, are left out
-        self.bounded = bounded
-
-    def _facts(self) -> tuple[Any, ...]:
-        return self.module, self.rets, self.order, id(self.expected), self.wanted, self.bounded
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Request) and self._facts() == other._facts()
-
-    def __hash__(self) -> int:
-        return hash(self._facts())
+    module: Slot
+    returns: bool
+    order: bool
+    expected: Same | None
+    modules: frozenset[Slot]
+    is_bounded: bool
 
 
 def forget_captured(call: ModuleCall, stages: Remaining) -> Any:
-    """Return a call that is not tracked empties what an earlier one has left."""
+    """Run a call that is not tracked; the results of an earlier one go."""
     __tracebackhide__ = True
     empty_captured(call.module)
     return enter(call, stages)
 
 
 def empty_captured(module: CoreModule) -> None:
-    """Let go of what an earlier call has left."""
+    """Release the returns and the call order of an earlier call."""
     if has_captured(module):
         module._nbm.results = (None, None)
         settle(module)
 
 
 def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
-    """Run the rest of a call with its submodules watched."""
+    """Run the remaining stages of a call while its submodules are tracked."""
     __tracebackhide__ = True
-    module, requested = call.module, call.options.get
-    expected_submod_rets, replace_submod_rets = (
-        requested("expected_submod_rets"),
-        requested("replace_submod_rets"),
-    )
-    required = wanted_modules(module, requested("submod_depth"), requested("submods_to_track"))
-    expected = check_expected(module, expected_submod_rets)
-    wants_returns, wants_order = (
-        as_flag(name, requested(name) or False)
-        for name in ("track_submod_rets", "track_submod_call_order")
-    )
-    rets = wants_returns or expected is not None
-    slots = frozenset(map(slot_of, required))
-    bounded = requested("submod_depth") is not None or requested("submods_to_track") is not None
-    request = Request(slot_of(module), wants_returns, wants_order, expected, slots, bounded)
-    replacements = make_replacements(module, replace_submod_rets)
-    key = (
-        "capture",
+    module, option = call.module, call.options.get
+    depth, only = option("submod_depth"), option("submods_to_track")
+    slots = frozenset(map(slot_of, tracked_modules(module, depth, only)))
+    expected = check_expected(module, option("expected_submod_rets"))
+    request = Request(
         slot_of(module),
-        slots if rets else (),
-        tuple(
-            (slot_of(m), fn.slot if isinstance(fn, Instead) else Static(fn))
-            for m, fn in replacements.items()
-        ),
+        as_flag("track_submod_rets", option("track_submod_rets") or False),
+        as_flag("track_submod_call_order", option("track_submod_call_order") or False),
+        None if expected is None else Same(expected),
+        slots,
+        depth is not None or only is not None,
+    )
+    needs_returns = request.returns or expected is not None
+    replacements = make_replacements(module, option("replace_submod_rets"))
+    interventions = tuple(
+        (slot_of(m), fn.slot if isinstance(fn, Replacement) else Static(fn))
+        for m, fn in replacements.items()
     )
     # Calls without values are logged all the same: the order of calls needs them.
     tracker = Tracker(
-        (lambda m: slot_of(m) in slots) if rets else wants_none, keep_outputs, key, replacements
+        (lambda m: slot_of(m) in slots) if needs_returns else wants_none,
+        keep_output,
+        ("capture", slot_of(module), slots if needs_returns else (), interventions),
+        replacements,
     )
     log = current_log()
     start = len(log.infos) if log is not None and now.frame is not None else 0
@@ -151,179 +130,152 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
                 if log is not None and len(log.infos) > start:
                     log.infos[start] = replace(log.infos[start], request=request)
                 if now.frame is None:
-                    hand_over(tracker)
+                    _hand_over(tracker)
     finally:
         let_go()
 
 
-def hand_over(tracker: Tracker) -> None:
-    """Outside of frames: fulfil the request, and let a tracker around this one have the calls as
-    well.
-    """
+def _hand_over(tracker: Tracker) -> None:
+    """Fulfil the request outside of frames; an enclosing tracker gets the calls as well."""
     log = tracker.log
     if tracker.outer is not None:
         tracker.outer.log.merge(tuple(log.infos), log.values)
     deliver(tuple(log.infos), log.values)
 
 
-def keep_outputs(module: CoreModule, inputs: object, outputs: object) -> dict[str, Any]:
+def keep_output(module: CoreModule, inputs: object, outputs: object) -> dict[str, Any]:
+    """Keep the return of a call; see `Tracker`."""
     return {"output": as_values(outputs)}
 
 
-# -- which modules --
-def wanted_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
-    """Return the submodules that are to be tracked: those at depths 1 to `depth`, among `only` if
-    given.
-    """
+def tracked_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
+    """Return the submodules at depths 1 to `depth`; if `only` is given, those among them."""
     if depth is not None and (not is_whole(depth) or depth < 0):
         raise ArgumentError(
-            "submod_depth counts levels below the called module: None or a number of at least 0 "
-            f"is wanted, found {depth!r}."
+            "submod_depth counts levels below the called module and must be None or a number of "
+            f"at least 0, got {depth!r}."
         )
-    result = {
-        module
-        for module, level in depths(root).items()
-        if level and (depth is None or level <= depth)
+    modules = {
+        m for m, level in depths(root).items() if 0 < level <= (level if depth is None else depth)
     }
     if only is None:
-        return result
-    return result & {
-        module
-        for entry in entries_of("submods_to_track", only)
-        for module in find_modules(root, entry)
-    }
+        return modules
+    entries = entries_of("submods_to_track", only)
+    return modules.intersection(module for entry in entries for module in find_modules(root, entry))
 
 
+# Replaced returns
 def make_replacements(root: CoreModule, provided: object) -> dict[Any, Callable[[Any], Any]]:
-    """Return interventions by module.
-
-    Arrays become buffers, so that a compiled call takes them as inputs.
-    """
+    """Return interventions by module; arrays become buffers, which a compiled call takes as inputs."""
     if provided is None:
         return {}
     if not isinstance(provided, Mapping):
         raise ArgumentTypeError(
-            "replace_submod_rets takes a mapping from paths to arrays or functions; found "
+            "replace_submod_rets takes a mapping from paths to arrays or functions, got "
             f"{type(provided).__name__}."
         )
-    created: dict[Any, Callable[[Any], Any]] = {}
-    for entry, replacement in provided.items():
+    replacements: dict[Any, Callable[[Any], Any]] = {}
+    for entry, value in provided.items():
+        is_function = callable(value) and not hasattr(value, "dtype")
         for module in find_modules(root, entry):
-            created[module] = (
-                replacement
-                if callable(replacement) and not hasattr(replacement, "dtype")
-                else Instead.of(module, replacement)
-            )
-    return created
+            replacements[module] = value if is_function else Replacement.of(module, value)
+    return replacements
 
 
-class Instead:
-    """Returns arrays in place of what a submodule returned; kept on the submodule, so that it
-    compares as the same.
+class Replacement:
+    """Replaces the return of a submodule by arrays; kept on the submodule, so that it stays the same.
 
     A number, or an array without axes, fills the whole return; any other array must have its shape.
     """
 
     def __init__(self, boxes: list[Buffer], tree: object, name: str) -> None:
         self.boxes, self.tree, self.name = boxes, tree, name
-        self.slot = Slot(
-            self
-        )  # its name in the keys of programs, which may outlive the trace it was made in
+        self.slot = Slot(self)  # weak: keys of programs may outlive the trace
 
     @staticmethod
-    def of(module: CoreModule, provided: object) -> Instead:
+    def of(module: CoreModule, provided: object) -> Replacement:
         leaves, tree = jax.tree.flatten(provided)
-        title = f"replace_submod_rets: a return for {type(module).__name__}"
+        name = type(module).__name__
+        title = f"replace_submod_rets: a return for {name}"
         try:
-            arrays = [
-                jax.numpy.asarray(received(leaf, title, "Nothing was computed.")) for leaf in leaves
-            ]
+            arrays = [jax.numpy.asarray(received(leaf, title, "")) for leaf in leaves]
         except TypeError as error:
             if isinstance(error, ArgumentTypeError):
                 raise
             raise ArgumentTypeError(
-                f"{title} is an array, a number, a tree of these, or a function of what it "
-                f"returned; found {describe(provided)}. Nothing was computed."
+                f"{title} must be an array, a number, a tree of these, or a function of the "
+                f"original return, got {describe(provided)}."
             ) from None
-        is_traced = not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays)
-        if is_traced:  # part of a trace: nothing to keep
-            return Instead([Buffer(array) for array in arrays], tree, type(module).__name__)
-        cached = module._nbm.instead
+        if not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays):
+            return Replacement(list(map(Buffer, arrays)), tree, name)  # part of a trace
+        current = module._nbm.instead
+        types = [(array.shape, array.dtype) for array in arrays]
         if (
-            cached is not None
-            and cached.tree == tree
-            and [(b.shape, b.dtype) for b in cached.boxes] == [(a.shape, a.dtype) for a in arrays]
+            current is not None
+            and current.tree == tree
+            and [(box.shape, box.dtype) for box in current.boxes] == types
         ):
-            write_all(
-                cached.boxes, [box.admitted(array) for box, array in zip(cached.boxes, arrays)]
-            )
-            return cached
-        module._nbm.instead = Instead(
-            [Buffer(array) for array in arrays], tree, type(module).__name__
-        )
+            admitted = [box.admitted(array) for box, array in zip(current.boxes, arrays)]
+            write_all(current.boxes, admitted)
+            return current
+        module._nbm.instead = Replacement(list(map(Buffer, arrays)), tree, name)
         return module._nbm.instead
 
     def __call__(self, outputs: object) -> Any:
         leaves, tree = jax.tree.flatten(outputs)
         values = [box.value for box in self.boxes]
         if len(values) == 1 and values[0].ndim == 0:
-            return jax.tree.unflatten(
-                tree, [jax.numpy.full_like(leaf, values[0]) for leaf in leaves]
-            )
-        expected, provided = (
-            [jax.numpy.shape(leaf) for leaf in leaves],
-            [value.shape for value in values],
-        )
-        if expected != provided or (len(values) > 1 and tree != self.tree):
+            filled = [jax.numpy.full_like(leaf, values[0]) for leaf in leaves]
+            return jax.tree.unflatten(tree, filled)
+        shapes = [jax.numpy.shape(leaf) for leaf in leaves]
+        same_shapes = shapes == [value.shape for value in values]
+        if not same_shapes or (len(values) > 1 and tree != self.tree):
             raise ShapeError(
-                f"replace_submod_rets: {self.name} returns {describe(outputs)}, what was given "
-                f"instead is {describe(jax.tree.unflatten(self.tree, values))}. "
-                "A number would fill the whole return."
+                f"replace_submod_rets: {self.name} returns {describe(outputs)}, got "
+                f"{describe(jax.tree.unflatten(self.tree, values))}. A number fills the whole "
+                "return."
             )
-        return jax.tree.unflatten(
-            tree,
-            [
-                value.astype(leaf.dtype) if hasattr(leaf, "dtype") else value
-                for leaf, value in zip(leaves, values)
-            ],
-        )
+        cast = [
+            value.astype(getattr(leaf, "dtype", value.dtype)) for value, leaf in zip(values, leaves)
+        ]
+        return jax.tree.unflatten(tree, cast)
 
 
-# -- fulfilling --
+# Fulfilling requests
 def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
     """Fulfil the requests among calls whose values have come out."""
     requested = [index for index, info in enumerate(infos) if info.request is not None]
     values = opened(values) if requested else values
     for index in requested:
-        info = infos[index]
-        module = info.request.module()
+        request: Request = infos[index].request
+        module = request.module()
         if module is None:
             continue
-        child = descendants(infos, index)
-        inner, request = module._nbm, info.request
-        rets = returns(module, request, infos, values, child)
-        tracked = [i for i in child if infos[i].module in request.wanted]
-        shown = with_callers(infos, index, tracked) if request.bounded else child
-        order = call_order(module, infos, index, shown) if request.order else None
+        below = _descendants(infos, index)
+        returns = _returns(module, request, infos, values, below)
+        order = None
+        if request.order:
+            tracked = [i for i in below if infos[i].module in request.modules]
+            listed = _with_callers(infos, index, tracked) if request.is_bounded else below
+            order = _call_order(module, infos, index, listed)
         if not has_captured(module):
-            # compiled calls of the module, which empty it again, take the long way once
+            # The next compiled call must take the stages once, to empty the results.
             clock.structure_changed()
-        inner.results = (rets if request.rets else None, order)
+        module._nbm.results = (returns if request.returns else None, order)
         settle(module)
         if request.expected is not None:
-            compare(module, rets, request.expected)
+            compare(module, returns, request.expected.value)
 
 
 deliveries.append(deliver)
 
 
-def descendants(infos: tuple[CallInfo, ...], root: int) -> list[int]:
-    inside, result = {root}, []
+def _descendants(infos: Sequence[CallInfo], root: int) -> list[int]:
+    inside = {root}
     for index in range(root + 1, len(infos)):
         if infos[index].parent in inside:
             inside.add(index)
-            result.append(index)
-    return result
+    return sorted(inside - {root})
 
 
 def ran(value: dict[str, Any]) -> bool:
@@ -332,91 +284,85 @@ def ran(value: dict[str, Any]) -> bool:
     return mark is None or np.ndim(mark) > 0 or bool(mark)
 
 
-def returns(
-    module: Any, request: Request, infos: Sequence[Any], values: Sequence[Any], child: list[int]
+def _returns(
+    module: Any,
+    request: Request,
+    infos: Sequence[CallInfo],
+    values: Sequence[Any],
+    calls: list[int],
 ) -> Container:
-    """Returns by submodule, a list for each, in the order in which they first returned."""
-    places = plan_of(module).modules
+    """Return a list of returns for each submodule, in the order in which they first returned."""
+    locations = plan_of(module).modules
     result: dict[str, list[Any]] = {}
-    for index in sorted(
-        (i for i in child if infos[i].returned >= 0 and infos[i].kind == "call"),
-        key=lambda i: infos[i].returned,
-    ):
-        called = infos[index].module()
-        if (
-            infos[index].module in request.wanted
-            and "output" in values[index]
-            and ran(values[index])
-        ):
-            result.setdefault(key_of(places[called]), []).append(as_given(values[index]["output"]))
+    returned = [i for i in calls if infos[i].returned >= 0 and infos[i].kind == "call"]
+    for index in sorted(returned, key=lambda i: infos[i].returned):
+        info, value = infos[index], values[index]
+        if info.module in request.modules and "output" in value and ran(value):
+            key = key_of(locations[info.module()])
+            result.setdefault(key, []).append(as_given(value["output"]))
     return SubmodRets(result, alphabetical_keys=False)
 
 
-def with_callers(infos: Sequence[Any], root: int, tracked: list[int]) -> list[int]:
-    """Return these calls and those around them, below `root`, in the order in which they began."""
-    # Levels between are kept, so that paths in the order are those of the model.
-    shown: set[int] = set()
+def _with_callers(infos: Sequence[CallInfo], root: int, tracked: list[int]) -> list[int]:
+    """Return these calls and those around them, below `root`, in the order in which they began.
+
+    Levels between are kept, so that paths in the order are those of the model.
+    """
+    listed: set[int] = set()
     for index in tracked:
-        while index != root and index not in shown:
-            shown.add(index)
+        while index != root and index not in listed:
+            listed.add(index)
             index = infos[index].parent
-    return sorted(shown)
+    return sorted(listed)
 
 
-def call_order(module: Any, infos: Sequence[Any], root: int, shown: list[int]) -> Container:
+def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[int]) -> Container:
     """Nest the calls in the order in which they began, with the variables at the bottom."""
-    outer = {index: infos[index].parent for index in shown if infos[index].kind == "call"}
+    callers = {index: infos[index].parent for index in listed if infos[index].kind == "call"}
     children: dict[int, list[int]] = {}
-    for index, caller in outer.items():
+    for index, caller in callers.items():
         children.setdefault(caller, []).append(index)
-    places = plan_of(module).modules
+    locations = plan_of(module).modules
 
     def nested(index: int) -> Any:
-        called = infos[index].module()
         counts: dict[str, int] = {}
         result: dict[str, Any] = {}
         for child in children.get(index, ()):
-            name = own_key(infos[child], places)
-            number = counts[name] = counts.get(name, -1) + 1
-            result[f"{name}_{number}"] = nested(child)
-        return (
-            Container(result, alphabetical_keys=False)
-            if result
-            else v_of(called).cont_copy()
-            if called is not None
-            else Container()
-        )
+            key = _key_within_owner(infos[child], locations)
+            number = counts[key] = counts.get(key, -1) + 1
+            result[f"{key}_{number}"] = nested(child)
+        if result:
+            return Container(result, alphabetical_keys=False)
+        called = infos[index].module()
+        return Container() if called is None else v_of(called).cont_copy()
 
     order = CallOrder({f"{type(module).__name__}_0": nested(root)}, alphabetical_keys=False)
-    object.__setattr__(order, "_facts", order_facts(module, infos, {root: -1, **outer}))
+    rows = _order_rows(module, infos, {root: -1, **callers})
+    object.__setattr__(order, "_facts", rows)
     return order
 
 
-def order_facts(
-    module: CoreModule, infos: Sequence[Any], callers: dict[int, int]
+def _order_rows(
+    module: CoreModule, infos: Sequence[CallInfo], callers: dict[int, int]
 ) -> list[dict[str, Any]]:
     """Return the same calls as rows, for a display: path, parent, class, shapes, error."""
-    places = plan_of(module).modules
+    locations = plan_of(module).modules
     rows: dict[int, dict[str, Any]] = {}
     for index, caller in callers.items():
         info, outer = infos[index], rows.get(caller)
         called = info.module()
-        path = (
-            ""
-            if called is module
-            else places[called].name
-            if called in places
-            else ".".join(filter(None, (outer["path"] if outer else "", info.name)))
-        )
-        ancestors, depth = (outer["order"], outer["depth"] + 1) if outer else (None, 0)
-        location = {
+        if called is module:
+            path = ""
+        elif called in locations:
+            path = locations[called].name
+        else:
+            path = ".".join(filter(None, (outer["path"] if outer else "", info.name)))
+        rows[index] = {
             "path": path,
-            "parent": ancestors,
+            "parent": outer["order"] if outer else None,
             "order": len(rows),
-            "depth": depth,
+            "depth": outer["depth"] + 1 if outer else 0,
             "class_name": info.name,
-        }
-        rows[index] = location | {
             "inputs": info.inputs,
             "outputs": info.outputs,
             "error": info.error or None,
@@ -424,11 +370,10 @@ def order_facts(
     return list(rows.values())
 
 
-def own_key(info: CallInfo, places: Any) -> str:
-    """Return the name of a called module below its owner; of its class if it is no submodule."""
-    location = places.get(info.module())
+def _key_within_owner(info: CallInfo, locations: Any) -> str:
+    """Return the name of a called module within its owner; its class if it is no submodule."""
+    location = locations.get(info.module())
     if location is None:
         return info.name
-    owner = places.get(location.owner)
-    name = location.name.removeprefix(f"{owner.name}.") if owner is not None else location.name
-    return "__".join(part.removeprefix("_") for part in name.split("."))
+    owner = locations.get(location.owner)
+    return as_key(location.name if owner is None else location.name.removeprefix(f"{owner.name}."))

@@ -1,11 +1,10 @@
-"""The notes on an exception that passes through modules: path, class and shapes of the arguments of
-each.
-"""
+"""Notes on an exception that passes through modules: path, class and argument shapes of each."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from nbmodule.base.format import printable
 from nbmodule.base.migration import error_hint
@@ -14,98 +13,86 @@ from nbmodule.core.call.stages import OPTIONS
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.structure.walk import name_within, plan_of
 
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
+_ENDS = 5
+"""Of a long trail, modules that are listed at each end."""
 
-_ENDS = 5  # modules at each end of a long way out that an exception tells of
+
+@dataclass
+class _Passed:
+    """A module that an exception has passed through, and its name within its caller."""
+
+    module: Any
+    shapes: str
+    name: str | None = None
+
+
+class _Note(str):
+    """A note of this package, replaced when the exception passes the next module."""
+
+    __slots__ = ()
 
 
 def annotate(
     error: BaseException, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """Add a note with path, class and argument shapes for each module that the exception passes
-    through.
-    """
+    """Add a note with path, class and argument shapes for each module on the way out."""
     trail = getattr(error, "_nbm_trail", None)
     if trail is None:
         trail = []
         try:
             error._nbm_trail = trail  # type: ignore[attr-defined]
-        # Exceptions with slots take no notes.
-        except AttributeError:
+        except AttributeError:  # exceptions with slots take no notes
             return
-        add_cure(error, args)
+        fix = _fix_for(error, args)
+        if fix is not None:
+            error.add_note(fix)
     if trail:
         trail[-1].name = name_within(module, trail[-1].module)
     trail.append(_Passed(module, describe_arguments(args, kwargs)))
     notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
-    error.__notes__ = [*notes, *map(_Note, _told(module, trail))]
+    error.__notes__ = [*notes, *map(_Note, _lines(module, trail))]
 
 
-def add_cure(error: BaseException, args: tuple[Any, ...] = ()) -> None:
-    """Say what to do in place of a word or a method of another framework, such as `model(x,
-    training=True)` or `x.view(2, -1)`.
-    """
-    cure = error_hint(error)
-    if cure is None and type(error) is TypeError and any(map(_is_list_of_numbers, args)):
-        cure = "A list of numbers was given: convert it first, by jnp.asarray(x)."
-    if cure is None and type(error) is TypeError:
-        cure = _closest_option(str(error))
-    if cure is not None:
-        error.add_note(cure)
-
-
-def _closest_option(text: str) -> str | None:
-    """What a call may be asked for by a name like the one that forward does not take."""
-    result = re.search(r"unexpected keyword argument '(\w+)'", text)
-    near = closest(result[1], OPTIONS - {"v"}) if result else None
+def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
+    """Return a fix for a word of another framework, as in `model(x, training=True)`, or None."""
+    fix = error_hint(error)
+    if fix is not None or type(error) is not TypeError:
+        return fix
+    if any(map(_is_list_of_numbers, args)):
+        return "A list of numbers was given: convert it first, by jnp.asarray(x)."
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    near = closest(unexpected[1], OPTIONS - {"v"}) if unexpected else None
     return None if near is None else f'Did you mean "{near}", which every call of a module takes?'
 
 
 def _is_list_of_numbers(value: Any) -> bool:
     """Return True if a plain list, of lists or not, begins with a number."""
+    is_list = type(value) in (list, tuple)
     while type(value) in (list, tuple) and value:
-        value, within = value[0], True
-        if type(value) in (int, float):
-            return within
-    return False
+        value = value[0]
+    return is_list and type(value) in (int, float)
 
 
-class _Passed:
-    """A module that an exception has passed through; its name within the one that called it, once
-    that is known.
-    """
-
-    __slots__ = ("module", "name", "shapes")
-
-    def __init__(self, module: CoreModule, shapes: str) -> None:
-        self.module, self.shapes, self.name = module, shapes, None
-
-
-def _told(called: Any, trail: list[_Passed]) -> list[str]:
+def _lines(called: Any, trail: list[_Passed]) -> list[str]:
     """Return one line for each module, the innermost first; of many those at both ends."""
-    paths, path = ["the called module"], ""
-    for passed in reversed(trail[:-1]):
-        name = passed.name if passed.name is not None and path is not None else None
-        if name is None:
+    paths: list[str | None] = [None] * len(trail)
+    path: str | None = ""
+    for i in reversed(range(len(trail) - 1)):
+        passed = trail[i]
+        if passed.name is not None and path is not None:
+            path = f"{path}.{passed.name}" if path else passed.name
+        else:
             location = plan_of(called).modules.get(passed.module)
             path = location.name if location is not None else None
-        else:
-            path = f"{path}.{name}" if path else name
-        paths.append("a module it uses" if path is None else path)
+        paths[i] = "a module it uses" if path is None else path
+    paths[-1] = "the called module"
     lines = [
         printable(
             f"in {path} ({type(passed.module).__name__}), called with "
             f"{passed.shapes or 'no arguments'}"
         )
-        for passed, path in zip(trail, reversed(paths))
+        for passed, path in zip(trail, paths)
     ]
     if len(lines) <= 2 * _ENDS:
         return lines
     return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]
-
-
-class _Note(str):
-    """A note of ours, made again when the exception passes the next module up."""
-
-    __slots__ = ()

@@ -1,6 +1,4 @@
-"""`model(x, expected_submod_rets=...)`: the first submodule whose return differs from what was
-expected.
-"""
+"""`model(x, expected_submod_rets=...)`: find the first submodule whose return is not as expected."""
 
 from __future__ import annotations
 
@@ -23,170 +21,162 @@ from nbmodule.tree.leaves import without_torch
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
+_DEFAULTS = {"atol": 1e-6, "rtol": 1e-5}
+
 
 def check_expected(module: CoreModule, expected: object) -> Any:
+    """Check the form of expected returns.
+
+    Raises:
+        ArgumentTypeError: They are no mapping, or a tolerance is no number.
+        ArgumentError: An entry has tolerances and no `val`, or the arrays are traced.
+    """
     if expected is not None and not isinstance(expected, Mapping):
         raise ArgumentTypeError(
-            "expected_submod_rets takes a Container or a dict, by submodule; found "
-            f"{type(expected).__name__}. Nothing was computed."
+            "expected_submod_rets takes a Container or a dict, by submodule, got "
+            f"{type(expected).__name__}."
         )
-    for key, required in (expected or {}).items():
+    for key, value in (expected or {}).items():
         if is_module(key):
             find_modules(module, key)
-        if isinstance(required, Mapping) and "val" not in required:
+        if not isinstance(value, Mapping):
+            continue
+        if "val" not in value:
             raise ArgumentError(
-                f'expected_submod_rets["{key}"] is {{"val": values, "atol": ..., "rtol": ...}} '
-                f'or the values alone; there is no "val" among '
-                f"{', '.join(map(repr, required))}. Nothing was computed."
+                f'expected_submod_rets["{key}"] must be {{"val": values, "atol": ..., "rtol": '
+                f'...}} or the values alone; there is no "val" among '
+                f"{', '.join(map(repr, value))}."
             )
-        for name in ("atol", "rtol") if isinstance(required, Mapping) else ():
-            provided = required.get(name)
-            item = provided if isinstance(provided, (list, tuple)) else [provided]
-            if not all(x is None or is_real(x) or getattr(x, "ndim", 1) == 0 for x in item):
+        for name in _DEFAULTS:
+            tolerances = value.get(name)
+            if not isinstance(tolerances, (list, tuple)):
+                tolerances = [tolerances]
+            if not all(x is None or is_real(x) or getattr(x, "ndim", 1) == 0 for x in tolerances):
                 raise ArgumentTypeError(
-                    f'expected_submod_rets["{key}"]: {name} is a number, or one for '
-                    f"each call; found {provided!r}. Nothing was computed."
+                    f'expected_submod_rets["{key}"]: {name} must be a number, or one for each '
+                    f"call, got {value[name]!r}."
                 )
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(expected)):
         raise ArgumentError(
             "expected_submod_rets holds traced arrays: it was passed through a transform, where "
-            "nothing can be compared. Let the compiled "
-            "function find it in the surrounding code; the comparison is made when the call is "
-            "over. Nothing was computed."
+            "nothing can be compared. Let the compiled function use it from the surrounding code; "
+            "the comparison is made when the call is over."
         )
     return expected
 
 
-def compare(module: CoreModule, rets: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raise for the first submodule whose return differs from what was expected."""
-    expected = {_key(module, entry): required for entry, required in expected.items()}
-    for key, returned in rets.items():
-        required = expected.get(key)
-        if required is None:
+def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise for the first submodule whose return differs from the expected one."""
+    expected = {_key(module, entry): value for entry, value in expected.items()}
+    for key, returned in returns.items():
+        value = expected.get(key)
+        if value is None:
             continue
-        atols = rtols = None
-        if isinstance(required, Mapping):
-            atols, rtols, required = required.get("atol"), required.get("rtol"), required["val"]
-        required = required if isinstance(required, (list, tuple)) else [required]
-        if any(value is not None for value in required[len(returned) :]):
+        tolerances: Mapping[str, Any] = {}
+        if isinstance(value, Mapping):
+            tolerances, value = value, value["val"]
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(value is not None for value in values[len(returned) :]):
             raise SubmoduleReturnError(
                 f'{type(module).__name__}: "{key}" returned {count_noun(len(returned), "time")}, '
-                f"expected were {len(required)} returns."
+                f"expected were {len(values)} returns."
             )
-        for number, (actual, value) in enumerate(zip(returned, required)):
+        for number, (actual, value) in enumerate(zip(returned, values)):
             if value is not None:
-                _compare_one(
-                    module,
-                    key,
-                    number,
-                    actual,
-                    value,
-                    _nth(atols, number, 1e-6),
-                    _nth(rtols, number, 1e-5),
-                )
+                atol, rtol = (_nth(tolerances, name, number) for name in _DEFAULTS)
+                _compare_call(module, key, number, actual, value, atol=atol, rtol=rtol)
 
 
 def _key(module: CoreModule, entry: object) -> Any:
-    """Return the key under which the returns of a submodule stand, for any of its names; what names
-    none stays as it is.
-    """
+    """Return the key of a submodule in the returns, for any of its names."""
     modules = plan_of(module).modules
-    result = (
-        modules_named(module, entry)[:1]
-        if isinstance(entry, str) and not GLOB.intersection(entry)
-        else [entry]
-    )
-    return (
-        key_of(modules[result[0]])
-        if result and is_module(result[0]) and result[0] in modules
-        else entry
-    )
+    if isinstance(entry, str) and not GLOB.intersection(entry):
+        named: Any = next(iter(modules_named(module, entry)), None)
+    else:
+        named = entry
+    return key_of(modules[named]) if is_module(named) and named in modules else entry
 
 
-def _nth(provided: Any, number: int, default: float) -> float:
-    if isinstance(provided, (list, tuple)):
-        provided = provided[number] if number < len(provided) else None
-    return default if provided is None else float(provided)
+def _nth(tolerances: Mapping[str, Any], name: str, number: int) -> float:
+    value = tolerances.get(name)
+    if isinstance(value, (list, tuple)):
+        value = value[number] if number < len(value) else None
+    return _DEFAULTS[name] if value is None else float(value)
 
 
-def _compare_one(
+def _compare_call(
     module: CoreModule,
     key: str,
     number: int,
     actual: object,
     expected: object,
+    *,
     atol: float,
     rtol: float,
 ) -> None:
-    leaves, required = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    leaves, expected_leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
-    if len(leaves) != len(required):
+    if len(leaves) != len(expected_leaves):
         raise SubmoduleReturnError(
-            f"{title} has {len(leaves)} arrays, expected were {len(required)}."
+            f"{title} has {len(leaves)} arrays, expected were {len(expected_leaves)}."
         )
-    for result, value in zip(leaves, required):
-        result, value = np.asarray(result), _as_ours(module, result, value)
-        if result.shape != value.shape and value.ndim:
+    for leaf, value in zip(leaves, expected_leaves):
+        a, b = np.asarray(leaf), _as_ours(module, leaf, value)
+        if a.shape != b.shape and b.ndim:
             raise SubmoduleReturnError(
-                f"{title} has shape {list(result.shape)}, expected was {list(value.shape)}."
+                f"{title} has shape {list(a.shape)}, expected was {list(b.shape)}."
             )
-        if not holds_numbers(result) or not holds_numbers(value):
-            if not np.array_equal(result, value):
-                raise _raised(
-                    f"{title} is {result!s:.40}, expected was {value!s:.40}.",
-                    key,
-                    number,
-                    value,
-                    result,
-                )
-            continue
-        wanted_here = np.broadcast_to(value, result.shape)
-        error, agree = numbers_apart(result, wanted_here, rtol, atol)
-        if not agree.all():
-            a, b = widened(result, wanted_here)
-            where = np.unravel_index(int(np.argmax(error)), error.shape)
-            text = (
-                f"{title} differs from what was expected: the largest difference is "
-                f"{error[where]:.6g} at "
-                f"[{', '.join(map(str, where))}] (expected {b[where]:.6g}, found {a[where]:.6g}; "
-                f"atol {atol:g}, rtol {rtol:g})."
-            )
-            text += f"\n{side_by_side(b, a, where)}" if where else ""
-            raise _raised(text, key, number, value, result)
+        if not holds_numbers(a) or not holds_numbers(b):
+            text = "" if np.array_equal(a, b) else f"{title} is {a!s:.40}, expected was {b!s:.40}."
+        else:
+            text = _difference(title, a, b, atol=atol, rtol=rtol)
+        if text:
+            error: Any = SubmoduleReturnError(text)
+            error.path, error.number, error.expected, error.actual = key, number, b, a
+            raise error
 
 
-def _as_ours(module: CoreModule, result: Any, expected: Any) -> np.ndarray:
-    """What was expected as a NumPy array; a tensor of PyTorch with its channels where ours are,
-    unless the module is of PyTorch, too.
+def _difference(
+    title: str, actual: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float
+) -> str:
+    """Return a text about the largest difference, or "" if all elements agree."""
+    expected = np.broadcast_to(expected, actual.shape)
+    gap, agree = numbers_apart(actual, expected, rtol, atol)
+    if agree.all():
+        return ""
+    a, b = widened(actual, expected)
+    at = np.unravel_index(int(np.argmax(gap)), gap.shape)
+    text = (
+        f"{title} differs from the expected one: the largest difference is {gap[at]:.6g} at "
+        f"[{', '.join(map(str, at))}] (expected {b[at]:.6g}, got {a[at]:.6g}; "
+        f"atol {atol:g}, rtol {rtol:g})."
+    )
+    return f"{text}\n{side_by_side(b, a, at)}" if at else text
+
+
+def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
+    """Return an expected array for NumPy.
+
+    A tensor of PyTorch gets its channels in our order, unless the module is of PyTorch, too.
     """
     if not hasattr(expected, "detach"):
         return np.asarray(expected)
     value = np.asarray(without_torch(expected))
     is_of_torch = hasattr(type(module), "_framework") and cast(Any, module)._framework == "torch"
-    return value if is_of_torch else channels_as_in(result, value)
+    return value if is_of_torch else channels_as_in(actual, value)
 
 
-def _raised(
-    text: str, path: str, number: int, expected: object, actual: object
-) -> SubmoduleReturnError:
-    error: Any = SubmoduleReturnError(text)
-    error.path, error.number, error.expected, error.actual = path, number, expected, actual
-    return error
-
-
-def side_by_side(expected: np.ndarray, actual: np.ndarray, where: tuple[Any, ...]) -> str:
-    """Return the elements around a place on the last axis, expected, actual and their difference,
-    as a small table.
-    """
-    first = max(int(where[-1]) - 2, 0)
-    places = [(*map(int, where[:-1]), i) for i in range(first, min(first + 5, actual.shape[-1]))]
+def side_by_side(expected: np.ndarray, actual: np.ndarray, at: tuple[Any, ...]) -> str:
+    """Tabulate expected, actual and their difference around an index of the last axis."""
+    first = max(int(at[-1]) - 2, 0)
+    columns = [(*map(int, at[:-1]), i) for i in range(first, min(first + 5, actual.shape[-1]))]
     rows = [
-        ("at", *(str(list(location)) for location in places)),
-        ("expected", *(f"{expected[location]:.6g}" for location in places)),
-        ("actual", *(f"{actual[location]:.6g}" for location in places)),
-        ("difference", *(f"{actual[location] - expected[location]:.6g}" for location in places)),
+        ("at", *(str(list(index)) for index in columns)),
+        ("expected", *(f"{expected[index]:.6g}" for index in columns)),
+        ("actual", *(f"{actual[index]:.6g}" for index in columns)),
+        ("difference", *(f"{actual[index] - expected[index]:.6g}" for index in columns)),
     ]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(places) + 1)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(columns) + 1)]
     return "\n".join(
         "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
     )

@@ -1,4 +1,4 @@
-"""The last stages of a call: its name scope, its record if somebody is tracking, and its hooks.
+"""The last stages of a call: its name scope, its record for trackers, and its hooks.
 
 While a call is traced, the operations inside carry its name, which graphs and profiles read.
 """
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def scope_of(module: CoreModule) -> Any:
-    """While tracing, the name scope that graphs read: the child's own escaped name, numbered from
-    its second call on.
+    """Return the name scope of a traced call: the child's escaped name, numbered from its second
+    call on.
     """
     if is_eager() or getattr(type(module), "_has_scope_already", False):
         return nullcontext()
@@ -31,18 +31,15 @@ def scope_of(module: CoreModule) -> Any:
     if caller is not None:
         count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
-    return source_info_util.extend_name_stack(
-        name
-    )  # what `jax.named_scope` enters, without a generator around it
+    # As `jax.named_scope` does, without a generator.
+    return source_info_util.extend_name_stack(name)
 
 
 def own_name(module: Any, caller: Any = None) -> str:
-    """Return the name of `module` within the module that calls it, else within the one that holds
-    it, else its class.
-    """
+    """Return the name of `module` within its caller, else within its parent, else its class."""
     if caller is not None:
-        # what one module alone holds has one name; only what is shared asks the walk for its first
-        # one, which is dear in deep chains
+        # Only a shared module has several names, of which the plan has the first one; asking the
+        # plan is dear in deep chains.
         name = name_within(caller, module) if len(module._nbm.parents) < 2 else None
         if name is None:
             location = plan_of(caller).modules.get(module)
@@ -58,53 +55,51 @@ def own_name(module: Any, caller: Any = None) -> str:
 
 
 def escape(name: str) -> str:
+    """Escape the characters that separate scopes."""
     return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
 
 
 def observe(call: ModuleCall, stages: Remaining) -> Any:
-    """Return the call in its scope; told to whoever is recording, also when it fails."""
+    """Run the call in its scope, and record it for trackers, also when it fails."""
     __tracebackhide__ = True
     module = call.module
-    recording = now.tracker is not None
-    if recording:
+    is_recorded = now.tracker is not None
+    if is_recorded:
         call.args, call.kwargs = now.tracker.given(module, call.args, call.kwargs)
     arguments = call.args, call.kwargs
-    index = tracker.begin(module, arguments) if recording else -1
-    scope = scope_of(module)
+    index = tracker.begin(module, arguments) if is_recorded else -1
+    scope = scope_of(module)  # named within the caller, so before `calling`
     if now.frame is not None and len(now.stack) == now.frame.base and module._nbm.home is None:
         now.frame.touched.setdefault(module)
     try:
         with calling(module), scope:
-            outputs = (
-                stages[0](call, stages[1:])
-                if stages
-                else call.run(module, *call.args, **call.kwargs)
-            )  # `enter`, one call less
-            if recording:
+            if stages:  # as `enter`, one Python call less
+                outputs = stages[0](call, stages[1:])
+            else:
+                outputs = call.run(module, *call.args, **call.kwargs)
+            if is_recorded:
                 outputs = now.tracker.replaced(module, arguments[0], outputs)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
-        if recording:
+        if is_recorded:
             tracker.fail(index, error)
         if isinstance(error, Exception):
             annotate(error, module, *arguments)
         raise
-    if recording:
+    if is_recorded:
         tracker.end(index, module, arguments, outputs)
     return outputs
 
 
 def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a call that is not the module's own way of being called, such as that of a foreign
-    part; hooks and all.
-    """
+    """Run another function than the forward of a module as a call of it, with hooks and record."""
     __tracebackhide__ = True
     call = ModuleCall(module, run, args, kwargs, {})
     return observe(call, (run_hooks,) if call.has_hooks() else ())
 
 
 def run_hooks(call: ModuleCall, stages: Remaining) -> Any:
-    """Pre-hooks may replace the arguments, forward hooks the output."""
+    """Run pre-hooks, which may replace the arguments, and forward hooks, which may the output."""
     __tracebackhide__ = True
     module = call.module
-    call.args, call.kwargs = hooks.before(module, call.args, call.kwargs)
-    return hooks.after(module, call.args, call.kwargs, enter(call, stages))
+    call.args, call.kwargs = hooks.run_before(module, call.args, call.kwargs)
+    return hooks.run_after(module, call.args, call.kwargs, enter(call, stages))

@@ -1,6 +1,4 @@
-"""The stage that gives a call its variables: those of `v=`, in a frame around the rest of the way;
-else the module's own.
-"""
+"""The stage that gives a call its variables: those of `v=`, in a frame around the other stages."""
 
 from __future__ import annotations
 
@@ -29,29 +27,24 @@ if TYPE_CHECKING:
 
 
 def give_variables(call: ModuleCall, stages: Remaining) -> Any:
-    """Return the rest of the call under the given variables; what it writes into others is written
-    outside.
-    """
+    """Run the call with the given variables; writes into other variables are committed outside."""
     __tracebackhide__ = True
-    module = call.module
-    what = f"cannot call {type(module).__name__} with v="
-    provided: Any = call.v
-    pairs = matched(
-        plan_of(module).template, provided, what=what, partial=module._nbm.config.with_partial_v
-    )
+    module, v = call.module, call.v
+    title = f"cannot call {type(module).__name__} with v="
+    is_partial = module._nbm.config.with_partial_v
+    pairs = matched(plan_of(module).template, v, title=title, partial=is_partial)  # type: ignore[arg-type]
     values = [
         (box, jax.lax.stop_gradient(array) if box._frozen else array) for _, box, array in pairs
     ]
 
     def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
         outputs = enter(call, stages)
-        refuse_later(module, outputs)
+        _refuse_deferred(module, outputs)
         return outputs, [(box, frame.values[box]) for box in frame.written]
 
+    # In a raw transform the recorded values must not come out: they go to a log of their own.
     log = tracker.current_log()
-    separate = (
-        Log() if log is not None and not is_captured() else None
-    )  # in a raw transform: its values must not come out
+    separate = Log() if log is not None and not is_captured() else None
     outputs, written = framed(body, values, log=separate or log)
     if separate is not None:
         take_over(tuple(separate.infos), separate.values)
@@ -59,37 +52,38 @@ def give_variables(call: ModuleCall, stages: Remaining) -> Any:
     return outputs
 
 
-def refuse_later(module: CoreModule, outputs: object) -> None:
-    """Refuse a forward that only begins: it would go on when the variables of the call are gone."""
-    if not isinstance(outputs, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+_DEFERRED = {
+    GeneratorType: "a generator",
+    CoroutineType: "async",
+    AsyncGeneratorType: "an async generator",
+}
+
+
+def _refuse_deferred(module: CoreModule, outputs: object) -> None:
+    """Refuse a forward that continues after the call, when its variables are gone."""
+    if not isinstance(outputs, tuple(_DEFERRED)):
         return
     if not isinstance(outputs, AsyncGeneratorType):
-        outputs.close()
-    cls = {GeneratorType: "a generator", CoroutineType: "async"}.get(
-        type(outputs), "an async generator"
-    )
+        outputs.close()  # type: ignore[attr-defined]
     raise ArgumentTypeError(
-        f"cannot call {type(module).__name__} with v=: its forward is {cls}, and goes on after the "
-        "call, when the variables "
-        "given for it are gone. Nothing was computed. Set them (`model.v = variables`), or let a "
-        "plain forward compute and "
-        "wait, or yield, around it."
+        f"cannot call {type(module).__name__} with v=: its forward is {_DEFERRED[type(outputs)]} "
+        "and continues after the call, when these variables are gone. Set them (`model.v = "
+        "variables`), or let a plain forward compute, and wait or yield around it."
     )
 
 
 def check_variables(call: ModuleCall) -> None:
-    """Refuse a call for which there are none."""
+    """Refuse a call without variables."""
     module = call.module
-    if call.v is None and not module._nbm.config.store_vars and not has_values(module):
+    if call.v is None and not module._nbm.config.store_vars and not _has_values(module):
         raise NotBuiltError(
-            f"{type(module).__name__} was made with store_vars=False and keeps no variables: pass "
-            "them at the call, as in "
-            "model(x, v=variables). `model.build()` returned them. Nothing was computed."
+            f"{type(module).__name__} was made with store_vars=False and keeps no variables: call "
+            "model(x, v=variables) with those that model.build() returned."
         )
 
 
-def has_values(module: CoreModule) -> bool:
-    """Return True if a frame gives values to a module that keeps none itself."""
+def _has_values(module: CoreModule) -> bool:
+    """Return True if a frame holds values for a module that keeps none itself."""
     frame, released = now.frame, plan_of(module).released
     while frame is not None and released:
         if any(box in frame.values for box in released):

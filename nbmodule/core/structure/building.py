@@ -432,8 +432,8 @@ def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
     expected = {
         location.chain: box for box, location in plan.places.items() if isinstance(box, Parameter)
     }
-    what = f"cannot use v= for {type(module).__name__}"
-    pairs = matched(nest(expected), nest(remaining), what=what, partial=config.with_partial_v)
+    title = f"cannot use v= for {type(module).__name__}"
+    pairs = matched(nest(expected), nest(remaining), title=title, partial=config.with_partial_v)
     write_all([box for _, box, _ in pairs], [box.admitted(array) for _, box, array in pairs])
 
 

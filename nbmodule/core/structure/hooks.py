@@ -33,7 +33,7 @@ class Hook:
 
 
 class HookHandle:
-    """Removes a hook: by `remove()`, as often as one likes, or at the end of a `with` block.
+    """Removes a hook, by `remove()` or at the end of a `with` block.
 
     Example:
         >>> import nbmodule as nb
@@ -55,13 +55,13 @@ class HookHandle:
         return HookHandle, (self._module(), self.hook)
 
     def remove(self) -> None:
-        """Take the hook away; a second time does nothing."""
+        """Remove the hook; a second time does nothing."""
         module = self._module()
         if module is None:
             return
         for group in (module._nbm.pre_hooks, module._nbm.hooks):
             if group.pop(self.hook.number, None) is not None:
-                changed(module._nbm)
+                hooks_changed(module._nbm)
 
     def __enter__(self) -> HookHandle:
         return self
@@ -80,77 +80,57 @@ def register(
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn) or inspect.iscoroutinefunction(fn):
-        result = (
-            f"an async {type(fn).__name__}, whose coroutine nobody would await"
-            if callable(fn)
-            else type(fn).__name__
-        )
+        got = f"an async {type(fn).__name__}" if callable(fn) else type(fn).__name__
         raise ArgumentTypeError(
-            f"cannot register {fn!r} as a hook: a function is wanted, found {result}. No hook was "
-            "added."
+            f"cannot register {fn!r} as a hook: it must be a plain function, got {got}."
         )
     prepend, with_kwargs = as_flag("prepend", prepend), as_flag("with_kwargs", with_kwargs)
     hook = Hook(fn, with_kwargs)
+    others = dict(group) if prepend else {}
     if prepend:
-        others = dict(group)
         group.clear()
-        group |= {hook.number: hook, **others}
-    else:
-        group[hook.number] = hook
-    changed(module._nbm)
+    group |= {hook.number: hook, **others}
+    hooks_changed(module._nbm)
     return HookHandle(module, hook)
 
 
-def changed(inner: Inner) -> None:
-    """Say that a module's hooks have changed: compiled functions and the fast call take notice."""
+def hooks_changed(inner: Inner) -> None:
+    """Notify compiled functions and the fast call that a module's hooks have changed."""
     inner.special = True
     inner.version += 1
     clock.structure_changed()
 
 
-def before(
+# Both iterate over a copy: hooks may add and remove hooks while they run.
+def run_before(
     module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Run the pre-hooks; gives the arguments of the call.
-
-    Hooks may add and remove hooks meanwhile.
-    """
-    # A copy: hooks may add and remove hooks while they run.
+    """Run the pre-hooks and return the arguments of the call."""
     for hook in list(module._nbm.pre_hooks.values()):
+        result = hook.fn(module, args, kwargs) if hook.with_kwargs else hook.fn(module, args)
+        if result is None:
+            continue
         if hook.with_kwargs:
-            result = hook.fn(module, args, kwargs)
-            if result is not None:
-                args, kwargs = _pair(hook, result)
+            args, kwargs = _check_pair(hook, result)
         else:
-            result = hook.fn(module, args)
-            if result is not None:
-                args = result if isinstance(result, tuple) else (result,)
+            args = result if isinstance(result, tuple) else (result,)
     return args, kwargs
 
 
-def after(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object) -> Any:
-    """Run the forward hooks; gives the return of the call."""
+def run_after(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object) -> Any:
+    """Run the forward hooks and return the output of the call."""
     for hook in list(module._nbm.hooks.values()):
-        result = (
-            hook.fn(module, args, kwargs, outputs)
-            if hook.with_kwargs
-            else hook.fn(module, args, outputs)
-        )
+        inputs = (args, kwargs) if hook.with_kwargs else (args,)
+        result = hook.fn(module, *inputs, outputs)
         if result is not None:
             outputs = result
     return outputs
 
 
-def _pair(hook: Hook, result: object) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if (
-        isinstance(result, tuple)
-        and len(result) == 2
-        and isinstance(result[0], tuple)
-        and isinstance(result[1], dict)
-    ):
-        return result
+def _check_pair(hook: Hook, result: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(result, tuple) and [type(part) for part in result] == [tuple, dict]:
+        return result  # type: ignore[return-value]
     raise ArgumentTypeError(
         f"the pre-hook {hook.fn!r} was registered with with_kwargs=True and must return None or "
-        "(inputs, kwargs), "
-        f"a tuple and a dict; it returned {type(result).__name__}."
+        f"(inputs, kwargs), a tuple and a dict, got {type(result).__name__}."
     )

@@ -66,7 +66,7 @@ class Tie:
             pairs = matched(
                 target,
                 value,
-                what=f'cannot set "{key}" of the variables of {type(module).__name__}',
+                title=f'cannot set "{key}" of the variables of {type(module).__name__}',
             )
             part = dict.__getitem__(container, key)
             arrays = [box.admitted(array) for _, box, array in pairs]
@@ -308,7 +308,7 @@ def matched(
     template: dict[str, Any],
     provided: Mapping[str, Any],
     *,
-    what: str,
+    title: str,
     partial: bool = False,
     shapes: bool = True,
 ) -> list[tuple[tuple[str, ...], Variable, Any]]:
@@ -317,7 +317,7 @@ def matched(
     Args:
         template: Nested dict of boxes.
         provided: Nested mapping of arrays.
-        what: The beginning of the error message: what cannot be done.
+        title: The beginning of the error message.
         partial: Whether variables may be missing in `provided`.
         shapes: Whether shapes must agree.
 
@@ -333,7 +333,7 @@ def matched(
             else ""
         )
         raise StructureError(
-            f"{what}: a Container or a dict of arrays is wanted, found {type(provided).__name__}. "
+            f"{title}: a Container or a dict of arrays is wanted, found {type(provided).__name__}. "
             f"Nothing was changed.{cure}"
         )
     required, result = dict(flat(template)), dict(flat(provided))
@@ -351,7 +351,7 @@ def matched(
             expected, {"/".join(chain): array for chain, array in result.items()}
         )
         cls = ShapeStructureError if result.keys() == required.keys() else StructureError
-        raise cls(f"{what}: the structures differ.\n{difference}\nNothing was changed.")
+        raise cls(f"{title}: the structures differ.\n{difference}\nNothing was changed.")
     return [
         (chain, required[chain], array.value if isinstance(array, Variable) else array)
         for chain, array in result.items()
@@ -371,7 +371,7 @@ def set_v(module: Hull, provided: Mapping[str, Any]) -> None:
     pairs = matched(
         plan_of(module).template,
         provided,
-        what=f"cannot set the variables of {type(module).__name__}",
+        title=f"cannot set the variables of {type(module).__name__}",
     )
     # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros: each variable
     # keeps its dtype.

@@ -236,4 +236,9 @@ def _without_underscore(name: str) -> str:
 
 def key_of(location: Any) -> str:
     """Return the key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
-    return "__".join(map(_without_underscore, location.name.split(".")))
+    return as_key(location.name)
+
+
+def as_key(name: str) -> str:
+    """Return a dotted name as one key of a Container."""
+    return "__".join(map(_without_underscore, name.split(".")))

@@ -72,9 +72,9 @@ def static_key(value: Any) -> Any:
     if cls is dict:
         return (dict, *((static_key(key), static_key(item)) for key, item in value.items()))
     if isinstance(value, types.FunctionType):
-        return (_Same(value), value.__code__)
+        return (Same(value), value.__code__)
     if isinstance(value, types.MethodType):
-        return (types.MethodType, static_key(value.__func__), _Same(value.__self__))
+        return (types.MethodType, static_key(value.__func__), Same(value.__self__))
     if cls.__hash__ is None and dataclasses.is_dataclass(cls):  # settings: compared by fields
         fields = (field.name for field in dataclasses.fields(cls) if field.compare)
         return (cls, *(static_key(getattr(value, name, None)) for name in fields))
@@ -87,10 +87,10 @@ def static_key(value: Any) -> Any:
     ) as error:  # an `__eq__` or `__hash__` that fails, or gives an array: identity then
         if is_of_signal(error):
             raise
-    return (cls, _Same(value))
+    return (cls, Same(value))
 
 
-class _Same:
+class Same:
     """Equal only for one and the same object, which it keeps alive so that its identity is not
     given away again.
     """
@@ -101,7 +101,7 @@ class _Same:
         self.value = obj
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.value is other.value
+        return isinstance(other, Same) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -299,7 +299,7 @@ def _header(obj: Any) -> Any:
     if not is_module(obj):
         return None
     inner: Inner = obj._nbm
-    hooks = tuple((tuple(map(_Same, group.values()))) for group in (inner.pre_hooks, inner.hooks))
+    hooks = tuple((tuple(map(Same, group.values()))) for group in (inner.pre_hooks, inner.hooks))
     return (
         inner.training,
         inner.built,
