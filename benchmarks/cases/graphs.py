@@ -23,7 +23,7 @@ from nbmodule.graphs import Graph, to_svg
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.scene import PlacedGraph
 from nbmodule.views.display.show import html_of
-from nbmodule.views.panels.of_graphs import graph_page
+from nbmodule.views.panels.graph_view import graph_page
 
 SIZE = {"layers": 12, "width": 768, "heads": 12, "vocabulary": 50257, "context": 64}
 SVG_MS, CELL_KB = 100, 80

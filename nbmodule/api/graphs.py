@@ -18,15 +18,15 @@ from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.graphs import Graph, Options, save
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views.display.show import in_notebook, mimebundle
-from nbmodule.views.panels.of_graphs import (
+from nbmodule.views.panels.graph_view import (
     graph_of,
     graph_page,
     graph_record,
     running_cell,
     show_inline,
 )
-from nbmodule.views.renderers.layout import terminal_width
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
+from nbmodule.views.renderers.text_layout import terminal_width
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module

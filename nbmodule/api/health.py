@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from nbmodule.live.controls.pump import CommPump, running_kernel
 from nbmodule.live.controls.route import find_route, is_marimo
 from nbmodule.views.display.show import chosen_form
-from nbmodule.views.renderers.layout import terminal_width
+from nbmodule.views.renderers.text_layout import terminal_width
 
 _WIDGETS = ("ipywidgets", "anywidget")
 _PLACES = ("ipykernel", "jupyterlab", "notebook", "marimo")

@@ -4,7 +4,7 @@ Importing this room plugs it into the sockets `display` and `show` of `nbmodule.
 """
 
 from nbmodule.base.sockets import plug
-from nbmodule.views.builders import of_calls, of_comparisons, of_facts, of_models  # noqa: F401 - they register their records
+from nbmodule.views.builders import comparisons, modules, tables, tracked  # noqa: F401 - they register their records
 from nbmodule.views.builders.pictured import view_for
 from nbmodule.views.builders.registry import findings, record_for, register_record
 from nbmodule.views.display.show import (
@@ -15,10 +15,10 @@ from nbmodule.views.display.show import (
     show,
     show_in_place,
 )
-from nbmodule.views.panels import of_graph_pairs, of_graphs, of_profiles, touching  # noqa: F401 - some register what they draw
-from nbmodule.views.panels.curve import LossCurve
+from nbmodule.views.panels import graph_pairs, graph_view, intervention_actions, profile_view  # noqa: F401 - some register what they draw
 from nbmodule.views.panels.figures import plot
-from nbmodule.views.panels.inspect import Inspection, inspect
+from nbmodule.views.panels.inspection import Inspection, inspect
+from nbmodule.views.panels.loss_curve import LossCurve
 from nbmodule.views.renderers import comparison, facts  # noqa: F401 - they register their forms
 
 __all__ = [
@@ -45,7 +45,7 @@ def plug_in() -> None:
     plug("show_in_place", show_in_place)
     plug("text", printed)
     plug("plot", plot)
-    plug("page", of_graphs.graph_page)
+    plug("page", graph_view.graph_page)
 
 
 plug_in()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.calls import check, diff
 from nbmodule.views import record_for
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 
 def test_each_leaf_is_told_apart_or_the_same():

@@ -10,8 +10,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.calls.sampled import SAMPLE
 from nbmodule.calls.statistics import read_statistics, reduce_tree
-from nbmodule.views.builders.of_calls import call_table
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.builders.tracked import call_table
+from nbmodule.views.renderers.plain_text import text_of
 
 SHAPES = [
     (1,),

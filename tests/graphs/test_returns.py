@@ -69,7 +69,7 @@ def test_the_picture_says_it_too(model, calls):
 
 def test_the_page_has_a_small_picture_of_each_return(model, calls):
     bundle = mimebundle(nb.graph(model, X).drawn(values=calls))
-    from nbmodule.views.panels.of_graphs import graph_record
+    from nbmodule.views.panels.graph_view import graph_record
     from nbmodule.views.renderers.payload import payload_of
 
     returns = payload_of(graph_record(nb.graph(model, X).drawn(values=calls)))["returns"]

@@ -263,8 +263,8 @@ def test_a_heavy_dependency_is_imported_on_first_use():
         ("from .. import views", ["nbmodule.views"]),
         ("from .structure.walk import plan", ["nbmodule.core.structure.walk"]),
         (
-            "import h5py, nbmodule.views.renderers.text as text",
-            ["h5py", "nbmodule.views.renderers.text"],
+            "import h5py, nbmodule.views.renderers.plain_text as text",
+            ["h5py", "nbmodule.views.renderers.plain_text"],
         ),
     ],
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import (
     CallRow,

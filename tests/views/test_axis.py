@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -15,7 +15,7 @@ from nbmodule.views.records.records import (
 )
 from nbmodule.views.renderers.axis import Axis, axis_of, strip
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 from nbmodule.views.renderers.union import union_of
 
 

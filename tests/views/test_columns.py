@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.arrays.columns import LeafRows, flatten
+from nbmodule.views.arrays.flattening import LeafRows, flatten
 from nbmodule.views.records.records import VariableRow
 
 
@@ -84,7 +84,7 @@ def test_steps_are_spelled_as_python_that_works():
 def test_a_row_is_made_when_it_is_read(monkeypatch):
     made = []
     monkeypatch.setattr(
-        "nbmodule.views.arrays.columns.VariableRow", lambda *a: made.append(a) or VariableRow(*a)
+        "nbmodule.views.arrays.flattening.VariableRow", lambda *a: made.append(a) or VariableRow(*a)
     )
     mimebundle(tree_of(5_000))
     assert len(made) < 600
@@ -92,10 +92,10 @@ def test_a_row_is_made_when_it_is_read(monkeypatch):
 
 def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
     asked = []
-    from nbmodule.views.arrays import columns
+    from nbmodule.views.arrays import flattening
 
-    whole = columns.facts_of
-    monkeypatch.setattr(columns, "facts_of", lambda x: asked.append(x) or whole(x))
+    whole = flattening.facts_of
+    monkeypatch.setattr(flattening, "facts_of", lambda x: asked.append(x) or whole(x))
     rows = flatten(
         [jnp.ones((2, 3)), jnp.zeros((2, 3)), np.zeros(2), np.ones(2), jnp.ones((2, 3), jnp.int32)]
     )[0]

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.views.panels.curve import KEPT_POINTS, LossCurve
+from nbmodule.views.panels.loss_curve import KEPT_POINTS, LossCurve
 
 
 def test_values_are_kept_with_their_steps():

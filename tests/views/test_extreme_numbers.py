@@ -10,9 +10,9 @@ import pytest
 from nbmodule.base.statistics import joined, statistics_of_elements
 from nbmodule.calls.statistics import read_statistics, reduce_tree
 from nbmodule.views import mimebundle
-from nbmodule.views.arrays import statistics
+from nbmodule.views.arrays import reductions
 from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.renderers.union import union_of
 
 NOISE = np.random.default_rng(0).normal(size=SMALL + 1000)
@@ -67,8 +67,8 @@ def test_doubles_of_any_size_are_measured(kind, size):
 def test_singles_of_any_size_are_measured_on_the_host_and_on_a_device(kind):
     x = SINGLE[kind].astype(np.float32)
     assert_true(statistics_on_host(x), x, 1e-4)
-    device = statistics._from_parts(
-        jnp.asarray(x), jax.device_get(statistics._reduce_on_device(jnp.asarray(x), 32))
+    device = reductions._from_parts(
+        jnp.asarray(x), jax.device_get(reductions._reduce_on_device(jnp.asarray(x), 32))
     )
     assert device.std == pytest.approx(statistics_on_host(x).std, rel=1e-3, abs=0)
     assert max(device.bins) == pytest.approx(max(statistics_on_host(x).bins), rel=1e-2)

@@ -12,7 +12,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.panels.figures import bytes_of
 from nbmodule.views.records.records import ArrayCard, Note, VariableRow, VariableTree
 

@@ -157,7 +157,7 @@ def test_a_part_that_cannot_be_made_says_why_and_the_others_stand(model, x, monk
     def refuse(*_):
         raise RuntimeError("no graph under a foreign transform")
 
-    monkeypatch.setattr("nbmodule.views.panels.looking.graph_of", refuse)
+    monkeypatch.setattr("nbmodule.views.panels.inspected_run.graph_of", refuse)
     view = nb.inspect(model, x)
     assert view.graph is None
     assert isinstance(view.record.graph, Note)

@@ -10,7 +10,7 @@ import nbmodule as nb
 from nbmodule.views import record_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 
 class Net(nb.Module):

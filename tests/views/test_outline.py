@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.core.structure import walk
-from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.records.outline import (
     Outline,
@@ -16,7 +16,7 @@ from nbmodule.views.records.outline import (
     outline_of_keys,
 )
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tuple), max_size=12)
 

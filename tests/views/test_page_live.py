@@ -8,10 +8,10 @@ import json
 import numpy as np
 import pytest
 
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.builders.labeled import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.comm import upgrade
+from nbmodule.views.comm import live_views
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import CallRow, CallTable
 from nbmodule.views.renderers.html import view_element
@@ -60,7 +60,7 @@ def open_joined(open_html):
             view_element(data["view"], data, plain_form_of(record), lambda text: "k-0")
         )
         page.locator(".nbm-body > *").first.wait_for()
-        script = base64.b64encode(upgrade._script().encode()).decode()
+        script = base64.b64encode(live_views._script().encode()).decode()
         page.page.evaluate(KERNEL, {"script": script, "answers": json.loads(json.dumps(answers))})
         page.locator(".nbm-kernel").wait_for(state="attached")
         return page

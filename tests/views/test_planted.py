@@ -13,7 +13,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import html_of, record_for
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "17_find_the_bug.py"
 

@@ -5,9 +5,9 @@ import pytest
 from nbmodule.calls.profile import Profile, ProfileRow
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.display.show import html_of
-from nbmodule.views.panels.of_profiles import MOST_ROWS
+from nbmodule.views.panels.profile_view import MOST_ROWS
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 ROWS = [
     ProfileRow("", "all", "module", 0, 5e-3, 9e-3, 1e-3, 1e-3, 1.0, 1e9, 1e7),

@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import record_for
-from nbmodule.views.builders import of_calls
+from nbmodule.views.builders import tracked
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import Note, ShownStatistics
@@ -257,7 +257,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
 
 
 def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html, monkeypatch):
-    monkeypatch.setattr(of_calls, "MOMENT_PICTURES", 0)
+    monkeypatch.setattr(tracked, "MOMENT_PICTURES", 0)
     _, recorder, _ = growing
     page = open_html(
         mimebundle(nb.inspect(recorder))["text/html"] + mimebundle(recorder)["text/html"],

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nbmodule.views.arrays import host_statistics, statistics
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays import host_statistics, reductions
+from nbmodule.views.arrays.reductions import statistics_of
 
 floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
 
@@ -48,7 +48,7 @@ def test_arrays_longer_than_a_block_are_whole():
 def test_reduction_on_a_device_agrees_with_that_on_the_host():
     x = np.random.default_rng(0).normal(size=(64, 33)).astype("float32")
     x[0, :3] = np.nan, np.inf, 0
-    device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
+    device = reductions._from_parts(x, reductions._reduce_on_device(jnp.asarray(x), 32))
     host = host_statistics.statistics_on_host(x)
     assert device[:5] == pytest.approx(host[:5], rel=1e-5)
     assert (device.nan, device.inf, device.zero) == (host.nan, host.inf, host.zero)
@@ -62,7 +62,7 @@ def test_reduction_on_a_device_keeps_64_bits_and_mixes_no_dtypes(dtype):
     x = (np.random.default_rng(0).normal(size=(64, 33)) * 5).astype(dtype)
     x[1, 2] = 1e300 if x.dtype in ("float64", "complex128") else 1
     with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
-        device = statistics._from_parts(x, statistics._reduce_on_device(jnp.asarray(x), 32))
+        device = reductions._from_parts(x, reductions._reduce_on_device(jnp.asarray(x), 32))
     values = np.abs(x) if dtype == "complex128" else x.astype(float)
     assert device.mean == pytest.approx(
         values.mean(), rel=1e-3 if dtype == "float16" else 1e-5, abs=1e-4

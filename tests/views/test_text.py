@@ -17,8 +17,8 @@ from nbmodule.views.records.records import (
     VariableRow,
     VariableTree,
 )
-from nbmodule.views.renderers.layout import Line, align
-from nbmodule.views.renderers.text import capped_text_of, text_of
+from nbmodule.views.renderers.plain_text import capped_text_of, text_of
+from nbmodule.views.renderers.text_layout import Line, align
 
 
 def test_a_module_tree_is_text():

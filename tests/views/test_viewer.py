@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.comm import upgrade
+from nbmodule.views.comm import live_views
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.html import view_element
@@ -41,12 +41,12 @@ def open_joined(open_html):
             view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"), **options
         )
         page.locator(".nbm-body > *").first.wait_for()
-        view = upgrade.LiveView("k-0", "array", source_for(value, record, False), record)
+        view = live_views.LiveView("k-0", "array", source_for(value, record, False), record)
         page.page.expose_function(
             "answerOf",
-            lambda asked: json.loads(json.dumps(upgrade.answer(view, asked["kind"], asked))),
+            lambda asked: json.loads(json.dumps(live_views.answer(view, asked["kind"], asked))),
         )
-        page.page.evaluate(KERNEL, base64.b64encode(upgrade._script().encode()).decode())
+        page.page.evaluate(KERNEL, base64.b64encode(live_views._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")
         return page
 

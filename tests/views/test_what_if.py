@@ -9,8 +9,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.views.comm.sources import Gone, source_for
 from nbmodule.views.display.show import html_of
-from nbmodule.views.panels.of_touch import sweep_record, what_if_record
-from nbmodule.views.panels.touching import ACTS, answered
+from nbmodule.views.panels.intervention_actions import ACTS, answered
+from nbmodule.views.panels.intervention_views import sweep_record, what_if_record
 from nbmodule.views.renderers.payload import payload_of
 
 
@@ -206,7 +206,7 @@ def test_an_edit_whose_shapes_do_not_fit_is_refused_before_anything_changes(mode
 def notebook_names(monkeypatch):
     """The names of a notebook, without one."""
     names = {}
-    monkeypatch.setattr("nbmodule.views.panels.parts._notebook", lambda: names)
+    monkeypatch.setattr("nbmodule.views.panels.notebook_modules._notebook", lambda: names)
     return names
 
 

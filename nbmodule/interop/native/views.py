@@ -16,8 +16,8 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Leaf, Path, text_of
 from nbmodule.interop.wrapping import Wrapped, meet_parts, wrap
 from nbmodule.interventions.patch import patch
-from nbmodule.views.builders.of_models import module_tree
-from nbmodule.views.panels.looking import parts_of
+from nbmodule.views.builders.modules import module_tree
+from nbmodule.views.panels.inspected_run import parts_of
 from nbmodule.views.records.records import Note
 
 APART = {

@@ -26,9 +26,9 @@ from nbmodule.interop.torch_native.operations import (
 )
 from nbmodule.interop.torch_native.parts import module_of, unchanged, variables_of, without_compiled
 from nbmodule.interventions.patch import Patch
-from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.builders.source import source_of
-from nbmodule.views.panels import looking
+from nbmodule.views.panels import inspected_run
 
 if TYPE_CHECKING:
     import torch
@@ -152,14 +152,14 @@ def _fitting(entry: object, known: dict[Any, str]) -> list[str]:
 
 
 # -- views --
-def inspected(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> looking.Parts:
+def inspected(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.Parts:
     name = type(without_compiled(model)).__name__
-    return looking.Parts(
+    return inspected_run.Parts(
         name, functools.partial(_looked_at, model, args, kwargs), lambda: graph(model, args, kwargs)
     )
 
 
-def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> looking.Ran:
+def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.Ran:
     error: Exception | None = None
     with unchanged(model), track(model, last=1) as recorded:
         try:
@@ -172,7 +172,9 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> looking.Ra
         for name, module in without_compiled(model).named_modules()
     }
     sources = {path: lines for path, lines in found.items() if lines is not None}
-    return looking.Ran(calls, looking.with_shapes(shown(model, (), {}), calls), sources, error)
+    return inspected_run.Ran(
+        calls, inspected_run.with_shapes(shown(model, (), {}), calls), sources, error
+    )
 
 
 def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:

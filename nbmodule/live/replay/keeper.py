@@ -45,7 +45,7 @@ from nbmodule.live.replay.turns import Segment, Turn
 from nbmodule.live.run.future import Attempt, Future
 from nbmodule.live.run.outliers import Outliers
 from nbmodule.live.run.state import RunState
-from nbmodule.views.panels.looking import ran_of
+from nbmodule.views.panels.inspected_run import ran_of
 
 _NO_CONTROLS = frozenset({"watch"})
 """Controls that are no part of the training."""

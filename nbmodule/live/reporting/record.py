@@ -28,8 +28,8 @@ from nbmodule.views.records.records import HistoryRecord as HistoryRecord
 from nbmodule.views.records.records import SeriesRecord as SeriesRecord
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import picture_payload
+from nbmodule.views.renderers.plain_text import text_of
 from nbmodule.views.renderers.static import plain_form_of
-from nbmodule.views.renderers.text import text_of
 
 MOST_COLUMNS = 400
 """Detail across one curve."""

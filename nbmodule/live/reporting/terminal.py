@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.live.run.progress import Progress
-from nbmodule.views.renderers.layout import cut_end
+from nbmodule.views.renderers.text_layout import cut_end
 
 LOG_EVERY = 60.0
 """Seconds between two lines of a job log; a tenth of the way also makes one."""

@@ -29,7 +29,7 @@ from nbmodule.base.format import (
 from nbmodule.errors import ArgumentError, FileFormatError
 from nbmodule.views.renderers.drawing import LINES
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.layout import Line, align
+from nbmodule.views.renderers.text_layout import Line, align
 
 MOST_POINTS = 2000
 """Points of a map; of more an even selection is kept."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import format_number, plain
-from nbmodule.views.arrays.arrays import is_integer
+from nbmodule.views.arrays.values import is_integer
 
 SAFE = 1 << 53
 """Integers up to here are exact in 64 bits of floating point."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nbmodule.base.statistics import exponent_of, mean_and_deviation, place_between
-from nbmodule.views.arrays.arrays import readable_numbers
+from nbmodule.views.arrays.values import readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
 BLOCK = 3 << 16

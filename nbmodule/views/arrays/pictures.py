@@ -19,11 +19,11 @@ from jax import Array
 
 from nbmodule.base.format import count_noun, format_number, plain
 from nbmodule.base.kinds import Shaped
-from nbmodule.views.arrays.arrays import facts_of, readable_numbers
 from nbmodule.views.arrays.exact import exact_bytes
 from nbmodule.views.arrays.host_statistics import in_threads
+from nbmodule.views.arrays.reductions import lies_elsewhere
 from nbmodule.views.arrays.scales import FIRST, most_of, quantize, with_marks
-from nbmodule.views.arrays.statistics import lies_elsewhere
+from nbmodule.views.arrays.values import facts_of, readable_numbers
 from nbmodule.views.records.records import Picture
 
 LARGEST_TILE = 120

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbmodule.views.arrays.arrays import is_integer
+from nbmodule.views.arrays.values import is_integer
 
 MOST_CLASSES = 10
 NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255

@@ -25,7 +25,7 @@ def with_labels(record: Record, labels: Sequence[str]) -> Record:
 
     Example:
         >>> import numpy as np
-        >>> from nbmodule.views.builders.leaves import array_card
+        >>> from nbmodule.views.builders.pytrees import array_card
         >>> with_labels(array_card(np.zeros(2)), ["cat", "dog"]).picture.labels
         ('cat', 'dog')
     """

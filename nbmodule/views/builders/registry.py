@@ -13,9 +13,9 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.views.arrays.arrays import is_array
-from nbmodule.views.builders.leaves import array_card, pytree_record
+from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.pictured import drawn_by_user
+from nbmodule.views.builders.pytrees import array_card, pytree_record
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import Drawn, Finding, Note, Record, Titled
 

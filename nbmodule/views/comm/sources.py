@@ -15,9 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.views.arrays.arrays import is_array
-from nbmodule.views.builders.leaves import array_card, leaves_in_order
-from nbmodule.views.comm.held import moved_to_host
+from nbmodule.views.arrays.values import is_array
+from nbmodule.views.builders.pytrees import array_card, leaves_in_order
+from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import Record, Titled
 
 READ_AGAIN = 1 << 22

@@ -19,16 +19,16 @@ from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
 from nbmodule.views.builders.labeled import with_colors, with_labels
-from nbmodule.views.builders.of_models import module_of
+from nbmodule.views.builders.modules import module_of
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.comm.upgrade import live_views
+from nbmodule.views.comm.live_views import live_views
 from nbmodule.views.records.records import Note, Record, VariableTree
 from nbmodule.views.renderers.html import view_element
-from nbmodule.views.renderers.layout import terminal_width
+from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.sizes import fitted
+from nbmodule.views.renderers.plain_text import capped_text_of, text_of
 from nbmodule.views.renderers.static import plain_form_of
-from nbmodule.views.renderers.text import capped_text_of, text_of
+from nbmodule.views.renderers.text_layout import terminal_width
 from nbmodule.views.renderers.titles import title_of
 
 FORMS = ("auto", "static", "text")
@@ -287,7 +287,7 @@ def display_all(on: bool = True) -> None:
 def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:
     import jax
 
-    from nbmodule.views.arrays.arrays import is_array
+    from nbmodule.views.arrays.values import is_array
 
     return (
         mimebundle(value)

@@ -21,7 +21,7 @@ from nbmodule.views.records.records import (
     ShownStatistics,
 )
 from nbmodule.views.renderers.drawing import CLASSES, LINES, palette
-from nbmodule.views.renderers.text import number_badges, spread
+from nbmodule.views.renderers.plain_text import number_badges, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -29,7 +29,7 @@ from nbmodule.views.panels.figure_parts import (
     draw_picture,
     draw_shares,
 )
-from nbmodule.views.panels.of_inspections import Panel
+from nbmodule.views.panels.inspection_view import Panel
 from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
@@ -41,7 +41,7 @@ from nbmodule.views.records.records import (
     ReturnTable,
     VariableTree,
 )
-from nbmodule.views.renderers.text import best_of
+from nbmodule.views.renderers.plain_text import best_of
 from nbmodule.views.renderers.titles import title_of
 
 if TYPE_CHECKING:

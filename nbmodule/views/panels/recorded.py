@@ -13,9 +13,9 @@ import jax
 from nbmodule.base.foreign import is_foreign
 from nbmodule.calls.recorder import RecordedStep, Recorder
 from nbmodule.graphs import Graph
-from nbmodule.views.builders.of_calls import recorder_record
-from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of, ran_of
-from nbmodule.views.panels.of_graphs import graph_of
+from nbmodule.views.builders.tracked import recorder_record
+from nbmodule.views.panels.graph_view import graph_of
+from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of, ran_of
 from nbmodule.views.records.records import Note
 
 _ARRAY = re.compile(r"([a-z]\w*)\[([\d, ]*)\](?:, |$)")

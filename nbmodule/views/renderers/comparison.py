@@ -12,13 +12,13 @@ from nbmodule.views.records.outline import SMALLEST_GROUP
 from nbmodule.views.records.records import ComparisonTable, PairRow
 from nbmodule.views.renderers.drawing import image_of
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.layout import Line, align
+from nbmodule.views.renderers.outlines import comparison_outline
 from nbmodule.views.renderers.payload import LONG_TEXT, at_lines, common, payload_of, sparse, texts
 from nbmodule.views.renderers.payload_values import filled, number, numbers, picture_payload
+from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import PRE, body_of
-from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.text_layout import Line, align
 from nbmodule.views.renderers.titles import title_facts
-from nbmodule.views.renderers.trees import comparison_outline
 
 CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "░"}
 """One letter for each call: it agrees, is at fault, holds what is at fault, carries."""

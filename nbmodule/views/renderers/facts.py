@@ -11,8 +11,8 @@ from nbmodule.views.renderers.drawing import image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import column, common, payload_of
 from nbmodule.views.renderers.payload_values import filled, number, picture_payload
+from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.text import text_form
 from nbmodule.views.renderers.titles import title_facts
 
 

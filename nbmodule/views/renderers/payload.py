@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from nbmodule.base.format import format_array, plain
-from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import (
@@ -34,16 +34,7 @@ from nbmodule.views.records.records import (
     VariableTree,
 )
 from nbmodule.views.renderers.axis import axis_of
-from nbmodule.views.renderers.payload_values import (
-    filled,
-    moment_payload,
-    number,
-    numbers,
-    picture_payload,
-    statistics_payload,
-)
-from nbmodule.views.renderers.titles import title_of
-from nbmodule.views.renderers.trees import (
+from nbmodule.views.renderers.outlines import (
     call_kinds,
     call_outline,
     difference_outline,
@@ -53,6 +44,15 @@ from nbmodule.views.renderers.trees import (
     shown_rows,
     variable_outline,
 )
+from nbmodule.views.renderers.payload_values import (
+    filled,
+    moment_payload,
+    number,
+    numbers,
+    picture_payload,
+    statistics_payload,
+)
+from nbmodule.views.renderers.titles import title_of
 from nbmodule.views.renderers.union import union_of
 
 _CODE = {

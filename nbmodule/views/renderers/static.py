@@ -25,15 +25,15 @@ from nbmodule.views.records.records import (
 )
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.layout import Line, align
-from nbmodule.views.renderers.text import bar_of, module_line, text_of, variable_line
-from nbmodule.views.renderers.titles import title_of
-from nbmodule.views.renderers.trees import (
+from nbmodule.views.renderers.outlines import (
     MOST_GROUPED,
     call_outline,
     module_outline,
     variable_outline,
 )
+from nbmodule.views.renderers.plain_text import bar_of, module_line, text_of, variable_line
+from nbmodule.views.renderers.text_layout import Line, align
+from nbmodule.views.renderers.titles import title_of
 
 MOST_ROWS = 60
 MOST_IMAGES = 12

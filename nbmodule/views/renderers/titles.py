@@ -12,7 +12,7 @@ from nbmodule.base.format import (
     format_seconds,
     plain,
 )
-from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,

@@ -11,17 +11,17 @@ from typing import Any
 
 from nbmodule.base.format import plain
 from nbmodule.views.builders.source import Lines
-from nbmodule.views.panels.of_graphs import GraphRecord
-from nbmodule.views.panels.of_touch import WhatIfRecord
+from nbmodule.views.panels.graph_view import GraphRecord
+from nbmodule.views.panels.intervention_views import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, Titled
 from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.limits import fitted
+from nbmodule.views.renderers.outlines import call_outline, group_lines, module_outline
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.sizes import fitted
+from nbmodule.views.renderers.plain_text import text_form, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.text import text_form, text_of
 from nbmodule.views.renderers.titles import title_facts
-from nbmodule.views.renderers.trees import call_outline, group_lines, module_outline
 
 MOST_SOURCE = 40_000
 """Letters of code in one panel."""

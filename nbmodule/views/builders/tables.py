@@ -18,7 +18,7 @@ from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
 from nbmodule.files.compare import TreeComparison
 from nbmodule.scale.device_layout import Layout
-from nbmodule.views.builders.of_comparisons import three_pictures
+from nbmodule.views.builders.comparisons import three_pictures
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.outline import Outline, group_neighbors
 from nbmodule.views.records.records import (

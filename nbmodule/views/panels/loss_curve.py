@@ -156,7 +156,7 @@ class LossCurve:
 
     @shown
     def __repr__(self) -> str:
-        from nbmodule.views.renderers.text import text_of
+        from nbmodule.views.renderers.plain_text import text_of
 
         self._read()
         return text_of(self.record(), color=False)
@@ -224,7 +224,7 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
     """
     from nbmodule.views.renderers.html import tag, view_element
     from nbmodule.views.renderers.payload import payload_of
-    from nbmodule.views.renderers.text import capped_text_of
+    from nbmodule.views.renderers.plain_text import capped_text_of
 
     kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
     series = tuple(

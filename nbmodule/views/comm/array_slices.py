@@ -17,7 +17,6 @@ from jax import Array
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.arrays import facts_of, readable_numbers
 from nbmodule.views.arrays.exact import exact_text
 from nbmodule.views.arrays.pictures import (
     FIRST_TILES,
@@ -26,8 +25,9 @@ from nbmodule.views.arrays.pictures import (
     picture_of,
     with_exact,
 )
+from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.values import facts_of, readable_numbers
 from nbmodule.views.renderers.payload import picture_payload, statistics_payload
 
 SIDE = 320

@@ -23,11 +23,11 @@ from nbmodule.calls.track import last_tracked
 from nbmodule.core.call.capture import CallOrder, SubmodRets
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.tracker import describe
-from nbmodule.views.arrays.arrays import is_array
-from nbmodule.views.arrays.statistics import statistics_of
-from nbmodule.views.builders.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
-from nbmodule.views.builders.of_models import container_record, module_tree
+from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import is_array
+from nbmodule.views.builders.modules import container_record, module_tree
 from nbmodule.views.builders.pictured import drawn_by_user, picture_for
+from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.suspects import call_findings
 from nbmodule.views.records.records import (

@@ -12,11 +12,11 @@ import pytest
 import nbmodule as nb
 from nbmodule.base.statistics import Statistics
 from nbmodule.views import html_of, mimebundle, record_for
-from nbmodule.views.builders.of_calls import as_shown
+from nbmodule.views.builders.tracked import as_shown
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord, ShownStatistics
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.payload_values import moment_payload, statistics_payload
-from nbmodule.views.renderers.text import text_of
+from nbmodule.views.renderers.plain_text import text_of
 
 
 class Block(nb.Module):

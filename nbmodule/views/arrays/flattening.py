@@ -18,7 +18,7 @@ from jax import Array
 from jax.core import Tracer
 
 from nbmodule.base.format import plain
-from nbmodule.views.arrays.arrays import Facts, facts_of, short_value
+from nbmodule.views.arrays.values import Facts, facts_of, short_value
 from nbmodule.views.records.outline import Outline, group_neighbors, join_levels
 from nbmodule.views.records.records import ShownStatistics, VariableRow
 

@@ -21,22 +21,22 @@ from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.graphs import Graph, headline
 from nbmodule.interventions.run import Run
 from nbmodule.interventions.what_if import WhatIf, WhatIfResult
-from nbmodule.views.builders.of_calls import call_table, pictures_at
 from nbmodule.views.builders.registry import record_for, register_record
-from nbmodule.views.comm.held import BUDGET, keep_view, moved_to_host
+from nbmodule.views.builders.tracked import call_table, pictures_at
+from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
 from nbmodule.views.comm.sources import Gone, LiveSource, register_source
 from nbmodule.views.panels import recorded as _recorded  # noqa: F401 - takes recorders in
-from nbmodule.views.panels.looking import NoModules, Parts, Ran, parts_of
-from nbmodule.views.panels.of_graphs import graph_record
-from nbmodule.views.panels.of_inspections import Panel
-from nbmodule.views.panels.of_touch import (
+from nbmodule.views.panels.graph_view import graph_record
+from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
+from nbmodule.views.panels.inspection_view import Panel
+from nbmodule.views.panels.intervention_actions import ACTS, SETTLE, answered, settled
+from nbmodule.views.panels.intervention_views import (
     PlaceRow,
     WhatIfRecord,
     attributes_of,
     counts_of,
     what_if_record,
 )
-from nbmodule.views.panels.touching import ACTS, SETTLE, answered, settled
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 from nbmodule.views.renderers.payload_values import picture_payload
@@ -239,7 +239,7 @@ class Inspection:
 
     @shown
     def __repr__(self) -> str:
-        from nbmodule.views.renderers.text import text_of
+        from nbmodule.views.renderers.plain_text import text_of
 
         return text_of(record_for(self), color=False)
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from nbmodule.calls.memory import hold
-from nbmodule.views.arrays.statistics import lies_elsewhere
+from nbmodule.views.arrays.reductions import lies_elsewhere
 
 BUDGET = 256_000_000
 """Bytes that all views together may hold."""

@@ -21,8 +21,8 @@ from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
 from nbmodule.core.variables.describe import describe_device
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.tree.container import Container
-from nbmodule.views.arrays.arrays import place_of
-from nbmodule.views.builders.leaves import array_card, measured, pytree_record
+from nbmodule.views.arrays.values import place_of
+from nbmodule.views.builders.pytrees import array_card, measured, pytree_record
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.suspects import equal_findings, frozen_findings
 from nbmodule.views.records.findings import with_findings

@@ -18,13 +18,13 @@ from nbmodule.interventions.targets import heads_of, names_of
 from nbmodule.interventions.what_if import WhatIf
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.panels.parts import parts_for
+from nbmodule.views.panels.notebook_modules import parts_for
 from nbmodule.views.records.records import Picture, Titled
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.payload_values import number, picture_payload
+from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.text import text_form
 from nbmodule.views.renderers.titles import title_facts
 
 if TYPE_CHECKING:

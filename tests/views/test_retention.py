@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.comm import held
-from nbmodule.views.comm.held import free_cell, keep_view, moved_to_host
+from nbmodule.views.comm import retention
+from nbmodule.views.comm.retention import free_cell, keep_view, moved_to_host
 
 ROOT = Path(__file__).parents[2]
 DEADLINE = 120
@@ -26,11 +26,11 @@ class Picture:
 
 @pytest.fixture(autouse=True)
 def _nothing_held(monkeypatch):
-    monkeypatch.setattr(held, "_views", [])
+    monkeypatch.setattr(retention, "_views", [])
 
 
 def test_the_oldest_views_are_let_go_where_all_hold_too_much(monkeypatch):
-    monkeypatch.setattr(held, "BUDGET", 100)
+    monkeypatch.setattr(retention, "BUDGET", 100)
     views = [Picture(40) for _ in range(4)]
     for view in views:
         keep_view(view, lambda _: "a picture")
@@ -38,7 +38,7 @@ def test_the_oldest_views_are_let_go_where_all_hold_too_much(monkeypatch):
 
 
 def test_the_newest_view_is_kept_even_alone_beyond_the_budget(monkeypatch):
-    monkeypatch.setattr(held, "BUDGET", 100)
+    monkeypatch.setattr(retention, "BUDGET", 100)
     view = Picture(400)
     keep_view(view, lambda _: "a picture")
     assert view.nbytes == 400
@@ -46,7 +46,7 @@ def test_the_newest_view_is_kept_even_alone_beyond_the_budget(monkeypatch):
 
 def test_a_cell_that_runs_again_frees_its_own_views_only(monkeypatch):
     cell = "first"
-    monkeypatch.setattr(held, "running_cell_id", lambda: cell)
+    monkeypatch.setattr(retention, "running_cell_id", lambda: cell)
     first = Picture(10)
     keep_view(first, lambda _: "a picture")
     cell = "second"
@@ -131,7 +131,7 @@ def test_in_a_kernel_a_second_run_of_a_cell_frees_the_view_of_the_first():
 
 
 def test_arrays_of_another_device_are_moved_once(monkeypatch):
-    monkeypatch.setattr(held, "_lies_elsewhere", lambda x: isinstance(x, jax.Array))
+    monkeypatch.setattr(retention, "_lies_elsewhere", lambda x: isinstance(x, jax.Array))
     x, moved = jax.numpy.arange(3.0), {}
     first, size = moved_to_host({"a": x}, moved=moved)
     second, again = moved_to_host([x, x], moved=moved)

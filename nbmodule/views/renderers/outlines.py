@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nbmodule.base.format import ordinal
-from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.outline import (
     SMALLEST_GROUP,
     Outline,

@@ -17,16 +17,16 @@ import jax
 from nbmodule.base.format import plain
 from nbmodule.core.call.staging import Staged, staged
 from nbmodule.graphs import Graph, Options, data, headline, outline, read_graph, to_svg
-from nbmodule.views.arrays.arrays import is_array
 from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import Titled
 from nbmodule.views.renderers.drawing import source_of
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.text import text_form
 from nbmodule.views.renderers.titles import title_facts
 
 MOST_LINES = 150

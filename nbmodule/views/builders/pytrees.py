@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun, plain
-from nbmodule.views.arrays.arrays import facts_of, is_array
-from nbmodule.views.arrays.columns import LeafRows, flatten
+from nbmodule.views.arrays.flattening import LeafRows, flatten
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.arrays.statistics import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import facts_of, is_array
 from nbmodule.views.builders.pictured import are_any_given, drawn_by_user
 from nbmodule.views.records.records import ArrayCard, VariableTree
 

@@ -21,19 +21,19 @@ from typing import Any
 
 from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.arrays import facts_of
-from nbmodule.views.arrays.statistics import statistics_of
-from nbmodule.views.comm import sources_of_models  # noqa: F401 - it registers its sources
-from nbmodule.views.comm.explore import cell_payload, slice_payload
-from nbmodule.views.comm.held import keep_view, running_cell_id
+from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import facts_of
+from nbmodule.views.comm import model_sources  # noqa: F401 - it registers its sources
+from nbmodule.views.comm.array_slices import cell_payload, slice_payload
+from nbmodule.views.comm.call_sources import CallsSource
 from nbmodule.views.comm.link import link_class, needs_second_output
+from nbmodule.views.comm.retention import keep_view, running_cell_id
 from nbmodule.views.comm.sources import Gone, LiveSource, source_for
-from nbmodule.views.comm.sources_of_calls import CallsSource
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import Record
 from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.limits import MOST_ROWS, fitted
 from nbmodule.views.renderers.payload import payload_of, statistics_payload
-from nbmodule.views.renderers.sizes import MOST_ROWS, fitted
 
 AFTER = 0.05
 """Seconds after which the widget is opened: when the cell is over, so that its import holds up no output."""

@@ -15,8 +15,8 @@ from nbmodule.calls.compare import Comparison
 from nbmodule.calls.differences import Difference
 from nbmodule.calls.recorder import Recorder
 from nbmodule.core.call.capture import SubmodRets
-from nbmodule.views.arrays.arrays import is_array
-from nbmodule.views.builders.of_calls import (
+from nbmodule.views.arrays.values import is_array
+from nbmodule.views.builders.tracked import (
     call_table,
     listed_returns,
     recorded_table,
@@ -26,8 +26,8 @@ from nbmodule.views.builders.of_calls import (
 from nbmodule.views.comm.sources import Gone, LiveSource, register_source
 from nbmodule.views.records.records import Record
 from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.sizes import fitted
 
 
 class CallsSource(LiveSource):

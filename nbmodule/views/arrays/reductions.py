@@ -18,8 +18,8 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.promotion import widened
-from nbmodule.views.arrays.arrays import facts_of
 from nbmodule.views.arrays.host_statistics import statistics_on_host
+from nbmodule.views.arrays.values import facts_of
 from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32

@@ -31,9 +31,9 @@ from nbmodule.core.transforms.carried import split
 from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.graphs import Graph
-from nbmodule.views.builders.of_models import module_tree
+from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.builders.source import Lines, source_of
-from nbmodule.views.panels.of_graphs import graph_of
+from nbmodule.views.panels.graph_view import graph_of
 from nbmodule.views.records.findings import with_findings
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note
 

@@ -12,12 +12,12 @@ from nbmodule.graphs import data
 from nbmodule.graphs.writing.comparing import SIGNS, GraphComparison
 from nbmodule.graphs.writing.data import spelled
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.panels.of_graphs import graph_record, still_picture
+from nbmodule.views.panels.graph_view import graph_record, still_picture
 from nbmodule.views.records.records import Titled
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.text import text_form
 from nbmodule.views.renderers.titles import title_facts
 
 BUDGET = 120_000

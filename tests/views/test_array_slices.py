@@ -6,7 +6,7 @@ import pytest
 
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.scales import quantize
-from nbmodule.views.comm.explore import EXACT, SIDE, cell_payload, slice_payload
+from nbmodule.views.comm.array_slices import EXACT, SIDE, cell_payload, slice_payload
 
 
 def values_of(found):

@@ -13,8 +13,8 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.tree.container import Container
-from nbmodule.views.builders.of_calls import called_tree
-from nbmodule.views.builders.of_models import boxes_of, variable_card, variable_tree
+from nbmodule.views.builders.modules import boxes_of, variable_card, variable_tree
+from nbmodule.views.builders.tracked import called_tree
 from nbmodule.views.comm.sources import Gone, LiveSource, register_source
 from nbmodule.views.records.records import ModuleTree, Record
 

@@ -11,9 +11,9 @@ import numpy as np
 from nbmodule.base.format import describe_shape, format_number, ordinal
 from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
-from nbmodule.views.arrays.arrays import is_array
-from nbmodule.views.builders.leaves import PICTURED_ELEMENTS, PICTURED_LEAVES
+from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.pictured import picture_for
+from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.source import source_of
 from nbmodule.views.records.records import ComparisonTable, PairRow, Picture

@@ -10,9 +10,9 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import mimebundle
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.comm import held, upgrade
+from nbmodule.views.comm import live_views, retention
+from nbmodule.views.comm.live_views import Views
 from nbmodule.views.comm.sources import LiveSource, register_source
-from nbmodule.views.comm.upgrade import Views
 from nbmodule.views.renderers.payload import payload_of
 
 
@@ -47,10 +47,10 @@ class Line:
 @pytest.fixture
 def desk(monkeypatch):
     """Live views in cell 'a' of a notebook; `desk.run = 2` runs the cell again."""
-    monkeypatch.setattr(upgrade, "running_cell_id", lambda: desk.cell)
-    monkeypatch.setattr(held, "running_cell_id", lambda: desk.cell)
-    monkeypatch.setattr(upgrade, "_running_request", lambda: desk.run)
-    monkeypatch.setattr(upgrade, "link_class", lambda script: Line)
+    monkeypatch.setattr(live_views, "running_cell_id", lambda: desk.cell)
+    monkeypatch.setattr(retention, "running_cell_id", lambda: desk.cell)
+    monkeypatch.setattr(live_views, "_running_request", lambda: desk.run)
+    monkeypatch.setattr(live_views, "link_class", lambda script: Line)
     desk = Views(Kernel())
     desk.cell, desk.run = "a", 1
     return desk
@@ -193,14 +193,14 @@ def test_two_trees_are_looked_into_side_by_side(desk):
 
 
 def test_more_rows_than_a_view_may_hold_come_when_asked_for(desk, monkeypatch):
-    monkeypatch.setitem(upgrade.MOST_ROWS, type(record_for([1])), 10)
+    monkeypatch.setitem(live_views.MOST_ROWS, type(record_for([1])), 10)
     key = show(desk, list(range(25)))
     assert ask(desk, key, "hello")["left"] == 15
     assert "z" in ask(desk, key, "whole")["data"]
 
 
 def test_what_views_hold_is_listed_and_freed_within_one_budget(desk, monkeypatch):
-    monkeypatch.setattr(held, "BUDGET", 1000)
+    monkeypatch.setattr(retention, "BUDGET", 1000)
     first = show(desk, np.zeros(100))
     assert (800, "view") in [(one.nbytes, one.kind) for one in nb.memory()]
     second = show(desk, np.ones(100))
@@ -246,11 +246,11 @@ def test_a_kind_of_value_may_speak_a_language_of_its_own(desk):
 
 
 def test_without_a_notebook_nothing_is_joined():
-    assert upgrade.live_views() is None
+    assert live_views.live_views() is None
     assert "data-view" not in mimebundle(np.ones(3))["text/html"]
 
 
 def test_the_script_of_the_widget_is_whole():
-    script = upgrade._script()
+    script = live_views._script()
     assert script.endswith("export default { initialize, render() {} };")
     assert "import " not in script.split("\n", 1)[0]

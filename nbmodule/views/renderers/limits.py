@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun
-from nbmodule.views.arrays.columns import LeafRows
+from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.records import (
     CallTable,
     ComparisonTable,

@@ -11,10 +11,10 @@ from nbmodule.calls.profile import PASSES, Profile, ProfileRow
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import Titled
-from nbmodule.views.renderers.layout import Line, align
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.payload_values import numbers
-from nbmodule.views.renderers.text import text_form
+from nbmodule.views.renderers.plain_text import text_form
+from nbmodule.views.renderers.text_layout import Line, align
 from nbmodule.views.renderers.titles import title_facts
 
 MOST_ROWS = 4000

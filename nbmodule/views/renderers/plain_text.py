@@ -44,18 +44,7 @@ from nbmodule.views.records.records import (
     VariableTree,
 )
 from nbmodule.views.renderers.axis import axis_of, strip
-from nbmodule.views.renderers.layout import (
-    MOST_LINES,
-    Line,
-    align,
-    branches,
-    cap,
-    is_terminal,
-    paint,
-    terminal_width,
-)
-from nbmodule.views.renderers.titles import COMPILING_SHARE, title_of
-from nbmodule.views.renderers.trees import (
+from nbmodule.views.renderers.outlines import (
     MOST_GROUPED,
     call_label,
     call_outline,
@@ -66,6 +55,17 @@ from nbmodule.views.renderers.trees import (
     group_lines,
     shown_rows,
 )
+from nbmodule.views.renderers.text_layout import (
+    MOST_LINES,
+    Line,
+    align,
+    branches,
+    cap,
+    is_terminal,
+    paint,
+    terminal_width,
+)
+from nbmodule.views.renderers.titles import COMPILING_SHARE, title_of
 from nbmodule.views.renderers.union import union_of
 
 MOST_FLOW = 40
