@@ -405,7 +405,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
                 f"cannot register a buffer under {name!r}: an attribute name is wanted. Nothing "
                 "was changed."
             )
-        if hasattr(self, name) and not isinstance(attributes.own_box(self, name), Buffer):
+        if hasattr(self, name) and not isinstance(attributes.own_variable(self, name), Buffer):
             raise ArgumentError(
                 f"cannot register the buffer {name!r}: {type(self).__name__} has an attribute of "
                 "that name. Nothing was changed."

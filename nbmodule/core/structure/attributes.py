@@ -1,4 +1,4 @@
-"""What assignment to an attribute of a module means: a new value for a variable, another box, or a
+"""Assignment to an attribute of a module: a new value for a variable, another variable, or a
 change of structure.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from nbmodule.base.foreign import is_parameter, is_tensor
 from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
-from nbmodule.core.structure.arrays import boxed, is_holder
+from nbmodule.core.structure.array_buffers import has_array_items, with_buffers
 from nbmodule.core.structure.branches import is_branch
 from nbmodule.core.structure.structure import Folded, unfolded
 from nbmodule.core.structure.walk import is_module, items, plan_of, remember_parent
@@ -35,46 +35,47 @@ _NUMBERS = (np.generic, int, float, complex)
 
 
 def assign(module: Hull, name: str, value: Any) -> None:
-    """`module.name = value`: arrays go into the box that is there, or become a Buffer; anything
-    else is bound.
-    """
+    """Set `module.name`: arrays go into the variable there, or become a Buffer; else bind it."""
     if name not in module.__dict__ and module._nbm.built and not module._nbm.building:
         refuse_unread(module, name, value)
-    if is_tensor(value) and not is_property(type(module), name):
-        is_trained = is_parameter(value) and own_box(module, name) is None
-        value = (
-            Parameter(value, requires_grad=value.requires_grad)
-            if is_trained
-            else without_torch(value)
-        )
-    elif type(value) in (list, tuple) and own_box(module, name) is not None and _are_numbers(value):
+    if is_property(type(module), name):
+        bind(module, name, value)
+        return
+    variable = own_variable(module, name)
+    if is_tensor(value):
+        if is_parameter(value) and variable is None:
+            value = Parameter(value, requires_grad=value.requires_grad)
+        else:
+            value = without_torch(value)
+    elif type(value) in (list, tuple) and variable is not None and _begins_with_number(value):
         value = np.asarray(value)
     if isinstance(value, Variable):
         module._nbm.variables.pop(name, None)
     elif isinstance(value, (*_ARRAYS, *_NUMBERS)):
-        box = own_box(module, name)
-        if box is not None:
-            if isinstance(value, _NUMBERS) and box.shape != ():
-                raise ShapeError(
-                    f"cannot set {type(module).__name__}.{name} to the number {value!r}: it holds "
-                    f"a {box.describe()}. "
-                    f"The variable was left unchanged. Fill it with `{name}[...] = {value!r}`, or "
-                    "delete the attribute first."
-                )
-            box.value = value
+        if variable is not None:
+            _set_value(module, name, variable, value)
             return
-        if isinstance(value, _ARRAYS) and not is_property(type(module), name):
+        if isinstance(value, _ARRAYS):
             value = Buffer(value)
-    elif is_holder(value) and is_branch(value) and not is_property(type(module), name):
+    elif has_array_items(value) and is_branch(value):
         home, trace = module._nbm.home, here()
-        local = trace == EAGER or (home is not None and home.trace == trace)
-        arguments = (
-            () if local or module._nbm.building is None else jax.tree.leaves(module._nbm.building)
-        )
-        if isinstance(value, Container):  # it may be the `v` of another model, which stays as it is
+        is_local = trace == EAGER or (home is not None and home.trace == trace)
+        arguments = () if is_local else jax.tree.leaves(module._nbm.building)
+        if isinstance(value, Container):  # it may be the `v` of another model
             value = value.cont_copy()
-        value = boxed(value, module.__dict__.get(name, ()), local=local, arguments=arguments)
+        previous = module.__dict__.get(name, ())
+        value = with_buffers(value, previous, is_local=is_local, arguments=arguments)
     bind(module, name, value)
+
+
+def _set_value(module: Hull, name: str, variable: Variable, value: Any) -> None:
+    if isinstance(value, _NUMBERS) and variable.shape != ():
+        raise ShapeError(
+            f"cannot set {type(module).__name__}.{name} to the number {value!r}: it holds a "
+            f"{variable.describe()}. Fill it with `{name}[...] = {value!r}`, or delete the "
+            "attribute first."
+        )
+    variable.value = value
 
 
 _FREEZING = frozenset({"trainable", "requires_grad", "frozen", "freeze"})
@@ -104,22 +105,21 @@ def refuse_unread(module: Hull, name: str, value: object) -> None:
         )
 
 
-def _are_numbers(value: Any) -> bool:
-    """Return True if a list or tuple, of lists or not, begins with a number: it stands for an
-    array.
-    """
+def _begins_with_number(value: Any) -> bool:
+    """Return True if a list or tuple, of lists or not, begins with a number."""
     while type(value) in (list, tuple) and value:
         value = value[0]
     return isinstance(value, _NUMBERS)
 
 
-def own_box(module: Hull, name: str) -> Variable | None:
+def own_variable(module: Hull, name: str) -> Variable | None:
     """Return the variable that the attribute holds, if it holds one."""
-    cached = module.__dict__.get(name, module._nbm.variables.get(name))
-    return cached if isinstance(cached, Variable) else None
+    value = module.__dict__.get(name, module._nbm.variables.get(name))
+    return value if isinstance(value, Variable) else None
 
 
 def bind(module: Hull, name: str, value: object) -> None:
+    """Set an attribute as it is; compiled functions notice."""
     inner = module._nbm
     if is_property(type(module), name):
         object.__setattr__(module, name, value)
@@ -147,30 +147,27 @@ def delete(module: Hull, name: str) -> None:
 
 
 def missing(module: Hull, name: str) -> Any:
-    """What Python did not find: a variable from `_create_variables`, or an error with the closest
-    name, or a property's own.
+    """Return an attribute that Python did not find: a variable from `_create_variables`.
+
+    Raises:
+        AttributePathError: There is none; the message has the closest name.
     """
     if type(module._nbm) is Folded:
         unfolded(module)
         return getattr(module, name)
-    if (
-        name in module.__dict__
-    ):  # a `__getattr__` of its class has looked at another attribute first, which made the module
+    if name in module.__dict__:  # made by a `__getattr__` of its class that read another attribute
         return module.__dict__[name]
     if is_of_class(module, name):
         return object.__getattribute__(module, name)
     if name.startswith("__"):
         raise AttributeError(f"{type(module).__name__!r} object has no attribute {name!r}")
-    cached = module._nbm.variables.get(name)
-    if cached is not None:
-        return Container(cached) if isinstance(cached, Mapping) else cached
-    said = (
-        _FREEZE_HINTS.get(name)
-        or attribute_hint(name)
-        or hint(name, [*module.__dict__, *module._nbm.variables])
-    )
+    value = module._nbm.variables.get(name)
+    if value is not None:
+        return Container(value) if isinstance(value, Mapping) else value
+    names = [*module.__dict__, *module._nbm.variables]
+    fix = _FREEZE_HINTS.get(name) or attribute_hint(name) or hint(name, names)
     raise AttributePathError(
-        f'{type(module).__name__} has no attribute "{name}"{said}'
+        f'{type(module).__name__} has no attribute "{name}"{fix}'
         f"{uncalled_method_hint(type(module))}"
     )
 
@@ -183,40 +180,43 @@ _FREEZE_HINTS = {
 
 def is_property(cls: type, name: str) -> bool:
     """Return True if the class itself handles assignment to that name."""
-    result = getattr(cls, name, None)
-    return hasattr(type(result), "__set__") and not isinstance(result, Variable)
+    member = getattr(cls, name, None)
+    return hasattr(type(member), "__set__") and not isinstance(member, Variable)
 
 
 def note_children(parent: Hull, value: object, ancestors: tuple[int, ...] = ()) -> None:
-    """Tell modules that have just become part of `parent` where they are."""
+    """Note the parent of modules that have just become part of it."""
     if is_module(value):
         remember_parent(value, parent)
-    elif isinstance(value, (list, tuple, dict)) and is_branch(value) and id(value) not in ancestors:
+    elif has_array_items(value) and is_branch(value) and id(value) not in ancestors:
         for item in items(value):
             if not isinstance(item.value, Variable):
                 note_children(parent, item.value, (*ancestors, id(value)))
 
 
 def adopt(module: Hull, name: str, value: Any) -> None:
-    """A module from outside is given an attribute while a function is traced."""
+    """Let a module from outside keep an attribute that is set while a function is traced.
+
+    Raises:
+        TracerLeakError: A new variable in it holds a traced value.
+    """
     boxes: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
     if is_module(value) or (not boxes and is_branch(value)):
-        boxes = tuple(plan_of(value).boxes)
+        boxes = plan_of(value).boxes
     elif not boxes and not now.outside:
         warnings.warn(
             f"{type(module).__name__}.{name} is set inside a transform: that happens once, while "
-            "the function is traced, not "
-            "at each call. Keep what changes in a variable (nb.Buffer), or return it.",
+            "the function is traced, not at each call. Keep what changes in a variable "
+            "(nb.Buffer), or return it.",
             stacklevel=5,
         )
     for box in boxes:
         if box._home is not None and not (now.outside and box.is_concrete) and not box.let_go():
-            cure = "Create it outside, or in `_build` with build_mode='on_call'."
+            fix = "Create it outside, or in `_build` with build_mode='on_call'."
             if now.outside:
-                cure = "Keep its shape (`x.shape`), or call the module once outside before."
+                fix = "Keep its shape (`x.shape`), or call the module once outside before."
             raise TracerLeakError(
                 f"cannot set {type(module).__name__}.{name} inside a transform: the new "
-                f"{box.describe()} would keep a traced "
-                f"value. Nothing was changed. {cure}"
+                f"{box.describe()} would keep a traced value. {fix}"
             )
         box._home = None

@@ -1,9 +1,9 @@
-"""The one walk: what is reachable from a module, in which order, under which names, and what is
-shared.
+"""The one traversal: what is reachable from a module, in which order, under which names, and what
+is shared.
 
-Everything that needs names asks here. The result, a `Plan`, is cached on the module and thrown away
-when the structure changes: attributes bump the version of their module, lists, dicts and plain
-objects that were passed are compared with a shallow copy by identity.
+Its result, a `Plan`, is cached on the module and dropped when the structure changes: attributes bump
+the version of their module; lists, dicts and plain objects are compared with a shallow copy by
+identity.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import plug
 from nbmodule.base.trees import nest
-from nbmodule.core.structure.arrays import boxed, is_holder, refuse_outlived, restored
+from nbmodule.core.structure.array_buffers import (
+    has_array_items,
+    put_back,
+    refuse_outlived,
+    with_buffers,
+)
 from nbmodule.core.structure.branches import (
     LEAF_TYPES,
     attributes,
@@ -46,9 +51,7 @@ _PLAINEST = frozenset({int, float, bool, str, type(None), types.FunctionType})
 
 
 class Item(NamedTuple):
-    """One step down: the key entry, its part of the dotted name, its part of the chain (one key, or
-    two), and what is there.
-    """
+    """One step down: the key entry, its part of the dotted name, its part of the chain, a value."""
 
     key: Any
     name: str
@@ -56,41 +59,41 @@ class Item(NamedTuple):
     value: Any
 
 
-class Place(NamedTuple):
-    """Where a variable or a module was found."""
+class Location(NamedTuple):
+    """The path of a variable or module, and its spellings."""
 
     path: Path
     name: str
     chain: tuple[str, ...]
-    claimed: bool  # `_create_variables` of the owner took the box over: this name wins over others
-    order: int
-    owner: Any = None  # the module that holds it; None for the root, which its plan may not hold
-    ends: tuple[int, ...] = ()  # how long the chain is after each step of the path
+    is_claimed: bool = False  # by `_create_variables` of the owner, whose name wins over others
+    order: int = 0
+    owner: Any = None  # the module that holds it; None for the root, which its plan must not hold
+    ends: tuple[int, ...] = ()  # length of the chain after each step of the path
 
-    def step(self, item: Item, owner: object, claimed: bool, order: int) -> Place:
-        """Return the place of what lies directly below this one."""
-        dotted = f"{self.name}.{item.name}" if self.name else item.name
+    def step(
+        self, item: Item, owner: object, order: int = 0, *, is_claimed: bool = False
+    ) -> Location:
+        """Return the location one step below."""
+        name = f"{self.name}.{item.name}" if self.name else item.name
         chain = self.chain + item.chain
-        return Place(
-            (*self.path, item.key), dotted, chain, claimed, order, owner, (*self.ends, len(chain))
-        )
+        ends = (*self.ends, len(chain))
+        return Location((*self.path, item.key), name, chain, is_claimed, order, owner, ends)
 
-    def steps(self) -> Iterator[tuple[str, Any]]:
-        """Yield the keys of the chain, each with the step of the path that it comes from."""
+    def chain_steps(self) -> Iterator[tuple[str, Any]]:
+        """Yield the keys of the chain, each with its step of the path.
+
+        A key that has none, such as the level of a Sequential, counts as an attribute.
+        """
         start = 0
         for step, end in zip(self.path, self.ends):
-            for key in self.chain[
-                start : end - 1
-            ]:  # a level of the chain that is no step of the path
+            for key in self.chain[start : end - 1]:
                 yield key, GetAttrKey(key)
             yield self.chain[end - 1], step
             start = end
 
 
 def items(obj: object) -> list[Item]:
-    """What is directly below `obj`, in canonical order: attributes and dict keys sorted, list
-    items by number.
-    """
+    """Return the items directly below `obj`: attributes and dict keys sorted, list items by number."""
     cls = type(obj)
     if cls in (list, tuple):
         return _numbered(obj)
@@ -99,17 +102,16 @@ def items(obj: object) -> list[Item]:
     if not is_module(obj):
         numbered = _numbered(obj) if isinstance(obj, (list, tuple)) else []
         keyed = _keyed(obj) if isinstance(obj, Mapping) else []
-        return numbered + keyed + sorted(_attributes_of(cls, attributes(obj)), key=_chain)
+        return numbered + keyed + sorted(_attribute_items(cls, attributes(obj)), key=_first_key)
     listed = getattr(cls, "_listed", None)
-    result = _attributes_of(cls, vars(obj), listed)
+    result = _attribute_items(cls, vars(obj), listed)
     inner = getattr(obj, "_nbm", None)
     if inner is not None:
-        result += [
-            Item(GetAttrKey(name), name, (name,), value) for name, value in inner.variables.items()
-        ]
+        variables = inner.variables.items()
+        result += [Item(GetAttrKey(name), name, (name,), value) for name, value in variables]
     if listed is not None:
         result += listed_items(obj, listed)
-    result.sort(key=_chain)
+    result.sort(key=_first_key)
     return result
 
 
@@ -118,21 +120,19 @@ def _numbered(obj: Any) -> list[Item]:
 
 
 def _keyed(obj: Any) -> list[Item]:
-    named = [
+    keyed = [
         Item(DictKey(key), str(key), _levels_of(str(key)), value) for key, value in obj.items()
     ]
-    return sorted(named, key=lambda item: item.name)
+    return sorted(keyed, key=itemgetter(1))
 
 
 def _levels_of(name: str) -> tuple[str, ...]:
-    """Return the levels of `v` that a key of a dict, or a name, stands for: `encoder/layer0` names
-    two, as it does in a Container.
-    """
+    """Return the levels of `v` that a name stands for: `encoder/layer0` names two."""
     levels = split(name)
     return levels if all(levels) else (name,)
 
 
-def _attributes_of(cls: type, local: Mapping[str, Any], without: str | None = None) -> list[Item]:
+def _attribute_items(cls: type, attrs: Mapping[str, Any], without: str | None = None) -> list[Item]:
     short = getattr(cls, "_short_names", {})
     path_name = getattr(cls, "_path_name", str)  # of foreign modules, see interop/naming.py
     return [
@@ -142,44 +142,40 @@ def _attributes_of(cls: type, local: Mapping[str, Any], without: str | None = No
             _levels_of(short.get(name) or path_name(name).removeprefix("_")),
             value,
         )
-        for name, value in local.items()
+        for name, value in attrs.items()
         if not isinstance(value, LEAF_TYPES) and name != without
     ]
 
 
-def _chain(item: Item) -> str:
+def _first_key(item: Item) -> str:
     return item.chain[0]
 
 
 def listed_items(obj: object, listed: str) -> list[Item]:
-    """Return the items of a module that is itself a list: its layers stand directly below it, by
-    number or by name.
+    """Return the items of a module that is itself a list: its layers, by number or by name.
 
-    In `v` there is one level more, `submodules`, as the stateful library has it.
+    In `v` there is one level more, `submodules`.
     """
-    level = listed.removeprefix("_")
-    layers = vars(obj).get(listed, ())
+    level, layers = listed.removeprefix("_"), vars(obj).get(listed, ())
     names = vars(obj).get("names") or ()
-    if len(names) == len(layers) and names:
-        return [
-            Item(DictKey(name), name, (level, name), value) for name, value in zip(names, layers)
-        ]
+    if names and len(names) == len(layers):
+        pairs = zip(names, layers)
+        return [Item(DictKey(name), name, (level, name), value) for name, value in pairs]
     return [Item(SequenceKey(i), str(i), (level, f"v{i}"), value) for i, value in enumerate(layers)]
 
 
 def is_module(obj: object) -> bool:
+    """Return True if `obj` is a module."""
     return hasattr(type(obj), "_is_module")
 
 
 def keeps_nothing(obj: Any) -> bool:
-    """Return True if `obj` is a module with `store_vars=False`: seen from above, its Parameters are
-    not there.
-    """
+    """Return True for a module with `store_vars=False`, whose Parameters its parents do not see."""
     config = obj._nbm.config if is_module(obj) else None
     return config is not None and not config.store_vars
 
 
-# All walks that are in use: a message names a variable as the widest of them does.
+# All plans in use: a message names a variable as the widest of them does.
 _living: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
@@ -188,9 +184,9 @@ MOST_KEPT = 2**24
 
 
 class Plan:
-    """What one walk found, from the root's point of view.
+    """The result of one traversal, from the root's point of view.
 
-    It holds everything below the root, not the root itself.
+    It holds everything below the root, but not the root.
     """
 
     __slots__ = (
@@ -217,57 +213,46 @@ class Plan:
 
     def __init__(self, root: Hull) -> None:
         self.epoch, self.flags = clock.structure, clock.flags
-        self.structure: Any = None  # see structure.py, linked.py
+        self.structure: Any = None  # see structure.py
+        self.embedded: Any = None  # see linked.py
+        self.is_searched = False  # see trainable.py
         self._template: Any = None
         self._is_light: bool | None = None
-        self.embedded: Any = None
-        self.is_searched = False  # for parts that are not trained, see trainable.py
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
         walker = _Walker(root)
-        self.modules: dict[Any, Place] = walker.modules
+        self.modules: dict[Any, Location] = walker.modules
         self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
         chosen = {
-            box: next((p for p in places if p.claimed), places[0])
+            box: next((place for place in places if place.is_claimed), places[0])
             for box, places in walker.boxes.items()
         }
-        placed = sorted(chosen.items(), key=lambda pair: pair[1].order)
-        self.places: dict[Variable, Place] = {
-            box: location for box, location in placed if not box.is_released
-        }
-        self.released: dict[Variable, Place] = {
-            box: location for box, location in placed if box.is_released
-        }
-        self.absent: tuple[Variable, ...] = (
-            *self.released,
-            *(box for box in walker.hidden if box not in chosen),
-        )
+        ordered = sorted(chosen.items(), key=lambda pair: pair[1].order)
+        self.places: dict[Variable, Location] = {b: p for b, p in ordered if not b.is_released}
+        self.released: dict[Variable, Location] = {b: p for b, p in ordered if b.is_released}
+        hidden = (box for box in walker.hidden if box not in chosen)
+        self.absent: tuple[Variable, ...] = (*self.released, *hidden)
         self.boxes: tuple[Variable, ...] = tuple(self.places)
-        self.names: dict[str, Variable] = {
-            location.name: box for box, location in self.places.items()
-        }
-        self.partial = _partial(root, self, walker, chosen)
+        self.names: dict[str, Variable] = {p.name: b for b, p in self.places.items()}
+        self.partial = _partial_modules(self, walker)
         _check_spellings(root, self)
         _living.add(self)
 
     def is_fresh(self) -> bool:
-        """Return True if the structure is still the one that was walked.
-
-        O(1) while no module and no list below has changed.
-        """
+        """Return True if the structure has not changed; O(1) while no module and list below has."""
         if self.epoch != clock.structure:
-            # Freezing a variable changes no module, so no version tells of it.
+            # Freezing a variable changes no module, and so no version.
             if self.flags != clock.flags or any(
-                inner.version != visited for inner, visited in self.versions
+                inner.version != version for inner, version in self.versions
             ):
                 return False
             self.epoch = clock.structure
-        return lists_hold(self.lists) and (not self.watched or all(map(_unchanged, self.watched)))
+        return lists_hold(self.lists) and (
+            not self.watched or all(map(_is_unchanged, self.watched))
+        )
 
     @property
     def is_light(self) -> bool:
-        """Whether the arrays may be kept beyond their time where that saves work: they are few
-        bytes.
-        """
+        """Whether the arrays are few bytes and may be kept beyond their time to save work."""
         if self._is_light is None:
             self._is_light = sum(map(_bytes_of, self.boxes)) <= MOST_KEPT
         return self._is_light
@@ -276,30 +261,22 @@ class Plan:
     def template(self) -> dict[str, Any]:
         """The nested dict of Parameters that `v` shows, and `v=` takes, keys sorted."""
         if self._template is None:
-            cached = {**self.places, **self.released}
-            cached = (
-                sorted(cached.items(), key=lambda pair: pair[1].order)
-                if self.released
-                else cached.items()
-            )
-            self._template = nest(
-                {location.chain: box for box, location in cached if isinstance(box, Parameter)}
-            )
+            places = {**self.places, **self.released}
+            ordered = sorted(places.items(), key=lambda pair: pair[1].order)
+            parameters = {p.chain: box for box, p in ordered if isinstance(box, Parameter)}
+            self._template = nest(parameters)
         return self._template
 
 
 def _bytes_of(box: Variable) -> int:
     try:
         return box.nbytes
-    except (
-        AttributeError,
-        TypeError,
-    ):  # a function over PyTrees has put something else where its array was
+    except (AttributeError, TypeError):  # a function over PyTrees has replaced its array
         return 0
 
 
 def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
-    """Return True if lists of modules (the first of each pair) hold what they held (the second)."""
+    """Return True if lists of modules (the first of each pair) equal their copies (the second)."""
     try:
         for live, previous in lists:
             if live != previous:
@@ -312,12 +289,10 @@ def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
 
 
 def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
-    """Return True if lists hold the very things that they held, asked where comparing them has
-    raised.
+    """Return True if lists hold the same objects as their copies, after a comparison has raised.
 
-    If they do, no thing was compared with another: the exception is not that of a comparison but of
-    a signal, or of another thread, and goes on. If not, something else than a module was put in,
-    whose comparison fails.
+    If they do, no two objects were compared: the exception is one of a signal or another thread,
+    and goes on. If not, an object other than a module was added, whose comparison fails.
     """
     return all(
         len(live) == len(previous) and all(map(is_, live, previous)) for live, previous in lists
@@ -326,127 +301,102 @@ def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
 
 class _Walker:
     def __init__(self, root: Hull) -> None:
-        self.boxes: dict[Variable, list[Place]] = {}
-        self.modules: dict[Any, Place] = {}
-        self.lists: list[
-            tuple[list[Any], list[Any]]
-        ] = []  # lists of nothing but modules: `==` is identity, and fast
+        self.root, self.count = root, 0
+        self.boxes: dict[Variable, list[Location]] = {}
+        self.modules: dict[Any, Location] = {}
+        # Lists of nothing but modules: `==` compares identities, and is fast.
+        self.lists: list[tuple[list[Any], list[Any]]] = []
         self.watched: list[tuple[Any, Any]] = []
         self.versions: list[tuple[Any, int]] = []
-        self.seen: set[int] = set()
-        self.hidden: dict[
-            Variable, None
-        ] = {}  # Parameters of parts with store_vars=False: they have no value here
-        self.apart = 0  # how many such parts the walk is in
-        self.plain = 0  # how many plain objects it is in, whose lists are their own
-        before = getattr(getattr(root, "_nbm", None), "plan", None)
-        self.before = (
-            {} if before is None else {id(now): previous for now, previous in before.watched}
-        )
-        self.branches: dict[
-            int, Any
-        ] = {}  # by id: the module that holds a list, dict or plain object
-        self.again: list[
-            tuple[Any, Any]
-        ] = []  # modules and branches met once more, and the module that holds them there
-        self.parameters = 0  # met so far, also by way of what was met once more
-        self.without: set[int] = set()  # modules and branches that have none
-        self.root, self.count = root, 0
-        self.below(root, Place((), "", (), False, 0), None)
+        self.visited: set[int] = set()
+        self.repeated: list[tuple[Any, Any]] = []  # modules and branches met again, with the holder
+        # Parameters of parts with store_vars=False, which have no value here.
+        self.hidden: dict[Variable, None] = {}
+        self.hiding_depth = 0  # how many such parts the traversal is in
+        self.object_depth = 0  # how many plain objects it is in, whose lists are theirs
+        previous = getattr(getattr(root, "_nbm", None), "plan", None)
+        watched = () if previous is None else previous.watched
+        self.previous = {id(live): content for live, content in watched}
+        self.walk(root, Location((), "", ()), None)
 
-    def below(self, obj: Any, current: Place, owner: Any) -> None:
-        self.seen.add(id(obj))
-        # Deep models need more of the interpreter's stack than Python grants by default.
+    def walk(self, obj: Any, current: Location, owner: Any) -> None:
+        self.visited.add(id(obj))
         allow(len(current.path))
         inner = getattr(obj, "_nbm", None)
-        separate = obj is not self.root and keeps_nothing(obj)
-        self.apart += separate
-        plain = False
-        if inner is not None and is_module(obj):
-            owner = obj
-            if obj is not self.root:
-                self.versions.append((inner, inner.version))
-            layers = vars(obj).get(getattr(type(obj), "_listed", None))
-            if layers is not None:
-                self.watch(layers)
-        elif inner is not None and hasattr(type(obj), "_unwatched"):
+        hides = obj is not self.root and keeps_nothing(obj)
+        is_object = False
+        if inner is not None and (is_module(obj) or hasattr(type(obj), "_unwatched")):
             if obj is not self.root:  # a plan that holds its owner would wait for the collector
                 self.versions.append((inner, inner.version))
+            if is_module(obj):
+                owner = obj
+                layers = vars(obj).get(getattr(type(obj), "_listed", None))
+                if layers is not None:
+                    self.watch(layers)
         elif type(obj) is not tuple:
-            plain = self.look_into(obj, current, owner)
-        self.plain += plain
-        before = self.parameters
+            is_object = self.visit_branch(obj, current, owner)
+        self.hiding_depth += hides
+        self.object_depth += is_object
         for item in items(obj):
-            value = item.value
-            if isinstance(value, Variable):
-                self.parameters += isinstance(value, Parameter)
-                self.found(value, item, current, owner)
-            elif is_module(value):
-                if owner is not None:
-                    remember_parent(value, owner)
-                if id(value) in self.seen:
-                    self.met_again(value, owner)
-                else:
-                    self.modules[value] = location = current.step(
-                        item, self.owner_in_plan(owner), False, len(self.modules)
-                    )
-                    self.below(value, location, owner)
-            elif is_branch(value) and id(value) in self.seen:
-                self.met_again(value, owner)
-            elif is_branch(value):
-                self.branches[id(value)] = self.owner_in_plan(owner)
-                self.below(value, current.step(item, self.owner_in_plan(owner), False, 0), owner)
-            elif type(value) not in _PLAINEST:
-                refuse_hidden(value, f"{_called(self.root, current)}.{item.name}")
-        self.apart -= separate
-        self.plain -= plain
-        if self.parameters == before:
-            self.without.add(id(obj))
+            self.visit(item, current, owner)
+        self.hiding_depth -= hides
+        self.object_depth -= is_object
 
-    def look_into(self, obj: Any, location: Place, owner: Any) -> bool:
-        """Make buffers of what a list, dict or object holds, and keep what may change; whether it
-        is an object, whose lists are its own.
-        """
-        has_items = isinstance(obj, (list, tuple, dict))
-        if has_items and owner is not None and not self.plain and is_holder(obj):
-            self.box_arrays(obj, owner)
-        if has_items and not isinstance(obj, tuple):
+    def visit(self, item: Item, current: Location, owner: Any) -> None:
+        value = item.value
+        # A plan that names its root as owner would keep it alive.
+        holder = None if owner is self.root else owner
+        if isinstance(value, Variable):
+            if self.hiding_depth and isinstance(value, Parameter):
+                self.hidden[value] = None
+                return
+            is_claimed = owner is not None and value in owner._nbm.taken
+            place = current.step(item, holder, self.count, is_claimed=is_claimed)
+            self.count += 1
+            self.boxes.setdefault(value, []).append(place)
+            return
+        is_part = is_module(value)
+        if is_part and owner is not None:
+            remember_parent(value, owner)
+        if not is_part and not is_branch(value):
+            if type(value) not in _PLAINEST:
+                refuse_hidden(value, f"{_described(self.root, current)}.{item.name}")
+        elif id(value) in self.visited:
+            self.repeated.append((value, holder))
+        else:
+            place = current.step(item, holder, len(self.modules))
+            if is_part:
+                self.modules[value] = place
+            self.walk(value, place, owner)
+
+    def visit_branch(self, obj: Any, location: Location, owner: Any) -> bool:
+        """Make buffers of arrays in a list, dict or object, and watch it; True for an object."""
+        is_collection = isinstance(obj, (list, tuple, dict))
+        if owner is not None and not self.object_depth and has_array_items(obj):
+            self.add_buffers(obj, owner)
+        if is_collection and not isinstance(obj, tuple):
             self.watch(obj)
         if isinstance(obj, dict):
-            refuse_keys(obj, _called(self.root, location))
+            refuse_keys(obj, _described(self.root, location))
         if has_attributes(obj):
             self.watched.append((vars(obj), dict(vars(obj))))
-        return not has_items
+        return not is_collection
 
-    def owner_in_plan(self, owner: Any) -> Any:
-        """Return the owner, or None for the root: a plan that names it would keep it alive."""
-        return None if owner is self.root else owner
-
-    def met_again(self, obj: object, owner: object) -> None:
-        if id(obj) not in self.without:
-            self.parameters += 1
-            self.again.append((obj, self.owner_in_plan(owner)))
-
-    def box_arrays(self, holder: Any, module: Hull) -> None:
-        """Make buffers of arrays that were put into a list or dict since the last walk."""
-        before, home = self.before.get(id(holder)), module._nbm.home
-        trace = here()
+    def add_buffers(self, collection: Any, module: Hull) -> None:
+        """Make buffers of arrays that were put into a list or dict since the last traversal."""
+        previous, home, trace = self.previous.get(id(collection)), module._nbm.home, here()
+        is_local = trace == EAGER or (home is not None and home.trace == trace)
         try:
             if trace == EAGER and home is None and now.frame is None:
-                refuse_outlived(holder)
-            boxed(
-                holder,
-                before or (),
-                deep=False,
-                local=trace == EAGER or (home is not None and home.trace == trace),
-            )
+                refuse_outlived(collection)
+            with_buffers(collection, previous or (), deep=False, is_local=is_local)
         except TracerLeakError:
-            restored(holder, before)
+            put_back(collection, previous)
             raise
 
     def watch(self, obj: Any) -> None:
-        """Keep a shallow copy of a list or dict, to see whether it is changed in place."""
-        # `==` of two lists of modules compares identities in C: most of what a steady call checks.
+        """Keep a shallow copy of a list or dict, to notice changes in place."""
+        # `==` of two lists of modules compares identities in C: most of a steady call's checks.
         if type(obj) is list and obj and all(map(_compares_by_identity, obj)):
             self.lists.append((obj, obj.copy()))
         elif isinstance(obj, Mapping):
@@ -454,17 +404,8 @@ class _Walker:
         else:
             self.watched.append((obj, list(obj)))
 
-    def found(self, box: Variable, item: Item, current: Place, owner: Any) -> None:
-        if self.apart and isinstance(box, Parameter):
-            self.hidden[box] = None
-            return
-        claimed = owner is not None and box in owner._nbm.taken
-        location = current.step(item, self.owner_in_plan(owner), claimed, self.count)
-        self.count += 1
-        self.boxes.setdefault(box, []).append(location)
 
-
-def _called(root: object, location: Place) -> str:
+def _described(root: object, location: Location) -> str:
     return f"{type(root).__name__}.{location.name}" if location.name else type(root).__name__
 
 
@@ -472,125 +413,108 @@ def _compares_by_identity(obj: object) -> bool:
     return is_module(obj) and type(obj).__eq__ is object.__eq__
 
 
-def _unchanged(pair: tuple[Any, Any]) -> bool:
-    now, previous = pair
-    if len(now) != len(previous):
+def _is_unchanged(pair: tuple[Any, Any]) -> bool:
+    live, previous = pair
+    if len(live) != len(previous):
         return False
     if type(previous) is dict:
-        return all(map(is_, now.values(), previous.values())) and all(map(is_, now, previous))
-    return all(map(is_, now, previous))
+        return all(map(is_, live.values(), previous.values())) and all(map(is_, live, previous))
+    return all(map(is_, live, previous))
 
 
-def _partial(root: object, plan: Plan, walker: _Walker, chosen: dict[Variable, Place]) -> set[Any]:
-    """Return modules that hold Parameters which are listed elsewhere: what they show by themselves
-    may be no part of what the root shows.
+def _partial_modules(plan: Plan, walker: _Walker) -> set[Any]:
+    """Return modules that may hold Parameters listed elsewhere.
 
-    What is reachable twice is listed once. Of the modules around its other places, those that do
-    not also hold the place where it is listed.
+    What such a module shows by itself may be no part of what the root shows. A variable, module or
+    branch that is met again is listed elsewhere; modules around it count.
     """
-    met: list[
-        tuple[Any, Any]
-    ] = []  # pairs of holders: where a thing was met, and where it is listed
-    for obj, holder in walker.again:
-        location = plan.modules.get(obj) if is_module(obj) else None
-        met.append(
-            (holder, location.owner if location is not None else walker.branches.get(id(obj)))
-        )
+    partial: set[Any] = set()
+    with_parameters: set[Any] = set()
     for box, places in walker.boxes.items():
-        if len(places) > 1 and isinstance(box, Parameter):
-            met += [(location.owner, chosen[box].owner) for location in places]
-    result: set[Any] = set()
-    for holder, listed in met:
-        outer = set(_upward(listed, plan))
-        for module in _upward(holder, plan):
-            if module in outer:
-                break
-            result.add(module)
-    return result
+        if isinstance(box, Parameter):
+            for place in places:
+                _add_upward(with_parameters, place.owner, plan)
+                if len(places) > 1:
+                    _add_upward(partial, place.owner, plan)
+    for obj, holder in walker.repeated:
+        if not is_module(obj) or obj in with_parameters or obj in partial:
+            _add_upward(partial, holder, plan)
+    return partial
 
 
-def _upward(module: Hull, plan: Plan) -> Iterator[Any]:
-    """Yield a module below the root, and those that hold it."""
-    location = plan.modules.get(module)
-    while location is not None:
-        yield module
-        module = location.owner
-        location = plan.modules.get(module)
+def _add_upward(modules: set[Any], module: Any, plan: Plan) -> None:
+    """Add a module below the root and those that hold it."""
+    while module in plan.modules and module not in modules:
+        modules.add(module)
+        module = plan.modules[module].owner
 
 
 def _check_spellings(root: object, plan: Plan) -> None:
-    """Two places with one spelling, a variable where another place has a branch, or one spelling of
-    two branches are an error.
+    """Raise if two paths have one spelling, or a variable has the spelling of a branch.
 
-    `_linear` and `linear` give one chain, `linear`: their variables would be mixed.
+    `_linear` and `linear` give one chain, `linear`: their variables would be mixed. Names and
+    chains are checked apart: `_a` and `a` differ as names and agree as chains.
     """
-    # Paths and chains are checked apart: `_a` and `a` differ as names and agree as chains.
-    names: dict[str, Place] = {}
+    names: dict[str, Location] = {}
     tree: dict[Any, Any] = {}
     for location in plan.places.values():
-        second = names.setdefault(location.name, location)
-        if second is not location:
-            raise _clash(root, second, location, "/".join(location.chain))
+        other = names.setdefault(location.name, location)
+        if other is not location:
+            raise _clash(root, other, location, location.chain)
         level: Any = tree
-        for end, (key, step) in enumerate(location.steps(), start=1):
-            is_box = end == len(location.chain)
-            cached = level.get(key)
-            if cached is None:
-                cached = level[key] = (step, None if is_box else {}, location)
-            elif is_box or cached[1] is None or cached[0] != step:
-                raise _clash(root, cached[2], location, "/".join(location.chain[:end]))
-            level = cached[1]
+        for end, (key, step) in enumerate(location.chain_steps(), start=1):
+            is_variable = end == len(location.chain)
+            entry = level.get(key)
+            if entry is None:
+                entry = level[key] = (step, None if is_variable else {}, location)
+            elif is_variable or entry[1] is None or entry[0] != step:
+                raise _clash(root, entry[2], location, location.chain[:end])
+            level = entry[1]
 
 
-def _clash(root: object, a: Place, b: Place, chain: str) -> StructureError:
+def _clash(root: object, a: Location, b: Location, chain: tuple[str, ...]) -> StructureError:
     return StructureError(
-        f'{type(root).__name__} has two places that are both spelled "{chain}": '
-        f"{jax.tree_util.keystr(a.path)} and "
-        f"{jax.tree_util.keystr(b.path)}. Nothing was changed. Rename one of them."
+        f'{type(root).__name__} has two places that are both spelled "{"/".join(chain)}": '
+        f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of them."
     )
 
 
 def name_within(holder: object, module: Hull) -> str | None:
-    """Return the name of `module` where `holder` itself holds it, also in lists and dicts; None if
-    it does not. Nothing else is walked.
+    """Return the name of `module` within its holder, also in lists and dicts of it; else None.
+
+    Nothing else is walked.
     """
-    result = _named_within(holder, module, ())
-    return result.removeprefix(".") if result is not None else None
+    return _name_within(holder, module, ())
 
 
-def _named_within(obj: object, module: Hull, ancestors: tuple[int, ...]) -> str | None:
-    for name, value in _where(obj, module):
+def _name_within(obj: object, module: Hull, ancestors: tuple[int, ...]) -> str | None:
+    for name, value in _candidates(obj, module):
         if value is module:
-            return f".{name}"
+            return name
         if id(value) not in ancestors:
-            child = _named_within(value, module, (*ancestors, id(value)))
-            if child is not None:
-                return f".{name}{child}"
+            tail = _name_within(value, module, (*ancestors, id(value)))
+            if tail is not None:
+                return f"{name}.{tail}"
     return None
 
 
-def _where(obj: object, module: Hull) -> list[tuple[str, Any]]:
-    """Of the `items` of `obj`, in their order, those that are `module` or may hold it: asked at
-    each call that is traced.
-    """
+def _candidates(obj: Any, module: Hull) -> list[tuple[str, Any]]:
+    """Return those `items` that are `module` or may hold it; every traced call asks."""
     if type(obj) in (list, tuple):
-        return [
-            (str(i), value) for i, value in enumerate(obj) if value is module or _may_hold(value)
-        ]  # type: ignore[arg-type]
-    if isinstance(obj, (list, tuple, Mapping)) or hasattr(type(obj), "_listed"):
-        return [
-            (item.name, item.value)
-            for item in items(obj)
-            if item.value is module or _may_hold(item.value)
+        pairs = [(str(i), value) for i, value in enumerate(obj)]
+    elif isinstance(obj, (list, tuple, Mapping)) or hasattr(type(obj), "_listed"):
+        pairs = [(item.name, item.value) for item in items(obj)]
+    else:
+        attrs = vars(obj) if is_module(obj) else attributes(obj)
+        short = getattr(type(obj), "_short_names", {})
+        named = [
+            (short.get(name) or name.removeprefix("_"), name, value)
+            for name, value in attrs.items()
+            if value is module or (type(value) not in _PLAINEST and _may_hold(value))
         ]
-    short = getattr(type(obj), "_short_names", {})
-    result = [
-        (short.get(name) or name.removeprefix("_"), name, value)
-        for name, value in (vars(obj) if is_module(obj) else attributes(obj)).items()
-        if value is module or (type(value) not in _PLAINEST and _may_hold(value))
-    ]
-    result.sort(key=itemgetter(0))
-    return [(name, value) for _, name, value in result]
+        named.sort(key=itemgetter(0))
+        return [(name, value) for _, name, value in named]
+    return [(name, value) for name, value in pairs if value is module or _may_hold(value)]
 
 
 def _may_hold(value: object) -> bool:
@@ -598,8 +522,7 @@ def _may_hold(value: object) -> bool:
 
 
 def remember_parent(child: Any, parent: Hull) -> None:
-    """Note weakly that `parent` holds `child`."""
-    # Weak references: a part must not keep the model around it alive.
+    """Note that `parent` holds `child`; weakly, since a part must not keep the model alive."""
     parents = child._nbm.parents
     if not any(ref() is parent for ref in parents):
         parents[:] = [ref for ref in parents if ref() is not None]
@@ -607,142 +530,110 @@ def remember_parent(child: Any, parent: Hull) -> None:
 
 
 def plan_of(root: Any) -> Plan:
-    """Return the walk below `root` (a module, an optimizer, a random stream), walked again only if
-    the structure has changed.
-    """
+    """Return the plan of a module, optimizer or random stream, made anew if the structure changed."""
     inner = getattr(root, "_nbm", None)
     if inner is None:
         return Plan(root)
     plan = inner.plan
-    # The plan holds nothing of the root, so its version is compared here.
+    # The plan does not hold the root, so the root's version is compared here.
     if plan is None or plan.version != inner.version or not plan.is_fresh():
         plan = inner.plan = Plan(root)
     return plan
 
 
 def settle_lists(objects: Iterable[Any]) -> None:
-    """Before a transform ends: what was put into lists and dicts of modules meanwhile goes into
-    their buffers, or is refused.
-    """
+    """Before a transform ends, write arrays put into lists and dicts of modules to their buffers."""
     for obj in objects:
         plan = None if isinstance(obj, Variable) else obj._nbm.plan
         if plan is not None and plan.watched:
             plan_of(obj)
 
 
+# Names
 def named(box: Variable) -> str:
-    """`buffer "norm.running_mean" (float32[3])`, for messages: as the widest of the living walks
-    calls it.
-    """
-    result = [plan for plan in list(_living) if box in plan.places]
-    if not result:
+    """Return `buffer "norm.running_mean" (float32[3])`, named as in the widest living plan."""
+    plans = [plan for plan in list(_living) if box in plan.places]
+    if not plans or not box.has_own_name:
         return box.describe()
-    name = max(result, key=lambda plan: len(plan.places)).places[box].name
-    return (
-        f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})'
-        if box.has_own_name
-        else box.describe()
-    )
+    name = max(plans, key=lambda plan: len(plan.places)).places[box].name
+    return f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})'
 
 
-def _named_in(box: Variable, modules: Iterable[Any]) -> str:
+def _named_among(box: Variable, modules: Iterable[Any]) -> str:
     for module in modules:
-        plan_of(module)  # so that its walk is among the living ones
-    if box.has_own_name and not any(
-        box in plan.places for plan in list(_living)
-    ):  # nobody has walked its model
-        for module in _owners(box):
+        plan_of(module)
+    if box.has_own_name and not any(box in plan.places for plan in list(_living)):
+        for module in _owners(box):  # its model has not been walked yet
             with contextlib.suppress(StructureError):
                 plan_of(module)
     return named(box)
 
 
 def _owners(box: Variable) -> list[Any]:
-    """Return the modules that hold a variable as an attribute, for a message about a model that
-    was never walked.
-    """
+    """Return the modules that hold a variable as an attribute."""
     modules: list[Any] = []
     with contextlib.suppress(RuntimeError):  # another thread makes a module meanwhile
         modules.extend(living_modules)
     return [
         module
         for module in modules
-        if any(value is box for content in _attributes(module) for value in content.values())
+        if any(value is box for value in (*vars(module).values(), *module._nbm.variables.values()))
     ]
 
 
-def _attributes(module: Any) -> tuple[Mapping[str, Any], ...]:
-    return vars(module), module._nbm.variables
+plug("named", _named_among)
 
 
-plug("named", _named_in)
+def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
+    """Yield every name of every variable, own variables before those below.
 
-
-def aliases(root: Hull) -> Iterator[tuple[str, Variable]]:
-    """Yield every name of every variable, shared ones under each of them: own variables first, then
-    those below.
+    Shared variables come under each name; `recursive=False` leaves submodules out.
     """
-    plan_of(root)  # arrays that were put into lists have their boxes then
-    yield from _aliases(root, "", (), False)
-
-
-def own_aliases(module: Hull) -> Iterator[tuple[str, Variable]]:
-    """Yield every name of the variables that lie in a module itself, also of those that a part of
-    it shares.
-    """
-    plan_of(module)
-    yield from _aliases(module, "", (), False, recursive=False)
+    plan_of(root)  # makes buffers of arrays in lists
+    for name, value, _ in _every_name(root, "", root, (), recursive=recursive):
+        if isinstance(value, Variable):
+            yield name, value
 
 
 def module_aliases(root: Hull) -> Iterator[tuple[str, Any, Any]]:
-    """Yield every name of every module with the module above it, shared ones under each of them:
-    `root` under `''` first.
-    """
+    """Yield every name of every module, and its parent: `root` under `""` first."""
     plan_of(root)
     yield "", root, None
-    yield from _modules_below(root, "", root, ())
+    for entry in _every_name(root, "", root, ()):
+        if is_module(entry[1]):
+            yield entry
 
 
-def _modules_below(
-    obj: object, prefix: str, parent: Any, ancestors: tuple[int, ...]
+def _every_name(
+    obj: object,
+    prefix: str,
+    parent: Any,
+    ancestors: tuple[int, ...],
+    *,
+    is_hidden: bool = False,
+    recursive: bool = True,
 ) -> Iterator[tuple[str, Any, Any]]:
+    """Yield names, variables or modules, and parents: variables of an object first."""
     allow(len(ancestors))
-    ancestors = (*ancestors, id(obj))
-    for item in items(obj):
-        if id(item.value) in ancestors:
+    content, ancestors = items(obj), (*ancestors, id(obj))
+    is_hidden = is_hidden or keeps_nothing(obj)
+    for item in content:
+        if isinstance(item.value, Variable):
+            if not (is_hidden and isinstance(item.value, Parameter)):
+                yield prefix + item.name, item.value, parent
+    for item in content:
+        value, name = item.value, prefix + item.name
+        if isinstance(value, Variable) or id(value) in ancestors:
             continue
-        is_part = is_module(item.value)
+        is_part = is_module(value)
         if is_part:
-            yield prefix + item.name, item.value, parent
-        if is_part or (not isinstance(item.value, Variable) and is_branch(item.value)):
-            yield from _modules_below(
-                item.value, f"{prefix}{item.name}.", item.value if is_part else parent, ancestors
-            )
-
-
-def _aliases(
-    obj: object, prefix: str, ancestors: tuple[int, ...], separate: bool, *, recursive: bool = True
-) -> Iterator[tuple[str, Variable]]:
-    if id(obj) in ancestors:
-        return
-    allow(len(ancestors))
-    result = items(obj)
-    separate = separate or keeps_nothing(obj)
-    for item in result:
-        if isinstance(item.value, Variable) and not (
-            separate and isinstance(item.value, Parameter)
-        ):
-            yield prefix + item.name, item.value
-    for item in result:
-        if (
-            recursive
-            if is_module(item.value)
-            else not isinstance(item.value, Variable) and is_branch(item.value)
-        ):
-            yield from _aliases(
-                item.value,
-                f"{prefix}{item.name}.",
-                (*ancestors, id(obj)),
-                separate,
+            yield name, value, parent
+        if recursive if is_part else is_branch(value):
+            yield from _every_name(
+                value,
+                f"{name}.",
+                value if is_part else parent,
+                ancestors,
+                is_hidden=is_hidden,
                 recursive=recursive,
             )

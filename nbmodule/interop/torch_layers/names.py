@@ -9,7 +9,7 @@ import numpy as np
 
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.naming import named_modules
-from nbmodule.core.structure.walk import module_aliases, own_aliases
+from nbmodule.core.structure.walk import aliases, module_aliases
 from nbmodule.interop.frameworks.torch import tensors_of
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
@@ -94,7 +94,9 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
         return
-    for name, box in module.named_tensors(recursive=False) if once else own_aliases(module):
+    for name, box in (
+        module.named_tensors(recursive=False) if once else aliases(module, recursive=False)
+    ):
         if name == "weight" and isinstance(module, CONVOLUTIONS):
             yield TorchTensor(
                 name, (box,), lambda a: np.moveaxis(a[0], -1, 1), lambda a: (np.moveaxis(a, 1, -1),)
