@@ -39,7 +39,7 @@ class Part(Module):
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
-            f"{type(self).__name__} is a part of a model of another framework and is called by it alone. Nothing was computed. "
+            f"{type(self).__name__} is a part of a model of another framework and is called by it alone. "
             "Call the whole model; `nb.track` and hooks see this part in it."
         )
 
@@ -351,7 +351,7 @@ def from_flax(
         return wrap(*unpack(model))
     if kind != "flax_linen":
         raise ArgumentTypeError(
-            f"nb.from_flax takes an nnx.Module or a linen nn.Module; found {type(model).__name__}. Nothing was converted."
+            f"nb.from_flax takes an nnx.Module or a linen nn.Module; got {type(model).__name__}."
         )
     from nbmodule.interop.frameworks.flax_linen import unpack as unpack_linen
 

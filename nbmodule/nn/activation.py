@@ -42,7 +42,7 @@ class _Activation(FunctionLayer):
             known = ", ".join(self._options) or "none"
             raise ArgumentError(
                 f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: "
-                f"{known}. Nothing was made."
+                f"{known}."
             )
         for name, usual in self._options.items():
             setattr(self, name, options.get(name, usual))

@@ -55,7 +55,7 @@ def check_has_axes(where: str, x: Array) -> None:
     """Refuse text, lists and dicts, and numbers, which have no axes."""
     check_arrays(where, x=x)
     if not hasattr(x, "shape"):
-        raise ArgumentTypeError(f"{where}: x must be an array, found {type(x).__name__}.")
+        raise ArgumentTypeError(f"{where}: x must be an array, got {type(x).__name__}.")
 
 
 def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:
@@ -72,7 +72,7 @@ def channel_axis(where: str, x: Array, data_format: str | None, channels: int) -
             if data_format
             else f"*batch, {channels}"
         )
-        raise ShapeError(f"{where}: x must have axes ({wanted}), found {describe_shape(x)}.")
+        raise ShapeError(f"{where}: x must have axes ({wanted}), got {describe_shape(x)}.")
     return axis
 
 
@@ -92,7 +92,5 @@ def number(where: str, name: str, value: Any, *, most: float | None = None) -> f
     """A number of at least 0, and of at most `most`."""
     if not is_real(value) or not value >= 0 or (most is not None and value > most):
         limit = "at least 0" if most is None else f"from 0 to {most:g}"
-        raise ArgumentError(
-            f"{where}: {name} must be a number {limit}, found {value!r}. Nothing was made."
-        )
+        raise ArgumentError(f"{where}: {name} must be a number {limit}, got {value!r}.")
     return float(value)

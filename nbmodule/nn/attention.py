@@ -117,7 +117,7 @@ class MultiHeadAttention(Layer):
         if head_features is None and features % num_heads:
             raise ArgumentError(
                 f"{name}: {features} features cannot be divided into {num_heads} heads; give "
-                "head_features=. Nothing was made."
+                "head_features=."
             )
         self.head_features = (
             features // num_heads
@@ -129,8 +129,7 @@ class MultiHeadAttention(Layer):
         )
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
-                f"{name}: num_kv_heads must divide the {num_heads} heads, found "
-                f"{num_kv_heads}. Nothing was made."
+                f"{name}: num_kv_heads must divide the {num_heads} heads, got {num_kv_heads}."
             )
         check_number(name, "rotary_base", rotary_base, above=0)
         self.rotary_base = float(rotary_base)
@@ -140,8 +139,8 @@ class MultiHeadAttention(Layer):
         )
         if rotary and self.head_features % 2:
             raise ArgumentError(
-                f"{name}: rotary needs an even number of features in each head, found "
-                f"{self.head_features}. Nothing was made."
+                f"{name}: rotary needs an even number of features in each head, got "
+                f"{self.head_features}."
             )
         self._make(keys(key, 4), weight_initializer, bias_initializer, device, dtype)
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
@@ -257,7 +256,7 @@ class MultiHeadAttention(Layer):
         name, length, kept = type(self).__name__, cache["length"], cache["key"]
         if kept.shape[:-2] != k.shape[:-2]:
             raise ShapeError(
-                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, found "
+                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, got "
                 f"{list(k.shape[:-2])}; make one with layer.init_cache(max_length, batch)."
             )
         if not isinstance(length, Tracer) and int(length) + k.shape[-2] > kept.shape[-2]:
@@ -296,7 +295,7 @@ class MultiHeadAttention(Layer):
             check_floating(name, **{which: x})
             if len(x.shape) < 2 or x.shape[-1] != features:
                 raise ShapeError(
-                    f"{name}: {which} must have axes (*batch, length, {features}), found "
+                    f"{name}: {which} must have axes (*batch, length, {features}), got "
                     f"{describe_shape(x)}."
                 )
         return query, key, value

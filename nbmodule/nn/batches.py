@@ -181,17 +181,17 @@ def _made(
     if size is not None and hasattr(size, "__len__"):
         raise ArgumentTypeError(
             "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), "
-            "64); found a second one in the place of the number of rows. Nothing was made."
+            "64); got a second one in the place of the number of rows."
         )
     if size is None:
         raise ArgumentTypeError(
             "nb.batches needs the number of rows in a batch, as in "
-            f"nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64). Nothing was made."
+            f"nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64)."
         )
     if isinstance(size, (np.ndarray, jax.Array)) and size.ndim:
         raise ArgumentTypeError(
             "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a second "
-            "array stands where the number of rows in a batch is wanted. Nothing was made."
+            "array stands where the number of rows in a batch is wanted."
         )
     options = (
         whole("nb.batches", "size", size),
@@ -206,12 +206,12 @@ def _streamed(source: object, size: int | None) -> MadeBatches:
     if not callable(source) and not hasattr(type(source), "__iter__"):
         raise ArgumentTypeError(
             "nb.batches takes arrays, a dataset with len() and [number], or an iterable of "
-            f"batches; found {type(source).__name__}. Nothing was made."
+            f"batches; got {type(source).__name__}."
         )
     if size is not None:
         raise ArgumentError(
             f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} "
-            "has no place. Nothing was made. Leave it out, or give the dataset: "
+            "has no place. Leave it out, or give the dataset: "
             "nb.batches(loader.dataset, 64)."
         )
     return MadeBatches(source)
@@ -222,7 +222,7 @@ def _of_one_length(arrays: object) -> Any:
     arrays = jax.tree.map(_plain, arrays, is_leaf=_is_leaf)
     leaves = jax.tree.leaves(arrays)
     if not leaves:
-        raise ArgumentError("nb.batches needs at least one array. Nothing was made.")
+        raise ArgumentError("nb.batches needs at least one array.")
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) > 1 or None in lengths:
         found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (
@@ -234,8 +234,8 @@ def _of_one_length(arrays: object) -> Any:
             else ""
         )
         raise ShapeError(
-            "nb.batches: all arrays must have one length along their first axis; found "
-            f"shapes {found}. Nothing was made.{cure}"
+            "nb.batches: all arrays must have one length along their first axis; got "
+            f"shapes {found}.{cure}"
         )
     return arrays
 

@@ -144,8 +144,8 @@ class Sequential(Module):
         """
         if not is_whole(times) or times < 1:
             raise ArgumentError(
-                "Sequential is taken a whole number of times, at least once; found "
-                f"{times!r}. Nothing was made. Layers with variables of their own are made "
+                "Sequential is taken a whole number of times, at least once; got "
+                f"{times!r}. Layers with variables of their own are made "
                 "one by one: nb.Sequential([make() for _ in range(3)])."
             )
         return Sequential(self._submodules * int(times))
@@ -206,13 +206,10 @@ class Sequential(Module):
             number = operator.index(index)
         except TypeError:
             raise ArgumentTypeError(
-                f"Sequential: a layer is chosen by a number, a name or a slice, found {index!r}."
+                f"Sequential: a layer is chosen by a number, a name or a slice, got {index!r}."
             ) from None
         if not -len(self) <= number < len(self):
-            raise LayerIndexError(
-                f"Sequential has {len(self)} layers, there is no layer {number}. Nothing was "
-                "changed."
-            )
+            raise LayerIndexError(f"Sequential has {len(self)} layers, there is no layer {number}.")
         return number
 
     def brief(self) -> str:
@@ -224,7 +221,7 @@ def _free_name(name: str, taken: tuple[str, ...]) -> str:
     """A name that can be part of a path, and is not there yet."""
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
-            f"Sequential: a layer's name is text without '.' and '/', found {name!r}. "
+            f"Sequential: a layer's name is text without '.' and '/', got {name!r}. "
             "Nothing was changed."
         )
     if name in taken:
@@ -298,7 +295,7 @@ class Lambda(Module):
 def _callable(layer: object, where: str) -> Any:
     if not callable(layer):
         raise ArgumentTypeError(
-            f"{where}: a layer must be a module or a function, found {type(layer).__name__}. "
+            f"{where}: a layer must be a module or a function, got {type(layer).__name__}. "
             "Nothing was changed."
         )
     return layer

@@ -67,8 +67,7 @@ class _Convolution(FunctionLayer):
         for what, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % self.groups:
                 raise ArgumentError(
-                    f"{name}: {what}={channels} cannot be divided into {self.groups} groups. "
-                    "Nothing was made."
+                    f"{name}: {what}={channels} cannot be divided into {self.groups} groups."
                 )
         self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
         self.stride = sizes(name, "stride", stride, self._axes)
@@ -203,8 +202,7 @@ class DepthwiseConv2d(_Convolution):
         self.depth_multiplier = size("DepthwiseConv2d", "depth_multiplier", depth_multiplier)
         if "groups" in options:
             raise ArgumentError(
-                "DepthwiseConv2d has one group for each channel: groups= cannot be given. "
-                "Nothing was made."
+                "DepthwiseConv2d has one group for each channel: groups= cannot be given."
             )
         super().__init__(
             channels, channels * depth_multiplier, kernel_size, groups=channels, **options

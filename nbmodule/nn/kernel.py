@@ -280,8 +280,7 @@ def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
     except Unconvertible as refused:
         cure = refused.cure.replace("(x", f"({name}")
         raise ArgumentTypeError(
-            f"{fn.__name__}: {name} must be an array, and is {refused.what}. Nothing was "
-            f"computed. Convert it by {cure}."
+            f"{fn.__name__}: {name} must be an array, and is {refused.what}. Convert it by {cure}."
         ) from None
     return array if array is not value and getattr(array, "size", 0) else None
 
@@ -309,19 +308,19 @@ def _explained(
         if name not in static:
             if is_of_no_numbers(value):
                 return ArgumentTypeError(
-                    f"{fn.__name__}: {name} must be an array of numbers, found one of dtype "
-                    f"{value.dtype}. Nothing was computed. {made_numbers(value, name)}"
+                    f"{fn.__name__}: {name} must be an array of numbers, got one of dtype "
+                    f"{value.dtype}. {made_numbers(value, name)}"
                 )
             if _holds_text(value) or str(error).startswith(f"'{found}' object has no attribute"):
-                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, found {found}.")
+                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, got {found}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
             return ArgumentTypeError(
                 f"{fn.__name__}: {name} must be a Python value, known before the computation "
-                f"runs, found an array {describe_shape(value)}."
+                f"runs, got an array {describe_shape(value)}."
             )
         elif not _is_hashable(value):
             return ArgumentTypeError(
-                f"{fn.__name__}: {name} must be hashable, such as a tuple, found {found}."
+                f"{fn.__name__}: {name} must be hashable, such as a tuple, got {found}."
             )
     return error
 

@@ -120,13 +120,9 @@ def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
         number = operator.index(value)
     except TypeError:
         found = describe_shape(value) if hasattr(value, "dtype") else repr(value)
-        raise ArgumentTypeError(
-            f"{where}: {name} must be a whole number, found {found}. Nothing was made."
-        ) from None
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, got {found}.") from None
     if isinstance(value, bool) or number < least:
-        raise ArgumentError(
-            f"{where}: {name} must be at least {least}, found {value!r}. Nothing was made."
-        )
+        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
     return number
 
 
@@ -137,27 +133,21 @@ def integer(where: str, name: str, value: SupportsIndex) -> int:
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise ArgumentTypeError(
-            f"{where}: {name} must be a whole number, found {value!r}. Nothing was made."
-        )
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, got {value!r}.")
     return number
 
 
 def rate(where: str, name: str, value: object) -> float:
     """A number from 0 to 1."""
     if not is_real(value) or not 0 <= value <= 1:
-        raise ArgumentError(
-            f"{where}: {name} must be a number from 0 to 1, found {value!r}. Nothing was made."
-        )
+        raise ArgumentError(f"{where}: {name} must be a number from 0 to 1, got {value!r}.")
     return float(value)
 
 
 def flag(where: str, name: str, value: object) -> bool:
     """True or False, nothing else: `with_bias='no'` is a mistake."""
     if not isinstance(value, bool):
-        raise ArgumentTypeError(
-            f"{where}: {name} must be True or False, found {value!r}. Nothing was made."
-        )
+        raise ArgumentTypeError(f"{where}: {name} must be True or False, got {value!r}.")
     return value
 
 
@@ -198,8 +188,7 @@ def sizes(where: str, name: str, value: Sizes, count: int, *, least: int = 1) ->
     if isinstance(value, (tuple, list)):
         if len(value) != count:
             raise ArgumentError(
-                f"{where}: {name} must be a number or {count} of them, found "
-                f"{list(value)!r}. Nothing was made."
+                f"{where}: {name} must be a number or {count} of them, got {list(value)!r}."
             )
         return tuple(size(where, name, part, least=least) for part in value)
     return (size(where, name, value, least=least),) * count

@@ -203,8 +203,7 @@ class GroupNorm(Affine):
         )
         if num_channels % num_groups:
             raise ArgumentError(
-                f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} "
-                "groups. Nothing was made."
+                f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups."
             )
         self.eps, self.affine = number("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
         self.data_format = layout("GroupNorm", data_format)

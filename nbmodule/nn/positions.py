@@ -87,7 +87,7 @@ class TimeEmbedding(Layer):
         if self.features % 2:
             raise ArgumentError(
                 "TimeEmbedding: features must be even, a sine and a cosine for each wave, "
-                f"found {features}. Nothing was made."
+                f"got {features}."
             )
         check_number("TimeEmbedding", "base", base, above=0)
         self.base = float(base)
@@ -159,7 +159,7 @@ def _add_rows(x: Array, weight: Array) -> Any:
     check_floating(name, x=x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
         raise ShapeError(
-            f"{name}: x must have axes (*batch, length of at most {most}, {features}), found "
+            f"{name}: x must have axes (*batch, length of at most {most}, {features}), got "
             f"{describe_shape(x)}."
         )
     x, weight = promoted(x, weight)

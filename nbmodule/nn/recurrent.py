@@ -73,8 +73,7 @@ class _Recurrent(Layer):
         self.return_state = flag(name, "return_state", return_state)
         if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
             raise ArgumentError(
-                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one "
-                "layer. Nothing was made."
+                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one layer."
             )
         self.dropout = Dropout(dropout_rate) if num_layers > 1 else None
         given = (
@@ -166,7 +165,7 @@ class _Recurrent(Layer):
                 else type(state).__name__
             )
             raise ArgumentTypeError(
-                f"{type(self).__name__}: state must be a pair (h, c) of arrays, found {found}."
+                f"{type(self).__name__}: state must be a pair (h, c) of arrays, got {found}."
             )
         return tuple(map(plain, state))
 
@@ -307,7 +306,7 @@ class LSTMCell(_Cell):
                 else type(state).__name__
             )
             raise ArgumentTypeError(
-                f"LSTMCell: state must be a pair (h, c) of arrays, found {found}."
+                f"LSTMCell: state must be a pair (h, c) of arrays, got {found}."
             )
         h, c = (self._state(x, part) for part in state)
         return recurrent.lstm_cell(x, h, c, *self._variables())

@@ -44,8 +44,8 @@ class _AdaptivePool(FunctionLayer):
         )
         if len(given) != self._axes:
             raise ArgumentError(
-                f"{name}: output_size must be a number or {self._axes} of them, found "
-                f"{list(given)!r}. Nothing was made."
+                f"{name}: output_size must be a number or {self._axes} of them, got "
+                f"{list(given)!r}."
             )
         self.output_size = tuple(
             None if part is None else size(name, "output_size", part) for part in given
@@ -134,8 +134,8 @@ class Upsample(FunctionLayer):
     ) -> None:
         if (size is None) == (scale_factor is None):
             raise ArgumentError(
-                f"Upsample: give size or scale_factor, found size={size!r} and "
-                f"scale_factor={scale_factor!r}. Nothing was made."
+                f"Upsample: give size or scale_factor, got size={size!r} and "
+                f"scale_factor={scale_factor!r}."
             )
         check_choice("Upsample", "mode", mode, tuple(_MODES))
         check_choice("Upsample", "data_format", data_format, _ALL_FORMATS)
@@ -147,13 +147,10 @@ class Upsample(FunctionLayer):
         axes = len(data_format) - 2
         if axes not in _MODES[mode]:
             raise ArgumentError(
-                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format}). "
-                "Nothing was made."
+                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format})."
             )
         if align_corners and mode == "nearest":
-            raise ArgumentError(
-                "Upsample: align_corners is not for mode 'nearest'. Nothing was made."
-            )
+            raise ArgumentError("Upsample: align_corners is not for mode 'nearest'.")
         self.size = None if size is None else sizes("Upsample", "size", size, axes)
         self.scale_factor = None if scale_factor is None else _factors(scale_factor, axes)
         super().__init__()
@@ -173,8 +170,7 @@ def _factors(given: Any, axes: int) -> float | tuple[float, ...]:
     several = tuple(given) if isinstance(given, (tuple, list)) else (given,) * axes
     if len(several) != axes:
         raise ArgumentError(
-            f"Upsample: scale_factor must be a number or {axes} of them, found "
-            f"{list(several)!r}. Nothing was made."
+            f"Upsample: scale_factor must be a number or {axes} of them, got {list(several)!r}."
         )
     for factor in several:
         check_number("Upsample", "scale_factor", factor, above=0)

@@ -61,9 +61,7 @@ class _Cosine(_Transform):
     ) -> None:
         name = self.__class__.__name__
         if isinstance(type, bool) or type not in (1, 2, 3, 4):
-            raise ArgumentError(
-                f"{name}: type must be 1, 2, 3 or 4, found {type!r}. Nothing was made."
-            )
+            raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
         self.type = type
         super().__init__(axis=axis, n=n, norm=norm)
 

@@ -58,8 +58,7 @@ class _TransformerLayer(Layer):
         )
         if not callable(activation):
             raise ArgumentTypeError(
-                f"{name}: activation must be a function or a module, found {activation!r}. "
-                "Nothing was made."
+                f"{name}: activation must be a function or a module, got {activation!r}."
             )
         self.activation, self.norm_first = activation, flag(name, "norm_first", norm_first)
         rate(name, "dropout_rate", dropout_rate)

@@ -43,25 +43,23 @@ class _Around(Layer):
         kind = type(self).__name__
         if not is_module(layer):
             raise ArgumentTypeError(
-                f"{kind}: a layer with a weight is wanted, found {type(layer).__name__}. "
-                "Nothing was made."
+                f"{kind}: a layer with a weight is wanted, got {type(layer).__name__}."
             )
         weight = getattr(layer, name, None)
         if not isinstance(weight, Parameter):
             known = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
             raise ArgumentError(
                 f"{kind}: {type(layer).__name__} has no parameter {name!r}; its own "
-                f"parameters are: {known}. Nothing was made."
+                f"parameters are: {known}."
             )
         if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
             raise ArgumentError(
-                f"{kind}: a floating weight with axes is wanted, found {weight.describe()}. "
-                "Nothing was made."
+                f"{kind}: a floating weight with axes is wanted, got {weight.describe()}."
             )
         if not -weight.ndim <= axis < weight.ndim:
             raise ArgumentError(
                 f"{kind}: axis must lie in {-weight.ndim} to {weight.ndim - 1} for a "
-                f"{weight.describe()}, found {axis}. Nothing was made."
+                f"{weight.describe()}, got {axis}."
             )
         self.layer, self.name, self.axis = layer, name, axis % weight.ndim
         return weight

@@ -98,7 +98,7 @@ def test_both_words_at_once_are_refused(make, message):
         ),
         (
             lambda: nb.KaimingNormal(nonlinearity="tanh"),
-            "^KaimingNormal: negative_slope must be a number, found 'tanh'",
+            "^KaimingNormal: negative_slope must be a number, got 'tanh'",
         ),
         (
             lambda: nb.GlorotNormal(nonlinearity="relu"),

@@ -355,8 +355,8 @@ def test_numbers_go_into_a_module_that_is_there():
             "unexpected tensors: bias",
         ),
         ({"weight": torch.ones(2)}, lambda: None, nb.ArgumentTypeError, "needs like="),
-        (3, lambda: None, nb.ArgumentTypeError, "found int"),
-        (nn.Linear(2, 3), lambda: "model", nb.ArgumentTypeError, "like= takes a module; found str"),
+        (3, lambda: None, nb.ArgumentTypeError, "got int"),
+        (nn.Linear(2, 3), lambda: "model", nb.ArgumentTypeError, "like= takes a module; got str"),
     ],
 )
 def test_what_does_not_fit_is_said_and_nothing_is_changed(theirs, like, kind, message):

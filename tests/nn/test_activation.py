@@ -116,17 +116,17 @@ def test_shape_and_dtype_stay(shape, layer):
         (
             lambda: nb.GELU()(jnp.ones(3, int)),
             DtypeError,
-            r"gelu: x must hold floating values, found int32\[3\]",
+            r"gelu: x must hold floating values, got int32\[3\]",
         ),
-        (lambda: nb.GLU()(jnp.ones((2, 3))), ShapeError, r"found float32\[2, 3\]"),
+        (lambda: nb.GLU()(jnp.ones((2, 3))), ShapeError, r"got float32\[2, 3\]"),
         (lambda: nb.Softmax(axis=2)(jnp.ones(3)), ArgumentError, "axis must lie in -1 to 0"),
         (
             lambda: nb.PReLU(3)(jnp.ones((2, 4))),
             ShapeError,
-            r"found float32\[3\] for x float32\[2, 4\]",
+            r"got float32\[3\] for x float32\[2, 4\]",
         ),
-        (lambda: nb.PReLU(0), ArgumentError, "num_parameters must be at least 1, found 0"),
-        (lambda: nb.PReLU(axis="a"), ArgumentTypeError, "axis must be a whole number, found 'a'"),
+        (lambda: nb.PReLU(0), ArgumentError, "num_parameters must be at least 1, got 0"),
+        (lambda: nb.PReLU(axis="a"), ArgumentTypeError, "axis must be a whole number, got 'a'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):

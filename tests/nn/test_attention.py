@@ -206,12 +206,12 @@ def test_dtype_and_given_variables():
         (
             lambda: MultiHeadAttention(E, H)(jnp.ones((5, 7))),
             ShapeError,
-            r"query must have axes \(\*batch, length, 8\), found float32\[5, 7\]",
+            r"query must have axes \(\*batch, length, 8\), got float32\[5, 7\]",
         ),
         (
             lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, 3))),
             ShapeError,
-            r"key must have axes .*found float32\[4, 3\]",
+            r"key must have axes .*got float32\[4, 3\]",
         ),
         (
             lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, E)), jnp.ones((3, E))),
@@ -226,7 +226,7 @@ def test_dtype_and_given_variables():
         (
             lambda: MultiHeadAttention(E, H)(jnp.ones((5, E), int)),
             DtypeError,
-            r"query must hold floating values, found int32\[5, 8\]",
+            r"query must hold floating values, got int32\[5, 8\]",
         ),
         (
             lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), mask=np.ones((4, 5), bool)),
@@ -256,9 +256,9 @@ def test_dtype_and_given_variables():
         (
             lambda: MultiHeadAttention(6, 2, rotary=True),
             ArgumentError,
-            "an even number of features in each head, found 3",
+            "an even number of features in each head, got 3",
         ),
-        (lambda: MultiHeadAttention(E, 0), ArgumentError, "num_heads must be at least 1, found 0"),
+        (lambda: MultiHeadAttention(E, 0), ArgumentError, "num_heads must be at least 1, got 0"),
         (
             lambda: MultiHeadAttention(E, H, dropout_rate=-1),
             ArgumentError,
@@ -372,13 +372,13 @@ def test_a_full_cache_gives_nan_in_compiled_code():
         (
             lambda: MultiHeadAttention(E, 4, num_kv_heads=3),
             ArgumentError,
-            "must divide the 4 heads, found 3. Nothing was made",
+            "must divide the 4 heads, got 3.",
         ),
         (lambda: MultiHeadAttention(E, H, rotary_base=0), ArgumentError, "rotary_base"),
         (
             lambda: attending(cache=attending.init_cache(4, batch=2)),
             ShapeError,
-            r"for leading axes \[2\], found \[1\]",
+            r"for leading axes \[2\], got \[1\]",
         ),
         (
             lambda: attending(np.ones((1, 3, E), "f"), cache=attending.init_cache(4)),

@@ -78,7 +78,7 @@ def test_what_is_prefetched_lies_on_the_device_and_keeps_its_order():
             r"needs the number of rows in a batch, as in nb.batches\(dataset, 64\)",
         ),
         (lambda: nb.batches(iter([1]), 3), "makes its batches itself, so size=3 has no place"),
-        (lambda: nb.batches(3), "takes arrays, a dataset .* found int"),
+        (lambda: nb.batches(3), "takes arrays, a dataset .* got int"),
     ],
 )
 def test_what_is_no_source_of_batches_is_told(make, message):

@@ -384,9 +384,9 @@ def test_a_sequential_changes_like_a_list(changes):
         (
             lambda: nb.Sequential(nb.ReLU(), 3),
             ArgumentTypeError,
-            "a layer must be a module or a function, found int",
+            "a layer must be a module or a function, got int",
         ),
-        (lambda: network().append("relu"), ArgumentTypeError, "found str"),
+        (lambda: network().append("relu"), ArgumentTypeError, "got str"),
         (lambda: network().insert(0, nb.ReLU(), "name"), ArgumentError, "its layers have no names"),
         (
             lambda: named().append(nb.ReLU(), "last"),
@@ -396,7 +396,7 @@ def test_a_sequential_changes_like_a_list(changes):
         (
             lambda: named().append(nb.ReLU(), "a.b"),
             ArgumentError,
-            r"text without '\.' and '/', found 'a\.b'",
+            r"text without '\.' and '/', got 'a\.b'",
         ),
         (
             lambda: nb.Sequential({1: nb.ReLU(), "1": nb.ReLU()}),
@@ -406,14 +406,14 @@ def test_a_sequential_changes_like_a_list(changes):
         (lambda: network()[3], NbModuleError, "Sequential has 3 layers, there is no layer 3"),
         (lambda: network()["first"], PathError, 'no layer named "first".* none'),
         (lambda: named()["frist"], PathError, 'the closest name is "first"'),
-        (lambda: network()[1.0], ArgumentTypeError, "by a number, a name or a slice, found 1.0"),
+        (lambda: network()[1.0], ArgumentTypeError, "by a number, a name or a slice, got 1.0"),
         (lambda: network().first, AttributeError, "first"),
         (
             lambda: nb.Residual(nb.Linear(3, 2))(jnp.ones((5, 3))),
             ShapeError,
             r"returned shape \[5, 2\] for an input of shape \[5, 3\]",
         ),
-        (lambda: nb.Lambda(3), ArgumentTypeError, "found int"),
+        (lambda: nb.Lambda(3), ArgumentTypeError, "got int"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(call, error, message):

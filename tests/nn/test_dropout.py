@@ -163,9 +163,9 @@ def test_a_rate_that_is_no_probability_is_refused(rate):
         (
             lambda: nb.Dropout(0.5)(jnp.ones(3, int)),
             DtypeError,
-            r"dropout: x must hold floating values, found int32\[3\]",
+            r"dropout: x must hold floating values, got int32\[3\]",
         ),
-        (lambda: nb.Dropout2d(0.5)(jnp.ones(3)), ShapeError, r"found float32\[3\]"),
+        (lambda: nb.Dropout2d(0.5)(jnp.ones(3)), ShapeError, r"got float32\[3\]"),
         (
             lambda: nb.Dropout2d(0.5, data_format="NWC"),
             ArgumentError,

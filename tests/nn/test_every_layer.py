@@ -258,21 +258,21 @@ def test_a_value_that_is_given_is_not_drawn():
     [
         (
             nb.GlorotUniform,
-            r"found the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)",
+            r"got the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)",
         ),
         (
             jax.nn.initializers.he_normal,
-            r"found he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)",
+            r"got he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)",
         ),
-        (jax.nn.initializers.constant, r"found constant, which makes an initializer"),
+        (jax.nn.initializers.constant, r"got constant, which makes an initializer"),
         (
             jax.nn.initializers.variance_scaling,
-            r"found variance_scaling, which makes an initializer",
+            r"got variance_scaling, which makes an initializer",
         ),
-        ("glorot_uniform", r"found 'glorot_uniform': use nb\.GlorotUniform\(\)\. Nothing was made"),
-        (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*found ndarray"),
-        (True, r"found True"),
-        (lambda tensor: tensor, r"found <lambda>\(tensor\)"),
+        ("glorot_uniform", r"got 'glorot_uniform': use nb\.GlorotUniform\(\)\."),
+        (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*got ndarray"),
+        (True, r"got True"),
+        (lambda tensor: tensor, r"got <lambda>\(tensor\)"),
     ],
 )
 def test_what_is_no_initializer_is_refused_with_the_cure(given, message):
@@ -323,7 +323,7 @@ def test_an_initializer_that_gives_nothing_is_refused():
 def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
     make, inputs = LAYERS[name]
     with pytest.raises(
-        nb.ArgumentTypeError, match=rf"must be an array, found {type(wrong).__name__}"
+        nb.ArgumentTypeError, match=rf"must be an array, got {type(wrong).__name__}"
     ):
         make()(wrong, *inputs[1:])
 
@@ -333,7 +333,7 @@ def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
 def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=rf"{kind.__name__} takes an array, or numbers that make one; found",
+        match=rf"{kind.__name__} takes an array, or numbers that make one;",
     ):
         kind(wrong)
 

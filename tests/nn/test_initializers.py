@@ -132,12 +132,12 @@ def test_fans_count_the_area_of_the_kernel(shape, layout, fans):
 
 def test_fans_of_a_vector_or_of_an_unknown_layout_are_refused():
     with pytest.raises(
-        ArgumentError, match=r"fans can be told from a shape of two or more axes, found \[3\]"
+        ArgumentError, match=r"fans can be told from a shape of two or more axes, got \[3\]"
     ):
         ini.compute_fans((3,))
     with pytest.raises(
         ArgumentError,
-        match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', found 'HWIO'",
+        match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', got 'HWIO'",
     ):
         ini.compute_fans((3, 4), "HWIO")
 
@@ -167,7 +167,7 @@ def test_values_have_the_dtype_that_is_asked_for(initializer, dtype):
 @random
 def test_integers_cannot_be_drawn(initializer):
     with pytest.raises(
-        DtypeError, match=rf"{type(initializer).__name__} draws floating values, found dtype {INT}"
+        DtypeError, match=rf"{type(initializer).__name__} draws floating values, got dtype {INT}"
     ):
         initializer.create_variables((4, 6), dtype=int)
 
@@ -289,49 +289,49 @@ def test_a_users_own_initializer_needs_draw_only():
         (
             lambda: ini.Uniform(1, "fan"),
             ArgumentError,
-            "Uniform: fan_mode must be one of 'fan_in', 'fan_out', .*, found 'fan'",
+            "Uniform: fan_mode must be one of 'fan_in', 'fan_out', .*, got 'fan'",
         ),
         (
             lambda: ini.KaimingNormal(fan_mode="in"),
             ArgumentError,
-            "KaimingNormal: fan_mode must be one of .*, found 'in'",
+            "KaimingNormal: fan_mode must be one of .*, got 'in'",
         ),
         (
             lambda: ini.RandomNormal(std=-1),
             ArgumentError,
-            "RandomNormal: std must be at least 0, found -1",
+            "RandomNormal: std must be at least 0, got -1",
         ),
         (
             lambda: ini.TruncatedNormal(lower=2.0),
             ArgumentError,
-            r"lower must be below upper, found 2\.0 and 2\.0",
+            r"lower must be below upper, got 2\.0 and 2\.0",
         ),
         (
             lambda: ini.Uniform(-1.0),
             ArgumentError,
-            r"Uniform: numerator must be at least 0, found -1\.0",
+            r"Uniform: numerator must be at least 0, got -1\.0",
         ),
         (lambda: ini.Siren(0), ArgumentError, "Siren: w0 must be above zero"),
         (
             lambda: ini.Orthogonal(math.nan),
             ArgumentError,
-            "Orthogonal: gain must be finite, found nan",
+            "Orthogonal: gain must be finite, got nan",
         ),
         (
             lambda: ini.RandomNormal("0"),
             ArgumentTypeError,
-            "RandomNormal: mean must be a number, found '0'",
+            "RandomNormal: mean must be a number, got '0'",
         ),
-        (lambda: ini.Constant([1]), ArgumentTypeError, "Constant takes a number, found list"),
+        (lambda: ini.Constant([1]), ArgumentTypeError, "Constant takes a number, got list"),
         (
             lambda: ini.Siren().create_variables((2, 3), fan_in=-1),
             ArgumentError,
-            "Siren: fan_in must be zero or more, found -1",
+            "Siren: fan_in must be zero or more, got -1",
         ),
         (
             lambda: ini.Siren().create_variables((2, 3), fan_out="2"),
             ArgumentTypeError,
-            "fan_out must be a number, found '2'",
+            "fan_out must be a number, got '2'",
         ),
         (
             lambda: ini.Zeros().create_variables((2, -3)),

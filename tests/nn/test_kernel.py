@@ -135,10 +135,10 @@ def test_an_error_of_ours_comes_without_jax():
             lambda: affine(jnp.ones(2), 1, wieght=2),
             "^affine: got an unexpected keyword argument 'wieght'.$",
         ),
-        (lambda: affine("text", jnp.ones(2)), "^affine: x must be an array, found str.$"),
+        (lambda: affine("text", jnp.ones(2)), "^affine: x must be an array, got str.$"),
         (
             lambda: affine(np.array(["a"]), jnp.ones(1)),
-            "^affine: x must be an array of numbers, found one of dtype <U1. Nothing",
+            "^affine: x must be an array of numbers, got one of dtype <U1.",
         ),
         (
             lambda: affine(jnp.ones(2), jnp.ones(2), power=jnp.array([2])),
@@ -146,7 +146,7 @@ def test_an_error_of_ours_comes_without_jax():
         ),
         (
             lambda: affine(jnp.ones(2), jnp.ones(2), power={}),
-            "power must be hashable, such as a tuple, found dict",
+            "power must be hashable, such as a tuple, got dict",
         ),
     ],
 )

@@ -169,10 +169,10 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
         (
             lambda: nb.Linear(3, 2)(jnp.ones((5, 4))),
             ShapeError,
-            r"linear: x must have 3 features on its last axis .*found float32\[5, 4\]",
+            r"linear: x must have 3 features on its last axis .*got float32\[5, 4\]",
         ),
         (lambda: nb.Linear(3, 2)(jnp.ones(())), ShapeError, "3 features"),
-        (lambda: nb.Linear(3, 2)(jnp.ones((5, 3), int)), DtypeError, r"found int32\[5, 3\]"),
+        (lambda: nb.Linear(3, 2)(jnp.ones((5, 3), int)), DtypeError, r"got int32\[5, 3\]"),
         (
             lambda: nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((6, 4))),
             ShapeError,
@@ -183,7 +183,7 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
             ShapeError,
             "x2 must have 4 features",
         ),
-        (lambda: nb.Embedding(3, 4)(jnp.ones(3)), DtypeError, r"integers, found float32\[3\]"),
+        (lambda: nb.Embedding(3, 4)(jnp.ones(3)), DtypeError, r"integers, got float32\[3\]"),
         (
             lambda: nb.Flatten(2, 1)(jnp.ones((2, 3, 4))),
             ShapeError,
@@ -194,20 +194,20 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
         (
             lambda: nb.Flatten("a"),
             ArgumentTypeError,
-            "start_axis must be a whole number, found 'a'",
+            "start_axis must be a whole number, got 'a'",
         ),
-        (lambda: nb.Linear(0, 2), ArgumentError, "in_features must be at least 1, found 0"),
-        (lambda: nb.Linear(3, -2), ArgumentError, "out_features must be at least 1, found -2"),
+        (lambda: nb.Linear(0, 2), ArgumentError, "in_features must be at least 1, got 0"),
+        (lambda: nb.Linear(3, -2), ArgumentError, "out_features must be at least 1, got -2"),
         (
             lambda: nb.Linear(3.0, 2),
             ArgumentTypeError,
-            "in_features must be a whole number, found 3.0",
+            "in_features must be a whole number, got 3.0",
         ),
         (lambda: nb.Linear(3, True), ArgumentError, "out_features"),
         (
             lambda: nb.Linear(3, 2, with_bias=1),
             ArgumentTypeError,
-            "with_bias must be True or False, found 1",
+            "with_bias must be True or False, got 1",
         ),
         (
             lambda: nb.Linear(3, 2, weight_initializer="zeros"),
@@ -217,7 +217,7 @@ def test_numpy_arrays_and_boxes_are_inputs_too():
         (
             lambda: nb.Embedding(3, 2, padding_idx=3),
             ArgumentError,
-            "padding_idx must lie in -3 to 2, found 3",
+            "padding_idx must lie in -3 to 2, got 3",
         ),
         (lambda: nb.Embedding(3, 2, max_norm=-1), ArgumentError, "max_norm must be"),
         (

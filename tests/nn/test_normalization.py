@@ -267,16 +267,16 @@ def test_dtype_is_the_one_asked_for_and_outputs_have_that_of_the_input(make):
         (
             lambda: nb.BatchNorm2d(3)(jnp.ones((2, 4, 4, 5))),
             ShapeError,
-            r"BatchNorm2d: x must have axes \(\*batch, H, W, 3\), found float32\[2, 4, 4, 5\]",
+            r"BatchNorm2d: x must have axes \(\*batch, H, W, 3\), got float32\[2, 4, 4, 5\]",
         ),
-        (lambda: nb.BatchNorm2d(3)(jnp.ones((4, 3))), ShapeError, r"found float32\[4, 3\]"),
+        (lambda: nb.BatchNorm2d(3)(jnp.ones((4, 3))), ShapeError, r"got float32\[4, 3\]"),
         (
             lambda: nb.BatchNorm1d(3, data_format="NCW")(jnp.ones((2, 5, 3))),
             ShapeError,
-            r"\(\*batch, 3, W\), found float32\[2, 5, 3\]",
+            r"\(\*batch, 3, W\), got float32\[2, 5, 3\]",
         ),
         (lambda: nb.BatchNorm1d(3)(jnp.ones((1, 3))), ShapeError, "more than one value"),
-        (lambda: nb.BatchNorm1d(3)(jnp.ones((4, 3), int)), DtypeError, "found int32"),
+        (lambda: nb.BatchNorm1d(3)(jnp.ones((4, 3), int)), DtypeError, "got int32"),
         (
             lambda: nb.BatchNorm1d(3)(jnp.ones((4, 3)), {nb.StateKey("a"): 1}),
             ArgumentTypeError,
@@ -290,13 +290,13 @@ def test_dtype_is_the_one_asked_for_and_outputs_have_that_of_the_input(make):
         (
             lambda: nb.LayerNorm(3)(jnp.ones((2, 4))),
             ShapeError,
-            r"x must end with the normalized shape \[3\], found float32\[2, 4\]",
+            r"x must end with the normalized shape \[3\], got float32\[2, 4\]",
         ),
-        (lambda: nb.RMSNorm((2, 3))(jnp.ones(3)), ShapeError, r"\[2, 3\], found float32\[3\]"),
+        (lambda: nb.RMSNorm((2, 3))(jnp.ones(3)), ShapeError, r"\[2, 3\], got float32\[3\]"),
         (
             lambda: nb.GroupNorm(2, 4)(jnp.ones((2, 6))),
             ShapeError,
-            r"GroupNorm: x must have axes \(\*batch, 4\), found float32\[2, 6\]",
+            r"GroupNorm: x must have axes \(\*batch, 4\), got float32\[2, 6\]",
         ),
         (
             lambda: nb.InstanceNorm(4)(jnp.ones((2, 5, 6))),
@@ -304,23 +304,23 @@ def test_dtype_is_the_one_asked_for_and_outputs_have_that_of_the_input(make):
             r"InstanceNorm: x must have axes \(\*batch, 4\)",
         ),
         (lambda: nb.InstanceNorm(4)(jnp.ones((2, 1, 4))), ShapeError, "more than one pixel"),
-        (lambda: nb.LayerNorm(3)(jnp.ones((2, 3), bool)), DtypeError, "found bool"),
-        (lambda: nb.BatchNorm1d(0), ArgumentError, "num_features must be at least 1, found 0"),
+        (lambda: nb.LayerNorm(3)(jnp.ones((2, 3), bool)), DtypeError, "got bool"),
+        (lambda: nb.BatchNorm1d(0), ArgumentError, "num_features must be at least 1, got 0"),
         (
             lambda: nb.BatchNorm1d(3, eps=-1),
             ArgumentError,
-            "eps must be a number at least 0, found -1",
+            "eps must be a number at least 0, got -1",
         ),
         (
             lambda: nb.BatchNorm1d(3, momentum=2),
             ArgumentError,
-            "momentum must be a number from 0 to 1, found 2",
+            "momentum must be a number from 0 to 1, got 2",
         ),
         (lambda: nb.BatchNorm1d(3, affine=None), ArgumentTypeError, "affine must be True or False"),
         (
             lambda: nb.BatchNorm2d(3, data_format="NWC"),
             ArgumentError,
-            "data_format must be one of 'NHWC', 'NCHW', found 'NWC'",
+            "data_format must be one of 'NHWC', 'NCHW', got 'NWC'",
         ),
         (lambda: nb.GroupNorm(2, 5), ArgumentError, "5 channels cannot be divided into 2 groups"),
         (
@@ -331,7 +331,7 @@ def test_dtype_is_the_one_asked_for_and_outputs_have_that_of_the_input(make):
         (
             lambda: nb.LayerNorm((3, 0)),
             ArgumentError,
-            "normalized_shape must be at least 1, found 0",
+            "normalized_shape must be at least 1, got 0",
         ),
         (lambda: LocalResponseNorm(0), ArgumentError, "size must be at least 1"),
         (lambda: LocalResponseNorm(2, axis=0.5), ArgumentTypeError, "axis must be a whole number"),

@@ -128,21 +128,21 @@ def test_pooling_layers_hold_no_variables():
         (
             lambda: nb.MaxPool2d(3)(jnp.ones((2, 2))),
             ShapeError,
-            r"x must have axes \(\*batch, H, W, C\), found float32\[2, 2\]",
+            r"x must have axes \(\*batch, H, W, C\), got float32\[2, 2\]",
         ),
-        (lambda: nb.AvgPool2d(2)(jnp.ones((1, 4, 4, 1), int)), DtypeError, "found int32"),
-        (lambda: nb.MaxPool2d(0), ArgumentError, "kernel_size must be at least 1, found 0"),
-        (lambda: nb.MaxPool2d(2, stride=-1), ArgumentError, "stride must be at least 1, found -1"),
+        (lambda: nb.AvgPool2d(2)(jnp.ones((1, 4, 4, 1), int)), DtypeError, "got int32"),
+        (lambda: nb.MaxPool2d(0), ArgumentError, "kernel_size must be at least 1, got 0"),
+        (lambda: nb.MaxPool2d(2, stride=-1), ArgumentError, "stride must be at least 1, got -1"),
         (
             lambda: nb.MaxPool2d(2, padding=-1),
             ArgumentError,
-            "padding must be at least 0, found -1",
+            "padding must be at least 0, got -1",
         ),
         (lambda: nb.MaxPool2d(2, padding=0.5), ArgumentTypeError, "padding must be"),
         (
             lambda: nb.AvgPool2d(2, divisor_override=0),
             ArgumentError,
-            "divisor_override must be above 0, found 0",
+            "divisor_override must be above 0, got 0",
         ),
         (
             lambda: nb.MaxPool2d(2, ceil_mode=1),
@@ -157,16 +157,16 @@ def test_pooling_layers_hold_no_variables():
         (
             lambda: AdaptiveAvgPool2d((1, 2, 3)),
             ArgumentError,
-            r"output_size must be a number or 2 of them, found \[1, 2, 3\]",
+            r"output_size must be a number or 2 of them, got \[1, 2, 3\]",
         ),
         (lambda: AdaptiveAvgPool2d(0), ArgumentError, "output_size must be at least 1"),
-        (lambda: AdaptiveAvgPool2d(2)(jnp.ones((2, 3))), ShapeError, r"found float32\[2, 3\]"),
+        (lambda: AdaptiveAvgPool2d(2)(jnp.ones((2, 3))), ShapeError, r"got float32\[2, 3\]"),
         (lambda: Upsample(), ArgumentError, "give size or scale_factor"),
         (lambda: Upsample(4, scale_factor=2), ArgumentError, "give size or scale_factor"),
         (
             lambda: Upsample(scale_factor=-1),
             ArgumentError,
-            "scale_factor must be above 0, found -1",
+            "scale_factor must be above 0, got -1",
         ),
         (
             lambda: Upsample(scale_factor=(1, 2, 3)),

@@ -78,25 +78,25 @@ def test_leading_axes_are_only_a_batch(layer, draws):
         (
             lambda: SinusoidalPositionalEncoding(4)(jnp.ones((5, 3))),
             ShapeError,
-            r"x must have shape \[5, 4\] .*found float32\[5, 3\]",
+            r"x must have shape \[5, 4\] .*got float32\[5, 3\]",
         ),
-        (lambda: SinusoidalPositionalEncoding(4)(jnp.ones((5, 4), int)), DtypeError, "found int32"),
+        (lambda: SinusoidalPositionalEncoding(4)(jnp.ones((5, 4), int)), DtypeError, "got int32"),
         (
             lambda: LearnedPositionalEncoding(4, 3)(jnp.ones((5, 3))),
             ShapeError,
-            r"length of at most 4, 3\), found float32\[5, 3\]",
+            r"length of at most 4, 3\), got float32\[5, 3\]",
         ),
         (
             lambda: LearnedPositionalEncoding(4, 3)(jnp.ones((4, 2))),
             ShapeError,
-            r"found float32\[4, 2\]",
+            r"got float32\[4, 2\]",
         ),
         (
             lambda: RotaryPositionalEncoding()(jnp.ones((4, 3))),
             ShapeError,
-            r"even number of features, found float32\[4, 3\]",
+            r"even number of features, got float32\[4, 3\]",
         ),
-        (lambda: RotaryPositionalEncoding(base=0), ArgumentError, "base must be above 0, found 0"),
+        (lambda: RotaryPositionalEncoding(base=0), ArgumentError, "base must be above 0, got 0"),
         (
             lambda: SinusoidalPositionalEncoding(4, base="a"),
             ArgumentTypeError,
@@ -106,7 +106,7 @@ def test_leading_axes_are_only_a_batch(layer, draws):
         (
             lambda: LearnedPositionalEncoding(-1, 2),
             ArgumentError,
-            "max_length must be at least 1, found -1",
+            "max_length must be at least 1, got -1",
         ),
     ],
 )

@@ -179,28 +179,28 @@ def test_an_eager_call_is_one_program(draws):
         (
             lambda: LSTM(3, 4)(jnp.ones((2, 5, 2))),
             ShapeError,
-            r"LSTM: x must have shape \[2, 5, 3\] .*found float32\[2, 5, 2\]",
+            r"LSTM: x must have shape \[2, 5, 3\] .*got float32\[2, 5, 2\]",
         ),
         (
             lambda: LSTM(3, 4)(jnp.ones(3)),
             ShapeError,
-            r"x must have axes \(\*batch, time, features\), found float32\[3\]",
+            r"x must have axes \(\*batch, time, features\), got float32\[3\]",
         ),
-        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3), int)), DtypeError, "found int32"),
+        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3), int)), DtypeError, "got int32"),
         (
             lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((2, 4))),
             ShapeError,
-            r"h must have shape \[1, 2, 4\] .*found float32\[2, 4\]",
+            r"h must have shape \[1, 2, 4\] .*got float32\[2, 4\]",
         ),
         (
             lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((1, 2, 4))),
             ArgumentTypeError,
-            r"a pair \(h, c\) of arrays, found ArrayImpl",
+            r"a pair \(h, c\) of arrays, got ArrayImpl",
         ),
         (
             lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), (jnp.ones((1, 2, 4)),)),
             ArgumentTypeError,
-            "found 1 of them",
+            "got 1 of them",
         ),
         (
             lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), lengths=np.ones(3, int)),
@@ -210,9 +210,9 @@ def test_an_eager_call_is_one_program(draws):
         (
             lambda: RNN(3, 4, nonlinearity="sin"),
             ArgumentError,
-            "nonlinearity must be one of 'tanh', 'relu', found 'sin'",
+            "nonlinearity must be one of 'tanh', 'relu', got 'sin'",
         ),
-        (lambda: LSTM(0, 4), ArgumentError, "in_features must be at least 1, found 0"),
+        (lambda: LSTM(0, 4), ArgumentError, "in_features must be at least 1, got 0"),
         (lambda: LSTM(3, 4, num_layers=0), ArgumentError, "num_layers must be at least 1"),
         (
             lambda: LSTM(3, 4, dropout_rate=0.5),
@@ -222,7 +222,7 @@ def test_an_eager_call_is_one_program(draws):
         (
             lambda: LSTM(3, 4, num_layers=2, dropout_rate=2),
             ArgumentError,
-            "dropout_rate must be a number from 0 to 1, found 2",
+            "dropout_rate must be a number from 0 to 1, got 2",
         ),
         (
             lambda: LSTM(3, 4, bidirectional="no"),
@@ -300,7 +300,7 @@ def test_a_cell_trains_inside_a_scan():
 def test_a_wrong_state_of_a_cell_is_refused():
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r"LSTMCell: state must be a pair \(h, c\) of arrays, found ndarray",
+        match=r"LSTMCell: state must be a pair \(h, c\) of arrays, got ndarray",
     ):
         nb.LSTMCell(3, 4)(np.ones(3, "f"), np.ones(4, "f"))
     with pytest.raises(nb.ShapeError, match="gru_cell"):

@@ -261,12 +261,12 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
         (
             lambda: TransformerEncoderLayer(E, H)(jnp.ones((5, 7))),
             ShapeError,
-            r"query must have axes \(\*batch, length, 8\), found float32\[5, 7\]",
+            r"query must have axes \(\*batch, length, 8\), got float32\[5, 7\]",
         ),
         (
             lambda: TransformerEncoderLayer(E, H, norm_first=True)(jnp.ones((5, 7))),
             ShapeError,
-            r"\[8\], found float32\[5, 7\]",
+            r"\[8\], got float32\[5, 7\]",
         ),
         (
             lambda: TransformerDecoderLayer(E, H, dropout_rate=0.0)(
@@ -288,7 +288,7 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
         (
             lambda: TransformerEncoderLayer(E, H, activation="relu"),
             ArgumentTypeError,
-            "activation must be a function or a module, found 'relu'",
+            "activation must be a function or a module, got 'relu'",
         ),
         (
             lambda: TransformerEncoderLayer(E, H, dropout_rate=1.5),
@@ -298,7 +298,7 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
         (
             lambda: TransformerEncoder(0, E, H),
             ArgumentError,
-            "num_layers must be at least 1, found 0",
+            "num_layers must be at least 1, got 0",
         ),
         (
             lambda: TransformerEncoder(1, E, H, final_norm=1),

@@ -50,14 +50,14 @@ CODE = """
         "large": lambda: nb.Embedding(5, 2)(torch.tensor([2**40])), "ragged": lambda: layer([[1.0], [2.0, 3.0]]), "text": lambda: layer("abc"),
         "compiled tensor": lambda: nb.jit(layer)(torch.tensor(rows)), "compiled frame": lambda: nb.jit(layer)(frame),
     }
-    found = {}
+    got = {}
     for name, act in given.items():
         try:
-            found[name] = np.asarray(act()).tolist()
+            got[name] = np.asarray(act()).tolist()
         except Exception as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    found["expected"] = np.asarray(layer(jnp.asarray(rows))).tolist()
-    print(json.dumps(found))
+            got[name] = f"{type(error).__name__}: {error}"
+    got["expected"] = np.asarray(layer(jnp.asarray(rows))).tolist()
+    print(json.dumps(got))
 """
 
 
@@ -124,23 +124,23 @@ def of_64_bits(*values):
     ("name", "message"),
     [
         of_64_bits(("double"), ("linear: x must be an array, and is a tensor of PyTorch that holds float64, and "
-"would lose digits as float32. Nothing was computed. Convert it by "
+"would lose digits as float32. Convert it by "
 "jnp.asarray(x.numpy(), dtype='float32').")),
         of_64_bits("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
         ("words", 'a DataFrame of pandas that holds object (by its column "a"), no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
-        (("palette"), ("an image of PIL whose numbers are places in a table of colors. Nothing was "
-"computed. Convert it by jnp.asarray(x.convert('RGB')).")),
-        ("int64", 'linear: x must hold floating or complex values, found int'),
-        (("bool"), ('linear: x must hold floating or complex values, found bool[2, 3]. Convert it '
+        (("palette"), ("an image of PIL whose numbers are places in a table of colors. "
+"Convert it by jnp.asarray(x.convert('RGB')).")),
+        ("int64", 'linear: x must hold floating or complex values, got int'),
+        (("bool"), ('linear: x must hold floating or complex values, got bool[2, 3]. Convert it '
 'first: x.astype("float32")')),
-        ("tuple", "layer_norm: weight must be an array, found tuple"),
-        ("ragged norm", "BatchNorm1d: x must be an array, found list"),
+        ("tuple", "layer_norm: weight must be an array, got tuple"),
+        ("ragged norm", "BatchNorm1d: x must be an array, got list"),
         ("whole numbers", 'Convert it first: x.astype("float32")'),
         of_64_bits(("large"), ("embedding: indices must be an array, and is a tensor of PyTorch that holds int64, "
 "and would lose digits")),
-        ("ragged", "linear: x must be an array, found list"),
-        ("text", "linear: x must be an array, found str"),
+        ("ragged", "linear: x must be an array, got list"),
+        ("text", "linear: x must be an array, got str"),
         compiled("compiled tensor", "jnp.asarray(x.numpy())"),
         compiled("compiled frame", "jnp.asarray(frame.to_numpy(), dtype='float32')"),
     ],

@@ -177,7 +177,7 @@ def test_other_arguments_and_names_of_weights_are_taken(draws):
         (
             lambda: SpectralNorm(jnp.tanh),
             ArgumentTypeError,
-            "a layer with a weight is wanted, found",
+            "a layer with a weight is wanted, got",
         ),
         (
             lambda: WeightNorm(nb.ReLU()),

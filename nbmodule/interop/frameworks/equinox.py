@@ -150,9 +150,7 @@ def unpack(
     """
     eqx = need("equinox", "nb.from_equinox")
     if not isinstance(model, eqx.Module):
-        raise ArgumentTypeError(
-            f"nb.from_equinox takes an eqx.Module; found {type(model).__name__}. Nothing was converted."
-        )
+        raise ArgumentTypeError(f"nb.from_equinox takes an eqx.Module; got {type(model).__name__}.")
     function = EquinoxFunction(model, state, call)
     variables = {
         path: Leaf(array, bool(eqx.is_inexact_array(array)))

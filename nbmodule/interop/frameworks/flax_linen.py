@@ -144,8 +144,7 @@ def unpack(
             else type(variables).__name__
         )
         raise ArgumentTypeError(
-            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with 'params' in it; found {found}. "
-            "Nothing was converted."
+            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with 'params' in it; got {found}."
         )
     function = LinenFunction(module, variables, tuple(rngs))
     return function, {

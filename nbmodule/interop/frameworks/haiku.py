@@ -129,16 +129,16 @@ def unpack(
     hk = need("haiku", "nb.from_haiku")
     if not isinstance(transformed, (hk.Transformed, hk.TransformedWithState)):
         raise ArgumentTypeError(
-            f"nb.from_haiku takes what hk.transform gave; found {type(transformed).__name__}. Nothing was converted."
+            f"nb.from_haiku takes what hk.transform gave; got {type(transformed).__name__}."
         )
     if isinstance(transformed, hk.TransformedWithState) and state is None:
         raise ArgumentTypeError(
-            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that init gave. Nothing was converted."
+            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that init gave."
         )
     function = HaikuFunction(transformed, params, state, with_rng)
     if with_rng and not function.takes_key:
         raise ArgumentError(
-            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. Nothing was converted. "
+            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. "
             "Give what hk.transform gave, or leave with_rng out."
         )
     return function, {

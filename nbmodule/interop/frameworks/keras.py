@@ -35,7 +35,7 @@ class KerasFunction(Function):
         if len(set(self.paths)) != len(self.paths):
             twice = next(path for path in self.paths if self.paths.count(path) > 1)
             raise ArgumentError(
-                f'nb.from_keras: two variables are called "{"/".join(twice)}". Nothing was converted. Give their layers names of '
+                f'nb.from_keras: two variables are called "{"/".join(twice)}". Give their layers names of '
                 "their own."
             )
 
@@ -83,7 +83,7 @@ class KerasFunction(Function):
         )
         if model is None or not model.built:
             raise ArgumentError(
-                f"to_keras: {self.name} cannot be cloned by Keras. Nothing was made. Assign the values to your own model: "
+                f"to_keras: {self.name} cannot be cloned by Keras. Assign the values to your own model: "
                 "`wrapped.state_dict()` has them by path."
             )
         # A clone has its variables in the same order; their names may differ.
@@ -105,17 +105,17 @@ def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, d
     keras = need("keras", "nb.from_keras")
     if not isinstance(model, keras.layers.Layer):
         raise ArgumentTypeError(
-            f"nb.from_keras takes a Keras layer or model; found {type(model).__name__}. Nothing was converted."
+            f"nb.from_keras takes a Keras layer or model; got {type(model).__name__}."
         )
     backend = keras.config.backend()
     if backend != "jax":
         raise ArgumentError(
-            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Nothing was converted. Set KERAS_BACKEND=jax in "
+            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Set KERAS_BACKEND=jax in "
             "the environment before Keras is imported."
         )
     if not model.built:
         raise ArgumentError(
-            f"nb.from_keras: {type(model).__name__} is not built. Nothing was converted. Call it once, or its build(input_shape)."
+            f"nb.from_keras: {type(model).__name__} is not built. Call it once, or its build(input_shape)."
         )
     function = KerasFunction(model)
     variables = {}

@@ -26,7 +26,7 @@ def arrays_of(source: Any) -> dict[str, np.ndarray]:
         source = source.state_dict()
     if not isinstance(source, Mapping):
         raise ArgumentTypeError(
-            f"nb.from_torch takes a torch.nn.Module or a state dict; found {type(source).__name__}. Nothing was converted."
+            f"nb.from_torch takes a torch.nn.Module or a state dict; got {type(source).__name__}."
         )
     return {
         ".".join(chain): array_of(value)

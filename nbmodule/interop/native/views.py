@@ -65,7 +65,7 @@ def apart(model: object, verb: str) -> ArgumentTypeError:
     what, variables, given = APART[framework_of(model) or ""]
     return ArgumentTypeError(
         f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given beside it, as in "
-        f"{verb}({given}). Nothing was run."
+        f"{verb}({given})."
     )
 
 

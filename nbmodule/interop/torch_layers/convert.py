@@ -206,7 +206,7 @@ def from_torch(model: Any, *example: Any, like: Any = None, **example_kwargs: An
     if like is not None:
         if not is_module(like):
             raise ArgumentTypeError(
-                f"like= takes a module; found {type(like).__name__}. Nothing was changed."
+                f"like= takes a module; got {type(like).__name__}. Nothing was changed."
             )
         title = f"cannot load {type(model).__name__} into {type(like).__name__}"
         values, _ = matched(like, arrays, title=title, changed="Nothing was changed.")

@@ -70,7 +70,7 @@ class TorchParts(Function):
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
-            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone. Nothing was computed."
+            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone."
         )
 
 

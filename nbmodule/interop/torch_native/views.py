@@ -125,7 +125,7 @@ def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, pat
                 if count
                 else "did not run on the clean input"
             )
-            raise (ArgumentError if count else PathError)(f'"{name}" {why}. Nothing was patched.')
+            raise (ArgumentError if count else PathError)(f'"{name}" {why}.')
     plain = run(corrupt, _Taken([]))
     return Patch(
         clean, plain, run(corrupt, _Taken(paths, {name: taken.found[name][0] for name in paths}))
@@ -184,7 +184,7 @@ def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:
 def profiled(model: object, args: Args, kwargs: Kwargs) -> NoReturn:
     raise ArgumentTypeError(
         f"nb.profile measures programs that JAX has compiled, and {type(model).__name__} runs in PyTorch. Convert it, as in "
-        "nb.profile(nb.from_torch(model), x), or measure it there by torch.profiler. Nothing was run."
+        "nb.profile(nb.from_torch(model), x), or measure it there by torch.profiler."
     )
 
 

@@ -257,8 +257,7 @@ def _halves(where_: str, x: Array, axis: int) -> tuple[Array, Array]:
     size = x.shape[axis]
     if size % 2:
         raise ShapeError(
-            f"{where_}: axis {axis} must have an even size, to be halved, found "
-            f"{describe_shape(x)}."
+            f"{where_}: axis {axis} must have an even size, to be halved, got {describe_shape(x)}."
         )
     return lax.slice_in_dim(x, 0, size // 2, axis=axis), lax.slice_in_dim(
         x, size // 2, size, axis=axis

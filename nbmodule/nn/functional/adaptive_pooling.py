@@ -82,7 +82,7 @@ def _adaptive(name: str, x: Array, n: int, output_size: object, data_format: str
         )
     new = sizes(name, "output_size", output_size, n)
     if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(f"{name}: x must have pixels, found {describe_shape(x)}.")
+        raise ShapeError(f"{name}: x must have pixels, got {describe_shape(x)}.")
     for axis, size in zip(axes, new, strict=True):
         if x.shape[axis] % size == 0:
             parts = lax.reshape(

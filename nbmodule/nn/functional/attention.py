@@ -154,7 +154,7 @@ def multi_head_attention(
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
-                f"{name}: key_mask must hold booleans, True for what may be looked at, found "
+                f"{name}: key_mask must hold booleans, True for what may be looked at, got "
                 f"{describe_shape(key_mask)}."
             )
         check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
@@ -212,7 +212,7 @@ def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
         sizes(name, "num_kv_heads", num_kv_heads, 1),
     )
     if heads % kv:
-        raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, found {kv}.")
+        raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, got {kv}.")
     return heads // kv
 
 
@@ -244,19 +244,19 @@ def _checked(
             else f"{shared} features of the query for each of the key"
         )
         raise ShapeError(
-            f"{name}: query and key must have {wanted}, found {describe_shape(query)} and "
+            f"{name}: query and key must have {wanted}, got {describe_shape(query)} and "
             f"{describe_shape(key)}."
         )
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"{name}: key and value must have as many positions, found {describe_shape(key)} "
+            f"{name}: key and value must have as many positions, got {describe_shape(key)} "
             f"and {describe_shape(value)}."
         )
     try:
         batch = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         raise ShapeError(
-            f"{name}: leading axes must fit together, found query {describe_shape(query)}, "
+            f"{name}: leading axes must fit together, got query {describe_shape(query)}, "
             f"key {describe_shape(key)}, value {describe_shape(value)}."
         ) from None
     query, key, value = (
@@ -288,8 +288,7 @@ def _weights(
         )
         if not fits:
             raise ShapeError(
-                f"{name}: mask must broadcast to {list(scores.shape)}, found "
-                f"{describe_shape(mask)}."
+                f"{name}: mask must broadcast to {list(scores.shape)}, got {describe_shape(mask)}."
             )
         if mask.dtype == jnp.bool_:
             allowed = mask if allowed is None else allowed & mask
@@ -298,7 +297,7 @@ def _weights(
             scores = scores + added
         else:
             raise DtypeError(
-                f"{name}: mask must hold booleans (True: may look) or numbers to add, found "
+                f"{name}: mask must hold booleans (True: may look) or numbers to add, got "
                 f"{describe_shape(mask)}."
             )
     if is_causal:

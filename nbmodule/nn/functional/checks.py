@@ -24,7 +24,7 @@ def check_arrays(where: str, **arrays: object) -> dict[str, Any]:
     """Refuse what is no array or number, and hand back the others."""
     for name, x in arrays.items():
         if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
-            raise ArgumentTypeError(f"{where}: {name} must be an array, found {type(x).__name__}.")
+            raise ArgumentTypeError(f"{where}: {name} must be an array, got {type(x).__name__}.")
     return arrays
 
 
@@ -35,7 +35,7 @@ def check_kind(where: str, kind: Any, wanted: str, **arrays: object) -> None:
             convertible = kind is not jnp.integer and hasattr(x, "shape")
             cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
             error = DtypeError(
-                f"{where}: {name} must hold {wanted}, found {describe_shape(x)}.{cure}"
+                f"{where}: {name} must hold {wanted}, got {describe_shape(x)}.{cure}"
             )
             error.floats_wanted = name if kind in (jnp.floating, jnp.inexact) else None
             raise error
@@ -47,7 +47,7 @@ def check_floating(where: str, **arrays: object) -> None:
     Example:
         >>> check_floating("gelu", x=jnp.arange(3))
         Traceback (most recent call last):
-        nbmodule.errors.DtypeError: gelu: x must hold floating values, found int32[3]. Convert it first: x.astype("float32").
+        nbmodule.errors.DtypeError: gelu: x must hold floating values, got int32[3]. Convert it first: x.astype("float32").
     """
     check_kind(where, jnp.floating, "floating values", **arrays)
 
@@ -56,7 +56,7 @@ def check_real(where: str, **arrays: object) -> None:
     """Refuse complex numbers."""
     for name, x in check_arrays(where, **arrays).items():
         if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
-            raise DtypeError(f"{where}: {name} must hold real values, found {describe_shape(x)}.")
+            raise DtypeError(f"{where}: {name} must hold real values, got {describe_shape(x)}.")
 
 
 def check_inexact(where: str, **arrays: object) -> None:
@@ -80,7 +80,7 @@ def check_rank(
     """Refuse too few or too many axes; `wanted` names them."""
     ndim = np.ndim(x)
     if ndim < at_least or (at_most is not None and ndim > at_most):
-        raise ShapeError(f"{where}: {name} must have axes {wanted}, found {describe_shape(x)}.")
+        raise ShapeError(f"{where}: {name} must have axes {wanted}, got {describe_shape(x)}.")
 
 
 def check_shape(
@@ -89,7 +89,7 @@ def check_shape(
     """Refuse an array whose shape differs from `shape`, which follows from `why`."""
     if np.shape(x) != tuple(shape):
         raise ShapeError(
-            f"{where}: {name} must have shape {list(shape)} ({why}), found {describe_shape(x)}."
+            f"{where}: {name} must have shape {list(shape)} ({why}), got {describe_shape(x)}."
         )
 
 
@@ -103,11 +103,11 @@ def known(x: Array) -> Any:
 def check_axis(where: str, axis: int, ndim: int) -> int:
     """The axis counted from the front."""
     if not is_whole(axis):
-        raise ArgumentTypeError(f"{where}: axis must be an integer, found {axis!r}.")
+        raise ArgumentTypeError(f"{where}: axis must be an integer, got {axis!r}.")
     if not -ndim <= axis < ndim:
         raise ArgumentError(
             f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, "
-            f"found {axis}."
+            f"got {axis}."
         )
     return int(axis) % ndim
 
@@ -115,16 +115,16 @@ def check_axis(where: str, axis: int, ndim: int) -> int:
 def check_index(where: str, name: str, index: int, size: int) -> int:
     """The index counted from the front."""
     if not is_whole(index):
-        raise ArgumentTypeError(f"{where}: {name} must be an integer, found {index!r}.")
+        raise ArgumentTypeError(f"{where}: {name} must be an integer, got {index!r}.")
     if not -size <= index < size:
-        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, found {index}.")
+        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, got {index}.")
     return int(index) % size
 
 
 def check_flag(where: str, name: str, value: object) -> None:
     """Refuse what is no bool, a string such as "none" for one, which would count as true."""
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{where}: {name} must be True or False, found {value!r}.")
+        raise ArgumentTypeError(f"{where}: {name} must be True or False, got {value!r}.")
 
 
 def check_number(
@@ -140,7 +140,7 @@ def check_number(
     if isinstance(value, (bool, np.bool_)) or not isinstance(
         value, (int, float, np.integer, np.floating)
     ):
-        raise ArgumentTypeError(f"{where}: {name} must be a number, found {value!r}.")
+        raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r}.")
     wanted = [f"above {above}"] if above is not None else []
     wanted += [f"at least {least}"] if least is not None else []
     wanted += [f"at most {most}"] if most is not None else []
@@ -150,12 +150,12 @@ def check_number(
         and (most is None or value <= most)
     )
     if not holds:
-        raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, found {value}.")
+        raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, got {value}.")
 
 
 def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
     """Refuse a word that is not among the choices."""
     if value not in choices:
         raise ArgumentError(
-            f"{where}: {name} must be one of {', '.join(map(repr, choices))}, found {value!r}."
+            f"{where}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
         )

@@ -102,13 +102,13 @@ def cross_entropy(
             (
                 f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
                 f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
-                f"classes on axis {axis}), found {describe_shape(target)}."
+                f"classes on axis {axis}), got {describe_shape(target)}."
             )
             + (" Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else "")
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, found "
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, got "
             f"{describe_shape(target)}. "
             'Convert it first: target.astype("int32").'
         )
@@ -225,7 +225,7 @@ def binary_cross_entropy(
         ):
             raise ShapeError(
                 f"{name}: pos_weight must broadcast to prediction "
-                f"{describe_shape(prediction)}, found {describe_shape(pos_weight)}."
+                f"{describe_shape(prediction)}, got {describe_shape(pos_weight)}."
             )
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
@@ -288,7 +288,7 @@ def kl_div(
     if reduction == "batchmean":
         if not values.ndim:
             raise ShapeError(
-                "kl_div: prediction must have a batch axis for 'batchmean', found "
+                "kl_div: prediction must have a batch axis for 'batchmean', got "
                 f"{describe_shape(prediction)}."
             )
         return reduce("kl_div", values, "mean", count=values.shape[0])
@@ -350,7 +350,7 @@ def accuracy(
         if target.shape != labels_shape:
             raise ShapeError(
                 f"accuracy: target must hold labels of shape {list(labels_shape)} (prediction "
-                f"{describe_shape(prediction)}, classes on axis {axis}), found "
+                f"{describe_shape(prediction)}, classes on axis {axis}), got "
                 f"{describe_shape(target)}. For one score a position: "
                 "((scores > 0) == target).mean()."
             )
@@ -405,7 +405,7 @@ def ctc_loss(
     ):
         raise ShapeError(
             f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share "
-            f"their leading axes, found {describe_shape(prediction)} and {describe_shape(target)}."
+            f"their leading axes, got {describe_shape(prediction)} and {describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)

@@ -241,7 +241,7 @@ def check_convolution(
         times = f" times {groups} groups" if groups > 1 else ""
         raise ShapeError(
             f"{name}: x must have {weight.shape[-1] * groups} channels (weight "
-            f"{describe_shape(weight)}{times}), found {channels} in x {describe_shape(x)}, "
+            f"{describe_shape(weight)}{times}), got {channels} in x {describe_shape(x)}, "
             f"read as {data_format}."
         )
     if weight.shape[0] % groups:
@@ -251,7 +251,7 @@ def check_convolution(
         )
     if 0 in weight.shape[1:-1]:
         raise ShapeError(
-            f"{name}: the kernel must not be empty, found weight {describe_shape(weight)}."
+            f"{name}: the kernel must not be empty, got weight {describe_shape(weight)}."
         )
     if bias is not None:
         check_inexact(name, bias=bias)

@@ -152,7 +152,7 @@ def _dropped(
     check_floating(name, x=x)
     if not isinstance(shared_axes, tuple):
         raise ArgumentTypeError(
-            f"{name}: shared_axes must be a tuple of axes, found {shared_axes!r}."
+            f"{name}: shared_axes must be a tuple of axes, got {shared_axes!r}."
         )
     shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
     kept = _keep_rate(name, rate)
@@ -170,7 +170,7 @@ def _keep_rate(name: str, rate: Any) -> Any:
     """The probability to keep a value; None if all are kept."""
     if isinstance(rate, jax.Array):
         if rate.ndim:
-            raise ArgumentError(f"{name}: rate must be one number, found {describe_shape(rate)}.")
+            raise ArgumentError(f"{name}: rate must be one number, got {describe_shape(rate)}.")
         check_floating(name, rate=rate)
         return 1 - lax.convert_element_type(rate, jnp.float32)
     check_number(name, "rate", rate, least=0, most=1)
@@ -194,6 +194,4 @@ def _typed(name: str, key: Any) -> Any:
     if dtype == np.uint32 and shape == (2,):
         return jax.random.wrap_key_data(key, impl="threefry2x32")
     found = type(key).__name__ if dtype is None else describe_shape(key)
-    raise ArgumentTypeError(
-        f"{name}: key must be one JAX key, or its data uint32[2], found {found}."
-    )
+    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], got {found}.")

@@ -47,7 +47,7 @@ def linear(
     if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
             f"linear: x must have {weight.shape[1]} features on its last axis (weight "
-            f"{describe_shape(weight)}), found {describe_shape(x)}."
+            f"{describe_shape(weight)}), got {describe_shape(x)}."
         )
     if bias is not None:
         check_inexact("linear", bias=bias)
@@ -85,11 +85,11 @@ def bilinear(
         if x.ndim == 0 or x.shape[-1] != size:
             raise ShapeError(
                 f"bilinear: {name} must have {size} features on its last axis (weight "
-                f"{describe_shape(weight)}), found {describe_shape(x)}."
+                f"{describe_shape(weight)}), got {describe_shape(x)}."
             )
     if x1.shape[:-1] != x2.shape[:-1]:
         raise ShapeError(
-            "bilinear: x1 and x2 must have the same leading axes, found "
+            "bilinear: x1 and x2 must have the same leading axes, got "
             f"{describe_shape(x1)} and {describe_shape(x2)}."
         )
     if bias is not None:

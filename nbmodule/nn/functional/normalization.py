@@ -122,7 +122,7 @@ def batch_norm_train(
         return _affine(x, weight, bias, axis, x.dtype), mean, var
     if count < 2:
         raise ShapeError(
-            f"{name}: x must have more than one value for each channel to learn from, found "
+            f"{name}: x must have more than one value for each channel to learn from, got "
             f"{describe_shape(x)}."
         )
     wide = widened_array(x)
@@ -293,7 +293,7 @@ def instance_norm(
     check_number("instance_norm", "eps", eps, least=0)
     if math.prod(x.shape[i] for i in spatial) < 2:
         raise ShapeError(
-            f"instance_norm: x must have more than one pixel, found {describe_shape(x)}, "
+            f"instance_norm: x must have more than one pixel, got {describe_shape(x)}, "
             f"read as {data_format or 'N...C'}."
         )
     wide = widened_array(x)
@@ -373,8 +373,7 @@ def _check_last(
     )
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
         raise ShapeError(
-            f"{where}: x must end with the normalized shape {list(shape)}, found "
-            f"{describe_shape(x)}."
+            f"{where}: x must end with the normalized shape {list(shape)}, got {describe_shape(x)}."
         )
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None:
@@ -386,18 +385,18 @@ def _check_last(
 def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[int, ...], int]:
     """Spatial axes and channel axis."""
     if x.ndim == 0:
-        raise ShapeError(f"{where}: x must have channels, found {describe_shape(x)}.")
+        raise ShapeError(f"{where}: x must have channels, got {describe_shape(x)}.")
     if data_format is None:
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
     known = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
     if data_format not in known:
         raise ArgumentError(
-            f"{where}: data_format must be one of {', '.join(known)}, found {data_format!r}."
+            f"{where}: data_format must be one of {', '.join(known)}, got {data_format!r}."
         )
     rank = len(data_format) - 1
     if x.ndim < rank:
         raise ShapeError(
-            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), found "
+            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), got "
             f"{describe_shape(x)}."
         )
     axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank

@@ -293,7 +293,7 @@ def _max_pool(
     check_real(name, x=x)
     if x.dtype == jnp.bool_:
         raise DtypeError(
-            f"{name}: x must hold numbers, found {describe_shape(x)}. Convert it first: "
+            f"{name}: x must hold numbers, got {describe_shape(x)}. Convert it first: "
             'x.astype("uint8"); the largest is then 1 where '
             "any was true."
         )
@@ -365,7 +365,7 @@ def _edges(
         max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)
     ):
         raise ArgumentError(
-            f"{name}: padding must be at most half the window, found {padding!r} for a "
+            f"{name}: padding must be at most half the window, got {padding!r} for a "
             f"window of {list(spans)}."
         )
     over = (

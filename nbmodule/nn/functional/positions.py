@@ -81,7 +81,7 @@ def time_embedding(
     if count % 2:
         raise ShapeError(
             "time_embedding: features must be even, a sine and a cosine for each wave, "
-            f"found {count}."
+            f"got {count}."
         )
     dtype = t.dtype if jnp.issubdtype(t.dtype, jnp.floating) else jnp.float32
     wide = widened(dtype)
@@ -128,7 +128,7 @@ def rotary_embedding(
     length, features = x.shape[-2:]
     if features % 2:
         raise ShapeError(
-            f"rotary_embedding: x must have an even number of features, found {describe_shape(x)}."
+            f"rotary_embedding: x must have an even number of features, got {describe_shape(x)}."
         )
     if positions is None:
         positions = jnp.arange(length)
@@ -138,7 +138,7 @@ def rotary_embedding(
         a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)
     ):
         raise ShapeError(
-            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, found "
+            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, got "
             f"{describe_shape(positions)}."
         )
     wide = widened(x.dtype)

@@ -99,13 +99,11 @@ def prelu(
         if x.shape[axis] != weight.shape[0]:
             raise ShapeError(
                 f"prelu: weight must hold one slope or {x.shape[axis]}, as many as x has channels "
-                f"on axis {axis}, found {describe_shape(weight)} for x {describe_shape(x)}."
+                f"on axis {axis}, got {describe_shape(weight)} for x {describe_shape(x)}."
             )
         weight = along(weight, axis, x.ndim)
     else:
-        raise ShapeError(
-            f"prelu: weight must have one axis or none, found {describe_shape(weight)}."
-        )
+        raise ShapeError(f"prelu: weight must have one axis or none, got {describe_shape(weight)}.")
     return where(x > 0, x, x * weight)
 
 

@@ -35,7 +35,7 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
     refuse_swapped(where, prediction, target)
     if prediction.shape != target.shape:
         raise ShapeError(
-            f"{where}: prediction and target must have the same shape, found "
+            f"{where}: prediction and target must have the same shape, got "
             f"{describe_shape(prediction)} and {describe_shape(target)}; they are not "
             f"broadcast.{_one_column(prediction, target)}"
         )

@@ -79,7 +79,7 @@ def interpolate(
         raise ArgumentError("interpolate: align_corners is not for mode 'nearest'.")
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
-            f"interpolate: give size or scale_factor, found size={size!r} and "
+            f"interpolate: give size or scale_factor, got size={size!r} and "
             f"scale_factor={scale_factor!r}."
         )
     for axis, new, scale in _targets(x, axes, size, scale_factor):
@@ -93,14 +93,14 @@ def _targets(
     """For each axis the new size and how many old pixels one new pixel covers."""
     old = [x.shape[axis] for axis in axes]
     if 0 in old:
-        raise ShapeError(f"interpolate: x must have pixels, found {describe_shape(x)}.")
+        raise ShapeError(f"interpolate: x must have pixels, got {describe_shape(x)}.")
     if size is not None:
         new = sizes("interpolate", "size", size, len(axes))
         return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
     factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * len(axes)
     if len(factors) != len(axes):
         raise ArgumentError(
-            f"interpolate: scale_factor must be one number or {len(axes)}, found {scale_factor!r}."
+            f"interpolate: scale_factor must be one number or {len(axes)}, got {scale_factor!r}."
         )
     for factor in factors:
         check_number("interpolate", "scale_factor", factor, above=0)

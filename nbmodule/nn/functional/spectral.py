@@ -104,7 +104,7 @@ def irfft(
     n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
     if n < 1:
         raise ShapeError(
-            f"irfft: axis {axis} must have two values at least, or n be given, found "
+            f"irfft: axis {axis} must have two values at least, or n be given, got "
             f"{describe_shape(x)}."
         )
     y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
@@ -177,12 +177,12 @@ def _cosine(
     check_floating(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     if type not in (1, 2, 3, 4):
-        raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, found {type!r}.")
+        raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
     if type == 1 and n < 2:
         raise ShapeError(
-            f"{name}: type 1 needs two values at least on axis {axis}, found {describe_shape(x)}."
+            f"{name}: type 1 needs two values at least on axis {axis}, got {describe_shape(x)}."
         )
     dtype = x.dtype
     x = _fitted(widened_array(x), axis, n)
@@ -236,7 +236,7 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
 def _length(name: str, x: Array, n: object, axis: int) -> int:
     n = x.shape[axis] if n is None else sizes(name, "n", n, 1)[0]
     if n < 1:
-        raise ShapeError(f"{name}: axis {axis} must not be empty, found {describe_shape(x)}.")
+        raise ShapeError(f"{name}: axis {axis} must not be empty, got {describe_shape(x)}.")
     return n
 
 

@@ -187,7 +187,7 @@ def _spread(
     extra = sizes(name, "output_padding", output_padding, n, least=0)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         raise ArgumentError(
-            f"{name}: output_padding must be less than stride or dilation, found "
+            f"{name}: output_padding must be less than stride or dilation, got "
             f"{output_padding!r} with stride {stride!r} and dilation {dilation!r}."
         )
     window = tuple(d * (k - 1) + 1 for d, k in zip(dilations, weight.shape[1:-1], strict=True))

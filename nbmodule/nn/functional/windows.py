@@ -30,11 +30,11 @@ def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, .
     """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
     if data_format not in (_LAST[n], _FIRST[n]):
         raise ArgumentError(
-            f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, found {data_format!r}."
+            f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, got {data_format!r}."
         )
     if x.ndim < n + 1:
         axes = f"{'*batch, ' if n else ''}{', '.join(data_format[1:])}"
-        raise ShapeError(f"{where}: x must have axes ({axes}), found {describe_shape(x)}.")
+        raise ShapeError(f"{where}: x must have axes ({axes}), got {describe_shape(x)}.")
     first = x.ndim - n if data_format[1] == "C" else x.ndim - n - 1
     return tuple(range(first, first + n))
 
@@ -51,15 +51,14 @@ def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tu
         isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in given
     ):
         raise ArgumentTypeError(
-            f"{where}: {name} must be an integer or {n} of them, found {value!r}."
+            f"{where}: {name} must be an integer or {n} of them, got {value!r}."
         )
     if len(given) != n:
         raise ArgumentError(
-            f"{where}: {name} must be one integer or {n}, one for each spatial axis, found "
-            f"{value!r}."
+            f"{where}: {name} must be one integer or {n}, one for each spatial axis, got {value!r}."
         )
     if min(given) < least:
-        raise ArgumentError(f"{where}: {name} must be at least {least}, found {value!r}.")
+        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
     return tuple(int(v) for v in given)
 
 
@@ -68,14 +67,14 @@ def pairs(where: str, padding: object, n: int) -> str | Pairs:
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
             raise ArgumentError(
-                f"{where}: padding must be 'SAME', 'VALID' or numbers, found {padding!r}."
+                f"{where}: padding must be 'SAME', 'VALID' or numbers, got {padding!r}."
             )
         return padding.upper()
     if isinstance(padding, tuple) and padding and all(isinstance(pair, tuple) for pair in padding):
         if len(padding) != n or any(len(pair) != 2 for pair in padding):
             raise ArgumentError(
                 f"{where}: padding must hold {n} pairs (before, after), one for each spatial "
-                f"axis, found {padding!r}."
+                f"axis, got {padding!r}."
             )
         before = sizes(where, "padding", tuple(pair[0] for pair in padding), n, least=0)
         after = sizes(where, "padding", tuple(pair[1] for pair in padding), n, least=0)

@@ -69,11 +69,11 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
     """
     if layout not in LAYOUTS:
         raise ArgumentError(
-            f"layout must be one of {', '.join(map(repr, LAYOUTS))}, found {layout!r}."
+            f"layout must be one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}."
         )
     if len(shape) < 2:
         raise ArgumentError(
-            f"fans can be told from a shape of two or more axes, found {list(shape)}."
+            f"fans can be told from a shape of two or more axes, got {list(shape)}."
         )
     outputs, inputs, kernel = LAYOUTS[layout]
     area = math.prod(shape[kernel])
@@ -218,13 +218,10 @@ class Initializer:
         if fan is None:
             return None
         if not is_real(fan):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: {name} must be a number, found {fan!r}. Nothing was made."
-            )
+            raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, got {fan!r}.")
         if not 0 <= fan < math.inf:
             raise ArgumentError(
-                f"{type(self).__name__}: {name} must be zero or more, found {fan}. Nothing "
-                "was made."
+                f"{type(self).__name__}: {name} must be zero or more, got {fan}. Nothing was made."
             )
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
 
@@ -232,10 +229,7 @@ class Initializer:
 def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> None:
     """Refuse to draw integers, booleans and complex numbers."""
     if not jnp.issubdtype(dtype, jnp.floating):
-        raise DtypeError(
-            f"{type(initializer).__name__} draws floating values, found dtype {dtype}. "
-            "Nothing was made."
-        )
+        raise DtypeError(f"{type(initializer).__name__} draws floating values, got dtype {dtype}.")
 
 
 def refuse_bad_number(
@@ -244,9 +238,9 @@ def refuse_bad_number(
     """Refuse a constant of an initializer that is no finite number, or too small."""
     kind = type(initializer).__name__
     if not is_real(value):
-        raise ArgumentTypeError(f"{kind}: {name} must be a number, found {value!r}.")
+        raise ArgumentTypeError(f"{kind}: {name} must be a number, got {value!r}.")
     if not least <= value < math.inf:
         raise ArgumentError(
             f"{kind}: {name} must be "
-            f"{'finite' if least == -math.inf else f'at least {least:g}'}, found {value}."
+            f"{'finite' if least == -math.inf else f'at least {least:g}'}, got {value}."
         )

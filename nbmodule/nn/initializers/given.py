@@ -68,7 +68,7 @@ def as_initializer(where: str, given: object) -> Initializer:
 
 
 def _unfit(where: str, found: str) -> ArgumentTypeError:
-    return ArgumentTypeError(f"{where} must be {_WORDS}; found {found}. Nothing was made.")
+    return ArgumentTypeError(f"{where} must be {_WORDS}; got {found}.")
 
 
 def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
@@ -186,8 +186,7 @@ def boxed(
         box = made
     elif isinstance(made, (str, bytes, Mapping)) or made is None:
         raise ArgumentTypeError(
-            f"{where} must give an array or a variable; it gave {type(made).__name__}. "
-            "Nothing was made."
+            f"{where} must give an array or a variable; it gave {type(made).__name__}."
         )
     else:
         array = jnp.asarray(made)
@@ -195,8 +194,7 @@ def boxed(
         box = Parameter(array if floating else array.astype(dtype or jnp.result_type(float)))
     if box.shape != shape:
         raise ShapeError(
-            f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}. "
-            "Nothing was made."
+            f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}."
         )
     if box is not made or box.is_pending:
         move((box,), place, dtype)

@@ -47,7 +47,7 @@ class Constant(Initializer):
             )
         number = value if constant is None else constant
         if not isinstance(number, (bool, int, float, complex, np.generic)):
-            raise ArgumentTypeError(f"Constant takes a number, found {type(number).__name__}.")
+            raise ArgumentTypeError(f"Constant takes a number, got {type(number).__name__}.")
         object.__setattr__(self, "constant", number)
 
     @property
@@ -66,9 +66,7 @@ class Constant(Initializer):
             for d in (np.asarray(self.constant).dtype, dtype)
         )
         if wanted > found:
-            raise DtypeError(
-                f"Constant({self.constant!r}) cannot be held in dtype {dtype}. Nothing was made."
-            )
+            raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}.")
 
     def draw(
         self,
@@ -198,7 +196,7 @@ class TruncatedNormal(Initializer):
         refuse_bad_number(self, "std", self.std, least=0)
         if not self.lower < self.upper:
             raise ArgumentError(
-                f"TruncatedNormal: lower must be below upper, found {self.lower} and {self.upper}."
+                f"TruncatedNormal: lower must be below upper, got {self.lower} and {self.upper}."
             )
 
     def check(
@@ -255,7 +253,7 @@ class Orthogonal(Initializer):
         refuse_other_than_floating(self, dtype)
         if len(shape) < 2:
             raise ArgumentError(
-                f"Orthogonal needs a shape of two or more axes, found {list(shape)}. Nothing "
+                f"Orthogonal needs a shape of two or more axes, got {list(shape)}. Nothing "
                 "was made."
             )
 

@@ -35,7 +35,7 @@ class _FanScaled(Initializer):
         if self._mode() not in FAN_MODES:
             raise ArgumentError(
                 f"{type(self).__name__}: fan_mode must be one of "
-                f"{', '.join(map(repr, FAN_MODES))}, found {self._mode()!r}."
+                f"{', '.join(map(repr, FAN_MODES))}, got {self._mode()!r}."
             )
 
     def check(
@@ -47,7 +47,7 @@ class _FanScaled(Initializer):
             if fan is None and name in FAN_MODES[self._mode()]:
                 raise ArgumentError(
                     f"{type(self).__name__} needs {name}, which cannot be told from shape "
-                    f"{list(shape)}. Nothing was made. Give it: create_variables(..., {name}=...)."
+                    f"{list(shape)}. Give it: create_variables(..., {name}=...)."
                 )
 
     def fan(self, fan_out: float | None, fan_in: float | None) -> float:

@@ -74,7 +74,7 @@ def test_program_holds_no_nested_call(name, operations):
 def test_integers_are_refused_in_one_line(name):
     with pytest.raises(
         DtypeError,
-        match=rf"^\w+: x must hold floating values, found {INT}\[2, 4\]. Convert it first: x",
+        match=rf"^\w+: x must hold floating values, got {INT}\[2, 4\]. Convert it first: x",
     ):
         POINTWISE[name][0](jnp.ones((2, 4), int))
 
@@ -90,7 +90,7 @@ def test_relu_takes_integers():
 
 
 def test_relu_refuses_complex_numbers():
-    with pytest.raises(DtypeError, match=rf"relu: x must hold real values, found {COMPLEX}\[2\]"):
+    with pytest.raises(DtypeError, match=rf"relu: x must hold real values, got {COMPLEX}\[2\]"):
         r.relu(jnp.ones(2, complex))
 
 
@@ -111,11 +111,11 @@ def test_prelu_has_one_slope_for_all(shape, draws, agrees_with_torch):
 
 
 def test_prelu_with_a_wrong_number_of_slopes_is_refused():
-    message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, found float32\[2\] for x float32\[4, 3\]"
+    message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, got float32\[2\] for x float32\[4, 3\]"
     with pytest.raises(ShapeError, match=spelled(message)):
         r.prelu(jnp.ones((4, 3)), jnp.ones(2))
     with pytest.raises(
-        ShapeError, match=rf"prelu: weight must have one axis or none, found {FLOAT}\[3, 3\]"
+        ShapeError, match=rf"prelu: weight must have one axis or none, got {FLOAT}\[3, 3\]"
     ):
         r.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
 
@@ -145,7 +145,7 @@ def test_geglu_gates_by_gelu(draws, agrees_with_torch):
 def test_an_odd_axis_cannot_be_halved(fn):
     with pytest.raises(
         ShapeError,
-        match=rf"glu: axis 1 must have an even size, to be halved, found {FLOAT}\[2, 3\]",
+        match=rf"glu: axis 1 must have an even size, to be halved, got {FLOAT}\[2, 3\]",
     ):
         fn(jnp.ones((2, 3)))
 
@@ -165,18 +165,18 @@ def test_softmax_of_an_empty_axis_is_empty():
 
 def test_an_axis_that_does_not_exist_is_refused():
     with pytest.raises(
-        ArgumentError, match=r"softmax: axis must lie in -2 to 1 for an array of 2 axes, found 2"
+        ArgumentError, match=r"softmax: axis must lie in -2 to 1 for an array of 2 axes, got 2"
     ):
         a.softmax(jnp.ones((2, 3)), axis=2)
     with pytest.raises(
-        ArgumentTypeError, match=r"log_softmax: axis must be an integer, found \(0, 1\)"
+        ArgumentTypeError, match=r"log_softmax: axis must be an integer, got \(0, 1\)"
     ):
         a.log_softmax(jnp.ones((2, 3)), axis=(0, 1))
 
 
 def test_a_word_is_no_flag():
     with pytest.raises(
-        ArgumentTypeError, match="gelu: approximate must be True or False, found 'exact'"
+        ArgumentTypeError, match="gelu: approximate must be True or False, got 'exact'"
     ):
         a.gelu(jnp.ones(2), approximate="exact")
 
@@ -184,11 +184,11 @@ def test_a_word_is_no_flag():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda x: a.softplus(x, beta=0.0), r"softplus: beta must be above 0, found 0\.0"),
+        (lambda x: a.softplus(x, beta=0.0), r"softplus: beta must be above 0, got 0\.0"),
         (lambda x: r.celu(x, alpha=0), "celu: alpha must not be zero"),
         (
             lambda x: a.logit(x, eps=0.7),
-            r"logit: eps must be at least 0 and at most 0\.5, found 0\.7",
+            r"logit: eps must be at least 0 and at most 0\.5, got 0\.7",
         ),
     ],
 )

@@ -167,12 +167,12 @@ BAD = [
     (
         lambda: scaled_dot_product_attention(X, jnp.ones((2, 5, 7)), Y),
         ShapeError,
-        r"query and key must have as many features, found float32\[2, 4, 6\] and float32\[2, 5, 7\]",
+        r"query and key must have as many features, got float32\[2, 4, 6\] and float32\[2, 5, 7\]",
     ),
     (
         lambda: scaled_dot_product_attention(X, Y, X),
         ShapeError,
-        r"key and value must have as many positions, found float32\[2, 5, 6\] and",
+        r"key and value must have as many positions, got float32\[2, 5, 6\] and",
     ),
     (
         lambda: scaled_dot_product_attention(X, jnp.ones((3, 5, 6)), jnp.ones((3, 5, 6))),
@@ -182,17 +182,17 @@ BAD = [
     (
         lambda: scaled_dot_product_attention(X[0, 0], Y, Y),
         ShapeError,
-        r"query must have axes \(\*batch, length, features\), found float32\[6\]",
+        r"query must have axes \(\*batch, length, features\), got float32\[6\]",
     ),
     (
         lambda: scaled_dot_product_attention(X, Y, Y, jnp.ones((4, 4), bool)),
         ShapeError,
-        r"mask must broadcast to \[2, 4, 5\], found bool\[4, 4\]",
+        r"mask must broadcast to \[2, 4, 5\], got bool\[4, 4\]",
     ),
     (
         lambda: scaled_dot_product_attention(X, Y, Y, jnp.ones((4, 5), int)),
         DtypeError,
-        r"mask must hold booleans .*, found int32\[4, 5\]",
+        r"mask must hold booleans .*, got int32\[4, 5\]",
     ),
     (
         lambda: scaled_dot_product_attention(X, Y, Y, dropout_rate=0.1),
@@ -202,12 +202,12 @@ BAD = [
     (
         lambda: scaled_dot_product_attention(X, Y, Y, is_causal=1),
         ArgumentTypeError,
-        "is_causal must be True or False, found 1",
+        "is_causal must be True or False, got 1",
     ),
     (
         lambda: scaled_dot_product_attention(X.astype(int), Y, Y),
         DtypeError,
-        r"query must hold floating values, found int32\[2, 4, 6\]",
+        r"query must hold floating values, got int32\[2, 4, 6\]",
     ),
     (
         lambda: multi_head_attention(X, Y, Y, 4),
@@ -222,13 +222,13 @@ BAD = [
     (
         lambda: multi_head_attention(X, Y, Y, 2, key_mask=jnp.ones((2, 5))),
         DtypeError,
-        r"key_mask must hold booleans, .* found float32\[2, 5\]",
+        r"key_mask must hold booleans, .* got float32\[2, 5\]",
     ),
-    (lambda: split_heads(X, 0), ArgumentError, "num_heads must be at least 1, found 0"),
+    (lambda: split_heads(X, 0), ArgumentError, "num_heads must be at least 1, got 0"),
     (
         lambda: merge_heads(X[0]),
         ShapeError,
-        r"x must have axes \(\*batch, num_heads, length, head_features\), found float32\[4, 6\]",
+        r"x must have axes \(\*batch, num_heads, length, head_features\), got float32\[4, 6\]",
     ),
 ]
 

@@ -50,7 +50,7 @@ def test_a_number_is_accepted_or_refused_by_its_kind(number, spelled, kinds):
             continue
         with pytest.raises(DtypeError) as caught:
             check("f", x=number)
-        assert str(caught.value).startswith(f"f: x must hold {wanted}, found {spelled}.")
+        assert str(caught.value).startswith(f"f: x must hold {wanted}, got {spelled}.")
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,15 @@ def test_a_number_has_no_axes(number, spelled, kinds):
     check_shape("f", "x", number, (), "one number")
     with pytest.raises(ShapeError) as caught:
         check_rank("f", "x", number, "(*batch, features)", 1)
-    assert str(caught.value) == f"f: x must have axes (*batch, features), found {spelled}."
+    assert str(caught.value) == f"f: x must have axes (*batch, features), got {spelled}."
     with pytest.raises(ShapeError) as caught:
         check_shape("f", "x", number, (2,), "one for each")
-    assert str(caught.value) == f"f: x must have shape [2] (one for each), found {spelled}."
+    assert str(caught.value) == f"f: x must have shape [2] (one for each), got {spelled}."
 
 
 @pytest.mark.parametrize("check", [check_arrays, *(check for check, _ in KINDS.values())])
 def test_what_is_no_number_is_named(check):
-    with pytest.raises(ArgumentTypeError, match="^f: x must be an array, found str.$"):
+    with pytest.raises(ArgumentTypeError, match="^f: x must be an array, got str.$"):
         check("f", x="2")
 
 

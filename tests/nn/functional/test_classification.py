@@ -450,17 +450,17 @@ BAD = [
     (
         lambda: cross_entropy(LABELS, LABELS),
         DtypeError,
-        r"prediction must hold floating values, found int32\[2\]",
+        r"prediction must hold floating values, got int32\[2\]",
     ),
     (
         lambda: cross_entropy(X, jnp.array([0, 1, 2])),
         ShapeError,
-        r"target must hold labels of shape \[2\] or probabilities of shape \[2, 3\] .*, found int32\[3\]",
+        r"target must hold labels of shape \[2\] or probabilities of shape \[2, 3\] .*, got int32\[3\]",
     ),
     (
         lambda: cross_entropy(X, jnp.ones(2)),
         DtypeError,
-        r"target of shape \[2\] must hold integer labels, found float32\[2\]",
+        r"target of shape \[2\] must hold integer labels, got float32\[2\]",
     ),
     (
         lambda: cross_entropy(X, LABELS, weight=jnp.ones(2)),
@@ -470,22 +470,22 @@ BAD = [
     (
         lambda: cross_entropy(X, LABELS, label_smoothing=2.0),
         ArgumentError,
-        r"label_smoothing must be .* at most 1, found 2\.0",
+        r"label_smoothing must be .* at most 1, got 2\.0",
     ),
     (
         lambda: cross_entropy(X, LABELS, reduction="avg"),
         ArgumentError,
-        "reduction must be one of 'mean', 'sum', 'none', found 'avg'",
+        "reduction must be one of 'mean', 'sum', 'none', got 'avg'",
     ),
     (
         lambda: cross_entropy(X, LABELS, axis=2),
         ArgumentError,
-        "axis must lie in -2 to 1 .* found 2",
+        "axis must lie in -2 to 1 .* got 2",
     ),
     (
         lambda: cross_entropy(X, LABELS, from_logits=1),
         ArgumentTypeError,
-        "from_logits must be True or False, found 1",
+        "from_logits must be True or False, got 1",
     ),
     (
         lambda: binary_cross_entropy(jnp.array([0, 1]), jnp.ones(2)),
@@ -495,17 +495,17 @@ BAD = [
     (
         lambda: binary_cross_entropy(X, jnp.ones((2, 1))),
         ShapeError,
-        r"found float32\[2, 3\] and float32\[2, 1\]; they are not",
+        r"got float32\[2, 3\] and float32\[2, 1\]; they are not",
     ),
     (
         lambda: binary_cross_entropy(X, X, pos_weight=jnp.ones(2)),
         ShapeError,
-        r"pos_weight must broadcast to .*, found float32\[2\]",
+        r"pos_weight must broadcast to .*, got float32\[2\]",
     ),
     (
         lambda: kl_div(X, X, reduction="all"),
         ArgumentError,
-        "reduction must be one of 'mean', 'batchmean', 'sum', 'none', found 'all'",
+        "reduction must be one of 'mean', 'batchmean', 'sum', 'none', got 'all'",
     ),
     (
         lambda: kl_div(jnp.float32(1), jnp.float32(1), reduction="batchmean"),
@@ -515,12 +515,12 @@ BAD = [
     (
         lambda: hinge_loss(X, LABELS),
         ShapeError,
-        r"hinge_loss: .* the same shape, found float32\[2, 3\] and int32\[2\]",
+        r"hinge_loss: .* the same shape, got float32\[2, 3\] and int32\[2\]",
     ),
     (
         lambda: ctc_loss(X, jnp.array([[1, 2]])),
         ShapeError,
-        r"must share their leading axes, found float32\[2, 3\] and int32\[1, 2\]",
+        r"must share their leading axes, got float32\[2, 3\] and int32\[1, 2\]",
     ),
     (
         lambda: ctc_loss(X, jnp.array([1]), jnp.array([2])),
@@ -530,12 +530,12 @@ BAD = [
     (
         lambda: ctc_loss(X, jnp.array([1]), blank=3),
         ArgumentError,
-        "blank must lie in -3 to 2, found 3",
+        "blank must lie in -3 to 2, got 3",
     ),
     (
         lambda: ctc_loss(X, jnp.ones(1)),
         DtypeError,
-        r"ctc_loss: target must hold integers, found float32\[1\]",
+        r"ctc_loss: target must hold integers, got float32\[1\]",
     ),
 ]
 
@@ -570,7 +570,7 @@ def test_accuracy_is_the_share_of_right_classes(axis):
 
 
 def test_accuracy_refuses_labels_of_another_shape():
-    with pytest.raises(ShapeError, match=r"labels of shape \[3\].*found int.*\[4\]"):
+    with pytest.raises(ShapeError, match=r"labels of shape \[3\].*got int.*\[4\]"):
         accuracy(jnp.ones((3, 2)), jnp.zeros(4, "int32"))
     with pytest.raises(ShapeError, match=r"For one score a position"):
         accuracy(jnp.ones(3), jnp.zeros(3, "int32"))

@@ -203,7 +203,7 @@ BAD = [
     (
         lambda: conv2d(jnp.ones((8, 8, 2)), WEIGHT),
         ShapeError,
-        r"^conv2d: x must have 3 channels \(weight float32\[4, 3, 3, 3\]\), found 2 in x float32\[8, 8, 2\], read as NHWC\.$",
+        r"^conv2d: x must have 3 channels \(weight float32\[4, 3, 3, 3\]\), got 2 in x float32\[8, 8, 2\], read as NHWC\.$",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, groups=2),
@@ -218,12 +218,12 @@ BAD = [
     (
         lambda: conv2d(IMAGE[0], WEIGHT),
         ShapeError,
-        r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]",
+        r"x must have axes \(\*batch, H, W, C\), got float32\[8, 3\]",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT[0]),
         ShapeError,
-        r"weight must have axes \(out_channels, \*kernel, in_channels / groups\), found",
+        r"weight must have axes \(out_channels, \*kernel, in_channels / groups\), got",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, jnp.ones(3)),
@@ -239,40 +239,40 @@ BAD = [
     (
         lambda: conv2d(IMAGE.astype(int), WEIGHT),
         DtypeError,
-        r"conv2d: x must hold floating or complex values, found int32\[8, 8, 3\]",
+        r"conv2d: x must hold floating or complex values, got int32\[8, 8, 3\]",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, data_format="NCW"),
         ArgumentError,
-        "data_format must be 'NHWC' or 'NCHW', found 'NCW'",
+        "data_format must be 'NHWC' or 'NCHW', got 'NCW'",
     ),
-    (lambda: conv2d(IMAGE, WEIGHT, stride=0), ArgumentError, "stride must be at least 1, found 0"),
+    (lambda: conv2d(IMAGE, WEIGHT, stride=0), ArgumentError, "stride must be at least 1, got 0"),
     (
         lambda: conv2d(IMAGE, WEIGHT, stride=1.5),
         ArgumentTypeError,
-        r"stride must be an integer or 2 of them, found 1\.5",
+        r"stride must be an integer or 2 of them, got 1\.5",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, stride=(1, 2, 3)),
         ArgumentError,
-        r"stride must be one integer or 2, .* found \(1, 2, 3\)",
+        r"stride must be one integer or 2, .* got \(1, 2, 3\)",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, padding=-1),
         ArgumentError,
-        "padding must be at least 0, found -1",
+        "padding must be at least 0, got -1",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, padding="FULL"),
         ArgumentError,
-        "padding must be 'SAME', 'VALID' or numbers, found 'FULL'",
+        "padding must be 'SAME', 'VALID' or numbers, got 'FULL'",
     ),
     (
         lambda: conv2d(IMAGE, WEIGHT, padding=((1, 2),)),
         ArgumentError,
         r"padding must hold 2 pairs \(before, after\)",
     ),
-    (lambda: conv2d(IMAGE, WEIGHT, groups=0), ArgumentError, "groups must be at least 1, found 0"),
+    (lambda: conv2d(IMAGE, WEIGHT, groups=0), ArgumentError, "groups must be at least 1, got 0"),
     (
         lambda: conv2d(IMAGE, WEIGHT, stride=jnp.array(2)),
         ArgumentTypeError,

@@ -120,47 +120,47 @@ BAD = [
     (
         lambda: dropout(jnp.ones(3), 1.5, KEY),
         ArgumentError,
-        r"dropout: rate must be at least 0 and at most 1, found 1\.5",
+        r"dropout: rate must be at least 0 and at most 1, got 1\.5",
     ),
     (
         lambda: dropout(jnp.ones(3), "half", KEY),
         ArgumentTypeError,
-        "dropout: rate must be a number, found 'half'",
+        "dropout: rate must be a number, got 'half'",
     ),
     (
         lambda: dropout(jnp.ones(3), jnp.ones(3), KEY),
         ArgumentError,
-        r"dropout: rate must be one number, found float32\[3\]",
+        r"dropout: rate must be one number, got float32\[3\]",
     ),
     (
         lambda: dropout(jnp.ones(3, int), 0.5, KEY),
         DtypeError,
-        r"dropout: x must hold floating values, found int32\[3\]",
+        r"dropout: x must hold floating values, got int32\[3\]",
     ),
     (
         lambda: dropout(jnp.ones(3), 0.5, None),
         ArgumentTypeError,
-        r"key must be one JAX key, or its data uint32\[2\], found NoneType",
+        r"key must be one JAX key, or its data uint32\[2\], got NoneType",
     ),
     (
         lambda: dropout(jnp.ones(3), 0.5, jnp.ones(2)),
         ArgumentTypeError,
-        r"key must be one JAX key, .* found float32\[2\]",
+        r"key must be one JAX key, .* got float32\[2\]",
     ),
     (
         lambda: dropout(jnp.ones(3), 0.5, jax.random.split(KEY)),
         ArgumentTypeError,
-        r"key must be one JAX key, .* found key<fry>\[2\]",
+        r"key must be one JAX key, .* got key<fry>\[2\]",
     ),
     (
         lambda: dropout(jnp.ones(3), 0.5, KEY, shared_axes=(1,)),
         ArgumentError,
-        "axis must lie in -1 to 0 .* found 1",
+        "axis must lie in -1 to 0 .* got 1",
     ),
     (
         lambda: dropout2d(jnp.ones((2, 3)), 0.5, KEY),
         ShapeError,
-        r"dropout2d: x must have axes \(\*batch, H, W, C\), found float32\[2, 3\]",
+        r"dropout2d: x must have axes \(\*batch, H, W, C\), got float32\[2, 3\]",
     ),
 ]
 

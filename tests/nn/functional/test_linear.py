@@ -46,26 +46,26 @@ def test_linear_promotes_mixed_precision_and_keeps_half():
         (
             (jnp.ones((2, 3)), jnp.ones((4, 5))),
             ShapeError,
-            r"^linear: x must have 5 features on its last axis \(weight float32\[4, 5\]\), found float32\[2, 3\]\.$",
+            r"^linear: x must have 5 features on its last axis \(weight float32\[4, 5\]\), got float32\[2, 3\]\.$",
         ),
-        ((jnp.ones(()), jnp.ones((4, 5))), ShapeError, r"found float32\[\]"),
+        ((jnp.ones(()), jnp.ones((4, 5))), ShapeError, r"got float32\[\]"),
         (
             (jnp.ones(5), jnp.ones(5)),
             ShapeError,
-            r"weight must have axes \(out_features, in_features\), found float32\[5\]",
+            r"weight must have axes \(out_features, in_features\), got float32\[5\]",
         ),
         (
             (jnp.ones(5), jnp.ones((4, 5)), jnp.ones(5)),
             ShapeError,
-            r"bias must have shape \[4\] \(one for each row of weight\), found float32\[5\]",
+            r"bias must have shape \[4\] \(one for each row of weight\), got float32\[5\]",
         ),
         (
             (jnp.ones(5, int), jnp.ones((4, 5))),
             DtypeError,
-            r"linear: x must hold floating or complex values, found int32\[5\]",
+            r"linear: x must hold floating or complex values, got int32\[5\]",
         ),
-        (("12", jnp.ones((4, 2))), ArgumentTypeError, "linear: x must be an array, found str"),
-        ((jnp.ones(5), None), ArgumentTypeError, "linear: weight must be an array, found NoneType"),
+        (("12", jnp.ones((4, 2))), ArgumentTypeError, "linear: x must be an array, got str"),
+        ((jnp.ones(5), None), ArgumentTypeError, "linear: weight must be an array, got NoneType"),
     ],
 )
 def test_linear_refuses_what_does_not_fit(args, error, message):
@@ -74,7 +74,7 @@ def test_linear_refuses_what_does_not_fit(args, error, message):
 
 
 def test_an_error_inside_a_transform_is_the_same_one_line():
-    with pytest.raises(ShapeError, match=rf"linear: x must have 5 features .* found {FLOAT}\[3\]"):
+    with pytest.raises(ShapeError, match=rf"linear: x must have 5 features .* got {FLOAT}\[3\]"):
         jax.jit(jax.vmap(lambda x: linear(x, jnp.ones((4, 5)))))(jnp.ones((2, 3)))
 
 
@@ -94,19 +94,19 @@ def test_bilinear_agrees_with_torch(batch, draws, agrees_with_torch):
     [
         (
             ((2, 3), (2, 5), (6, 3, 4)),
-            r"x2 must have 4 features on its last axis \(weight float32\[6, 3, 4\]\), found float32\[2, 5\]",
+            r"x2 must have 4 features on its last axis \(weight float32\[6, 3, 4\]\), got float32\[2, 5\]",
         ),
         (
             ((2, 3), (1, 4), (6, 3, 4)),
-            r"the same leading axes, found float32\[2, 3\] and float32\[1, 4\]",
+            r"the same leading axes, got float32\[2, 3\] and float32\[1, 4\]",
         ),
         (
             ((2, 3), (2, 4), (3, 4)),
-            r"weight must have axes \(out_features, in1_features, in2_features\), found float32\[3, 4\]",
+            r"weight must have axes \(out_features, in1_features, in2_features\), got float32\[3, 4\]",
         ),
         (
             ((2, 3), (2, 4), (6, 3, 4), (4,)),
-            r"bias must have shape \[6\] \(one for each matrix of weight\), found float32\[4\]",
+            r"bias must have shape \[6\] \(one for each matrix of weight\), got float32\[4\]",
         ),
     ],
 )
@@ -164,10 +164,10 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: embedding(jnp.ones(2), jnp.ones((4, 2))), DtypeError, r"embedding: indices must hold integers, found float32\[2\]\.$"),
-        (lambda: embedding(jnp.array([1]), jnp.ones(4)), ShapeError, r"weight must have axes \(num_embeddings, features\), found"),
-        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), padding_idx=4), ArgumentError, ("padding_idx must lie in -4 to 3, found 4")),
-        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), max_norm=0), ArgumentError, ("max_norm must be above 0, found 0")),
+        (lambda: embedding(jnp.ones(2), jnp.ones((4, 2))), DtypeError, r"embedding: indices must hold integers, got float32\[2\]\.$"),
+        (lambda: embedding(jnp.array([1]), jnp.ones(4)), ShapeError, r"weight must have axes \(num_embeddings, features\), got"),
+        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), padding_idx=4), ArgumentError, ("padding_idx must lie in -4 to 3, got 4")),
+        (lambda: embedding(jnp.array([1]), jnp.ones((4, 2)), max_norm=0), ArgumentError, ("max_norm must be above 0, got 0")),
     ],
 )  # fmt: skip
 def test_embedding_refuses_what_makes_no_sense(call, error, message):

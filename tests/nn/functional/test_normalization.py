@@ -228,42 +228,42 @@ BAD = [
     (
         lambda: n.batch_norm(X, jnp.ones(5), jnp.ones(6)),
         ShapeError,
-        r"^batch_norm: mean must have shape \[6\] \(one for each channel on axis 3 of x float32\[2, 5, 4, 6\]\), found float32\[5\]\.$",
+        r"^batch_norm: mean must have shape \[6\] \(one for each channel on axis 3 of x float32\[2, 5, 4, 6\]\), got float32\[5\]\.$",
     ),
     (
         lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), eps=-1.0),
         ArgumentError,
-        r"eps must be at least 0, found -1\.0",
+        r"eps must be at least 0, got -1\.0",
     ),
     (
         lambda: n.batch_norm(X.astype(int), jnp.ones(6), jnp.ones(6)),
         DtypeError,
-        "batch_norm: x must hold floating values, found int32",
+        "batch_norm: x must hold floating values, got int32",
     ),
     (
         lambda: n.batch_norm(X, jnp.ones(6), jnp.ones(6), axis=4),
         ArgumentError,
-        "axis must lie in -4 to 3 .* found 4",
+        "axis must lie in -4 to 3 .* got 4",
     ),
     (
         lambda: n.batch_norm_train(X[:1, :1, :1]),
         ShapeError,
-        r"more than one value for each channel to learn from, found",
+        r"more than one value for each channel to learn from, got",
     ),
     (
         lambda: n.batch_norm_train(X, momentum=1.5),
         ArgumentError,
-        r"momentum must be at least 0 and at most 1, found 1\.5",
+        r"momentum must be at least 0 and at most 1, got 1\.5",
     ),
     (
         lambda: n.layer_norm(X, jnp.ones(4)),
         ShapeError,
-        r"x must end with the normalized shape \[4\], found",
+        r"x must end with the normalized shape \[4\], got",
     ),
     (
         lambda: n.layer_norm(X, jnp.ones(6), jnp.ones(5)),
         ShapeError,
-        r"bias must have shape \[6\] \(the normalized shape\), found",
+        r"bias must have shape \[6\] \(the normalized shape\), got",
     ),
     (
         lambda: n.layer_norm(X, normalized_shape=5),
@@ -273,7 +273,7 @@ BAD = [
     (
         lambda: n.layer_norm(jnp.ones(())),
         ShapeError,
-        r"x must end with the normalized shape \[\], found float32\[\]",
+        r"x must end with the normalized shape \[\], got float32\[\]",
     ),
     (
         lambda: n.rms_norm(X, jnp.ones(4)),
@@ -285,26 +285,26 @@ BAD = [
         ShapeError,
         r"4 groups must divide the 6 channels of x float32\[2, 5, 4, 6\]",
     ),
-    (lambda: n.group_norm(X, 0), ArgumentError, "num_groups must be at least 1, found 0"),
+    (lambda: n.group_norm(X, 0), ArgumentError, "num_groups must be at least 1, got 0"),
     (
         lambda: n.group_norm(X, 2, data_format="NHW"),
         ArgumentError,
-        "data_format must be one of NC, NWC, .*, found 'NHW'",
+        "data_format must be one of NC, NWC, .*, got 'NHW'",
     ),
     (
         lambda: n.group_norm(X[0, 0], 2, data_format="NHWC"),
         ShapeError,
-        r"x must have axes \(\*batch, H, W, C\), found float32\[4, 6\]",
+        r"x must have axes \(\*batch, H, W, C\), got float32\[4, 6\]",
     ),
     (
         lambda: n.instance_norm(X[:, :1, :1]),
         ShapeError,
-        r"x must have more than one pixel, found .*, read as N\.\.\.C",
+        r"x must have more than one pixel, got .*, read as N\.\.\.C",
     ),
     (
         lambda: n.local_response_norm(X, 2.0),
         ArgumentTypeError,
-        r"size must be an integer or 1 of them, found 2\.0",
+        r"size must be an integer or 1 of them, got 2\.0",
     ),
 ]
 

@@ -180,29 +180,29 @@ BAD = [
     (
         lambda: p.max_pool2d(IMAGE, 3, padding=2),
         ArgumentError,
-        r"padding must be at most half the window, found 2 for .* \[3, 3\]",
+        r"padding must be at most half the window, got 2 for .* \[3, 3\]",
     ),
-    (lambda: p.max_pool2d(IMAGE, 0), ArgumentError, "kernel_size must be at least 1, found 0"),
-    (lambda: p.max_pool2d(IMAGE, 2, stride=0), ArgumentError, "stride must be at least 1, found 0"),
+    (lambda: p.max_pool2d(IMAGE, 0), ArgumentError, "kernel_size must be at least 1, got 0"),
+    (lambda: p.max_pool2d(IMAGE, 2, stride=0), ArgumentError, "stride must be at least 1, got 0"),
     (
         lambda: p.max_pool2d(IMAGE[0], 2),
         ShapeError,
-        r"x must have axes \(\*batch, H, W, C\), found float32\[8, 3\]",
+        r"x must have axes \(\*batch, H, W, C\), got float32\[8, 3\]",
     ),
     (
         lambda: p.max_pool2d(IMAGE, 2, data_format="HWC"),
         ArgumentError,
-        "data_format must be 'NHWC' or 'NCHW', found 'HWC'",
+        "data_format must be 'NHWC' or 'NCHW', got 'HWC'",
     ),
     (
         lambda: p.max_pool2d(IMAGE, 2, ceil_mode="yes"),
         ArgumentTypeError,
-        "ceil_mode must be True or False, found 'yes'",
+        "ceil_mode must be True or False, got 'yes'",
     ),
     (
         lambda: p.avg_pool2d(IMAGE.astype(int), 2),
         DtypeError,
-        r"avg_pool2d: x must hold floating values, found int32\[8, 8, 3\]",
+        r"avg_pool2d: x must hold floating values, got int32\[8, 8, 3\]",
     ),
     (
         lambda: p.avg_pool2d(IMAGE, 2, divisor_override=0),
@@ -217,7 +217,7 @@ BAD = [
     (
         lambda: ap.adaptive_avg_pool2d(IMAGE[:, :0], 1),
         ShapeError,
-        r"adaptive_avg_pool2d: x must have pixels, found float32\[8, 0, 3\]",
+        r"adaptive_avg_pool2d: x must have pixels, got float32\[8, 0, 3\]",
     ),
 ]
 
@@ -256,6 +256,6 @@ def test_with_ceil_mode_the_first_window_may_reach_over_the_end_as_well(
 def test_the_largest_of_booleans_is_refused_with_the_cure():
     with pytest.raises(
         DtypeError,
-        match=r'must hold numbers, found bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)',
+        match=r'must hold numbers, got bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)',
     ):
         p.max_pool2d(jnp.ones((4, 4, 1), bool), 2)

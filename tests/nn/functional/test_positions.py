@@ -77,33 +77,33 @@ BAD = [
     (
         lambda: time_embedding(jnp.ones(2), 5),
         ShapeError,
-        "features must be even, a sine and a cosine for each wave, found 5",
+        "features must be even, a sine and a cosine for each wave, got 5",
     ),
     (
         lambda: rotary_embedding(jnp.ones((4, 5))),
         ShapeError,
-        r"x must have an even number of features, found float32\[4, 5\]",
+        r"x must have an even number of features, got float32\[4, 5\]",
     ),
     (
         lambda: rotary_embedding(jnp.ones((4, 6)), jnp.arange(3)),
         ShapeError,
-        r"positions must broadcast to \[4\], found int32\[3\]",
+        r"positions must broadcast to \[4\], got int32\[3\]",
     ),
     (
         lambda: rotary_embedding(jnp.ones(4)),
         ShapeError,
-        r"x must have axes \(\*batch, length, features\), found float32\[4\]",
+        r"x must have axes \(\*batch, length, features\), got float32\[4\]",
     ),
     (
         lambda: rotary_embedding(jnp.ones((4, 6), int)),
         DtypeError,
-        "x must hold floating values, found int32",
+        "x must hold floating values, got int32",
     ),
-    (lambda: sinusoidal_positions(4, 0), ArgumentError, "features must be at least 1, found 0"),
+    (lambda: sinusoidal_positions(4, 0), ArgumentError, "features must be at least 1, got 0"),
     (
         lambda: sinusoidal_positions(4, 6, base=0.0),
         ArgumentError,
-        r"base must be above 0, found 0\.0",
+        r"base must be above 0, got 0\.0",
     ),
 ]
 

@@ -170,23 +170,23 @@ BAD = [
     (
         lambda: lstm(X, None, W[0][:12], W[1]),
         ShapeError,
-        r"lstm: weight_ih must have shape \[16, 3\] \(rows as in weight_hh, .*, found float32\[12, 3\]",
+        r"lstm: weight_ih must have shape \[16, 3\] \(rows as in weight_hh, .*, got float32\[12, 3\]",
     ),
     (
         lambda: lstm(X, None, W[0], W[1][:12]),
         ShapeError,
-        r"weight_hh must have shape \[16, 4\] \(4 gates\), found float32\[12, 4\]",
+        r"weight_hh must have shape \[16, 4\] \(4 gates\), got float32\[12, 4\]",
     ),
     (
         lambda: lstm(X, (H, H[:1]), *W),
         ShapeError,
-        r"c must have shape \[2, 4\] \(leading axes as in x float32\[2, 5, 3\], 4 hidden\), found",
+        r"c must have shape \[2, 4\] \(leading axes as in x float32\[2, 5, 3\], 4 hidden\), got",
     ),
     (lambda: lstm(X, H, *W), ShapeError, r"state must be a pair \(h, c\)"),
     (
         lambda: lstm(X[0, 0], None, *W),
         ShapeError,
-        r"x must have axes \(\*batch, time, in_features\), found float32\[3\]",
+        r"x must have axes \(\*batch, time, in_features\), got float32\[3\]",
     ),
     (
         lambda: lstm(X, None, *W, jnp.ones(4)),
@@ -196,17 +196,17 @@ BAD = [
     (
         lambda: lstm(X, None, *W, lengths=jnp.array([1])),
         ShapeError,
-        r"lengths must have shape \[2\] \(one for each sequence\), found int32\[1\]",
+        r"lengths must have shape \[2\] \(one for each sequence\), got int32\[1\]",
     ),
     (
         lambda: lstm(X, None, *W, lengths=jnp.ones(2)),
         DtypeError,
-        r"lengths must hold integers, found float32\[2\]",
+        r"lengths must hold integers, got float32\[2\]",
     ),
     (
         lambda: lstm(X.astype(int), None, *W),
         DtypeError,
-        r"lstm: x must hold floating values, found int32\[2, 5, 3\]",
+        r"lstm: x must hold floating values, got int32\[2, 5, 3\]",
     ),
     (
         lambda: rnn(X, None, jnp.ones((4, 3)), jnp.ones((4, 4)), nonlinearity="sin"),
@@ -216,7 +216,7 @@ BAD = [
     (
         lambda: gru_cell(X[:, 0], H, W[0], W[1]),
         ShapeError,
-        r"gru_cell: weight_hh must have shape \[12, 4\] \(3 gates\), found float32\[16, 4\]",
+        r"gru_cell: weight_hh must have shape \[12, 4\] \(3 gates\), got float32\[16, 4\]",
     ),
 ]
 

@@ -106,7 +106,7 @@ BAD = [
     (
         lambda: mse_loss(jnp.ones((4, 1)), jnp.ones(4)),
         ShapeError,
-        r"^mse_loss: prediction and target must have the same shape, found float32\[4, 1\] and float32\[4\]; they are not broadcast\. Drop the column of the prediction",
+        r"^mse_loss: prediction and target must have the same shape, got float32\[4, 1\] and float32\[4\]; they are not broadcast\. Drop the column of the prediction",
     ),
     (
         lambda: mae_loss(jnp.array([1, 2]), jnp.ones(2)),
@@ -116,7 +116,7 @@ BAD = [
     (
         lambda: huber_loss(jnp.ones(2), jnp.ones(2), delta=0.0),
         ArgumentError,
-        r"delta must be above 0, found 0\.0",
+        r"delta must be above 0, got 0\.0",
     ),
     (
         lambda: mse_loss(jnp.ones(2), jnp.ones(2), reduction="batchmean"),
@@ -126,7 +126,7 @@ BAD = [
     (
         lambda: cosine_similarity(jnp.ones(2), jnp.ones(2), eps=0.0),
         ArgumentError,
-        r"eps must be above 0, found 0\.0",
+        r"eps must be above 0, got 0\.0",
     ),
 ]
 

@@ -76,12 +76,12 @@ BAD = [
     (
         lambda: interpolate(IMAGE),
         ArgumentError,
-        "give size or scale_factor, found size=None and scale_factor=None",
+        "give size or scale_factor, got size=None and scale_factor=None",
     ),
     (
         lambda: interpolate(IMAGE, 3, scale_factor=2),
         ArgumentError,
-        "give size or scale_factor, found size=3 and scale_factor=2",
+        "give size or scale_factor, got size=3 and scale_factor=2",
     ),
     (
         lambda: interpolate(IMAGE, 3, mode="linear"),
@@ -91,7 +91,7 @@ BAD = [
     (
         lambda: interpolate(IMAGE, 3, mode="cubic"),
         ArgumentError,
-        "mode must be one of 'nearest', 'linear', .*, found 'cubic'",
+        "mode must be one of 'nearest', 'linear', .*, got 'cubic'",
     ),
     (
         lambda: interpolate(IMAGE, 3, align_corners=True),
@@ -106,37 +106,37 @@ BAD = [
     (
         lambda: interpolate(IMAGE, scale_factor=(1, 2, 3)),
         ArgumentError,
-        r"one number or 2, found \(1, 2, 3\)",
+        r"one number or 2, got \(1, 2, 3\)",
     ),
     (
         lambda: interpolate(IMAGE, scale_factor=-1.0),
         ArgumentError,
-        r"scale_factor must be above 0, found -1\.0",
+        r"scale_factor must be above 0, got -1\.0",
     ),
     (
         lambda: interpolate(IMAGE, 2.5),
         ArgumentTypeError,
-        r"size must be an integer or 2 of them, found 2\.5",
+        r"size must be an integer or 2 of them, got 2\.5",
     ),
     (
         lambda: interpolate(IMAGE[0, 0], 3),
         ShapeError,
-        r"x must have axes \(\*batch, H, W, C\), found float32\[1\]",
+        r"x must have axes \(\*batch, H, W, C\), got float32\[1\]",
     ),
     (
         lambda: interpolate(IMAGE, 3, data_format="HW"),
         ArgumentError,
-        "data_format must be 'NHWC' or 'NCHW', found 'HW'",
+        "data_format must be 'NHWC' or 'NCHW', got 'HW'",
     ),
     (
         lambda: interpolate(IMAGE[:0], 3),
         ShapeError,
-        r"x must have pixels, found float32\[0, 4, 1\]",
+        r"x must have pixels, got float32\[0, 4, 1\]",
     ),
     (
         lambda: interpolate(IMAGE.astype(int), 3),
         DtypeError,
-        r"interpolate: x must hold floating values, found int32\[4, 4, 1\]",
+        r"interpolate: x must hold floating values, got int32\[4, 4, 1\]",
     ),
 ]
 

@@ -94,44 +94,44 @@ BAD = [
     (
         lambda: fft(jnp.ones(4, int)),
         DtypeError,
-        r"fft: x must hold floating or complex values, found int32\[4\]",
+        r"fft: x must hold floating or complex values, got int32\[4\]",
     ),
     (
         lambda: rfft(jnp.ones(4, complex)),
         DtypeError,
-        r"rfft: x must hold floating values, found complex64\[4\]",
+        r"rfft: x must hold floating values, got complex64\[4\]",
     ),
     (
         lambda: fft(jnp.ones(4), norm="unitary"),
         ArgumentError,
-        "norm must be one of 'backward', 'ortho', 'forward', found 'unitary'",
+        "norm must be one of 'backward', 'ortho', 'forward', got 'unitary'",
     ),
-    (lambda: fft(jnp.ones(4), n=0), ArgumentError, "n must be at least 1, found 0"),
+    (lambda: fft(jnp.ones(4), n=0), ArgumentError, "n must be at least 1, got 0"),
     (
         lambda: fft(jnp.ones(4), n=2.5),
         ArgumentTypeError,
-        r"n must be an integer or 1 of them, found 2\.5",
+        r"n must be an integer or 1 of them, got 2\.5",
     ),
     (
         lambda: fft(jnp.ones((2, 0))),
         ShapeError,
-        r"fft: axis 1 must not be empty, found float32\[2, 0\]",
+        r"fft: axis 1 must not be empty, got float32\[2, 0\]",
     ),
     (
         lambda: fft(jnp.ones(4), axis=1),
         ArgumentError,
-        "axis must lie in -1 to 0 for an array of 1 axes, found 1",
+        "axis must lie in -1 to 0 for an array of 1 axes, got 1",
     ),
     (
         lambda: irfft(jnp.ones(1, complex)),
         ShapeError,
-        r"irfft: axis 0 must have two values at least, or n be given, found complex64\[1\]",
+        r"irfft: axis 0 must have two values at least, or n be given, got complex64\[1\]",
     ),
-    (lambda: dct(jnp.ones(4), type=5), ArgumentError, "dct: type must be 1, 2, 3 or 4, found 5"),
+    (lambda: dct(jnp.ones(4), type=5), ArgumentError, "dct: type must be 1, 2, 3 or 4, got 5"),
     (
         lambda: dct(jnp.ones(1), type=1),
         ShapeError,
-        r"type 1 needs two values at least on axis 0, found float32\[1\]",
+        r"type 1 needs two values at least on axis 0, got float32\[1\]",
     ),
 ]
 
