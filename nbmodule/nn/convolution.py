@@ -13,7 +13,6 @@ from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.affine import value_of
 from nbmodule.nn.functional import convolution as conv
-from nbmodule.nn.functional import transposed
 from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
 from nbmodule.nn.layer import (
@@ -234,15 +233,15 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    _axes, _function = 1, staticmethod(transposed.conv_transpose1d)
+    _axes, _function = 1, staticmethod(conv.conv_transpose1d)
 
 
 class ConvTranspose2d(_Transposed):
-    _axes, _function = 2, staticmethod(transposed.conv_transpose2d)
+    _axes, _function = 2, staticmethod(conv.conv_transpose2d)
 
 
 class ConvTranspose3d(_Transposed):
-    _axes, _function = 3, staticmethod(transposed.conv_transpose3d)
+    _axes, _function = 3, staticmethod(conv.conv_transpose3d)
 
 
 _EXAMPLES = {

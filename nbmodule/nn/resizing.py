@@ -8,7 +8,7 @@ from jax import Array
 from jaxtyping import Float
 
 from nbmodule.errors import ArgumentError
-from nbmodule.nn.functional import adaptive_pooling
+from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.checks import check_choice, check_number
 from nbmodule.nn.functional.resize import interpolate
 from nbmodule.nn.functional.windows import Sizes
@@ -65,15 +65,15 @@ class _AdaptivePool(FunctionLayer):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    _axes, _function = 1, staticmethod(adaptive_pooling.adaptive_avg_pool1d)
+    _axes, _function = 1, staticmethod(pooling.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    _axes, _function = 2, staticmethod(adaptive_pooling.adaptive_avg_pool2d)
+    _axes, _function = 2, staticmethod(pooling.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    _axes, _function = 3, staticmethod(adaptive_pooling.adaptive_avg_pool3d)
+    _axes, _function = 3, staticmethod(pooling.adaptive_avg_pool3d)
 
 
 _SHAPES = {

@@ -20,11 +20,6 @@ from nbmodule.nn.functional.activations import (
     softsign,
     tanh,
 )
-from nbmodule.nn.functional.adaptive_pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-)
 from nbmodule.nn.functional.attention import (
     merge_heads,
     multi_head_attention,
@@ -39,7 +34,15 @@ from nbmodule.nn.functional.classification import (
     hinge_loss,
     kl_div,
 )
-from nbmodule.nn.functional.convolution import conv1d, conv2d, conv3d, depthwise_conv2d
+from nbmodule.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    depthwise_conv2d,
+)
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
 from nbmodule.nn.functional.linear import bilinear, embedding, linear, renormed
 from nbmodule.nn.functional.normalization import (
@@ -52,6 +55,9 @@ from nbmodule.nn.functional.normalization import (
     rms_norm,
 )
 from nbmodule.nn.functional.pooling import (
+    adaptive_avg_pool1d,
+    adaptive_avg_pool2d,
+    adaptive_avg_pool3d,
     avg_pool1d,
     avg_pool2d,
     avg_pool3d,
@@ -82,7 +88,6 @@ from nbmodule.nn.functional.regression import (
 )
 from nbmodule.nn.functional.resize import interpolate
 from nbmodule.nn.functional.spectral import dct, fft, idct, ifft, irfft, rfft
-from nbmodule.nn.functional.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
 
 # Kept from the formatter: one line or two for each of the files above, in place of ninety with a
 # name each.

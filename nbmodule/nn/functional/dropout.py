@@ -21,7 +21,7 @@ from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
-from nbmodule.nn.functional.windows import spatial_axes
+from nbmodule.nn.functional.windows import spatial_axes, with_axes
 from nbmodule.nn.kernel import kernel
 
 _SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
@@ -56,14 +56,21 @@ def dropout(
     return _dropped("dropout", x, rate, key, shared_axes)
 
 
-@kernel(static=("data_format",), numbers=("rate",))
-def dropout1d(
+def _channel_dropout(
+    name: str,
+    n: int,
     x: Float[Array, "*shape"],
     rate: float | Float[Array, ""],
     key: KeyLike,
     *,
-    data_format: str = "NWC",
+    data_format: str = "",
 ) -> Float[Array, "*shape"]:
+    check_floating(name, x=x)
+    return _dropped(name, x, rate, key, spatial_axes(name, x, data_format, n))
+
+
+@with_axes(_channel_dropout, 1, static=("data_format",), numbers=("rate",))
+def dropout1d() -> None:
     """Set whole channels of sequences to zero; as `dropout2d`, with one spatial axis.
 
     Example:
@@ -71,18 +78,10 @@ def dropout1d(
         Array([[0., 0., 2., 2., 0.],
                [0., 0., 2., 2., 0.]], dtype=float32)
     """
-    check_floating("dropout1d", x=x)
-    return _dropped("dropout1d", x, rate, key, spatial_axes("dropout1d", x, data_format, 1))
 
 
-@kernel(static=("data_format",), numbers=("rate",))
-def dropout2d(
-    x: Float[Array, "*shape"],
-    rate: float | Float[Array, ""],
-    key: KeyLike,
-    *,
-    data_format: str = "NHWC",
-) -> Float[Array, "*shape"]:
+@with_axes(_channel_dropout, 2, static=("data_format",), numbers=("rate",))
+def dropout2d() -> None:
     """Set each channel of each image to zero with probability `rate`, and divide the others by `1 -
     rate`.
 
@@ -99,14 +98,10 @@ def dropout2d(
 
     Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
     """
-    check_floating("dropout2d", x=x)
-    return _dropped("dropout2d", x, rate, key, spatial_axes("dropout2d", x, data_format, 2))
 
 
-@kernel(static=("data_format",), numbers=("rate",))
-def dropout3d(
-    x: Float[Array, "*shape"], rate: float, key: KeyLike, *, data_format: str = "NDHWC"
-) -> Float[Array, "*shape"]:
+@with_axes(_channel_dropout, 3, static=("data_format",), numbers=("rate",))
+def dropout3d() -> None:
     """Set whole channels of volumes to zero; as `dropout2d`, with three spatial axes.
 
     Example:
@@ -114,8 +109,6 @@ def dropout3d(
         Array([[[0., 0., 2.],
                 [0., 0., 2.]]], dtype=float32)
     """
-    check_floating("dropout3d", x=x)
-    return _dropped("dropout3d", x, rate, key, spatial_axes("dropout3d", x, data_format, 3))
 
 
 @kernel(static=("rate",))

@@ -1,8 +1,10 @@
-"""Pooling: the largest or the mean value under a window that slides over one to three spatial axes."""
+"""Pooling over one to three spatial axes: the largest or the mean value under a sliding window, and
+means over parts of the image.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, SupportsIndex
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,45 +13,115 @@ from jaxtyping import Array, Float, Real
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened, widened_array
-from nbmodule.errors import ArgumentError, DtypeError
+from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_real
 from nbmodule.nn.functional.windows import (
     Padding,
     Pairs,
     Sizes,
     check_fit,
+    mix,
     pad,
     pairs,
     resolve,
     sizes,
     slide,
     spatial_axes,
-)
-from nbmodule.nn.kernel import kernel
-
-_MAX_OPTIONS = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "data_format")
-_AVG_OPTIONS = (
-    "kernel_size",
-    "stride",
-    "padding",
-    "ceil_mode",
-    "count_include_pad",
-    "divisor_override",
-    "data_format",
+    with_axes,
 )
 
+_OPTIONS = ("kernel_size", "stride", "padding", "ceil_mode", "data_format")
+_MAX_OPTIONS = (*_OPTIONS, "dilation")
+_AVG_OPTIONS = (*_OPTIONS, "count_include_pad", "divisor_override")
 
-@kernel(static=_MAX_OPTIONS)
-def max_pool1d(
-    x: Real[Array, "*batch _width _channels"],
+
+def _max_pool(
+    name: str,
+    n: int,
+    x: Real[Array, "*_images _channels"],
     kernel_size: Sizes,
     *,
     stride: Sizes | None = None,
     padding: Padding = 0,
     dilation: Sizes = 1,
     ceil_mode: bool = False,
-    data_format: str = "NWC",
-) -> Real[Array, "*batch _new_width _channels"]:
+    data_format: str = "",
+) -> Real[Array, "*_new_images _channels"]:
+    check_real(name, x=x)
+    if x.dtype == jnp.bool_:
+        raise DtypeError(
+            f"{name}: x must hold numbers, got {describe_shape(x)}. Convert it first: "
+            'x.astype("uint8"); the largest is then 1 where any was true.'
+        )
+    axes = spatial_axes(name, x, data_format, n)
+    windows = _windows(name, x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
+    x = pad(x, axes, tuple(window.reach for window in windows), least)
+    for axis, window in reversed(list(zip(axes, windows, strict=True))):
+        x = slide(x, axis, window.size, window.stride, window.dilation, _larger)
+    return x
+
+
+def _avg_pool(
+    name: str,
+    n: int,
+    x: Float[Array, "*_images _channels"],
+    kernel_size: Sizes,
+    *,
+    stride: Sizes | None = None,
+    padding: Padding = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: float | None = None,
+    data_format: str = "",
+) -> Float[Array, "*_new_images _channels"]:
+    check_floating(name, x=x)
+    check_flag(name, "count_include_pad", count_include_pad)
+    axes = spatial_axes(name, x, data_format, n)
+    windows = _windows(name, x, axes, kernel_size, stride, padding, 1, ceil_mode)
+    divisor: Any = divisor_override
+    if divisor_override is None:
+        divisor = _counts(x, axes, windows, count_include_pad)
+    else:
+        check_number(name, "divisor_override", divisor_override)
+        if divisor_override == 0:
+            raise ArgumentError(f"{name}: divisor_override must not be zero.")
+    total = pad(widened_array(x), axes, tuple(window.reach for window in windows), 0)
+    for axis, window in reversed(list(zip(axes, windows, strict=True))):
+        total = slide(total, axis, window.size, window.stride, 1, lax.add)
+    return lax.convert_element_type(total / divisor, x.dtype)
+
+
+def _adaptive_avg_pool(
+    name: str,
+    n: int,
+    x: Float[Array, "*_images _channels"],
+    output_size: Sizes | tuple[SupportsIndex | None, ...],
+    *,
+    data_format: str = "",
+) -> Float[Array, "*_new_images _channels"]:
+    check_floating(name, x=x)
+    axes = spatial_axes(name, x, data_format, n)
+    if isinstance(output_size, tuple) and len(output_size) == n:
+        output_size = tuple(
+            x.shape[a] if size is None else size for a, size in zip(axes, output_size, strict=True)
+        )
+    new = sizes(name, "output_size", output_size, n)
+    if any(x.shape[axis] == 0 for axis in axes):
+        raise ShapeError(f"{name}: x must have pixels, got {describe_shape(x)}.")
+    for axis, size in zip(axes, new, strict=True):
+        if x.shape[axis] % size == 0:
+            parts = lax.reshape(
+                x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
+            )
+            x = jnp.mean(parts, axis + 1)
+        else:
+            x = mix(x, axis, _shares(x.shape[axis], size))
+    return x
+
+
+@with_axes(_max_pool, 1, static=_MAX_OPTIONS)
+def max_pool1d() -> None:
     """Take the largest value under a window on a sequence; as `max_pool2d`, with one spatial axis.
 
     Args:
@@ -65,22 +137,10 @@ def max_pool1d(
         >>> max_pool1d(jnp.array([[1.0], [4.0], [2.0], [3.0]]), 2)[:, 0]
         Array([4., 3.], dtype=float32)
     """
-    return _max_pool(
-        "max_pool1d", x, 1, kernel_size, stride, padding, dilation, ceil_mode, data_format
-    )
 
 
-@kernel(static=_MAX_OPTIONS)
-def max_pool2d(
-    x: Real[Array, "*batch _height _width _channels"],
-    kernel_size: Sizes,
-    *,
-    stride: Sizes | None = None,
-    padding: Padding = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    data_format: str = "NHWC",
-) -> Real[Array, "*batch _new_height _new_width _channels"]:
+@with_axes(_max_pool, 2, static=_MAX_OPTIONS)
+def max_pool2d() -> None:
     """Take the largest value under a window that slides over an image, channel by channel.
 
     Of equal values the first, row by row, gets the gradient. Padding never wins.
@@ -109,22 +169,10 @@ def max_pool2d(
 
     Source: Weng, Ahuja and Huang (1992), Cresceptron.
     """
-    return _max_pool(
-        "max_pool2d", x, 2, kernel_size, stride, padding, dilation, ceil_mode, data_format
-    )
 
 
-@kernel(static=_MAX_OPTIONS)
-def max_pool3d(
-    x: Real[Array, "*batch _depth _height _width _channels"],
-    kernel_size: Sizes,
-    *,
-    stride: Sizes | None = None,
-    padding: Padding = 0,
-    dilation: Sizes = 1,
-    ceil_mode: bool = False,
-    data_format: str = "NDHWC",
-) -> Real[Array, "*batch _new_depth _new_height _new_width _channels"]:
+@with_axes(_max_pool, 3, static=_MAX_OPTIONS)
+def max_pool3d() -> None:
     """Take the largest value under a window in a volume; as `max_pool2d`, with three spatial axes.
 
     Args:
@@ -140,23 +188,10 @@ def max_pool3d(
         >>> max_pool3d(jnp.ones((4, 4, 4, 2)), (1, 2, 2)).shape
         (4, 2, 2, 2)
     """
-    return _max_pool(
-        "max_pool3d", x, 3, kernel_size, stride, padding, dilation, ceil_mode, data_format
-    )
 
 
-@kernel(static=_AVG_OPTIONS)
-def avg_pool1d(
-    x: Float[Array, "*batch _width _channels"],
-    kernel_size: Sizes,
-    *,
-    stride: Sizes | None = None,
-    padding: Padding = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: float | None = None,
-    data_format: str = "NWC",
-) -> Float[Array, "*batch _new_width _channels"]:
+@with_axes(_avg_pool, 1, static=_AVG_OPTIONS)
+def avg_pool1d() -> None:
     """Take the mean under a window on a sequence; as `avg_pool2d`, with one spatial axis.
 
     Args:
@@ -173,32 +208,10 @@ def avg_pool1d(
         >>> avg_pool1d(jnp.array([[1.0], [4.0], [2.0], [3.0]]), 2)[:, 0]
         Array([2.5, 2.5], dtype=float32)
     """
-    return _avg_pool(
-        "avg_pool1d",
-        x,
-        1,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override,
-        data_format,
-    )
 
 
-@kernel(static=_AVG_OPTIONS)
-def avg_pool2d(
-    x: Float[Array, "*batch _height _width _channels"],
-    kernel_size: Sizes,
-    *,
-    stride: Sizes | None = None,
-    padding: Padding = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: float | None = None,
-    data_format: str = "NHWC",
-) -> Float[Array, "*batch _new_height _new_width _channels"]:
+@with_axes(_avg_pool, 2, static=_AVG_OPTIONS)
+def avg_pool2d() -> None:
     """Take the mean under a window that slides over an image, channel by channel.
 
     Args:
@@ -223,32 +236,10 @@ def avg_pool2d(
 
     Source: Fukushima (1980), Neocognitron.
     """
-    return _avg_pool(
-        "avg_pool2d",
-        x,
-        2,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override,
-        data_format,
-    )
 
 
-@kernel(static=_AVG_OPTIONS)
-def avg_pool3d(
-    x: Float[Array, "*batch _depth _height _width _channels"],
-    kernel_size: Sizes,
-    *,
-    stride: Sizes | None = None,
-    padding: Padding = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: float | None = None,
-    data_format: str = "NDHWC",
-) -> Float[Array, "*batch _new_depth _new_height _new_width _channels"]:
+@with_axes(_avg_pool, 3, static=_AVG_OPTIONS)
+def avg_pool3d() -> None:
     """Take the mean under a window in a volume; as `avg_pool2d`, with three spatial axes.
 
     Args:
@@ -265,169 +256,137 @@ def avg_pool3d(
         >>> avg_pool3d(jnp.ones((4, 4, 4, 2)), 2).shape
         (2, 2, 2, 2)
     """
-    return _avg_pool(
-        "avg_pool3d",
-        x,
-        3,
-        kernel_size,
-        stride,
-        padding,
-        ceil_mode,
-        count_include_pad,
-        divisor_override,
-        data_format,
-    )
 
 
-def _max_pool(
+@with_axes(_adaptive_avg_pool, 1, static=("output_size", "data_format"))
+def adaptive_avg_pool1d() -> None:
+    """Take means over parts of a sequence; as `adaptive_avg_pool2d`, with one spatial axis.
+
+    Example:
+        >>> adaptive_avg_pool1d(jnp.array([[1.0], [2.0], [6.0]]), 2)[:, 0]
+        Array([1.5, 4. ], dtype=float32)
+    """
+
+
+@with_axes(_adaptive_avg_pool, 2, static=("output_size", "data_format"))
+def adaptive_avg_pool2d() -> None:
+    """Take means over parts of an image, so that the output has a given size.
+
+    On an axis of size `n`, output `i` of `m` is the mean of pixels `floor(i * n / m)` to `ceil((i +
+    1) * n / m) - 1`.
+
+    Args:
+        x: Images, with any number of leading axes.
+        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the
+            mean of the whole image.
+        data_format: `NHWC`, or `NCHW` with channels before height and width.
+
+    Example:
+        >>> adaptive_avg_pool2d(jnp.arange(16.0).reshape(4, 4, 1), (1, 2))
+        Array([[[6.5],
+                [8.5]]], dtype=float32)
+
+    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
+    """
+
+
+@with_axes(_adaptive_avg_pool, 3, static=("output_size", "data_format"))
+def adaptive_avg_pool3d() -> None:
+    """Take means over parts of a volume; as `adaptive_avg_pool2d`, with three spatial axes.
+
+    Example:
+        >>> adaptive_avg_pool3d(jnp.ones((4, 5, 6, 2)), 2).shape
+        (2, 2, 2, 2)
+    """
+
+
+class _Window(NamedTuple):
+    """The window on one axis."""
+
+    size: int
+    stride: int
+    dilation: int
+    edges: tuple[int, int]  # padding before and after
+    reach: tuple[int, int]  # the padding, and as much more as a last window needs in `ceil_mode`
+
+
+def _windows(
     name: str,
     x: Array,
-    n: int,
+    axes: tuple[int, ...],
     kernel_size: object,
     stride: object,
     padding: object,
     dilation: object,
     ceil_mode: bool,
-    data_format: str,
-) -> Array:
-    check_real(name, x=x)
-    if x.dtype == jnp.bool_:
-        raise DtypeError(
-            f"{name}: x must hold numbers, got {describe_shape(x)}. Convert it first: "
-            'x.astype("uint8"); the largest is then 1 where '
-            "any was true."
-        )
-    axes = spatial_axes(name, x, data_format, n)
+) -> list[_Window]:
+    """Return the window on each axis, checked."""
+    check_flag(name, "ceil_mode", ceil_mode)
+    n = len(axes)
     windows = sizes(name, "kernel_size", kernel_size, n)
     strides = windows if stride is None else sizes(name, "stride", stride, n)
     dilations = sizes(name, "dilation", dilation, n)
     spans = tuple(d * (w - 1) + 1 for d, w in zip(dilations, windows, strict=True))
-    edges = _edges(name, x, axes, padding, spans, strides, ceil_mode)
-    least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-    x = pad(x, axes, _reach(x, axes, edges, spans, strides, ceil_mode), least)
-    for axis, window, step, spread in reversed(
-        list(zip(axes, windows, strides, dilations, strict=True))
-    ):
-        x = slide(x, axis, window, step, spread, _larger)
-    return x
-
-
-def _larger(a: Array, b: Array) -> Array:
-    """The larger of two, the first of equal ones, and NaN where there is one."""
-    return lax.select((b > a) | (b != b), b, a)
-
-
-def _avg_pool(
-    name: str,
-    x: Array,
-    n: int,
-    kernel_size: object,
-    stride: object,
-    padding: object,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: float | None,
-    data_format: str,
-) -> Array:
-    check_floating(name, x=x)
-    check_flag(name, "count_include_pad", count_include_pad)
-    axes = spatial_axes(name, x, data_format, n)
-    windows = sizes(name, "kernel_size", kernel_size, n)
-    strides = windows if stride is None else sizes(name, "stride", stride, n)
-    edges = _edges(name, x, axes, padding, windows, strides, ceil_mode)
-    reach = _reach(x, axes, edges, windows, strides, ceil_mode)
-    divisor: Any = divisor_override
-    if divisor_override is None:
-        divisor = _counts(x, axes, edges, reach, windows, strides, count_include_pad)
-    else:
-        check_number(name, "divisor_override", divisor_override)
-        if divisor_override == 0:
-            raise ArgumentError(f"{name}: divisor_override must not be zero.")
-    total = pad(widened_array(x), axes, reach, 0)
-    for axis, window, step in reversed(list(zip(axes, windows, strides, strict=True))):
-        total = slide(total, axis, window, step, 1, lax.add)
-    return lax.convert_element_type(total / divisor, x.dtype)
-
-
-def _edges(
-    name: str,
-    x: Array,
-    axes: tuple[int, ...],
-    padding: object,
-    spans: tuple[int, ...],
-    strides: tuple[int, ...],
-    ceil_mode: bool,
-) -> Pairs:
-    check_flag(name, "ceil_mode", ceil_mode)
-    given = pairs(name, padding, len(axes))
-    edges = resolve(given, tuple(x.shape[axis] for axis in axes), spans, strides)
-    if not isinstance(given, str) and any(
-        max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True)
-    ):
+    lengths = tuple(x.shape[axis] for axis in axes)
+    margins = pairs(name, padding, n)
+    edges = resolve(margins, lengths, spans, strides)
+    is_wide = any(max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True))
+    if is_wide and not isinstance(margins, str):
         raise ArgumentError(
             f"{name}: padding must be at most half the window, got {padding!r} for a "
             f"window of {list(spans)}."
         )
-    over = (
-        strides if ceil_mode else (1,) * len(axes)
-    )  # the first window may reach over the end as a last one may
-    check_fit(
-        name,
-        x,
-        axes,
-        edges,
-        tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True)),
-        spans,
-    )
-    return edges
+    # in `ceil_mode` the first window may reach over the end, as the last one may
+    over = strides if ceil_mode else (1,) * n
+    inside = tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True))
+    check_fit(name, x, axes, edges, inside, spans)
+    reach = _reach(lengths, edges, spans, strides) if ceil_mode else edges
+    return list(map(_Window, windows, strides, dilations, edges, reach))
 
 
 def _reach(
-    x: Array,
-    axes: tuple[int, ...],
-    edges: Pairs,
-    spans: tuple[int, ...],
-    strides: tuple[int, ...],
-    ceil_mode: bool,
+    lengths: tuple[int, ...], edges: Pairs, spans: tuple[int, ...], strides: tuple[int, ...]
 ) -> Pairs:
-    """The padding, and with `ceil_mode` as much more as a last window needs that begins before the
-    padding at the end.
+    """Return the padding with as much more as a last window needs that begins before the padding at
+    the end.
     """
-    if not ceil_mode:
-        return edges
-    found = []
-    for axis, (before, after), span, stride in zip(axes, edges, spans, strides, strict=True):
-        size = x.shape[axis] + before + after
+    reach = []
+    for length, (before, after), span, stride in zip(lengths, edges, spans, strides, strict=True):
+        size = length + before + after
         last = -(-(size - span) // stride) * stride
-        if last >= x.shape[axis] + before:
+        if last >= length + before:
             last -= stride
-        found.append((before, after + max(last + span - size, 0)))
-    return tuple(found)
+        reach.append((before, after + max(last + span - size, 0)))
+    return tuple(reach)
 
 
-def _counts(
-    x: Array,
-    axes: tuple[int, ...],
-    edges: Pairs,
-    reach: Pairs,
-    windows: tuple[int, ...],
-    strides: tuple[int, ...],
-    count_include_pad: bool,
-) -> Any:
-    """How many pixels each window holds: one number where all are alike, else a constant that
-    broadcasts.
+def _counts(x: Array, axes: tuple[int, ...], windows: list[_Window], include_padding: bool) -> Any:
+    """Return how many pixels each window holds: one number where all are alike, else a constant
+    that broadcasts.
     """
     total = np.ones((1,) * x.ndim)
-    for axis, asked, given, window, stride in zip(
-        axes, edges, reach, windows, strides, strict=True
-    ):
-        before, after = asked if count_include_pad else (0, 0)
-        held = np.zeros(sum(given) + x.shape[axis])
-        held[given[0] - before : given[0] + x.shape[axis] + after] = 1
-        count = np.lib.stride_tricks.sliding_window_view(held, window).sum(-1)[::stride]
-        shape = [1] * x.ndim
-        shape[axis] = len(count)
-        total = total * count.reshape(shape)
-    return (
-        float(total.flat[0]) if (total == total.flat[0]).all() else total.astype(widened(x.dtype))
-    )
+    for axis, window in zip(axes, windows, strict=True):
+        before, after = window.edges if include_padding else (0, 0)
+        start, length = window.reach[0], x.shape[axis]
+        counted = np.zeros(sum(window.reach) + length)
+        counted[start - before : start + length + after] = 1
+        views = np.lib.stride_tricks.sliding_window_view(counted, window.size)
+        others = [i for i in range(x.ndim) if i != axis]
+        total = total * np.expand_dims(views.sum(-1)[:: window.stride], others)
+    if (total == total.flat[0]).all():
+        return float(total.flat[0])
+    return total.astype(widened(x.dtype))
+
+
+def _larger(a: Array, b: Array) -> Array:
+    """Return the larger of two, the first of equal ones, and NaN where there is one."""
+    return lax.select((b > a) | (b != b), b, a)
+
+
+def _shares(size: int, parts: int) -> np.ndarray:
+    """The share of each pixel in each mean; neighboring parts may overlap by a pixel."""
+    shares = np.zeros((parts, size))
+    for i in range(parts):
+        first, last = i * size // parts, -(-(i + 1) * size // parts)
+        shares[i, first:last] = 1 / (last - first)
+    return shares

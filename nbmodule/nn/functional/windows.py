@@ -7,9 +7,11 @@ the channels.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Callable
-from typing import Any, SupportsIndex, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -17,23 +19,89 @@ from jax import Array, lax
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.kernel import kernel
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Sizes: TypeAlias = SupportsIndex | tuple[SupportsIndex, ...]
 Padding: TypeAlias = str | Sizes | tuple[tuple[SupportsIndex, SupportsIndex], ...]
 Pairs: TypeAlias = tuple[tuple[int, int], ...]
 
-_LAST = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
-_FIRST = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+DATA_FORMATS = {
+    1: ("NWC", "NCW"),
+    2: ("NHWC", "NCHW"),
+    3: ("NDHWC", "NCDHW"),
+}  # channels last, channels first, by the number of spatial axes
+
+
+def with_axes(
+    function: Callable[Concatenate[str, int, P], R],
+    n: int,
+    *,
+    static: Sequence[str] = (),
+    numbers: Sequence[str] = (),
+) -> Callable[[Callable[[], None]], Callable[P, R]]:
+    """Compile `function` for `n` spatial axes, under the name and docstring of the decorated one.
+
+    Args:
+        function: Takes the public name, `n`, and then the arguments of the public function. Its
+            annotations have `*_images`, `*_new_images` and `*kernel` for axes that depend on `n`.
+        n: Number of spatial axes.
+        static: As in `kernel`.
+        numbers: As in `kernel`.
+    """
+
+    def compile_for(named: Callable[[], None]) -> Callable[P, R]:
+        defaults: Any = {"data_format": DATA_FORMATS[n][0]}
+
+        @functools.wraps(named)
+        def with_n_axes(*args: Any, **kwargs: Any) -> Any:
+            return function(named.__name__, n, *args, **(defaults | kwargs))
+
+        public: Any = with_n_axes
+        del public.__wrapped__  # the stub that is decorated has no arguments
+        signature = inspect.signature(function)
+        parameters = [
+            each.replace(
+                annotation=_spelled(each.annotation, n),
+                default=defaults.get(each.name, each.default),
+            )
+            for each in list(signature.parameters.values())[2:]
+        ]
+        public.__signature__ = signature.replace(
+            parameters=parameters, return_annotation=_spelled(signature.return_annotation, n)
+        )
+        public.__annotations__ = {each.name: each.annotation for each in parameters}
+        public.__annotations__["return"] = public.__signature__.return_annotation
+        return kernel(static=static, numbers=numbers)(public)
+
+    return compile_for
+
+
+def _spelled(annotation: Any, n: int) -> Any:
+    """Return an annotation with the spatial axes by name, as `*batch _height _width`."""
+    if not isinstance(annotation, str):
+        return annotation
+    for marker, lead, prefix in (
+        ("*_images", "*batch ", "_"),
+        ("*_new_images", "*batch ", "_new_"),
+        ("*kernel", "", "kernel_"),
+    ):
+        axes = " ".join(prefix + axis for axis in ("depth", "height", "width")[-n:])
+        annotation = annotation.replace(marker, lead + axes)
+    return annotation
 
 
 def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, ...]:
     """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
-    if data_format not in (_LAST[n], _FIRST[n]):
+    if data_format not in DATA_FORMATS[n]:
+        last, first = DATA_FORMATS[n]
         raise ArgumentError(
-            f"{where}: data_format must be {_LAST[n]!r} or {_FIRST[n]!r}, got {data_format!r}."
+            f"{where}: data_format must be {last!r} or {first!r}, got {data_format!r}."
         )
     if x.ndim < n + 1:
-        axes = f"{'*batch, ' if n else ''}{', '.join(data_format[1:])}"
+        axes = f"*batch, {', '.join(data_format[1:])}"
         raise ShapeError(f"{where}: x must have axes ({axes}), got {describe_shape(x)}.")
     first = x.ndim - n if data_format[1] == "C" else x.ndim - n - 1
     return tuple(range(first, first + n))

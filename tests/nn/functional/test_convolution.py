@@ -6,8 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
-from nbmodule.nn.functional.convolution import conv1d, conv2d, conv3d, depthwise_conv2d
-from nbmodule.nn.functional.transposed import conv_transpose1d, conv_transpose2d, conv_transpose3d
+from nbmodule.nn.functional.convolution import (
+    conv1d,
+    conv2d,
+    conv3d,
+    conv_transpose1d,
+    conv_transpose2d,
+    conv_transpose3d,
+    depthwise_conv2d,
+)
 
 from jax_settings import spelled
 

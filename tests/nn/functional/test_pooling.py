@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
-from nbmodule.nn.functional import adaptive_pooling as ap
 from nbmodule.nn.functional import pooling as p
 
 from jax_settings import spelled
@@ -25,9 +24,9 @@ AVG = {
     3: (p.avg_pool3d, F.avg_pool3d),
 }
 ADAPTIVE = {
-    1: (ap.adaptive_avg_pool1d, F.adaptive_avg_pool1d),
-    2: (ap.adaptive_avg_pool2d, F.adaptive_avg_pool2d),
-    3: (ap.adaptive_avg_pool3d, F.adaptive_avg_pool3d),
+    1: (p.adaptive_avg_pool1d, F.adaptive_avg_pool1d),
+    2: (p.adaptive_avg_pool2d, F.adaptive_avg_pool2d),
+    3: (p.adaptive_avg_pool3d, F.adaptive_avg_pool3d),
 }
 
 
@@ -121,12 +120,12 @@ def test_shapes_and_values_of_windows_on_a_line(size, window, stride, pad, ceil_
 @pytest.mark.parametrize("batch", [(), (1,), (2, 3)])
 def test_leading_axes_are_only_a_batch(batch, draws):
     x = draws.normal(size=(*batch, 6, 4, 2)).astype("f")
-    for fn in (p.max_pool2d, p.avg_pool2d, ap.adaptive_avg_pool2d):
+    for fn in (p.max_pool2d, p.avg_pool2d, p.adaptive_avg_pool2d):
         rows = np.array([fn(row, 2) for row in x.reshape(-1, 6, 4, 2)])
         np.testing.assert_allclose(fn(x, 2), rows.reshape(*batch, *rows.shape[1:]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("fn", [p.max_pool2d, p.avg_pool2d, ap.adaptive_avg_pool2d])
+@pytest.mark.parametrize("fn", [p.max_pool2d, p.avg_pool2d, p.adaptive_avg_pool2d])
 def test_channel_order_changes_nothing_but_the_place_of_the_channels(fn, draws):
     x = draws.normal(size=(2, 7, 5, 3)).astype("f")
     y = fn(np.moveaxis(x, -1, 1), (3, 2), data_format="NCHW")
@@ -165,7 +164,7 @@ def test_max_pooling_takes_integers():
 
 
 def test_a_mean_over_the_whole_image_is_one_operation(operations):
-    found = operations(lambda x: ap.adaptive_avg_pool2d(x, 1), jnp.ones((2, 64, 64, 3)))
+    found = operations(lambda x: p.adaptive_avg_pool2d(x, 1), jnp.ones((2, 64, 64, 3)))
     assert found.count("reduce_sum") == 2
     assert "dot_general" not in found
 
@@ -210,12 +209,12 @@ BAD = [
         "divisor_override must not be zero",
     ),
     (
-        lambda: ap.adaptive_avg_pool2d(IMAGE, (1, 2, 3)),
+        lambda: p.adaptive_avg_pool2d(IMAGE, (1, 2, 3)),
         ArgumentError,
         "output_size must be one integer or 2, one for each",
     ),
     (
-        lambda: ap.adaptive_avg_pool2d(IMAGE[:, :0], 1),
+        lambda: p.adaptive_avg_pool2d(IMAGE[:, :0], 1),
         ShapeError,
         r"adaptive_avg_pool2d: x must have pixels, got float32\[8, 0, 3\]",
     ),
