@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -11,31 +12,50 @@ from jaxtyping import Inexact
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError
-from nbmodule.nn.affine import value_of
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
 from nbmodule.nn.layer import (
-    DATA_FORMATS,
     ArrayLike,
     FunctionLayer,
     data_format_of,
     flag,
-    initializer,
-    keys,
     padding_of,
     size,
     sizes,
-    unusual,
+    value_of,
 )
 
 
 class _Convolution(FunctionLayer):
-    """What all convolutions share: a weight of shape `(out_channels, *kernel_size, in_channels /
-    groups)`, and a bias.
+    """$summary over $axes.
+
+    Args:
+        in_channels: Channels of the inputs.
+        out_channels: Channels of the outputs.
+        kernel_size: A number, or one for each axis.
+        stride: Steps of the kernel.
+        padding: Zeros added at each side: a number, one for each axis, pairs, or 'SAME' or 'VALID'.
+        dilation: Steps between the values that the kernel reads.
+        groups: Number of groups of channels that are convolved apart.
+        with_bias: Whether a bias is added.
+        data_format: $formats; channels are last by default.
+        weight_initializer: Of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`; `GlorotUniform()`
+            by default, with the kernel's area counted in both fans.
+        bias_initializer: Of `bias`; `Zeros()` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones, `{'w': ..., 'b': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.$name(3, 8, 3, padding=1)(jnp.ones((2, *9, 3))).shape
+        (2, *9, 8)
     """
 
-    _axes: ClassVar[int]
+    _words: ClassVar[dict[str, str]] = {"summary": "A convolution"}
     _options = ("stride", "padding", "dilation", "groups", "data_format")
     _usual: ClassVar[dict[str, int]] = {"groups": 1}
     """Arguments of this kind that `repr` shows where they are others."""
@@ -74,37 +94,17 @@ class _Convolution(FunctionLayer):
         self.padding = padding_of(name, padding, self._axes)
         self.data_format = data_format_of(name, self._axes, data_format)
         self.with_bias = flag(name, "with_bias", with_bias)
-        self._make(name, weight_initializer, bias_initializer, key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
-
-    def _make(
-        self,
-        name: str,
-        weights: object,
-        biases: object,
-        key: KeyLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
-    ) -> None:
-        area = 1
-        for n in self.kernel_size:
-            area *= n
-        fan_in, fan_out = (
-            area * self.in_channels // self.groups,
-            area * self.out_channels // self.groups,
+        area, out_shape = math.prod(self.kernel_size), (out_channels,) if self.with_bias else None
+        shape = (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
+        self._create(
+            (shape, weight_initializer, GlorotUniform()),
+            (out_shape, bias_initializer, Zeros()),
+            (area * self.out_channels // self.groups, area * self.in_channels // self.groups),
+            key,
+            device,
+            dtype,
         )
-        shape, first, second = self._weight_shape(), *keys(key, 2)
-        weights = initializer(name, "weight_initializer", weights, GlorotUniform())
-        self.weight = weights.create_variables(shape, device, fan_out, fan_in, dtype, key=first)
-        self.bias = None
-        if self.with_bias:
-            biases = initializer(name, "bias_initializer", biases, Zeros())
-            self.bias = biases.create_variables(
-                (self.out_channels,), device, fan_out, fan_in, dtype, key=second
-            )
-
-    def _weight_shape(self) -> tuple[int, ...]:
-        return (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
+        super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return self._call_function(x, self.weight.value, value_of(self.bias))
@@ -122,44 +122,14 @@ class _Convolution(FunctionLayer):
             value = _short(getattr(self, name))
             if value != usual:
                 parts.append(f"{name}={value!r}")
-        further = unusual(self, data_format=DATA_FORMATS[self._axes][0])
-        return ", ".join([*parts, f"with_bias={self.bias is not None}"]) + further
+        parts.append(f"with_bias={self.bias is not None}")
+        return ", ".join(parts) + self._unusual_format()
 
 
 def _short(value: object) -> Any:
-    return (
-        value[0]
-        if isinstance(value, tuple) and value and all(part == value[0] for part in value)
-        else value
-    )
-
-
-_ARGUMENTS = """
-
-    Args:
-        in_channels: Channels of the inputs.
-        out_channels: Channels of the outputs.
-        kernel_size: A number, or one for each axis.
-        stride: Steps of the kernel.
-        padding: Zeros added at each side: a number, one for each axis, pairs, or 'SAME' or 'VALID'.
-        dilation: Steps between the values that the kernel reads.
-        groups: Number of groups of channels that are convolved apart.
-        with_bias: Whether a bias is added.
-        data_format: {formats}; channels are last by default.
-        weight_initializer: Of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`; `GlorotUniform()`
-            by default, with the kernel's area counted in both fans.
-        bias_initializer: Of `bias`; `Zeros()` by default.
-        key: Key for the initial values; by default the next of the default stream.
-        device: Device of the variables.
-        dtype: Dtype of the variables.
-        v: Variables to use instead of fresh ones, `{{'w': ..., 'b': ...}}`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> import nbmodule as nb
-        >>> nb.{name}(3, 8, 3, padding=1)(jnp.ones({shape})).shape
-        {result}
-    """
+    """Return one number for all axes where they agree."""
+    is_uniform = isinstance(value, tuple) and value and all(part == value[0] for part in value)
+    return value[0] if is_uniform else value
 
 
 class Conv1d(_Convolution):
@@ -212,8 +182,7 @@ class DepthwiseConv2d(_Convolution):
 
 
 class _Transposed(_Convolution):
-    """Transposed convolutions; see `Conv2d` for the arguments."""
-
+    _words: ClassVar[dict[str, str]] = {"summary": "The transpose of a convolution"}
     _options = (*_Convolution._options, "output_padding")
     _usual: ClassVar[dict[str, int]] = {"output_padding": 0, "groups": 1}
 
@@ -242,21 +211,3 @@ class ConvTranspose2d(_Transposed):
 
 class ConvTranspose3d(_Transposed):
     _axes, _function = 3, staticmethod(conv.conv_transpose3d)
-
-
-_EXAMPLES = {
-    1: ("(2, 9, 3)", "(2, 9, 8)"),
-    2: ("(2, 9, 9, 3)", "(2, 9, 9, 8)"),
-    3: ("(2, 5, 5, 5, 3)", "(2, 5, 5, 5, 8)"),
-}
-for _kind in (Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d):
-    _what = "The transpose of a convolution" if issubclass(_kind, _Transposed) else "A convolution"
-    _kind.__doc__ = (
-        f"{_what} over {_kind._axes} ax{'is' if _kind._axes == 1 else 'es'}."
-        + _ARGUMENTS.format(
-            formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
-            name=_kind.__name__,
-            shape=_EXAMPLES[_kind._axes][0],
-            result=_EXAMPLES[_kind._axes][1],
-        )
-    )

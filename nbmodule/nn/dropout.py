@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from jax import Array
@@ -10,9 +11,8 @@ from jaxtyping import Float
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers import random
 from nbmodule.core.numbers.random import RandomStream
-from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
-from nbmodule.nn.layer import ArrayLike, Layer, array, unusual, written
+from nbmodule.nn.layer import ArrayLike, Layer, array, data_format_of, written
 from nbmodule.nn.layer import rate as probability
 
 
@@ -93,35 +93,47 @@ class Dropout(Layer):
 
 
 class _SpatialDropout(Dropout):
-    _axes: ClassVar[int]
-    _formats: ClassVar[tuple[str, str]]
+    """In training, sets whole channels to zero with probability `rate`, over $axes.
+
+    Args:
+        rate: Probability of zero, from 0 to 1.
+        data_format: $formats; channels are last by default.
+        key: Seed or key of a stream of the layer's own.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.$name(0.5, key=0)(jnp.ones((2, *2, 2))).shape
+        (2, *2, 2)
+
+    Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
+    """
+
+    _function: ClassVar[Callable[..., Any]]
 
     def __init__(
         self, rate: float = 0.5, *, data_format: str | None = None, key: KeyLike | None = None
     ) -> None:
-        self.data_format = self._formats[0] if data_format is None else data_format
-        check_choice(type(self).__name__, "data_format", self.data_format, self._formats)
+        self.data_format = data_format_of(type(self).__name__, self._axes, data_format)
         super().__init__(rate, key=key)
 
     def extra_repr(self) -> str:
-        return f"{super().extra_repr()}{unusual(self, data_format=self._formats[0])}"
+        return f"{super().extra_repr()}{self._unusual_format()}"
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
-        return (dropout1d, dropout2d, dropout3d)[self._axes - 1](
-            x, self.current_rate, key, data_format=self.data_format
-        )
+        return type(self)._function(x, self.current_rate, key, data_format=self.data_format)
 
 
 class Dropout1d(_SpatialDropout):
-    _axes, _formats = 1, ("NWC", "NCW")
+    _axes, _function = 1, staticmethod(dropout1d)
 
 
 class Dropout2d(_SpatialDropout):
-    _axes, _formats = 2, ("NHWC", "NCHW")
+    _axes, _function = 2, staticmethod(dropout2d)
 
 
 class Dropout3d(_SpatialDropout):
-    _axes, _formats = 3, ("NDHWC", "NCDHW")
+    _axes, _function = 3, staticmethod(dropout3d)
 
 
 class AlphaDropout(Dropout):
@@ -144,21 +156,3 @@ class AlphaDropout(Dropout):
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return alpha_dropout(x, self.current_rate, key)
-
-
-for _kind in (Dropout1d, Dropout2d, Dropout3d):
-    _kind.__doc__ = f"""In training, sets whole channels to zero with probability `rate`, over {_kind._axes} spatial ax{"is" if _kind._axes == 1 else "es"}.
-
-    Args:
-        rate: Probability of zero, from 0 to 1.
-        data_format: {" or ".join(map(repr, _kind._formats))}; channels are last by default.
-        key: Seed or key of a stream of the layer's own.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> import nbmodule as nb
-        >>> nb.{_kind.__name__}(0.5, key=0)(jnp.ones(({", ".join(["2"] * (_kind._axes + 2))}))).shape
-        ({", ".join(["2"] * (_kind._axes + 2))})
-
-    Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
-    """

@@ -15,12 +15,20 @@ from jaxtyping import Float, Inexact, Integer, Shaped
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ShapeError
-from nbmodule.nn.affine import value_of
 from nbmodule.nn.functional.checks import check_index, check_number
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, integer, keys, size, unusual
+from nbmodule.nn.layer import (
+    ArrayLike,
+    Layer,
+    flag,
+    initializer,
+    integer,
+    size,
+    unusual,
+    value_of,
+)
 
 
 class Linear(Layer):
@@ -61,13 +69,9 @@ class Linear(Layer):
         self.in_features = n = size("Linear", "in_features", in_features)
         self.out_features = m = size("Linear", "out_features", out_features)
         self.with_bias = flag("Linear", "with_bias", with_bias)
-        first, second = keys(key, 2)
-        weights = initializer("Linear", "weight_initializer", weight_initializer, GlorotUniform())
-        self.weight = weights.create_variables((m, n), device, m, n, dtype, key=first)
-        self.bias = None
-        if with_bias:
-            biases = initializer("Linear", "bias_initializer", bias_initializer, Zeros())
-            self.bias = biases.create_variables((m,), device, m, n, dtype, key=second)
+        weight = (m, n), weight_initializer, GlorotUniform()
+        bias = (m,) if with_bias else None, bias_initializer, Zeros()
+        self._create(weight, bias, (m, n), key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(
@@ -127,15 +131,9 @@ class Bilinear(Layer):
         self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
         self.out_features = m = size("Bilinear", "out_features", out_features)
         self.with_bias = flag("Bilinear", "with_bias", with_bias)
-        first, second = keys(key, 2)
-        weights = initializer(
-            "Bilinear", "weight_initializer", weight_initializer, Uniform(1, "fan_in", 0.5, 1)
-        )
-        self.weight = weights.create_variables((m, n1, n2), device, m, n1, dtype, key=first)
-        self.bias = None
-        if with_bias:
-            biases = initializer("Bilinear", "bias_initializer", bias_initializer, Zeros())
-            self.bias = biases.create_variables((m,), device, m, n1, dtype, key=second)
+        weight = (m, n1, n2), weight_initializer, Uniform(1, "fan_in", 0.5, 1)
+        bias = (m,) if with_bias else None, bias_initializer, Zeros()
+        self._create(weight, bias, (m, n1), key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(
@@ -274,10 +272,8 @@ class Flatten(Layer):
     """
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
-        self.start_axis, self.end_axis = (
-            integer("Flatten", "start_axis", start_axis),
-            integer("Flatten", "end_axis", end_axis),
-        )
+        self.start_axis = integer("Flatten", "start_axis", start_axis)
+        self.end_axis = integer("Flatten", "end_axis", end_axis)
         super().__init__()
 
     def forward(self, x: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:

@@ -9,19 +9,76 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float
 
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.errors import ArgumentError
-from nbmodule.nn.affine import Affine, channel_axis, layout, number, value_of
-from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
-from nbmodule.nn.functional import normalization
-from nbmodule.nn.functional.checks import check_number
-from nbmodule.nn.functional.windows import Sizes
-from nbmodule.nn.initializers import InitializerLike
-from nbmodule.nn.layer import ArrayLike, Layer, flag, integer, size, unusual, written
-from nbmodule.nn.layer import size as whole
+from nbmodule.core.structure.state import StateKey, update_state
+from nbmodule.core.variables.frame import write_all
+from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.functional import normalization as functions
+from nbmodule.nn.functional.checks import check_arrays, check_choice, check_number
+from nbmodule.nn.functional.windows import DATA_FORMATS, Sizes
+from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
+from nbmodule.nn.kernel import plain
+from nbmodule.nn.layer import (
+    ArrayLike,
+    Layer,
+    data_format_of,
+    flag,
+    integer,
+    number,
+    unusual,
+    value_of,
+    written,
+)
+from nbmodule.nn.layer import size as whole_number
+
+_FORMATS = ("NC", *(name for names in DATA_FORMATS.values() for name in names))
 
 
-class LayerNorm(Affine):
+class _Affine(Layer):
+    """A layer with a gain and an offset for each feature; either may be None."""
+
+    bias: Any
+    weight: Any
+
+    def _create_affine(
+        self,
+        shape: tuple[int, ...],
+        eps: float,
+        affine: bool,
+        initializers: tuple[object, object],
+        key: KeyLike | None,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
+        *,
+        with_bias: bool = True,
+    ) -> None:
+        self.eps = number(type(self).__name__, "eps", eps)
+        self.affine = flag(type(self).__name__, "affine", affine)
+        weights, biases = initializers
+        weight = shape if self.affine else None, weights, Ones()
+        bias = shape if self.affine and with_bias else None, biases, Zeros()
+        self._create(weight, bias, (shape[-1], shape[-1]), key, device, dtype)
+
+
+class _OfLastAxes(_Affine):
+    normalized_shape: tuple[int, ...]
+
+    def _check_shape(self, passed: Any) -> tuple[int, ...]:
+        sizes = passed if isinstance(passed, (tuple, list)) else (passed,)
+        name = type(self).__name__
+        return tuple(whole_number(name, "normalized_shape", n) for n in sizes)
+
+    def extra_repr(self) -> str:
+        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}"
+
+    def brief(self) -> str:
+        """For displays: the normalized sizes."""
+        return "×".join(map(str, self.normalized_shape))
+
+
+class LayerNorm(_OfLastAxes):
     """Normalizes over the last axes: `(x - mean) / sqrt(var + eps) * new_std * weight + bias`.
 
     Args:
@@ -61,48 +118,27 @@ class LayerNorm(Affine):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.normalized_shape = _shape("LayerNorm", normalized_shape)
-        self.eps, self.new_std = (
-            number("LayerNorm", "eps", eps),
-            number("LayerNorm", "new_std", new_std),
-        )
-        self.affine, self.with_bias = (
-            flag("LayerNorm", "affine", affine),
-            flag("LayerNorm", "with_bias", with_bias),
-        )
-        self._make(
-            self.normalized_shape,
-            self.affine,
-            self.with_bias,
-            weight_initializer,
-            bias_initializer,
-            key,
-            device,
-            dtype,
+        self.normalized_shape = shape = self._check_shape(normalized_shape)
+        self.new_std = number("LayerNorm", "new_std", new_std)
+        self.with_bias = flag("LayerNorm", "with_bias", with_bias)
+        initializers = weight_initializer, bias_initializer
+        self._create_affine(
+            shape, eps, affine, initializers, key, device, dtype, with_bias=self.with_bias
         )
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return normalization.layer_norm(
-            x,
-            value_of(self.weight),
-            value_of(self.bias),
-            normalized_shape=self.normalized_shape,
-            eps=self.eps,
-            new_std=self.new_std,
+        weight, bias, shape = value_of(self.weight), value_of(self.bias), self.normalized_shape
+        return functions.layer_norm(
+            x, weight, bias, normalized_shape=shape, eps=self.eps, new_std=self.new_std
         )
 
     def extra_repr(self) -> str:
         bias = "" if self.bias is not None or not self.affine else ", with_bias=False"
-        usual = unusual(self, new_std=1.0) + bias
-        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}{usual}"
-
-    def brief(self) -> str:
-        """For displays: the normalized sizes."""
-        return "×".join(map(str, self.normalized_shape))
+        return super().extra_repr() + unusual(self, new_std=1.0) + bias
 
 
-class RMSNorm(Affine):
+class RMSNorm(_OfLastAxes):
     """Divides by the root mean square of the last axes: `x / sqrt(mean(x**2) + eps) * weight`.
 
     Args:
@@ -136,27 +172,17 @@ class RMSNorm(Affine):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.normalized_shape = _shape("RMSNorm", normalized_shape)
-        self.eps, self.affine = number("RMSNorm", "eps", eps), flag("RMSNorm", "affine", affine)
-        self._make(
-            self.normalized_shape, self.affine, False, weight_initializer, None, key, device, dtype
-        )
+        self.normalized_shape = shape = self._check_shape(normalized_shape)
+        initializers = weight_initializer, None
+        self._create_affine(shape, eps, affine, initializers, key, device, dtype, with_bias=False)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return normalization.rms_norm(
-            x, value_of(self.weight), normalized_shape=self.normalized_shape, eps=self.eps
-        )
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}"
-
-    def brief(self) -> str:
-        """For displays: the normalized sizes."""
-        return "×".join(map(str, self.normalized_shape))
+        weight = value_of(self.weight)
+        return functions.rms_norm(x, weight, normalized_shape=self.normalized_shape, eps=self.eps)
 
 
-class GroupNorm(Affine):
+class GroupNorm(_Affine):
     """Normalizes over groups of channels of each sample.
 
     Args:
@@ -197,53 +223,35 @@ class GroupNorm(Affine):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_groups, self.num_channels = (
-            size("GroupNorm", "num_groups", num_groups),
-            size("GroupNorm", "num_channels", num_channels),
-        )
+        self.num_groups = whole_number("GroupNorm", "num_groups", num_groups)
+        self.num_channels = whole_number("GroupNorm", "num_channels", num_channels)
         if num_channels % num_groups:
             raise ArgumentError(
                 f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups."
             )
-        self.eps, self.affine = number("GroupNorm", "eps", eps), flag("GroupNorm", "affine", affine)
-        self.data_format = layout("GroupNorm", data_format)
-        self._make(
-            (num_channels,),
-            self.affine,
-            True,
-            weight_initializer,
-            bias_initializer,
-            key,
-            device,
-            dtype,
-        )
+        self.data_format = _checked_format("GroupNorm", data_format)
+        initializers = weight_initializer, bias_initializer
+        self._create_affine((num_channels,), eps, affine, initializers, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        channel_axis("GroupNorm", x, self.data_format, self.num_channels)
-        return normalization.group_norm(
-            x,
-            self.num_groups,
-            value_of(self.weight),
-            value_of(self.bias),
-            eps=self.eps,
-            data_format=self.data_format,
+        _channel_axis("GroupNorm", x, self.data_format, self.num_channels)
+        weight, bias = value_of(self.weight), value_of(self.bias)
+        return functions.group_norm(
+            x, self.num_groups, weight, bias, eps=self.eps, data_format=self.data_format
         )
 
     def extra_repr(self) -> str:
-        usual = unusual(self, data_format=None)
-        return (
-            f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}{usual}"
-        )
+        options = f"eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
+        return f"{self.num_groups}, {self.num_channels}, {options}"
 
     def brief(self) -> str:
         """For displays: `8 in 2 groups`."""
-        return (
-            f"{self.num_channels} in {self.num_groups} group{'' if self.num_groups == 1 else 's'}"
-        )
+        groups = "1 group" if self.num_groups == 1 else f"{self.num_groups} groups"
+        return f"{self.num_channels} in {groups}"
 
 
-class InstanceNorm(Affine):
+class InstanceNorm(_Affine):
     """Normalizes each channel of each sample over its spatial axes.
 
     Args:
@@ -282,43 +290,144 @@ class InstanceNorm(Affine):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_features = size("InstanceNorm", "num_features", num_features)
-        self.eps, self.affine = (
-            number("InstanceNorm", "eps", eps),
-            flag("InstanceNorm", "affine", affine),
-        )
-        self.data_format = layout("InstanceNorm", data_format)
-        self._make(
-            (num_features,),
-            self.affine,
-            True,
-            weight_initializer,
-            bias_initializer,
-            key,
-            device,
-            dtype,
-        )
+        self.num_features = whole_number("InstanceNorm", "num_features", num_features)
+        self.data_format = _checked_format("InstanceNorm", data_format)
+        initializers = weight_initializer, bias_initializer
+        self._create_affine((num_features,), eps, affine, initializers, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        channel_axis("InstanceNorm", x, self.data_format, self.num_features)
-        return normalization.instance_norm(
-            x,
-            value_of(self.weight),
-            value_of(self.bias),
-            eps=self.eps,
-            data_format=self.data_format,
-        )
+        _channel_axis("InstanceNorm", x, self.data_format, self.num_features)
+        weight, bias = value_of(self.weight), value_of(self.bias)
+        return functions.instance_norm(x, weight, bias, eps=self.eps, data_format=self.data_format)
+
+    def extra_repr(self) -> str:
+        options = f"eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
+        return f"{self.num_features}, {options}"
+
+    def brief(self) -> str:
+        """For displays: the number of features."""
+        return str(self.num_features)
+
+
+class _BatchNorm(_Affine):
+    """Normalizes each channel by its mean and variance over the batch, and remembers both for evaluation.
+
+    In training the statistics of the batch normalize (the biased variance) and move the buffers `running_mean` and
+    `running_var` on: `new = (1 - momentum) * old + momentum * batch`, with the unbiased variance. After `eval()` the
+    buffers normalize. Once exported (`nb.export_state`) it is called as `y, state = layer(x, state)`.
+
+    Args:
+        num_features: Number of channels.
+        eps: Added to the variance, in squared units of the input.
+        momentum: Share of a batch in what is remembered.
+        affine: Whether `weight` (gain) and `bias` (offset) are trained.
+        track_running_stats: Whether statistics are remembered; without, the batch's own are always used.
+        data_format: $formats; channels are last by default.
+        axis_name: A mapped axis over which statistics are shared too.
+        weight_initializer: Of `weight`; ones by default.
+        bias_initializer: Of `bias`; zeros by default.
+        key: Key for the initial values.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Parameters to use instead of fresh ones, `{'w': ..., 'b': ...}`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> list(nb.$name(3).state_dict())
+        ['bias', 'running_mean', 'running_var', 'weight']
+
+    Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
+    """
+
+    _state_names = ("running_mean", "running_var")
+    running_mean: Any  # a Buffer, or its StateKey once exported
+    running_var: Any
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        data_format: str | None = None,
+        axis_name: Any = None,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: KeyLike | None = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
+    ) -> None:
+        name, shape = type(self).__name__, (num_features,)
+        self.num_features = whole_number(name, "num_features", num_features)
+        self.momentum = number(name, "momentum", momentum, most=1)
+        self.axis_name = axis_name
+        self.track_running_stats = flag(name, "track_running_stats", track_running_stats)
+        self.data_format = data_format_of(name, self._axes, data_format)
+        initializers = weight_initializer, bias_initializer
+        self._create_affine(shape, eps, affine, initializers, key, device, dtype)
+        if self.track_running_stats:
+            self.running_mean = _buffer(Zeros().create_variables(shape, device, dtype=dtype))
+            self.running_var = _buffer(Ones().create_variables(shape, device, dtype=dtype))
+        super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
+        x, name = plain(x), type(self).__name__
+        _check_has_axes(name, x)
+        vectors = self._axes == 1 and len(x.shape) <= 2  # (N, C) in both layouts
+        data_format = "NC" if vectors else self.data_format
+        axis = _channel_axis(name, x, data_format, self.num_features)
+        affine = value_of(self.weight), value_of(self.bias)
+        options = {"eps": self.eps, "axis": axis}
+        moving = options | {"momentum": self.momentum, "axis_name": self.axis_name}
+        if not self.track_running_stats:
+            y, _, _ = functions.batch_norm_train(x, None, None, *affine, **moving)
+            return y if state is None else (y, state)
+        keys = self.running_mean, self.running_var
+        exported = isinstance(self.running_mean, StateKey)
+        if exported != (state is not None):
+            fix = (
+                "its state was exported; call it as y, state = layer(x, state)"
+                if exported
+                else "it was given a state, and keeps its own; call nb.export_state first"
+            )
+            raise ArgumentTypeError(f"{name}: {fix}.")
+        mean, var = (state[key] if exported else key.value for key in keys)
+        if not self.training:
+            y = functions.batch_norm(x, mean, var, *affine, **options)
+            return (y, state) if exported else y
+        y, *moments = functions.batch_norm_train(x, mean, var, *affine, **moving)
+        if exported:
+            return y, update_state(state, dict(zip(keys, moments)))
+        write_all(keys, [buffer.admitted(value) for buffer, value in zip(keys, moments)])
+        return y
 
     def extra_repr(self) -> str:
         return (
-            f"{self.num_features}, eps={self.eps}, "
-            f"affine={self.affine}{unusual(self, data_format=None)}"
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+            f"{self._unusual_format()}{unusual(self, axis_name=None)}"
         )
 
     def brief(self) -> str:
         """For displays: the number of features."""
         return str(self.num_features)
+
+
+class BatchNorm1d(_BatchNorm):
+    _axes = 1
+
+
+class BatchNorm2d(_BatchNorm):
+    _axes = 2
+
+
+class BatchNorm3d(_BatchNorm):
+    _axes = 3
 
 
 class LocalResponseNorm(Layer):
@@ -347,19 +456,15 @@ class LocalResponseNorm(Layer):
     def __init__(
         self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
     ) -> None:
-        self.size = whole("LocalResponseNorm", "size", size)
+        self.size = whole_number("LocalResponseNorm", "size", size)
         for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
             check_number("LocalResponseNorm", name, value)
-        self.alpha, self.beta, self.k, self.axis = (
-            float(alpha),
-            float(beta),
-            float(k),
-            integer("LocalResponseNorm", "axis", axis),
-        )
+        self.alpha, self.beta, self.k = float(alpha), float(beta), float(k)
+        self.axis = integer("LocalResponseNorm", "axis", axis)
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return normalization.local_response_norm(
+        return functions.local_response_norm(
             x, self.size, alpha=self.alpha, beta=self.beta, k=self.k, axis=self.axis
         )
 
@@ -368,11 +473,44 @@ class LocalResponseNorm(Layer):
         return f"{self.size}, {numbers}{unusual(self, axis=-1)}"
 
 
-def _shape(name: str, given: Any) -> tuple[int, ...]:
-    return tuple(
-        size(name, "normalized_shape", n)
-        for n in (given if isinstance(given, (tuple, list)) else (given,))
+def _checked_format(where: str, data_format: str | None) -> str | None:
+    if data_format is not None:
+        check_choice(where, "data_format", data_format, _FORMATS)
+    return data_format
+
+
+def _check_has_axes(where: str, x: Array) -> None:
+    """Refuse text, lists and dicts, and numbers, which have no axes."""
+    check_arrays(where, x=x)
+    if not hasattr(x, "shape"):
+        raise ArgumentTypeError(f"{where}: x must be an array, got {type(x).__name__}.")
+
+
+def _channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:
+    """Return the axis of the channels, the last one without a format; there must be as many as the
+    layer has.
+    """
+    _check_has_axes(where, x)
+    rank, letters = len(x.shape), data_format or "C"
+    axis = rank - 1 if letters.endswith("C") else rank - len(letters) + 1
+    if rank < len(letters) or x.shape[axis] != channels:
+        names = {"N": "*batch", "C": str(channels)}
+        axes = ", ".join(names.get(letter, letter) for letter in data_format or "NC")
+        raise ShapeError(f"{where}: x must have axes ({axes}), got {describe_shape(x)}.")
+    return axis
+
+
+def _buffer(variable: Variable) -> Buffer:
+    """Return a buffer with the same pending value."""
+    pending = getattr(variable, "_pending", None)
+    if pending is None:
+        return Buffer(variable)
+    buffer = Buffer.pending(
+        pending.draw, variable.shape, variable.dtype, pending.device, follows=pending.follows
     )
+    if not variable.is_pending:
+        buffer.hold(variable._value)
+    return buffer
 
 
 __all__ = [
@@ -383,5 +521,5 @@ __all__ = [
     "InstanceNorm",
     "LayerNorm",
     "LocalResponseNorm",
+    "RMSNorm",
 ]
-__all__ += ["RMSNorm"]

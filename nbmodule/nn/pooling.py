@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from jax import Array
-from jaxtyping import Float, Real
+from jaxtyping import Real
 
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.layer import (
-    DATA_FORMATS,
     ArrayLike,
     FunctionLayer,
     data_format_of,
@@ -23,8 +22,8 @@ from nbmodule.nn.layer import (
 
 
 class _Pool(FunctionLayer):
-    _axes: ClassVar[int]
     _options = ("stride", "padding", "ceil_mode", "data_format")
+    _defaults: ClassVar[dict[str, Any]] = {}  # of the options that one class has
 
     def __init__(
         self,
@@ -45,12 +44,15 @@ class _Pool(FunctionLayer):
         self.data_format = data_format_of(name, self._axes, data_format)
         super().__init__()
 
-    def extra_repr(self) -> str:
-        usual = unusual(self, padding=0, ceil_mode=False, data_format=DATA_FORMATS[self._axes][0])
-        return f"kernel_size={self.kernel_size}, stride={self.stride}{self._further()}{usual}"
+    def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
+        return self._call_function(x, self.kernel_size)
 
-    def _further(self) -> str:
-        """Arguments of one kind of pooling."""
+    def extra_repr(self) -> str:
+        options = unusual(self, **self._defaults, padding=0, ceil_mode=False)
+        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
+        return f"{sizes}{self._dilation()}{options}{self._unusual_format()}"
+
+    def _dilation(self) -> str:
         return ""
 
     def brief(self) -> str:
@@ -59,6 +61,23 @@ class _Pool(FunctionLayer):
 
 
 class _MaxPool(_Pool):
+    """The largest value of each window, over $axes.
+
+    Args:
+        kernel_size: Size of the windows: a number, or one for each axis.
+        stride: Steps of the windows; by default the kernel's size, so that windows do not overlap.
+        padding: Added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.
+        dilation: Steps between the values of a window.
+        ceil_mode: Whether windows that hang over the end count.
+        data_format: $formats; channels are last by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.$name(2)(jnp.ones((2, *8, 3))).shape
+        (2, *4, 3)
+    """
+
     _options = (*_Pool._options, "dilation")
 
     def __init__(
@@ -80,15 +99,31 @@ class _MaxPool(_Pool):
             data_format=data_format,
         )
 
-    def _further(self) -> str:
+    def _dilation(self) -> str:
         return unusual(self, dilation=(1,) * self._axes)
-
-    def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
-        return self._call_function(x, self.kernel_size)
 
 
 class _AvgPool(_Pool):
+    """The mean of each window, over $axes.
+
+    Args:
+        kernel_size: Size of the windows: a number, or one for each axis.
+        stride: Steps of the windows; by default the kernel's size, so that windows do not overlap.
+        padding: Added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.
+        count_include_pad: Whether padding counts in the mean.
+        divisor_override: A divisor instead of the window's size.
+        ceil_mode: Whether windows that hang over the end count.
+        data_format: $formats; channels are last by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.$name(2)(jnp.ones((2, *8, 3))).shape
+        (2, *4, 3)
+    """
+
     _options = (*_Pool._options, "count_include_pad", "divisor_override")
+    _defaults: ClassVar[dict[str, Any]] = {"count_include_pad": True, "divisor_override": None}
 
     def __init__(
         self,
@@ -114,12 +149,6 @@ class _AvgPool(_Pool):
             data_format=data_format,
         )
 
-    def _further(self) -> str:
-        return unusual(self, count_include_pad=True, divisor_override=None)
-
-    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return self._call_function(x, self.kernel_size)
-
 
 class MaxPool1d(_MaxPool):
     _axes, _function = 1, staticmethod(pooling.max_pool1d)
@@ -143,43 +172,3 @@ class AvgPool2d(_AvgPool):
 
 class AvgPool3d(_AvgPool):
     _axes, _function = 3, staticmethod(pooling.avg_pool3d)
-
-
-_DOC = """The {word} of each window, over {axes} ax{ending}.
-
-    Args:
-        kernel_size: Size of the windows: a number, or one for each axis.
-        stride: Steps of the windows; by default the kernel's size, so that windows do not overlap.
-        padding: Added at each side: a number, one for each axis, pairs, 'SAME' or 'VALID'.{more}
-        ceil_mode: Whether windows that hang over the end count.
-        data_format: {formats}; channels are last by default.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> import nbmodule as nb
-        >>> nb.{name}(2)(jnp.ones({shape})).shape
-        {result}
-    """
-_SHAPES = {
-    1: ("(2, 8, 3)", "(2, 4, 3)"),
-    2: ("(2, 8, 8, 3)", "(2, 4, 4, 3)"),
-    3: ("(2, 4, 4, 4, 3)", "(2, 2, 2, 2, 3)"),
-}
-_MORE = {
-    _MaxPool: "\n        dilation: steps between the values of a window.",
-    _AvgPool: (
-        "\n        count_include_pad: whether padding counts in the mean.\n        "
-        "divisor_override: a divisor instead of the window's size."
-    ),
-}
-for _kind in (MaxPool1d, MaxPool2d, MaxPool3d, AvgPool1d, AvgPool2d, AvgPool3d):
-    _kind.__doc__ = _DOC.format(
-        word="largest value" if issubclass(_kind, _MaxPool) else "mean",
-        axes=_kind._axes,
-        ending="is" if _kind._axes == 1 else "es",
-        more=_MORE[_kind.__mro__[1]],
-        formats=" or ".join(map(repr, DATA_FORMATS[_kind._axes])),
-        name=_kind.__name__,
-        shape=_SHAPES[_kind._axes][0],
-        result=_SHAPES[_kind._axes][1],
-    )

@@ -25,23 +25,108 @@ from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_rank, check_shape
 from nbmodule.nn.functional.dropout import dropout
-from nbmodule.nn.initializers import Initializer, InitializerLike, Uniform
+from nbmodule.nn.initializers import InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size, unusual
 
-_SPREAD = Uniform(
-    1, "fan_in", 0.5, 1
-)  # within one over the root of the fan, for which the state counts
-_KINDS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+# within one over the root of the fan, for which the state counts
+_SPREAD = Uniform(1, "fan_in", 0.5, 1)
+_NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
-class _Recurrent(Layer):
-    """What the three share: variables of all layers and directions, and one compiled run over them."""
+class _Gated(Layer):
+    """The variables of layers and cells."""
 
-    _kind: ClassVar[str]
     _gates: ClassVar[int]
     _states: ClassVar[tuple[str, ...]] = ("h",)
+    _type: ClassVar[str]
+    hidden_features: int
+    with_bias: bool
     nonlinearity = "tanh"
+
+    def _create_gates(
+        self,
+        groups: dict[str, int],
+        initializers: tuple[object, object],
+        key: KeyLike | None,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
+    ) -> None:
+        """Create the variables of each group: its suffix, and the number of its inputs."""
+        hidden, rows, where = (
+            self.hidden_features,
+            self._gates * self.hidden_features,
+            type(self).__name__,
+        )
+        weights, biases = (
+            initializer(where, f"{name}_initializer", passed, _SPREAD)
+            for name, passed in zip(("weight", "bias"), initializers)
+        )
+        subkeys = iter(keys(key, len(_NAMES) * len(groups)))
+        for suffix, inputs in groups.items():
+            for name, columns, subkey in zip(_NAMES, (inputs, hidden, None, None), subkeys):
+                if columns is None and not self.with_bias:
+                    continue
+                shape = (rows,) if columns is None else (rows, columns)
+                draw = biases if columns is None else weights
+                fan_in = hidden if draw is _SPREAD or columns is None else columns
+                variable = draw.create_variables(shape, device, hidden, fan_in, dtype, key=subkey)
+                setattr(self, name + suffix, variable)
+
+    def _values(self, suffix: str = "") -> tuple[Any, ...]:
+        names = _NAMES if self.with_bias else _NAMES[:2]
+        return tuple(getattr(self, name + suffix).value for name in names)
+
+    def _check_pair(self, state: Any) -> Any:
+        """Return a state of several arrays, or raise."""
+        if not isinstance(state, (tuple, list)):
+            got = type(state).__name__
+        elif len(state) != len(self._states):
+            got = f"{len(state)} of them"
+        else:
+            return state
+        raise ArgumentTypeError(
+            f"{type(self).__name__}: state must be a pair (h, c) of arrays, got {got}."
+        )
+
+
+class _Recurrent(_Gated):
+    """$title.
+
+    Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time, hidden_features)`, twice as
+    many features if it runs both ways. The state is ${state}, each of shape
+    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`, `(*batch,)`, only that many
+    times of each sequence count: later outputs are zero, and the state is that of the last time that counts.
+
+    Variables are named and laid out as in PyTorch: `weight_ih_l0` `(${gates}hidden, in)`, `weight_hh_l0`, `bias_ih_l0`,
+    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the end.${order}
+
+    Args:
+        in_features: Size of the inputs' last axis.
+        hidden_features: Size of the state.
+        num_layers: Number of layers, each over the outputs of the one before.
+        bidirectional: Whether each layer also runs from the last time to the first, and both outputs are joined.
+        dropout_rate: Probability with which outputs are dropped between layers, in training.
+        with_bias: Whether biases are added.
+        return_sequence: Whether all outputs are returned, or only the last (of each direction).
+        return_state: Whether the state is returned too.
+        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
+        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.${more}
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.recurrent import $name
+        >>> y, state = $name(3, 4, num_layers=2, bidirectional=True)(jnp.ones((5, 7, 3)))
+        >>> y.shape, jax.tree.map(jnp.shape, state)
+        ${shapes}
+
+    Source: ${source}
+    """
 
     def __init__(
         self,
@@ -63,12 +148,10 @@ class _Recurrent(Layer):
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = size(name, "hidden_features", hidden_features)
+        self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
         self.num_layers = size(name, "num_layers", num_layers)
-        self.bidirectional, self.with_bias = (
-            flag(name, "bidirectional", bidirectional),
-            flag(name, "with_bias", with_bias),
-        )
+        self.bidirectional = flag(name, "bidirectional", bidirectional)
+        self.with_bias = flag(name, "with_bias", with_bias)
         self.return_sequence = flag(name, "return_sequence", return_sequence)
         self.return_state = flag(name, "return_state", return_state)
         if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
@@ -76,48 +159,18 @@ class _Recurrent(Layer):
                 f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one layer."
             )
         self.dropout = Dropout(dropout_rate) if num_layers > 1 else None
-        given = (
-            None
-            if weight_initializer is None
-            else initializer(name, "weight_initializer", weight_initializer, _SPREAD),
-            None
-            if bias_initializer is None
-            else initializer(name, "bias_initializer", bias_initializer, _SPREAD),
-        )
-        self._make(given, key, device, dtype)
+        groups = {
+            suffix: hidden * len(self._suffixes(layer)) if layer else in_features
+            for layer in range(num_layers)
+            for suffix in self._suffixes(layer)
+        }
+        initializers = weight_initializer, bias_initializer
+        self._create_gates(groups, initializers, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _make(
-        self,
-        given: tuple[Initializer | None, Initializer | None],
-        key: KeyLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
-    ) -> None:
-        hidden, rows = self.hidden_features, self._gates * self.hidden_features
-        each = iter(keys(key, len(_KINDS) * self.num_layers * self._directions))
-        for layer in range(self.num_layers):
-            inputs = self.in_features if layer == 0 else hidden * self._directions
-            for suffix in self._suffixes(layer):
-                for kind, columns in zip(_KINDS, (inputs, hidden, None, None)):
-                    own_key, made = next(each), given[columns is None]
-                    if columns is None and not self.with_bias:
-                        continue
-                    shape = (rows,) if columns is None else (rows, columns)
-                    fan_in = hidden if made is None or columns is None else columns
-                    made = _SPREAD if made is None else made
-                    setattr(
-                        self,
-                        kind + suffix,
-                        made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key),
-                    )
-
-    @property
-    def _directions(self) -> int:
-        return 2 if self.bidirectional else 1
-
     def _suffixes(self, layer: int) -> tuple[str, ...]:
-        return tuple(f"_l{layer}{way}" for way in ("", "_reverse")[: self._directions])
+        """Return the ends of names, one for each direction."""
+        return (f"_l{layer}", f"_l{layer}_reverse")[: 1 + self.bidirectional]
 
     def forward(
         self,
@@ -126,26 +179,23 @@ class _Recurrent(Layer):
         *,
         lengths: Integer[ArrayLike, "*batch"] | None = None,
     ) -> Any:
-        names = _KINDS if self.with_bias else _KINDS[:2]
         weights = tuple(
-            tuple(
-                tuple(getattr(self, kind + suffix).value for kind in names)
-                for suffix in self._suffixes(layer)
-            )
+            tuple(self._values(suffix) for suffix in self._suffixes(layer))
             for layer in range(self.num_layers)
         )
-        dropped, key = (
-            (0.0, None)
-            if self.dropout is None
-            else (self.dropout.current_rate, self.dropout.next_key())
-        )
+        dropped, key = 0.0, None
+        if self.dropout is not None:
+            dropped, key = self.dropout.current_rate, self.dropout.next_key()
+        if state is not None:
+            states = (state,) if len(self._states) == 1 else self._check_pair(state)
+            state = tuple(map(plain, states))
         ys, last = _run(
             x,
-            self._given(state),
+            state,
             weights,
             lengths,
             key,
-            kind=self._kind,
+            layer_type=self._type,
             nonlinearity=self.nonlinearity,
             dropout_rate=dropped,
             return_sequence=self.return_sequence,
@@ -153,42 +203,39 @@ class _Recurrent(Layer):
         last = last if len(self._states) > 1 else last[0]
         return (ys, last) if self.return_state else ys
 
-    def _given(self, state: Any) -> Any:
-        if state is None:
-            return None
-        if len(self._states) == 1:
-            return (plain(state),)
-        if not isinstance(state, (tuple, list)) or len(state) != len(self._states):
-            found = (
-                f"{len(state)} of them"
-                if isinstance(state, (tuple, list))
-                else type(state).__name__
-            )
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: state must be a pair (h, c) of arrays, got {found}."
-            )
-        return tuple(map(plain, state))
-
     def extra_repr(self) -> str:
-        usual = {
-            "num_layers": 1,
-            "bidirectional": False,
-            "with_bias": True,
-            "return_sequence": True,
-            "return_state": True,
-        }
-        usual["nonlinearity"] = "tanh"
-        return f"{self.in_features}, {self.hidden_features}{unusual(self, **usual)}"
+        usual = unusual(
+            self,
+            num_layers=1,
+            bidirectional=False,
+            with_bias=True,
+            return_sequence=True,
+            return_state=True,
+            nonlinearity="tanh",
+        )
+        return f"{self.in_features}, {self.hidden_features}{usual}"
 
     def brief(self) -> str:
         """For displays: `3 → 2 × 8, 2 layers`, twofold if it runs both ways."""
-        ways = "2 × " if self.bidirectional else ""
+        directions = "2 × " if self.bidirectional else ""
         layers = f", {self.num_layers} layers" if self.num_layers > 1 else ""
-        return f"{self.in_features} → {ways}{self.hidden_features}{layers}"
+        return f"{self.in_features} → {directions}{self.hidden_features}{layers}"
 
 
 class RNN(_Recurrent):
-    _kind, _gates = "RNN", 1
+    _type, _gates = "RNN", 1
+    _words: ClassVar[dict[str, str]] = {
+        "title": (
+            "A simple recurrent network: "
+            "`h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`"
+        ),
+        "state": "one array `h`",
+        "gates": "",
+        "order": "",
+        "more": "\n        nonlinearity: `tanh` or `relu`.",
+        "shapes": "((5, 7, 8), (4, 5, 4))",
+        "source": "Elman (1990), Finding structure in time.",
+    }
 
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
@@ -199,20 +246,60 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    _kind, _gates, _states = "LSTM", 4, ("h", "c")
+    _type, _gates, _states = "LSTM", 4, ("h", "c")
+    _words: ClassVar[dict[str, str]] = {
+        "title": "Long short-term memory; `nb.lstm` gives the formula",
+        "state": "a pair `(h, c)` of arrays",
+        "gates": "4 * ",
+        "order": " The gates lie\n    in the order i, f, g, o.",
+        "more": "",
+        "shapes": "((5, 7, 8), ((4, 5, 4), (4, 5, 4)))",
+        "source": "Hochreiter and Schmidhuber (1997), Long short-term memory.",
+    }
 
 
 class GRU(_Recurrent):
-    _kind, _gates = "GRU", 3
+    _type, _gates = "GRU", 3
+    _words: ClassVar[dict[str, str]] = {
+        "title": "Gated recurrent units; `nb.gru` gives the formula",
+        "state": "one array `h`",
+        "gates": "3 * ",
+        "order": " The gates lie\n    in the order r, z, n.",
+        "more": "",
+        "shapes": "((5, 7, 8), (4, 5, 4))",
+        "source": "Cho et al. (2014), arXiv:1406.1078.",
+    }
 
 
-class _Cell(Layer):
-    """What the cells share: one step of a layer, with its variables under the names that PyTorch
-    gives them.
+class _Cell(_Gated):
+    """One step of `nb.${layer}`: called as `state = cell(x, state)`, it gives the state after.
+
+    The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables are named and laid out as in
+    PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
+
+    Args:
+        in_features: Size of the inputs' last axis.
+        hidden_features: Size of the state.
+        with_bias: Whether biases are added.
+        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
+        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.${more}
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.recurrent import $name
+        >>> cell, state = $name(3, 4), None
+        >>> for x in jnp.ones((7, 5, 3)):
+        ...     state = cell(x, state)
+        >>> jax.tree.map(jnp.shape, state)
+        ${shapes}
+
+    Source: ${source}
     """
-
-    _gates: ClassVar[int]
-    nonlinearity = "tanh"
 
     def __init__(
         self,
@@ -229,44 +316,24 @@ class _Cell(Layer):
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
+        self.hidden_features = size(name, "hidden_features", hidden_features)
         self.with_bias = flag(name, "with_bias", with_bias)
-        weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
-        biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
-        rows = self._gates * hidden
-        for kind, columns, own_key in zip(
-            _KINDS, (in_features, hidden, None, None), keys(key, len(_KINDS))
-        ):
-            if columns is None and not with_bias:
-                continue
-            shape = (rows,) if columns is None else (rows, columns)
-            made = biases if columns is None else weights
-            fan_in = hidden if made is _SPREAD or columns is None else columns
-            setattr(
-                self, kind, made.create_variables(shape, device, hidden, fan_in, dtype, key=own_key)
-            )
+        initializers = weight_initializer, bias_initializer
+        self._create_gates({"": in_features}, initializers, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _variables(self) -> tuple[Any, ...]:
-        return tuple(
-            getattr(self, kind).value for kind in (_KINDS if self.with_bias else _KINDS[:2])
-        )
-
     def _state(self, x: Array, state: Any) -> Any:
-        """The state that was given, or zeros."""
+        """Return the state as an array, or zeros."""
         if state is not None:
             return plain(state)
         x = plain(x)
         check_arrays(type(self).__name__, x=x)
-        return jnp.zeros(
-            (*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype)
-        )
+        shape, dtype = (*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype)
+        return jnp.zeros(shape, dtype)
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.in_features}, "
-            f"{self.hidden_features}{unusual(self, with_bias=True, nonlinearity='tanh')}"
-        )
+        options = unusual(self, with_bias=True, nonlinearity="tanh")
+        return f"{self.in_features}, {self.hidden_features}{options}"
 
     def brief(self) -> str:
         """For displays: `3 → 8`."""
@@ -275,6 +342,14 @@ class _Cell(Layer):
 
 class RNNCell(_Cell):
     _gates = 1
+    _words: ClassVar[dict[str, str]] = {
+        "layer": "RNN",
+        "state": "one array `h`",
+        "more": "\n        nonlinearity: `tanh` or `relu`.",
+        "gates": "",
+        "shapes": "(5, 4)",
+        "source": "as `nb.RNN`.",
+    }
 
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
@@ -289,41 +364,47 @@ class RNNCell(_Cell):
         state: Float[ArrayLike, "*batch hidden"] | None = None,
     ) -> Float[Array, "*batch hidden"]:
         return recurrent.rnn_cell(
-            x, self._state(x, state), *self._variables(), nonlinearity=self.nonlinearity
+            x, self._state(x, state), *self._values(), nonlinearity=self.nonlinearity
         )
 
 
 class LSTMCell(_Cell):
-    _gates = 4
+    _gates, _states = 4, ("h", "c")
+    _words: ClassVar[dict[str, str]] = {
+        "layer": "LSTM",
+        "state": "a pair `(h, c)` of arrays",
+        "more": "",
+        "gates": "4 * ",
+        "shapes": "((5, 4), (5, 4))",
+        "source": "as `nb.LSTM`.",
+    }
 
     def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
-        if state is None:
-            state = (None, None)
-        elif not isinstance(state, (tuple, list)) or len(state) != 2:
-            found = (
-                f"{len(state)} of them"
-                if isinstance(state, (tuple, list))
-                else type(state).__name__
-            )
-            raise ArgumentTypeError(
-                f"LSTMCell: state must be a pair (h, c) of arrays, got {found}."
-            )
-        h, c = (self._state(x, part) for part in state)
-        return recurrent.lstm_cell(x, h, c, *self._variables())
+        pair = (None, None) if state is None else self._check_pair(state)
+        h, c = (self._state(x, part) for part in pair)
+        return recurrent.lstm_cell(x, h, c, *self._values())
 
 
 class GRUCell(_Cell):
     _gates = 3
+    _words: ClassVar[dict[str, str]] = {
+        "layer": "GRU",
+        "state": "one array `h`",
+        "more": "",
+        "gates": "3 * ",
+        "shapes": "(5, 4)",
+        "source": "as `nb.GRU`.",
+    }
 
     def forward(
         self,
         x: Float[ArrayLike, "*batch in_features"],
         state: Float[ArrayLike, "*batch hidden"] | None = None,
     ) -> Float[Array, "*batch hidden"]:
-        return recurrent.gru_cell(x, self._state(x, state), *self._variables())
+        return recurrent.gru_cell(x, self._state(x, state), *self._values())
 
 
-@kernel(static=("kind", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
+@kernel(static=("layer_type", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
     x: ArrayLike,
     state: Any,
@@ -331,7 +412,7 @@ def _run(
     lengths: object,
     key: KeyLike | None,
     *,
-    kind: str,
+    layer_type: str,
     nonlinearity: str,
     dropout_rate: Any,
     return_sequence: bool,
@@ -339,26 +420,34 @@ def _run(
     """Run all layers and directions; states go in and come out as one array each, layers and
     directions along its first axis.
     """
-    check_arrays(kind, x=x)
-    check_rank(kind, "x", x, "(*batch, time, features)", 2)
+    check_arrays(layer_type, x=x)
+    check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
     hidden, directions = weights[0][0][1].shape[1], len(weights[0])
     check_shape(
-        kind, "x", x, (*x.shape[:-1], weights[0][0][0].shape[1]), "as many features as in_features"
+        layer_type,
+        "x",
+        x,
+        (*x.shape[:-1], weights[0][0][0].shape[1]),
+        "as many features as in_features",
     )
     for name, part in zip("hc", state or ()):
-        check_arrays(kind, **{name: part})
-        wanted = (len(weights) * directions, *x.shape[:-2], hidden)
-        check_shape(kind, name, part, wanted, "(layers * directions, *batch, hidden_features)")
+        check_arrays(layer_type, **{name: part})
+        shape = (len(weights) * directions, *x.shape[:-2], hidden)
+        check_shape(layer_type, name, part, shape, "(layers * directions, *batch, hidden_features)")
     finals = []
-    for layer, ways in enumerate(weights):
+    for layer, directed in enumerate(weights):
         if layer and key is not None:
             x = dropout(x, dropout_rate, folded(key, layer))
         outputs = []
-        for way, own in enumerate(ways):
+        for direction, parameters in enumerate(directed):
             first = (
-                None if state is None else tuple(part[layer * directions + way] for part in state)
+                None
+                if state is None
+                else tuple(part[layer * directions + direction] for part in state)
             )
-            ys, last = _one(kind, x, first, own, lengths, nonlinearity, bool(way))
+            ys, last = _one(
+                layer_type, x, first, parameters, lengths, nonlinearity, bool(direction)
+            )
             outputs.append(ys)
             finals.append(last)
         x = outputs[0] if directions == 1 else lax.concatenate(outputs, x.ndim - 1)
@@ -369,7 +458,7 @@ def _run(
 
 
 def _one(
-    kind: str,
+    layer_type: str,
     x: ArrayLike,
     first: Any,
     weights: Any,
@@ -377,10 +466,10 @@ def _one(
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
-    if kind == "LSTM":
+    if layer_type == "LSTM":
         return recurrent.lstm(x, first, *weights, lengths=lengths, reverse=reverse)
     first = None if first is None else first[0]
-    if kind == "GRU":
+    if layer_type == "GRU":
         ys, last = recurrent.gru(x, first, *weights, lengths=lengths, reverse=reverse)
     else:
         ys, last = recurrent.rnn(
@@ -388,118 +477,5 @@ def _one(
         )
     return ys, (last,)
 
-
-_DOC = """{title}
-
-    Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time, hidden_features)`, twice as
-    many features if it runs both ways. The state is {state}, each of shape
-    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`, `(*batch,)`, only that many
-    times of each sequence count: later outputs are zero, and the state is that of the last time that counts.
-
-    Variables are named and laid out as in PyTorch: `weight_ih_l0` `({gates}hidden, in)`, `weight_hh_l0`, `bias_ih_l0`,
-    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the end.{order}
-
-    Args:
-        in_features: Size of the inputs' last axis.
-        hidden_features: Size of the state.
-        num_layers: Number of layers, each over the outputs of the one before.
-        bidirectional: Whether each layer also runs from the last time to the first, and both outputs are joined.
-        dropout_rate: Probability with which outputs are dropped between layers, in training.
-        with_bias: Whether biases are added.
-        return_sequence: Whether all outputs are returned, or only the last (of each direction).
-        return_state: Whether the state is returned too.
-        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
-        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
-        key: Key for the initial values; by default the next of the default stream.
-        device: Device of the variables.
-        dtype: Dtype of the variables.
-        v: Variables to use instead of fresh ones.{more}
-
-    Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.recurrent import {name}
-        >>> y, state = {name}(3, 4, num_layers=2, bidirectional=True)(jnp.ones((5, 7, 3)))
-        >>> y.shape, jax.tree.map(jnp.shape, state)
-        {shapes}
-
-    Source: {source}
-    """
-RNN.__doc__ = _DOC.format(
-    title=(
-        "A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + "
-        "bias_hh)`."
-    ),
-    state="one array `h`",
-    gates="",
-    order="",
-    more="\n        nonlinearity: `tanh` or `relu`.",
-    name="RNN",
-    shapes="((5, 7, 8), (4, 5, 4))",
-    source="Elman (1990), Finding structure in time.",
-)
-LSTM.__doc__ = _DOC.format(
-    title="Long short-term memory; `nb.lstm` gives the formula.",
-    state="a pair `(h, c)` of arrays",
-    gates="4 * ",
-    order=" The gates lie\n    in the order i, f, g, o.",
-    more="",
-    name="LSTM",
-    shapes="((5, 7, 8), ((4, 5, 4), (4, 5, 4)))",
-    source="Hochreiter and Schmidhuber (1997), Long short-term memory.",
-)
-GRU.__doc__ = _DOC.format(
-    title="Gated recurrent units; `nb.gru` gives the formula.",
-    state="one array `h`",
-    gates="3 * ",
-    order=" The gates lie\n    in the order r, z, n.",
-    more="",
-    name="GRU",
-    shapes="((5, 7, 8), (4, 5, 4))",
-    source="Cho et al. (2014), arXiv:1406.1078.",
-)
-
-_CELL_DOC = """One step of `nb.{layer}`: called as `state = cell(x, state)`, it gives the state after.
-
-    The state is {state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables are named and laid out as in
-    PyTorch: `weight_ih` `({gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
-
-    Args:
-        in_features: Size of the inputs' last axis.
-        hidden_features: Size of the state.
-        with_bias: Whether biases are added.
-        weight_initializer: Of the weights; uniform within `1 / sqrt(hidden_features)` by default.
-        bias_initializer: Of the biases; uniform within `1 / sqrt(hidden_features)` by default.
-        key: Key for the initial values; by default the next of the default stream.
-        device: Device of the variables.
-        dtype: Dtype of the variables.
-        v: Variables to use instead of fresh ones.{more}
-
-    Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.recurrent import {layer}Cell
-        >>> cell, state = {layer}Cell(3, 4), None
-        >>> for x in jnp.ones((7, 5, 3)):
-        ...     state = cell(x, state)
-        >>> jax.tree.map(jnp.shape, state)
-        {shapes}
-
-    Source: {source}
-    """
-for _cell, _more in (
-    (RNNCell, "\n        nonlinearity: `tanh` or `relu`."),
-    (LSTMCell, ""),
-    (GRUCell, ""),
-):
-    _is_pair, _layer = _cell is LSTMCell, _cell.__name__.removesuffix("Cell")
-    _cell.__doc__ = _CELL_DOC.format(
-        layer=_layer,
-        state="a pair `(h, c)` of arrays" if _is_pair else "one array `h`",
-        more=_more,
-        gates=f"{_cell._gates} * " if _cell._gates > 1 else "",
-        shapes="((5, 4), (5, 4))" if _is_pair else "(5, 4)",
-        source=f"as `nb.{_layer}`.",
-    )
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jax import Array
 from jaxtyping import Float
@@ -18,6 +18,7 @@ from nbmodule.nn.layer import (
     FunctionLayer,
     data_format_of,
     flag,
+    for_each_axis,
     size,
     sizes,
     unusual,
@@ -34,21 +35,28 @@ _ALL_FORMATS = tuple(name for names in DATA_FORMATS.values() for name in names)
 
 
 class _AdaptivePool(FunctionLayer):
-    _axes: ClassVar[int]
+    """Means over parts of an image of $axes, so that each has a given size.
+
+    Args:
+        output_size: A number, or one for each axis; None keeps the size of that axis.
+        data_format: $formats; channels are last by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.resizing import $name
+        >>> $name(4)(jnp.ones((2, *7, 3))).shape
+        (2, *4, 3)
+
+    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
+    """
+
     _options = ("data_format",)
 
     def __init__(self, output_size: Any, *, data_format: str | None = None) -> None:
         name = type(self).__name__
-        given = (
-            output_size if isinstance(output_size, (tuple, list)) else (output_size,) * self._axes
-        )
-        if len(given) != self._axes:
-            raise ArgumentError(
-                f"{name}: output_size must be a number or {self._axes} of them, got "
-                f"{list(given)!r}."
-            )
         self.output_size = tuple(
-            None if part is None else size(name, "output_size", part) for part in given
+            None if part is None else size(name, "output_size", part)
+            for part in for_each_axis(name, "output_size", output_size, self._axes)
         )
         self.data_format = data_format_of(name, self._axes, data_format)
         super().__init__()
@@ -57,7 +65,7 @@ class _AdaptivePool(FunctionLayer):
         return self._call_function(x, self.output_size)
 
     def extra_repr(self) -> str:
-        return f"output_size={self.output_size}{unusual(self, data_format=DATA_FORMATS[self._axes][0])}"
+        return f"output_size={self.output_size}{self._unusual_format()}"
 
     def brief(self) -> str:
         """For displays: `→ 7×7`."""
@@ -74,28 +82,6 @@ class AdaptiveAvgPool2d(_AdaptivePool):
 
 class AdaptiveAvgPool3d(_AdaptivePool):
     _axes, _function = 3, staticmethod(pooling.adaptive_avg_pool3d)
-
-
-_SHAPES = {
-    1: ("(2, 7, 3)", "(2, 4, 3)"),
-    2: ("(2, 7, 8, 3)", "(2, 4, 4, 3)"),
-    3: ("(2, 4, 5, 6, 3)", "(2, 4, 4, 4, 3)"),
-}
-for _kind in (AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d):
-    _kind.__doc__ = f"""Means over parts of an image, so that {"its axis has" if _kind._axes == 1 else f"its {_kind._axes} axes have"} a given size.
-
-    Args:
-        output_size: A number, or one for each axis; None keeps the size of that axis.
-        data_format: {" or ".join(map(repr, DATA_FORMATS[_kind._axes]))}; channels are last by default.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.resizing import {_kind.__name__}
-        >>> {_kind.__name__}(4)(jnp.ones({_SHAPES[_kind._axes][0]})).shape
-        {_SHAPES[_kind._axes][1]}
-
-    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
-    """
 
 
 class Upsample(FunctionLayer):
@@ -139,11 +125,8 @@ class Upsample(FunctionLayer):
             )
         check_choice("Upsample", "mode", mode, tuple(_MODES))
         check_choice("Upsample", "data_format", data_format, _ALL_FORMATS)
-        self.mode, self.align_corners, self.data_format = (
-            mode,
-            flag("Upsample", "align_corners", align_corners),
-            data_format,
-        )
+        self.mode, self.data_format = mode, data_format
+        self.align_corners = flag("Upsample", "align_corners", align_corners)
         axes = len(data_format) - 2
         if axes not in _MODES[mode]:
             raise ArgumentError(
@@ -165,16 +148,12 @@ class Upsample(FunctionLayer):
         )
 
 
-def _factors(given: Any, axes: int) -> float | tuple[float, ...]:
-    """One factor, or one for each axis."""
-    several = tuple(given) if isinstance(given, (tuple, list)) else (given,) * axes
-    if len(several) != axes:
-        raise ArgumentError(
-            f"Upsample: scale_factor must be a number or {axes} of them, got {list(several)!r}."
-        )
-    for factor in several:
+def _factors(passed: Any, axes: int) -> float | tuple[float, ...]:
+    """Return one factor, or one for each axis."""
+    factors = for_each_axis("Upsample", "scale_factor", passed, axes)
+    for factor in factors:
         check_number("Upsample", "scale_factor", factor, above=0)
-    return tuple(map(float, several)) if isinstance(given, (tuple, list)) else float(given)
+    return tuple(map(float, factors)) if isinstance(passed, (tuple, list)) else float(passed)
 
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample"]

@@ -244,7 +244,7 @@ def test_dtype_and_given_variables():
             r"key_mask must have shape \[5\]",
         ),
         (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), is_causal=1),
+            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), is_causal="no"),
             ArgumentTypeError,
             "is_causal must be True or False",
         ),

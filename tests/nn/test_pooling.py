@@ -145,7 +145,7 @@ def test_pooling_layers_hold_no_variables():
             "divisor_override must be above 0, got 0",
         ),
         (
-            lambda: nb.MaxPool2d(2, ceil_mode=1),
+            lambda: nb.MaxPool2d(2, ceil_mode="no"),
             ArgumentTypeError,
             "ceil_mode must be True or False",
         ),

@@ -301,7 +301,7 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
             "num_layers must be at least 1, got 0",
         ),
         (
-            lambda: TransformerEncoder(1, E, H, final_norm=1),
+            lambda: TransformerEncoder(1, E, H, final_norm="no"),
             ArgumentTypeError,
             "final_norm must be True or False",
         ),

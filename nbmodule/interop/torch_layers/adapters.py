@@ -11,7 +11,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from nbmodule.nn.attention import MultiHeadAttention as _MultiHeadAttention
-from nbmodule.nn.batch_normalization import BatchNorm1d as _BatchNorm1d
+from nbmodule.nn.normalization import BatchNorm1d as _BatchNorm1d
 from nbmodule.nn.normalization import GroupNorm as _GroupNorm
 from nbmodule.nn.recurrent import GRU as _GRU
 from nbmodule.nn.recurrent import LSTM as _LSTM

@@ -20,9 +20,9 @@ from nbmodule.nn import (
     recurrent,
     resizing,
 )
-from nbmodule.nn.batch_normalization import BatchNorm2d, BatchNorm3d
 from nbmodule.nn.functional.activations import gelu
 from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.normalization import BatchNorm2d, BatchNorm3d
 
 if TYPE_CHECKING:
     from torch import nn

@@ -12,7 +12,6 @@ from nbmodule.core.structure.naming import named_modules
 from nbmodule.core.structure.walk import aliases, module_aliases
 from nbmodule.interop.frameworks.torch import tensors_of
 from nbmodule.nn.attention import MultiHeadAttention
-from nbmodule.nn.batch_normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from nbmodule.nn.convolution import (
     Conv1d,
     Conv2d,
@@ -22,6 +21,7 @@ from nbmodule.nn.convolution import (
     ConvTranspose3d,
     DepthwiseConv2d,
 )
+from nbmodule.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
 from nbmodule.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
 if TYPE_CHECKING:

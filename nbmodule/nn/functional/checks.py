@@ -16,7 +16,8 @@ from jax import Array
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import concrete_value
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 
@@ -28,16 +29,14 @@ def check_arrays(where: str, **arrays: object) -> dict[str, Any]:
     return arrays
 
 
-def check_kind(where: str, kind: Any, wanted: str, **arrays: object) -> None:
-    """Refuse arrays whose dtype is not of a kind, which `wanted` names."""
+def check_kind(where: str, dtype: Any, words: str, **arrays: object) -> None:
+    """Refuse arrays whose dtype is not of a kind, which `words` names."""
     for name, x in check_arrays(where, **arrays).items():
-        if not jnp.issubdtype(jnp.result_type(x), kind):
-            convertible = kind is not jnp.integer and hasattr(x, "shape")
+        if not jnp.issubdtype(jnp.result_type(x), dtype):
+            convertible = dtype is not jnp.integer and hasattr(x, "shape")
             cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
-            error = DtypeError(
-                f"{where}: {name} must hold {wanted}, got {describe_shape(x)}.{cure}"
-            )
-            error.floats_wanted = name if kind in (jnp.floating, jnp.inexact) else None
+            error = DtypeError(f"{where}: {name} must hold {words}, got {describe_shape(x)}.{cure}")
+            error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
             raise error
 
 
@@ -73,14 +72,14 @@ def check_rank(
     where: str,
     name: str,
     x: Array | complex,
-    wanted: str,
+    words: str,
     at_least: int,
     at_most: int | None = None,
 ) -> None:
-    """Refuse too few or too many axes; `wanted` names them."""
+    """Refuse too few or too many axes; `words` names them."""
     ndim = np.ndim(x)
     if ndim < at_least or (at_most is not None and ndim > at_most):
-        raise ShapeError(f"{where}: {name} must have axes {wanted}, got {describe_shape(x)}.")
+        raise ShapeError(f"{where}: {name} must have axes {words}, got {describe_shape(x)}.")
 
 
 def check_shape(
@@ -122,9 +121,8 @@ def check_index(where: str, name: str, index: int, size: int) -> int:
 
 
 def check_flag(where: str, name: str, value: object) -> None:
-    """Refuse what is no bool, a string such as "none" for one, which would count as true."""
-    if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(f"{where}: {name} must be True or False, got {value!r}.")
+    """Refuse what is no flag, a string such as "none" for one, which would count as true."""
+    as_flag(f"{where}: {name}", value)
 
 
 def check_number(
@@ -137,20 +135,16 @@ def check_number(
     most: float | None = None,
 ) -> None:
     """Refuse what is no real number, or lies outside of the bounds."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(
-        value, (int, float, np.integer, np.floating)
-    ):
+    if not is_real(value):
         raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r}.")
-    wanted = [f"above {above}"] if above is not None else []
-    wanted += [f"at least {least}"] if least is not None else []
-    wanted += [f"at most {most}"] if most is not None else []
-    holds = (
-        (above is None or value > above)
-        and (least is None or value >= least)
-        and (most is None or value <= most)
-    )
-    if not holds:
-        raise ArgumentError(f"{where}: {name} must be {' and '.join(wanted)}, got {value}.")
+    bounds = {
+        f"above {above}": above is None or value > above,
+        f"at least {least}": least is None or value >= least,
+        f"at most {most}": most is None or value <= most,
+    }
+    if not all(bounds.values()):
+        words = " and ".join(text for text in bounds if not text.endswith("None"))
+        raise ArgumentError(f"{where}: {name} must be {words}, got {value}.")
 
 
 def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:

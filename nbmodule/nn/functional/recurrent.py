@@ -63,11 +63,8 @@ def rnn_cell(
     Source: Elman (1990), Finding structure in time.
     """
     check_choice("rnn_cell", "nonlinearity", nonlinearity, ("tanh", "relu"))
-    _check_cell("rnn_cell", 1, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
-        x, h, weight_ih, weight_hh, bias_ih, bias_hh
-    )
-    return _rnn_step(nonlinearity)(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    return _cell("rnn_cell", 1, _rnn_step(nonlinearity), x, (h,), weights)[0]
 
 
 @kernel
@@ -105,11 +102,8 @@ def lstm_cell(
     Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins
     (2000).
     """
-    _check_cell("lstm_cell", 4, x, (h, c), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, c, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
-        x, h, c, weight_ih, weight_hh, bias_ih, bias_hh
-    )
-    h, c = _lstm_step(linear(x, weight_ih, bias_ih), (h, c), weight_hh, bias_hh)
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    h, c = _cell("lstm_cell", 4, _lstm_step, x, (h, c), weights)
     return h, c
 
 
@@ -146,11 +140,8 @@ def gru_cell(
     Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product,
     as PyTorch and cuDNN have it.
     """
-    _check_cell("gru_cell", 3, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)
-    x, h, weight_ih, weight_hh, bias_ih, bias_hh = promoted(
-        x, h, weight_ih, weight_hh, bias_ih, bias_hh
-    )
-    return _gru_step(linear(x, weight_ih, bias_ih), (h,), weight_hh, bias_hh)[0]
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    return _cell("gru_cell", 3, _gru_step, x, (h,), weights)[0]
 
 
 @kernel(static=("nonlinearity", "reverse"))
@@ -189,19 +180,8 @@ def rnn(
         ((3, 1), Array([0.7615942], dtype=float32))
     """
     check_choice("rnn", "nonlinearity", nonlinearity, ("tanh", "relu"))
-    ys, (h,) = _scan(
-        "rnn",
-        1,
-        _rnn_step(nonlinearity),
-        x,
-        (h,),
-        weight_ih,
-        weight_hh,
-        bias_ih,
-        bias_hh,
-        lengths,
-        reverse,
-    )
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    ys, (h,) = _scan("rnn", 1, _rnn_step(nonlinearity), x, (h,), weights, lengths, reverse)
     return ys, h
 
 
@@ -247,19 +227,8 @@ def lstm(
         raise ShapeError(
             "lstm: state must be a pair (h, c) of hidden state and cell state, or None."
         )
-    ys, (h, c) = _scan(
-        "lstm",
-        4,
-        _lstm_step,
-        x,
-        tuple(map(plain, state)),
-        weight_ih,
-        weight_hh,
-        bias_ih,
-        bias_hh,
-        lengths,
-        reverse,
-    )
+    weights, pair = (weight_ih, weight_hh, bias_ih, bias_hh), tuple(map(plain, state))
+    ys, (h, c) = _scan("lstm", 4, _lstm_step, x, pair, weights, lengths, reverse)
     return ys, (h, c)
 
 
@@ -296,37 +265,32 @@ def gru(
         >>> ys.shape, h.shape
         ((5, 2), (2,))
     """
-    ys, (h,) = _scan(
-        "gru", 3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh, lengths, reverse
-    )
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    ys, (h,) = _scan("gru", 3, _gru_step, x, (h,), weights, lengths, reverse)
     return ys, h
 
 
-Step = Callable[[Array, tuple[Array, ...], Array, "Array | None"], tuple[Array, ...]]
+State = tuple[Array, ...]
+Step = Callable[[Array, State, Array, "Array | None"], State]
+Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
 def _rnn_step(nonlinearity: str) -> Step:
-    def step(
-        projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
-    ) -> tuple[Array, ...]:
+    def step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
         total = projected + linear(state[0], weight, bias)
         return (lax.tanh(total) if nonlinearity == "tanh" else relu(total),)
 
     return step
 
 
-def _lstm_step(
-    projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
-) -> tuple[Array, ...]:
+def _lstm_step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
     h, c = state
     i, f, g, o = _parts(projected + linear(h, weight, bias), 4)
     c = lax.logistic(f) * c + lax.logistic(i) * lax.tanh(g)
     return lax.logistic(o) * lax.tanh(c), c
 
 
-def _gru_step(
-    projected: Array, state: tuple[Array, ...], weight: Array, bias: Array | None
-) -> tuple[Array, ...]:
+def _gru_step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
     (h,) = state
     (xr, xz, xn), (hr, hz, hn) = _parts(projected, 3), _parts(linear(h, weight, bias), 3)
     z = lax.logistic(xz + hz)
@@ -344,53 +308,39 @@ def _check_cell(
     gates: int,
     x: Array,
     states: tuple[Array | None, ...],
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None,
-    bias_hh: Array | None,
-    *,
-    batch: tuple[int, ...] | None = None,
+    weights: Weights,
+    batch: tuple[int, ...],
 ) -> None:
+    weight_ih, weight_hh, *biases = weights
     check_floating(name, x=x, weight_ih=weight_ih, weight_hh=weight_hh)
-    check_rank(
-        name,
-        "weight_hh",
-        weight_hh,
-        "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)",
-        2,
-        2,
+    axes, gating = (
+        ("(gates * hidden, hidden)", f"{gates} gates")
+        if gates > 1
+        else ("(hidden, hidden)", "square")
     )
+    check_rank(name, "weight_hh", weight_hh, axes, 2, 2)
     hidden = weight_hh.shape[1]
-    check_shape(
-        name,
-        "weight_hh",
-        weight_hh,
-        (gates * hidden, hidden),
-        f"{gates} gates" if gates > 1 else "square",
-    )
+    rows = gates * hidden
+    check_shape(name, "weight_hh", weight_hh, (rows, hidden), gating)
     check_rank(name, "x", x, "(*batch, in_features)", 1)
-    check_shape(
-        name,
-        "weight_ih",
-        weight_ih,
-        (gates * hidden, x.shape[-1]),
-        f"rows as in weight_hh, columns as features of x {describe_shape(x)}",
-    )
-    for which, bias in (("bias_ih", bias_ih), ("bias_hh", bias_hh)):
+    reason = f"rows as in weight_hh, columns as features of x {describe_shape(x)}"
+    check_shape(name, "weight_ih", weight_ih, (rows, x.shape[-1]), reason)
+    for which, bias in zip(("bias_ih", "bias_hh"), biases):
         if bias is not None:
             check_floating(name, **{which: bias})
-            check_shape(name, which, bias, (gates * hidden,), "one for each row of weight_hh")
-    wanted = (*(x.shape[:-1] if batch is None else batch), hidden)
+            check_shape(name, which, bias, (rows,), "one for each row of weight_hh")
+    reason = f"leading axes as in x {describe_shape(x)}, {hidden} hidden"
     for which, state in zip("hc", states, strict=False):
         if state is not None:
             check_floating(name, **{which: state})
-            check_shape(
-                name,
-                which,
-                state,
-                wanted,
-                f"leading axes as in x {describe_shape(x)}, {hidden} hidden",
-            )
+            check_shape(name, which, state, (*batch, hidden), reason)
+
+
+def _cell(name: str, gates: int, step: Step, x: Array, states: State, weights: Weights) -> State:
+    check_floating(name, x=x)
+    _check_cell(name, gates, x, states, weights, x.shape[:-1])
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
+    return step(linear(x, weight_ih, bias_ih), tuple(states_), weight_hh, bias_hh)
 
 
 def _scan(
@@ -399,46 +349,35 @@ def _scan(
     step: Step,
     x: Array,
     states: tuple[Any, ...],
-    weight_ih: Array,
-    weight_hh: Array,
-    bias_ih: Array | None,
-    bias_hh: Array | None,
+    weights: Weights,
     lengths: Array | None,
     reverse: bool,
-) -> tuple[Array, tuple[Array, ...]]:
+) -> tuple[Array, State]:
     check_flag(name, "reverse", reverse)
     check_floating(name, x=x)
     check_rank(name, "x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
-    _check_cell(name, gates, x, states, weight_ih, weight_hh, bias_ih, bias_hh, batch=batch)
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(
-        x, weight_ih, weight_hh, bias_ih, bias_hh, *states
-    )
-    state = tuple(
-        jnp.zeros((*batch, weight_hh.shape[1]), x.dtype) if s is None else s for s in states_
-    )
+    _check_cell(name, gates, x, states, weights, batch)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
+    zeros = jnp.zeros((*batch, weight_hh.shape[1]), x.dtype)
+    state = tuple(zeros if each is None else each for each in states_)
     if not time:  # which `lax.scan` refuses under `jax_disable_jit`
         return jnp.zeros((*batch, 0, weight_hh.shape[1]), x.dtype), state
-    times = lax.transpose(
-        linear(x, weight_ih, bias_ih), (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1)
-    )
+    projected = linear(x, weight_ih, bias_ih)
+    times = lax.transpose(projected, (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
     counts: Array | None = None
     if lengths is not None:
         check_integers(name, lengths=lengths)
         check_shape(name, "lengths", lengths, batch, "one for each sequence")
-        shape = (time, *batch)
-        counts = (lax.broadcasted_iota(lengths.dtype, shape, 0) < lengths)[..., None]
+        counts = (lax.broadcasted_iota(lengths.dtype, (time, *batch), 0) < lengths)[..., None]
 
-    def advance(
-        state: tuple[Array, ...], inputs: tuple[Array, Array | None]
-    ) -> tuple[tuple[Array, ...], Array]:
+    def advance(state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:
         projected, counted = inputs
         new = step(projected, state, weight_hh, bias_hh)
         if counted is None:
             return new, new[0]
-        return tuple(where(counted, a, b) for a, b in zip(new, state, strict=True)), where(
-            counted, new[0], 0
-        )
+        merged = tuple(where(counted, a, b) for a, b in zip(new, state, strict=True))
+        return merged, where(counted, new[0], 0)
 
     state, ys = lax.scan(advance, state, (times, counts), reverse=reverse)
     return lax.transpose(ys, (*range(1, ys.ndim - 1), 0, ys.ndim - 1)), state

@@ -4,25 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.lazy import no_such
 from nbmodule.base.migration import accept_aliases
+from nbmodule.nn.initializers.adapters import FromFunction, InitializerLike, as_initializer
 from nbmodule.nn.initializers.base import Initializer, compute_fans
-from nbmodule.nn.initializers.given import FromFunction, InitializerLike, as_initializer
-from nbmodule.nn.initializers.plain import (
+from nbmodule.nn.initializers.distributions import (
     Constant,
-    Ones,
-    Orthogonal,
-    RandomNormal,
-    TruncatedNormal,
-    Zeros,
-)
-from nbmodule.nn.initializers.scaled import (
     FirstLayerSiren,
     GlorotNormal,
     GlorotUniform,
     KaimingNormal,
     KaimingUniform,
     LecunNormal,
+    Ones,
+    Orthogonal,
+    RandomNormal,
     Siren,
+    TruncatedNormal,
     Uniform,
+    Zeros,
 )
 
 __all__ = [
@@ -47,12 +45,9 @@ __all__ = [
     "Siren",
 ]
 
-for _kind in [
-    each
-    for each in list(globals().values())
-    if isinstance(each, type) and issubclass(each, Initializer)
-]:
-    accept_aliases(_kind)  # here, where the constructors that dataclasses make are there
+for _value in list(globals().values()):
+    if isinstance(_value, type) and issubclass(_value, Initializer):
+        accept_aliases(_value)  # here, where the constructors that dataclasses make are there
 
 
 def __dir__() -> list[str]:

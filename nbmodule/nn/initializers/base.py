@@ -30,7 +30,7 @@ from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Parameter
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
 LAYOUTS = {
@@ -129,32 +129,27 @@ class Initializer:
             ((64, 3), True)
         """
         shape = threefry.checked_shape(var_shape)
-        place, dtype = (
-            find_device(device),
-            jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float),
-        )
+        device = find_device(device)
+        dtype = jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
         fan_out, fan_in = self._checked_fan("fan_out", fan_out), self._checked_fan("fan_in", fan_in)
         if len(shape) >= 2:
-            told_in, told_out = compute_fans(shape)
-            fan_in, fan_out = (
-                told_in if fan_in is None else fan_in,
-                told_out if fan_out is None else fan_out,
-            )
+            inputs, outputs = compute_fans(shape)
+            fan_in = inputs if fan_in is None else fan_in
+            fan_out = outputs if fan_out is None else fan_out
         self.check(shape, dtype, fan_out, fan_in)
         if key is None and (traced := traced_key()) is not None:
             later = lambda: self._drawn(next_key(), shape, dtype, fan_out, fan_in)  # noqa: E731 - a draw has no name
-            box = Parameter.pending(later, shape, dtype, place)
-            box.hold(jnp.asarray(self._drawn(traced, shape, dtype, fan_out, fan_in)))
-            return box
+            parameter = Parameter.pending(later, shape, dtype, device)
+            parameter.hold(jnp.asarray(self._drawn(traced, shape, dtype, fan_out, fan_in)))
+            return parameter
         draw = self._drawn
         if key is None:
             draw = self._drawn_for_many if self.is_random and is_one_for_many() else draw
             key = next_key()
         elif threefry.is_threefry(key):
             key = threefry.key_data(key)
-        return Parameter.pending(
-            partial(draw, key, shape, dtype, fan_out, fan_in), shape, dtype, place
-        )
+        value = partial(draw, key, shape, dtype, fan_out, fan_in)
+        return Parameter.pending(value, shape, dtype, device)
 
     def _drawn(
         self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None
@@ -220,27 +215,5 @@ class Initializer:
         if not is_real(fan):
             raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, got {fan!r}.")
         if not 0 <= fan < math.inf:
-            raise ArgumentError(
-                f"{type(self).__name__}: {name} must be zero or more, got {fan}. Nothing was made."
-            )
+            raise ArgumentError(f"{type(self).__name__}: {name} must be zero or more, got {fan}.")
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)
-
-
-def refuse_other_than_floating(initializer: Initializer, dtype: DTypeLike) -> None:
-    """Refuse to draw integers, booleans and complex numbers."""
-    if not jnp.issubdtype(dtype, jnp.floating):
-        raise DtypeError(f"{type(initializer).__name__} draws floating values, got dtype {dtype}.")
-
-
-def refuse_bad_number(
-    initializer: Initializer, name: str, value: object, *, least: float = -math.inf
-) -> None:
-    """Refuse a constant of an initializer that is no finite number, or too small."""
-    kind = type(initializer).__name__
-    if not is_real(value):
-        raise ArgumentTypeError(f"{kind}: {name} must be a number, got {value!r}.")
-    if not least <= value < math.inf:
-        raise ArgumentError(
-            f"{kind}: {name} must be "
-            f"{'finite' if least == -math.inf else f'at least {least:g}'}, got {value}."
-        )

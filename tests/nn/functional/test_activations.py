@@ -175,9 +175,7 @@ def test_an_axis_that_does_not_exist_is_refused():
 
 
 def test_a_word_is_no_flag():
-    with pytest.raises(
-        ArgumentTypeError, match="gelu: approximate must be True or False, got 'exact'"
-    ):
+    with pytest.raises(ArgumentTypeError, match="gelu: approximate must be True or False"):
         a.gelu(jnp.ones(2), approximate="exact")
 
 

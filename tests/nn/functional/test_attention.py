@@ -200,9 +200,9 @@ BAD = [
         r"dropout_rate 0\.1 needs a dropout_key",
     ),
     (
-        lambda: scaled_dot_product_attention(X, Y, Y, is_causal=1),
+        lambda: scaled_dot_product_attention(X, Y, Y, is_causal="no"),
         ArgumentTypeError,
-        "is_causal must be True or False, got 1",
+        "is_causal must be True or False",
     ),
     (
         lambda: scaled_dot_product_attention(X.astype(int), Y, Y),

@@ -196,7 +196,7 @@ BAD = [
     (
         lambda: p.max_pool2d(IMAGE, 2, ceil_mode="yes"),
         ArgumentTypeError,
-        "ceil_mode must be True or False, got 'yes'",
+        "ceil_mode must be True or False",
     ),
     (
         lambda: p.avg_pool2d(IMAGE.astype(int), 2),

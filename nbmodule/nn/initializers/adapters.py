@@ -1,8 +1,8 @@
-"""Initializers of a user's own making, as layers take them: an `Initializer`, a function, or one of
-another library.
+"""Adapters to `Initializer`: for a user's class, a function, an initializer of another library, or a
+number.
 
-Whatever is given, a layer gets a parameter: an array that a user's `create_variables` returns would
-else be bound as a buffer, which is never trained.
+The layer always gets a parameter: an array that a user's `create_variables` returns would otherwise
+be bound as a buffer, which is never trained.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.initializers.base import Drawn, Initializer
-from nbmodule.nn.initializers.plain import Constant
+from nbmodule.nn.initializers.distributions import Constant
 
 if TYPE_CHECKING:
     InitializerLike: TypeAlias = Initializer | Callable[..., Any] | float
@@ -39,61 +39,61 @@ _WORDS = (
 )
 
 
-def as_initializer(where: str, given: object) -> Initializer:
+def as_initializer(where: str, passed: object) -> Initializer:
     """An initializer whose `create_variables` gives a parameter of the shape asked for.
 
     Args:
         where: For messages, as `Linear: weight_initializer`.
-        given: An initializer, an object with `create_variables`, a function of `(key, shape,
+        passed: An initializer, an object with `create_variables`, a function of `(key, shape,
             dtype)` or `(shape, dtype)`, or a number.
 
     Raises:
         ArgumentTypeError: if it is none of these.
     """
-    if isinstance(given, (int, float, np.number)) and not isinstance(given, bool):
-        return Constant(float(given))
-    if inspect.isclass(given):
-        raise _unfit(where, f"the class {given.__name__} itself. Make one: {given.__name__}(...)")
-    create: Any = getattr(type(given), "create_variables", None)
+    if isinstance(passed, (int, float, np.number)) and not isinstance(passed, bool):
+        return Constant(float(passed))
+    if inspect.isclass(passed):
+        raise _unfit(where, f"the class {passed.__name__} itself. Make one: {passed.__name__}(...)")
+    create: Any = getattr(type(passed), "create_variables", None)
     if create is Initializer.create_variables:
-        return given  # pyright: ignore[reportReturnType] - it has the method, so it is one
+        return passed  # pyright: ignore[reportReturnType] - it has the method, so it is one
     if create is not None:
-        return _Creating(where, given)
-    if not callable(given):
-        cure = f": {NAMES[given]}" if isinstance(given, str) and given in NAMES else ""
+        return _Creating(where, passed)
+    if not callable(passed):
+        fix = f": {NAMES[passed]}" if isinstance(passed, str) and passed in NAMES else ""
         raise _unfit(
-            where, f"{given!r}{cure}" if isinstance(given, (str, bool)) else type(given).__name__
+            where, f"{passed!r}{fix}" if isinstance(passed, (str, bool)) else type(passed).__name__
         )
-    return FromFunction(given, *_arguments_of(where, given))
+    return FromFunction(passed, *_arguments_of(where, passed))
 
 
-def _unfit(where: str, found: str) -> ArgumentTypeError:
-    return ArgumentTypeError(f"{where} must be {_WORDS}; got {found}.")
+def _unfit(where: str, got: str) -> ArgumentTypeError:
+    return ArgumentTypeError(f"{where} must be {_WORDS}; got {got}.")
 
 
 def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
     """Whether `fn` takes a key, and how many of (key, shape, dtype) it takes by position."""
     try:
-        known = [
+        parameters = [
             p for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY
         ]
     except (TypeError, ValueError):
         return True, 3
-    if any(p.kind is p.VAR_POSITIONAL for p in known):
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return True, 3
-    known = [p for p in known if p.kind is not p.VAR_KEYWORD]
+    parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
     name = getattr(fn, "__name__", type(fn).__name__)
-    if known and known[0].name in ("shape", "var_shape"):
-        return False, min(len(known), 2)
-    required = sum(p.default is p.empty for p in known)
-    of_jax = str(getattr(fn, "__module__", "")).endswith("nn.initializers") and known
-    if (known and required == 0) or (of_jax and known[0].name not in ("key", "rng")):
+    if parameters and parameters[0].name in ("shape", "var_shape"):
+        return False, min(len(parameters), 2)
+    required = sum(p.default is p.empty for p in parameters)
+    of_jax = str(getattr(fn, "__module__", "")).endswith("nn.initializers") and parameters
+    if (parameters and required == 0) or (of_jax and parameters[0].name not in ("key", "rng")):
         raise _unfit(
             where, f"{name}, which makes an initializer and is none itself. Call it: {name}(...)"
         )
-    if len(known) < 2 or required > 3:
-        raise _unfit(where, f"{name}({', '.join(p.name for p in known)})")
-    return True, min(len(known), 3)
+    if len(parameters) < 2 or required > 3:
+        raise _unfit(where, f"{name}({', '.join(p.name for p in parameters)})")
+    return True, min(len(parameters), 3)
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ class FromFunction(Initializer):
     ) -> Drawn:
         """Call the function; it sees the shape of the variable, and a typed key."""
         del fan_out, fan_in
-        given = (typed_key(key), shape, dtype) if self.takes_key else (shape, dtype)
-        return self.fn(*given[: self.count])
+        arguments = (typed_key(key), shape, dtype) if self.takes_key else (shape, dtype)
+        return self.fn(*arguments[: self.count])
 
 
 class _Creating(Initializer):
@@ -133,8 +133,8 @@ class _Creating(Initializer):
     array or a box.
     """
 
-    def __init__(self, where: str, given: Any) -> None:
-        self.where, self.given = where, given
+    def __init__(self, where: str, creator: Any) -> None:
+        self.where, self.creator = where, creator
 
     def create_variables(
         self,
@@ -147,28 +147,23 @@ class _Creating(Initializer):
         key: KeyLike | None = None,
     ) -> Any:
         """A box of what the user's own gives."""
-        place, kind = find_device(device), find_dtype(dtype)
+        device_, dtype_ = find_device(device), find_dtype(dtype)
         positional = (tuple(var_shape), device, fan_out, fan_in, dtype)
-        made = self.given.create_variables(*self._taken(positional), **self._key(key))
-        return boxed(
-            f"{self.where}: {type(self.given).__name__}.create_variables",
-            made,
-            tuple(var_shape),
-            place,
-            kind,
-        )
+        value = self.creator.create_variables(*self._accepted(positional), **self._key(key))
+        where = f"{self.where}: {type(self.creator).__name__}.create_variables"
+        return as_parameter(where, value, tuple(var_shape), device_, dtype_)
 
     def _signature(self) -> list[inspect.Parameter]:
-        return list(inspect.signature(self.given.create_variables).parameters.values())
+        return list(inspect.signature(self.creator.create_variables).parameters.values())
 
-    def _taken(self, positional: tuple[Any, ...]) -> tuple[Any, ...]:
-        known = self._signature()
-        if any(p.kind is p.VAR_POSITIONAL for p in known):
+    def _accepted(self, positional: tuple[Any, ...]) -> tuple[Any, ...]:
+        parameters = self._signature()
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
             return positional
         return positional[
             : sum(
                 p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "key"
-                for p in known
+                for p in parameters
             )
         ]
 
@@ -178,27 +173,27 @@ class _Creating(Initializer):
         return {"key": typed_key(next_key() if key is None else key)}
 
 
-def boxed(
-    where: str, made: object, shape: tuple[int, ...], place: object, dtype: DTypeLike
+def as_parameter(
+    where: str, value: object, shape: tuple[int, ...], device: object, dtype: DTypeLike
 ) -> Variable:
-    """The parameter around an array that `where` has given; a box is taken as it is."""
-    if isinstance(made, Variable):
-        box = made
-    elif isinstance(made, (str, bytes, Mapping)) or made is None:
+    """Return the parameter around an array that `where` returned; a variable stays as it is."""
+    if isinstance(value, Variable):
+        variable = value
+    elif isinstance(value, (str, bytes, Mapping)) or value is None:
         raise ArgumentTypeError(
-            f"{where} must give an array or a variable; it gave {type(made).__name__}."
+            f"{where} must give an array or a variable; it gave {type(value).__name__}."
         )
     else:
-        array = jnp.asarray(made)
+        array = jnp.asarray(value)
         floating = jnp.issubdtype(array.dtype, jnp.inexact)
-        box = Parameter(array if floating else array.astype(dtype or jnp.result_type(float)))
-    if box.shape != shape:
+        variable = Parameter(array if floating else array.astype(dtype or jnp.result_type(float)))
+    if variable.shape != shape:
         raise ShapeError(
-            f"{where} must give an array of shape {list(shape)}; it gave {list(box.shape)}."
+            f"{where} must give an array of shape {list(shape)}; it gave {list(variable.shape)}."
         )
-    if box is not made or box.is_pending:
-        move((box,), place, dtype)
-    return box
+    if variable is not value or variable.is_pending:
+        move((variable,), device, dtype)
+    return variable
 
 
-__all__ = ["FromFunction", "InitializerLike", "as_initializer", "boxed"]
+__all__ = ["FromFunction", "InitializerLike", "as_initializer", "as_parameter"]
