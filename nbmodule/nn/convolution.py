@@ -96,7 +96,7 @@ class _Convolution(FunctionLayer):
         self.with_bias = flag(name, "with_bias", with_bias)
         area, out_shape = math.prod(self.kernel_size), (out_channels,) if self.with_bias else None
         shape = (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
-        self._create(
+        self.weight, self.bias = self._create(
             (shape, weight_initializer, GlorotUniform()),
             (out_shape, bias_initializer, Zeros()),
             (area * self.out_channels // self.groups, area * self.in_channels // self.groups),
@@ -126,7 +126,7 @@ class _Convolution(FunctionLayer):
         return ", ".join(parts) + self._unusual_format()
 
 
-def _short(value: object) -> Any:
+def _short(value: Any) -> Any:
     """Return one number for all axes where they agree."""
     is_uniform = isinstance(value, tuple) and value and all(part == value[0] for part in value)
     return value[0] if is_uniform else value

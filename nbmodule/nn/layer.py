@@ -6,7 +6,7 @@ import operator
 import re
 import string
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.whole_numbers import is_real, is_whole
 from nbmodule.core.numbers import threefry
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.variable import Variable
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.windows import DATA_FORMATS, Sizes, pairs
@@ -81,10 +81,11 @@ class Layer(Module):
         key: Any,
         device: DeviceLike | None,
         dtype: DTypeLike | None,
-    ) -> None:
-        """Create `weight` and `bias`, each from its shape (None for none), what the user passed as
-        initializer, and the default; `fans` are those of outputs and inputs.
+    ) -> tuple[Parameter, Parameter | None]:
+        """Return the variables for `weight` and `bias`, each from its shape (None for none), what the
+        user passed as initializer, and the default; `fans` are those of outputs and inputs.
         """
+        variables: list[Any] = []
         for name, (shape, passed, default), subkey in zip(
             ("weight", "bias"), (weight, bias), keys(key, 2)
         ):
@@ -93,7 +94,8 @@ class Layer(Module):
                 where = type(self).__name__
                 draw = initializer(where, f"{name}_initializer", passed, default)
                 variable = draw.create_variables(shape, device, *fans, dtype, key=subkey)
-            setattr(self, name, variable)
+            variables.append(variable)
+        return variables[0], variables[1]
 
     def _unusual_format(self) -> str:
         """Return `data_format` for `repr`, unless channels are last."""
@@ -168,7 +170,7 @@ def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
     return number
 
 
-def integer(where: str, name: str, value: SupportsIndex) -> int:
+def integer(where: str, name: str, value: Any) -> int:
     """Return a whole number, also a negative one, such as an axis."""
     try:
         number = operator.index(value)

@@ -71,7 +71,7 @@ class Linear(Layer):
         self.with_bias = flag("Linear", "with_bias", with_bias)
         weight = (m, n), weight_initializer, GlorotUniform()
         bias = (m,) if with_bias else None, bias_initializer, Zeros()
-        self._create(weight, bias, (m, n), key, device, dtype)
+        self.weight, self.bias = self._create(weight, bias, (m, n), key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(
@@ -133,7 +133,7 @@ class Bilinear(Layer):
         self.with_bias = flag("Bilinear", "with_bias", with_bias)
         weight = (m, n1, n2), weight_initializer, Uniform(1, "fan_in", 0.5, 1)
         bias = (m,) if with_bias else None, bias_initializer, Zeros()
-        self._create(weight, bias, (m, n1), key, device, dtype)
+        self.weight, self.bias = self._create(weight, bias, (m, n1), key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(

@@ -13,7 +13,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.core.structure.state import StateKey, update_state
 from nbmodule.core.variables.frame import write_all
-from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional import normalization as functions
 from nbmodule.nn.functional.checks import check_arrays, check_choice, check_number
@@ -39,8 +39,8 @@ _FORMATS = ("NC", *(name for names in DATA_FORMATS.values() for name in names))
 class _Affine(Layer):
     """A layer with a gain and an offset for each feature; either may be None."""
 
-    bias: Any
-    weight: Any
+    weight: Parameter | None
+    bias: Parameter | None
 
     def _create_affine(
         self,
@@ -59,7 +59,8 @@ class _Affine(Layer):
         weights, biases = initializers
         weight = shape if self.affine else None, weights, Ones()
         bias = shape if self.affine and with_bias else None, biases, Zeros()
-        self._create(weight, bias, (shape[-1], shape[-1]), key, device, dtype)
+        fans = shape[-1], shape[-1]
+        self.weight, self.bias = self._create(weight, bias, fans, key, device, dtype)
 
 
 class _OfLastAxes(_Affine):

@@ -54,10 +54,11 @@ def with_axes(
 
     def compile_for(named: Callable[[], None]) -> Callable[P, R]:
         defaults: Any = {"data_format": DATA_FORMATS[n][0]}
+        generic: Any = function
 
         @functools.wraps(named)
         def with_n_axes(*args: Any, **kwargs: Any) -> Any:
-            return function(named.__name__, n, *args, **(defaults | kwargs))
+            return generic(named.__name__, n, *args, **(defaults | kwargs))
 
         public: Any = with_n_axes
         del public.__wrapped__  # the stub that is decorated has no arguments

@@ -93,7 +93,7 @@ class Zeros(_Filled):
         Array([0., 0.], dtype=float32)
     """
 
-    constant: ClassVar[int] = 0
+    constant = 0
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Ones(_Filled):
         Array([1, 1], dtype=int32)
     """
 
-    constant: ClassVar[int] = 1
+    constant = 1
 
 
 class _Random(Initializer):
