@@ -19,7 +19,7 @@ from nbmodule.base.file_name import file_name
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape, nest, unescape
-from nbmodule.files.fetch import fetch
+from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.leaves import TEXT, restore
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
@@ -123,7 +123,20 @@ def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conten
                 rows, contents.metadata = read_npz(file, where)
             else:
                 rows = read_unsealed(file, where)
+        elif any(row.is_compressed for row in rows):
+            _unpack(file, rows, where)
         return list(_leaves(file, rows, mmap, where, contents)), contents
+
+
+def _unpack(file: FileIO, rows: list[SealedRow], where: str) -> None:
+    """Let HDF5 unpack the compressed arrays of a sealed file, and test their checksums."""
+    unpacked = {row.path: row.data for row in read_unsealed(file, where, is_sealed=True)}
+    for row in rows:
+        if row.is_compressed:
+            row.data = unpacked.get(row.path)
+            if row.data is None or row.data.size != row.size:
+                raise FileFormatError(f'cannot load "/{row.path}" of {where}: it is damaged.')
+            check_bytes(row, row.data, where)
 
 
 # The names under which repositories of Hugging Face keep weights, the preferred ones first.

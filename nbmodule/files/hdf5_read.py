@@ -35,8 +35,13 @@ _MEMORY = 800 << 20  # bytes of address space: what Python, NumPy and HDF5 take,
 _PATIENCE, _SLOWEST = 60.0, 5e6
 
 
-def read_unsealed(file: FileIO, where: str) -> list[SealedRow]:
+def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[SealedRow]:
     """List the arrays of an HDF5 file, with their bytes where they do not lie in one piece.
+
+    Args:
+        file: Open for reading.
+        where: The file, for errors.
+        is_sealed: Whether an index of checksums follows the end of the HDF5 file.
 
     Raises:
         FileFormatError: If it is no HDF5 file, is damaged, or holds links to other files, cycles or
@@ -52,7 +57,7 @@ def read_unsealed(file: FileIO, where: str) -> list[SealedRow]:
         is_ours = bool(listing.get("ours"))
         if is_ours:
             check_version(listing.get("version"), where)
-            if end is not None and size > end:
+            if end is not None and size > end and not is_sealed:
                 raise FileFormatError(
                     f"cannot load {where}: the index behind byte {end} is damaged."
                 )

@@ -11,7 +11,7 @@ import os
 import zlib
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from dataclasses import replace
 from math import prod
 from typing import Any, BinaryIO
 
@@ -19,7 +19,6 @@ import numpy as np
 
 from nbmodule.base.collector import collector_paused
 from nbmodule.errors import MissingDependencyError
-from nbmodule.files.chunks import chunk_shape, chunk_spans, compress
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
 from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
@@ -27,6 +26,7 @@ from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
+_CHUNK_BYTES = 1 << 20
 _SMALL = 1 << 14  # bytes, of which the sum takes some microseconds
 _PREFETCHED = 3  # arrays that are copied from their device while one of them is written
 
@@ -63,7 +63,6 @@ def write_hdf5(
             structures.attrs["format"], structures.attrs["format_version"] = FORMAT, VERSION
             builder = _Builder(h5py, structures.id, level)
             rows = [builder.add(path, leaf) for path, leaf in leaves]
-            builder.write_chunks()
         if target.error is not None:
             raise target.error
     size = file.seek(0, os.SEEK_END)
@@ -121,9 +120,6 @@ class _Builder:
         self.types: dict[str, Any] = {}
         self.spaces: dict[tuple[int, ...], Any] = {}
         self.known: dict[int, SealedRow] = {}
-        self.compressed: list[
-            tuple[Any, StoredLeaf, tuple[int, ...], list[tuple[int, int, int]]]
-        ] = []
 
     def add(self, path: str, leaf: StoredLeaf | None) -> SealedRow:
         """Make the dataset of a leaf, or a second name for one that is there."""
@@ -137,11 +133,7 @@ class _Builder:
                 path.encode(),
                 self.links,
             )
-            row = SealedRow(
-                path, first.dtype, first.shape, first.offset, first.size, notes=first.notes
-            )
-            row.chunk, row.chunks = first.chunk, first.chunks
-            return row
+            return replace(first, path=path)
         row = SealedRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
         if leaf.identity is not None:
             self.known[id(leaf.identity)] = row
@@ -198,38 +190,16 @@ class _Builder:
         row.offset = dataset.get_offset() or 0
 
     def _add_compressed(self, row: SealedRow, leaf: StoredLeaf) -> None:
-        stored = leaf.element.stored_shape(leaf.shape)
-        row.chunk, row.chunks = chunk, chunks = (
-            chunk_shape(stored, max(1, leaf.element.bits // 8)),
-            [],
-        )
+        shape, width = leaf.element.stored_shape(leaf.shape), max(1, leaf.element.bits // 8)
         properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
-        properties.set_chunk(chunk)
+        properties.set_chunk(chunk_shape(shape, width))
         properties.set_shuffle()
         properties.set_deflate(self.level)
-        properties.set_fill_time(self.h5py.h5d.FILL_TIME_NEVER)
         properties.set_obj_track_times(False)
-        dataset = self._create(row, self._type(leaf.element), self._space(stored), properties)
-        self.compressed.append((dataset, leaf, chunk, chunks))
-
-    def write_chunks(self) -> None:
-        """Compress on all cores and let HDF5 place each chunk, in the order of the arrays."""
-        with ThreadPoolExecutor() as pool:
-            for dataset, leaf, chunk, chunks in self.compressed:
-                data, width = leaf.data(), max(1, leaf.element.bits // 8)
-                spans = list(chunk_spans(leaf.element.stored_shape(leaf.shape), chunk))
-                squeeze = partial(
-                    compress, padded=prod(chunk) * width, width=width, level=self.level or 0
-                )
-                packed = [
-                    submit(pool, squeeze, data[begin * width : end * width])
-                    for _, begin, end in spans
-                ]
-                for (position, _, _), result in zip(spans, packed, strict=True):
-                    part = result.result()
-                    dataset.write_direct_chunk(position, part)
-                    info = dataset.get_chunk_info_by_coord(position)
-                    chunks.append((info.byte_offset, info.size, zlib.crc32(part)))
+        h5_type, everything = self._type(leaf.element), self.h5py.h5s.ALL
+        dataset, data = self._create(row, h5_type, self._space(shape), properties), leaf.data()
+        row.is_compressed, row.crc = True, zlib.crc32(data)
+        dataset.write(everything, everything, data.view(f"V{width}").reshape(shape), h5_type)
 
     def _space(self, shape: tuple[int, ...]) -> Any:
         if shape not in self.spaces:
@@ -243,6 +213,22 @@ class _Builder:
                 self.h5py.h5t.STD_U8LE if element.raw else hdf5_type(element.name)
             )
         return self.types[element.name]
+
+
+def chunk_shape(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
+    """Choose chunks of about a megabyte: ones, then a part of one axis, then whole axes.
+
+    Example:
+        >>> from nbmodule.files.hdf5_write import chunk_shape
+        >>> chunk_shape((1000, 1024), 4), chunk_shape((2, 3000, 1024), 4)
+        ((256, 1024), (1, 256, 1024))
+    """
+    chunk = list(shape)
+    for axis, size in enumerate(shape):
+        chunk[axis] = max(1, min(size, _CHUNK_BYTES // (prod(shape[axis + 1 :]) * width)))
+        if chunk[axis] > 1:
+            break
+    return tuple(chunk)
 
 
 def hdf5_type(name: str) -> Any:
@@ -268,7 +254,7 @@ def _write_arrays(file: BinaryIO, rows: list[SealedRow], leaves: list[StoredLeaf
     """Write each array to its location; a second thread makes checksums beside the disk."""
     blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]] = {}
     for row, leaf in zip(rows, leaves, strict=True):
-        if leaf is not None and row.size and row.chunks is None:
+        if leaf is not None and row.size and not row.is_compressed:
             blocks.setdefault(row.offset, (leaf, []))[1].append(row)
     offsets = sorted(blocks)
     checksums: list[tuple[list[SealedRow], Future[int]]] = []

@@ -18,7 +18,6 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from io import FileIO
-from math import prod
 from typing import Any, TypeGuard
 
 from nbmodule.base.format import format_array
@@ -48,10 +47,9 @@ class SealedRow:
         shape: Of the array.
         offset: Of its first byte in the file; 0 when it has none or is compressed.
         size: How many bytes it has when unpacked.
-        crc: Zlib.crc32 of these bytes in the file, None if unknown.
-        notes: What bytes do not tell; see `leaves`.
-        chunk: Elements of one chunk along each axis, None for an array that is not compressed.
-        chunks: (offset, size, crc) of each chunk in the file.
+        crc: `zlib.crc32` of these bytes, None if unknown.
+        notes: Facts that the bytes do not contain; see `leaves`.
+        is_compressed: Whether HDF5 must unpack it.
         data: Bytes that were fetched by other means.
     """
 
@@ -62,8 +60,7 @@ class SealedRow:
     size: int = 0
     crc: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
-    chunk: tuple[int, ...] | None = None
-    chunks: list[tuple[int, int, int]] | None = None
+    is_compressed: bool = False
     data: Any = None
 
 
@@ -87,11 +84,9 @@ def _as_json(row: SealedRow) -> dict[str, Any]:
         "dtype": row.dtype,
         "shape": row.shape,
         "size": row.size,
+        "crc": row.crc,
     }
-    if row.chunks is None:
-        entry |= {"offset": row.offset, "crc": row.crc}
-    else:
-        entry |= {"chunk": row.chunk, "chunks": row.chunks}
+    entry |= {"compressed": True} if row.is_compressed else {"offset": row.offset}
     return entry | ({"notes": row.notes} if row.notes else {})
 
 
@@ -159,8 +154,8 @@ def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
     """Refuse rows that together claim more bytes than the file has; those that share all their
     bytes count once.
     """
-    spans = {span for row in rows for span in row.chunks or [(row.offset, row.size)]}
-    if sum(span[1] for span in spans) > end:
+    spans = {(row.offset, row.size) for row in rows if not row.is_compressed}
+    if sum(size for _, size in spans) > end:
         raise FileFormatError(
             f"cannot load {where}: its arrays overlap, or claim more bytes than the file has."
         )
@@ -216,62 +211,21 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
         )
     if not is_located:
         return row
-    if "chunks" in entry:
-        _check_chunks(row, entry, end, location)
-    elif "offset" in entry:
-        _check_block(row, entry, end, location)
-    elif row.size:
-        raise FileFormatError(
-            f"cannot load {location}: the index does not say where its bytes are."
-        )
+    row.crc, row.is_compressed = entry.get("crc"), entry.get("compressed") is True
+    if row.crc is not None and not _is_count(row.crc):
+        raise FileFormatError(f"cannot load {location}: its checksum is damaged.")
+    if row.size and not row.is_compressed:
+        row.offset = entry.get("offset")
+        if not _is_count(row.offset) or row.offset + row.size > end:
+            raise FileFormatError(
+                f"cannot load {location}: its bytes would lie outside of the file."
+            )
     return row
 
 
 def most_bytes(size: int) -> int:
     """What all arrays of a file of this size can take when they are unpacked; more is a lie."""
     return _MOST_EXPANSION * size + _FREE_CLAIM
-
-
-def _check_block(row: SealedRow, entry: dict[str, Any], end: int, location: str) -> None:
-    offset, crc = entry["offset"], entry.get("crc")
-    if not _is_count(offset) or offset + row.size > end:
-        raise FileFormatError(f"cannot load {location}: its bytes would lie outside of the file.")
-    if crc is not None and not _is_count(crc):
-        raise FileFormatError(f"cannot load {location}: its checksum is damaged.")
-    row.offset, row.crc = offset, crc
-
-
-def _check_chunks(row: SealedRow, entry: dict[str, Any], end: int, location: str) -> None:
-    chunk, chunks = entry.get("chunk"), entry["chunks"]
-    element = kinds().get(row.dtype)
-    stored = element.stored_shape(row.shape) if element else ()
-    if (
-        not stored
-        or not _is_shape(chunk)
-        or len(chunk) != len(stored)
-        or 0 in chunk
-        or not isinstance(chunks, list)
-    ):
-        raise FileFormatError(f"cannot load {location}: its chunks are damaged.")
-    if prod(-(-size // step) for size, step in zip(stored, chunk, strict=True)) != len(chunks):
-        raise FileFormatError(
-            f"cannot load {location}: it has {len(chunks)} chunks, which do not cover "
-            f"{list(stored)}."
-        )
-    for item in chunks:
-        if (
-            not isinstance(item, list)
-            or len(item) != 3
-            or not all(map(_is_count, item))
-            or item[0] + item[1] > end
-        ):
-            raise FileFormatError(f"cannot load {location}: a chunk would lie outside of the file.")
-    if row.size > _MOST_EXPANSION * sum(item[1] for item in chunks):
-        raise FileFormatError(
-            f"cannot load {location}: it claims to unpack to {row.size} bytes, which is not "
-            "possible."
-        )
-    row.chunk, row.chunks = tuple(chunk), [tuple(item) for item in chunks]
 
 
 def _is_count(value: object) -> TypeGuard[int]:
