@@ -16,12 +16,7 @@ from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.base.trees import flat
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    ShapeStructureError,
-    TraceError,
-)
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, TraceError
 from nbmodule.optim import attributes
 from nbmodule.optim.attributes import SLOTS
 from nbmodule.optim.pairing import (
