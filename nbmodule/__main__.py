@@ -72,12 +72,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_on_files(options: argparse.Namespace) -> int:
-    from nbmodule.files import report
+    from nbmodule.files import summary
 
     if options.command == "show":
-        status = report.run_show(options.file, check=options.check)
+        status = summary.run_show(options.file, check=options.check)
     else:
-        status = report.run_diff(options.first, options.second)
+        status = summary.run_diff(options.first, options.second)
     if options.html and status != 2:
         with whole_file(options.html) as file:
             file.write(_page(options).encode())
@@ -85,14 +85,14 @@ def _run_on_files(options: argparse.Namespace) -> int:
 
 
 def _page(options: argparse.Namespace) -> str:
-    from nbmodule.files import read, report
+    from nbmodule.files import read, summary
     from nbmodule.views import html_of
 
     if options.command == "show":
         title, value = Path(options.file).name, read(options.file).variables
     else:
         title = f"{Path(options.first).name} {Path(options.second).name}"
-        value = report.diff_files(options.first, options.second)
+        value = summary.diff_files(options.first, options.second)
     head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
     return f'{head}<body style="margin:16px">{html_of(value)}</body>'
 

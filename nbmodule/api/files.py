@@ -364,7 +364,7 @@ def load_weights(
     layout: str | None = None,
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
-    from nbmodule.files.compare import compare_parts
+    from nbmodule.files.differences import compare_parts
     from nbmodule.files.weights import load_parts
 
     layout = as_layout("load_weights", layout)

@@ -8,10 +8,10 @@ from nbmodule.base.sockets import plug
 from nbmodule.files.background import Saving, in_background, wait_for_saving
 from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
-from nbmodule.files.compare import PlaceDifference, TreeComparison, compare_trees
 from nbmodule.files.contents import Contents, read, read_flat
-from nbmodule.files.report import FileSummary, diff_files, show_text, summarize
+from nbmodule.files.differences import PlaceDifference, TreeComparison, compare_trees
 from nbmodule.files.safetensors_format import save_safetensors
+from nbmodule.files.summary import diff_files, show_text
 from nbmodule.files.weights import load, load_tree, load_with_metadata, save
 
 __all__ = [
@@ -33,10 +33,8 @@ __all__ = [
     "compare_trees",
     "TreeComparison",
     "PlaceDifference",
-    "summarize",
     "show_text",
     "diff_files",
-    "FileSummary",
 ]
 
 # What `Container.cont_to_disk_as_hdf5`, `cont_from_disk_as_hdf5` and `calls.save` ask for.

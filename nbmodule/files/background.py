@@ -23,7 +23,7 @@ import numpy as np
 from nbmodule.base.file_name import file_name
 from nbmodule.errors import ArgumentError
 from nbmodule.files.chains import MAX_DEPTH
-from nbmodule.files.leaves import check_array, refuse_masked, to_host
+from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
 
 _state = threading.Lock()
 _pending: list[Saving] = []

@@ -21,11 +21,11 @@ from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape, nest, unescape
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_unsealed
-from nbmodule.files.leaves import TEXT, restore
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
 from nbmodule.files.packed import unpack
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
 from nbmodule.files.seal import GROUP, SealedRow, check_count, read_at, read_seal
+from nbmodule.files.stored_leaf import TEXT, restore
 from nbmodule.files.torch_format import read_torch
 
 _MOST_INDEX = 100_000_000  # bytes

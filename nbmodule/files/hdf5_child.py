@@ -42,15 +42,8 @@ CLASSES = {
     h5py.h5t.ARRAY: "nested arrays",
     h5py.h5t.TIME: "times",
 }
-FILTERS = {
-    1,
-    2,
-    3,
-    4,
-    5,
-    6,
-    32000,
-}  # what h5py itself brings: deflate, shuffle, Fletcher, szip, n-bit, scale-offset, lzf
+# Filters of h5py itself: deflate, shuffle, Fletcher, szip, n-bit, scale-offset, lzf.
+FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 
 
 class RefusedError(Exception):
@@ -131,13 +124,12 @@ class Walk:
 
     def __init__(self, file, size, blobs):
         self.file, self.size, self.blobs, self.claimed = file, size, blobs, 0
-        self.groups, self.datasets, self.names, self.stack, self.soft = set(), {}, set(), [], []
-        self.rows = []
+        self.groups, self.datasets, self.stack, self.rows = set(), {}, [], []
         self.is_ours = attribute(file, "format") == "nbmodule"
         self.version = attribute(file, "format_version") if self.is_ours else None
 
     def run(self):
-        """List all arrays; soft links become second names of arrays in the same file."""
+        """List all arrays."""
         self.list_group(h5py.h5g.open(self.file, b"/"), ())
         while self.stack:
             still_alive()
@@ -148,13 +140,12 @@ class Walk:
             elif isinstance(node, h5py.h5d.DatasetID):
                 self.enter(node, path)
             # else a named type, which is no data
-        self.resolve()
 
     def list_group(self, group, path):
-        """Put all that a group holds onto the stack; soft links are kept for the end."""
+        """Put the contents of a group onto the stack."""
         address = h5py.h5o.get_info(group).addr
         if address in self.groups:
-            raise RefusedError(f"the group {text_of(path)} is reached on two ways, as in a cycle")
+            raise RefusedError(f"the group {text_of(path)} has two access paths, as in a cycle")
         if len(path) > MAX_DEPTH:
             raise RefusedError(f"{text_of(path)[:80]} lies more than {MAX_DEPTH} levels deep")
         self.groups.add(address)
@@ -163,41 +154,18 @@ class Walk:
         if not links and path:
             self.rows.append({"names": names_of(path), "dtype": "group", "shape": [], "size": 0})
         for name in reversed(links):
-            link = group.links.get_info(name).type
-            if link == h5py.h5l.TYPE_HARD:
-                self.stack.append((group, name, (*path, name)))
-            elif link == h5py.h5l.TYPE_SOFT:
-                self.soft.append(((*path, name), group.links.get_val(name)))
-            else:
-                raise RefusedError(f"{text_of((*path, name))} is a link out of the file")
+            if group.links.get_info(name).type != h5py.h5l.TYPE_HARD:
+                raise RefusedError(f"{text_of((*path, name))} is a soft or external link")
+            self.stack.append((group, name, (*path, name)))
 
     def enter(self, node, path):
         """List an array, or a second name of one that was listed."""
         address = h5py.h5o.get_info(node).addr
-        self.names.add(path)
         if address in self.datasets:
             self.rows.append({"names": names_of(path), "same": self.datasets[address]})
         else:
             self.datasets[address] = names_of(path)
             self.rows.append(self.dataset(node, path))
-
-    def resolve(self):
-        """Make second names of soft links to what was reached through hard links."""
-        while self.soft:
-            open_links = []
-            for path, value in self.soft:
-                start = () if value.startswith(b"/") else path[:-1]
-                target = (*start, *(part for part in value.split(b"/") if part not in (b"", b".")))
-                if target in self.names:
-                    self.names.add(path)
-                    self.rows.append({"names": names_of(path), "same": names_of(target)})
-                else:
-                    open_links.append((path, value))
-            if len(open_links) == len(self.soft):
-                raise RefusedError(
-                    f"{text_of(open_links[0][0])} is a soft link to no array of the file"
-                )
-            self.soft = open_links
 
     def dataset(self, node, path):
         """Describe an array and say where it lies; copy its bytes if they are not in one piece."""

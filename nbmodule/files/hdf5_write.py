@@ -20,8 +20,8 @@ import numpy as np
 from nbmodule.base.collector import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
-from nbmodule.files.leaves import NOTHING, TEXT, StoredLeaf
 from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
+from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _ALIGNED_FROM = 1 << 16

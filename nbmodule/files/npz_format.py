@@ -19,8 +19,8 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.fetch import empty
-from nbmodule.files.leaves import MOST_AXES, TEXT
 from nbmodule.files.seal import SealedRow, check_count, read_at
+from nbmodule.files.stored_leaf import MOST_AXES, TEXT
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
 _CURES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}

@@ -25,7 +25,7 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds, to_bytes
-from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe, restore
+from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe, restore
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000

@@ -9,7 +9,7 @@ from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.files.chains import BUFFERS
-from nbmodule.files.compare import PlaceDifference, TreeComparison, spell
+from nbmodule.files.differences import PlaceDifference, TreeComparison, spell
 
 Rename = Mapping[str, str | None] | Callable[[str], str | None] | None
 

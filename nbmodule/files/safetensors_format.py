@@ -19,8 +19,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFo
 from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import EMPTY, escape, flatten, unescape
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.leaves import StoredLeaf, describe
 from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at
+from nbmodule.files.stored_leaf import StoredLeaf, describe
 
 # The package's names where they are not ours; four bits come in pairs.
 _WRITTEN = {"float4_e2m1fn": "float4_e2m1fn_x2"}

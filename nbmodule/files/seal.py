@@ -24,7 +24,7 @@ from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.leaves import MOST_AXES, NOTHING, TEXT
+from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT
 
 FORMAT, VERSION = "nbmodule", 1
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
@@ -48,7 +48,7 @@ class SealedRow:
         offset: Of its first byte in the file; 0 when it has none or is compressed.
         size: How many bytes it has when unpacked.
         crc: `zlib.crc32` of these bytes, None if unknown.
-        notes: Facts that the bytes do not contain; see `leaves`.
+        notes: Facts that the bytes do not contain; see `stored_leaf`.
         is_compressed: Whether HDF5 must unpack it.
         data: Bytes that were fetched by other means.
     """

@@ -28,8 +28,8 @@ from nbmodule.errors import DtypeError, FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
-from nbmodule.files.leaves import MOST_AXES, SCALARS, describe
 from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at, read_into
+from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe
 
 # A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
 MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28

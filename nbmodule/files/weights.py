@@ -21,8 +21,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
@@ -31,17 +34,17 @@ from nbmodule.base.file_name import file_name
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import whole_file
+from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
-from nbmodule.files.compare import TreeComparison
 from nbmodule.files.contents import Contents, into_trees, read_rows
+from nbmodule.files.differences import TreeComparison
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import write_hdf5
-from nbmodule.files.leaves import StoredLeaf, describe
 from nbmodule.files.packed import pack
-from nbmodule.files.placement import place_on
 from nbmodule.files.renaming import Rename, rename_rows, rows_below
+from nbmodule.files.stored_leaf import StoredLeaf, describe
 from nbmodule.tree.container import Container
 
 
@@ -133,8 +136,6 @@ def _check_compression(compression: str | int | None) -> int | None:
 def _check_dtype(dtype: DTypeLike | None) -> np.dtype | None:
     if dtype is None:
         return None
-    import jax.numpy as jnp
-
     try:
         target = jnp.dtype(dtype)
     except TypeError as error:
@@ -282,6 +283,49 @@ def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], An
 def _placed(rows: list[tuple[str, Any]], device: Any) -> list[tuple[str, Any]]:
     leaves = place_on([leaf for _, leaf in rows], device)
     return [(path, leaf) for (path, _), leaf in zip(rows, leaves, strict=True)]
+
+
+def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
+    """Turn NumPy arrays into JAX arrays on a device; other leaves, and arrays of a dtype that JAX
+    does not hold, stay as they are.
+
+    On the CPU an array that is aligned is used without a copy, so the NumPy arrays must not be
+    written to later.
+
+    Args:
+        leaves: In any order; one that stands there twice becomes one array.
+        device: A device, its name (`cpu:0`, `gpu`), a sharding, or None for JAX's default device.
+
+    Raises:
+        DeviceError: If there is no such device.
+
+    Example:
+        >>> from nbmodule.files.weights import place_on
+        >>> place_on([np.ones(2, np.float32), "text", np.ones(1)])
+        [Array([1., 1.], dtype=float32), 'text', array([1.])]
+    """
+    target = find_device(device)
+    is_x64 = jax.dtypes.canonicalize_dtype(np.int64) == np.int64
+    arrays = {
+        id(leaf): leaf
+        for leaf in leaves
+        if isinstance(leaf, np.ndarray) and _is_jax_dtype(leaf.dtype, is_x64)
+    }
+    moved = dict(zip(arrays, jax.device_put(list(arrays.values()), target), strict=True))
+    if device is not None:
+        keys = {id(leaf): leaf for leaf in leaves if isinstance(leaf, jax.Array)}
+        moved |= {identity: jax.device_put(key, target) for identity, key in keys.items()}
+    return [moved.get(id(leaf), leaf) for leaf in leaves]
+
+
+@cache
+def _is_jax_dtype(dtype: np.dtype, is_x64: bool) -> bool:
+    """Return True if a JAX array can have this dtype while `jax_enable_x64` is `is_x64`."""
+    try:
+        is_canonical = np.dtype(jax.dtypes.canonicalize_dtype(dtype)) == dtype
+        return is_canonical and jax.device_put(np.zeros(1, dtype)).dtype == dtype
+    except (TypeError, ValueError, RuntimeError):  # JAX or the device knows no such dtype
+        return False
 
 
 def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:

@@ -16,7 +16,7 @@ from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite, Range
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
-from nbmodule.files.compare import TreeComparison
+from nbmodule.files.differences import TreeComparison
 from nbmodule.scale.device_layout import Layout
 from nbmodule.views.builders.comparisons import three_pictures
 from nbmodule.views.builders.registry import register_record

@@ -15,7 +15,7 @@ from nbmodule.base.format import describe_shape, shown
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten
-from nbmodule.files.leaves import to_host
+from nbmodule.files.stored_leaf import to_host
 
 _SLAB = 1 << 20  # elements compared at a time, so that large arrays are not copied as a whole
 
@@ -68,7 +68,7 @@ class TreeComparison(Displayed):
         """The places of some kinds.
 
         Example:
-            >>> from nbmodule.files.compare import compare_trees
+            >>> from nbmodule.files.differences import compare_trees
             >>> comparison = compare_trees({"a": 1, "b": 2}, {"a": 1})
             >>> [row.path for row in comparison.of_kind("only in first")]
             ['b']
@@ -109,7 +109,7 @@ def compare_trees(
         atol: See `rtol`.
 
     Example:
-        >>> from nbmodule.files.compare import compare_trees
+        >>> from nbmodule.files.differences import compare_trees
         >>> first = {"w": np.zeros(3), "old": 1}
         >>> print(compare_trees(first, {"w": np.array([0, 0, 0.5]), "new": np.ones((2, 2))}))
         ~ w  float64[3]  1 of 3 elements differ, by up to 0.5
@@ -133,7 +133,7 @@ def compare_parts(
     (None), they do not count.
 
     Example:
-        >>> from nbmodule.files.compare import compare_parts
+        >>> from nbmodule.files.differences import compare_parts
         >>> print(compare_parts(({"w": 1}, {"mean": 0}), ({"w": 1}, {}), ("old", "new")))
         - __buffers__/mean  int
         1 of 2 places are equal
@@ -149,7 +149,7 @@ def spell(leaf: Any) -> str:
     """Say what a leaf is in a word: `float32[3, 2]`, `key<fry>[]`, `int`.
 
     Example:
-        >>> from nbmodule.files.compare import spell
+        >>> from nbmodule.files.differences import spell
         >>> spell(np.zeros((3, 2), np.float32)), spell(jax.random.key(0)), spell(4), spell(None)
         ('float32[3, 2]', 'key<fry>[]', 'int', 'None')
     """

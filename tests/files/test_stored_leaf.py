@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.files import leaves, read, save
-from nbmodule.files.leaves import describe, to_host
+from nbmodule.files import read, save, stored_leaf
+from nbmodule.files.stored_leaf import describe, to_host
 from tests.files.trees import equal
 
 
@@ -22,9 +22,11 @@ def elsewhere(monkeypatch):
         return copies[-1]
 
     monkeypatch.setattr(
-        leaves, "_platform", lambda array: "cpu" if any(array is copy for copy in copies) else "gpu"
+        stored_leaf,
+        "_platform",
+        lambda array: "cpu" if any(array is copy for copy in copies) else "gpu",
     )
-    monkeypatch.setattr(leaves.jax, "device_put", counting)
+    monkeypatch.setattr(stored_leaf.jax, "device_put", counting)
     return originals
 
 
@@ -60,7 +62,7 @@ def test_without_a_cpu_jax_copies_by_its_own_means(elsewhere, monkeypatch):
     def none(backend):
         raise RuntimeError(f"unknown backend {backend}")
 
-    monkeypatch.setattr(leaves.jax, "local_devices", none)
+    monkeypatch.setattr(stored_leaf.jax, "local_devices", none)
     np.testing.assert_array_equal(to_host(jnp.arange(3)), [0, 1, 2])
     assert elsewhere == []
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, DeviceError
-from nbmodule.files.placement import place_on
+from nbmodule.files.weights import place_on
 
 
 @pytest.mark.parametrize("count", [1, 300])
@@ -57,14 +57,10 @@ def test_a_sharding_is_followed():
 
 @pytest.mark.parametrize("device", ["tpu", "cpu:7", "cpu:x", "nonsense:0"])
 def test_a_device_that_is_not_there_is_named_with_those_that_are(device):
-    with pytest.raises(
-        DeviceError, match=f"there is no device '{device}'; those that exist are cpu:0"
-    ):
+    with pytest.raises(DeviceError, match=f"there is no device '{device}'; the devices .* cpu:0"):
         place_on([], device)
 
 
 def test_what_is_no_device_is_refused():
-    with pytest.raises(
-        ArgumentTypeError, match="expected a device, its name, or a sharding, found int"
-    ):
+    with pytest.raises(ArgumentTypeError, match="a device is given as text .* int"):
         place_on([], 3)
