@@ -14,7 +14,7 @@ import numpy as np
 
 from nbmodule.base.format import shown
 from nbmodule.base.statistics import Statistics
-from nbmodule.calls.statistics import read_statistics
+from nbmodule.calls.reduction import read_statistics
 from nbmodule.core.recording.parcel import as_given
 
 NOT_CAPTURED = " (not captured)"
@@ -203,7 +203,7 @@ class Call:
 def _reduced(tree: object) -> list[Any]:
     """Reduce arrays as they were recorded; those on the host there."""
     from nbmodule.base.statistics import statistics_of_elements
-    from nbmodule.calls.statistics import reduce_tree
+    from nbmodule.calls.reduction import reduce_tree
 
     leaves = jax.tree.leaves(tree)
     if all(type(leaf) is np.ndarray and leaf.size for leaf in leaves):

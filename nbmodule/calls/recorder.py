@@ -24,7 +24,7 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
-from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.track import Tracking
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.describe import as_flag

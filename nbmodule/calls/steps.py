@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from nbmodule.calls.call import Call
-from nbmodule.calls.watch import CallFact, Choice
+from nbmodule.calls.choice import CallFact, Choice
 from nbmodule.core.call.capture import ran
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.variables.record import CallInfo, Log

@@ -9,7 +9,7 @@ from nbmodule.graphs.reading.evaluate import evaluate, evaluate_written
 from nbmodule.graphs.writing.data import data
 from nbmodule.graphs.writing.export import save, to_dot, to_svg
 from nbmodule.graphs.writing.options import Options
-from nbmodule.graphs.writing.text import headline, outline
+from nbmodule.graphs.writing.outline import headline, outline
 
 __all__ = [
     "Edge",

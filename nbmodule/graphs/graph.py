@@ -17,7 +17,7 @@ from nbmodule.graphs.reading.trace import trace
 from nbmodule.graphs.writing import export
 from nbmodule.graphs.writing.comparing import GraphComparison, compare_graphs
 from nbmodule.graphs.writing.options import Options, check_names, prepare
-from nbmodule.graphs.writing.text import outline
+from nbmodule.graphs.writing.outline import outline
 
 _LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
 

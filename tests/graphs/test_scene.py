@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nbmodule.graphs import trace_graph
 from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.placement import Spacing, noise
+from nbmodule.graphs.layout.frames import Spacing, noise
 from nbmodule.graphs.layout.scene import PlacedGraph, Scene
 
 X = jnp.ones((2, 3))

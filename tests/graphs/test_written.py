@@ -11,7 +11,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import evaluate, evaluate_written
-from nbmodule.graphs.writing.text import headline
+from nbmodule.graphs.writing.outline import headline
 
 from jax_settings import FLOAT
 

@@ -379,7 +379,7 @@ def test_evaluations_that_follow_the_training_in_a_step_do_not_take_its_place():
 def test_the_end_of_python_waits_for_the_compiler(run_python):
     code = """
         import jax, jax.numpy as jnp, time
-        from nbmodule.calls.statistics import reduce_tree
+        from nbmodule.calls.reduction import reduce_tree
         from nbmodule.live.monitors.compile_queue import CompileTask
         xs = [jnp.ones((300 + i, 300)) for i in range(3)]
         begun = []

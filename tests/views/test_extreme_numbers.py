@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nbmodule.base.statistics import joined, statistics_of_elements
-from nbmodule.calls.statistics import read_statistics, reduce_tree
+from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.views import mimebundle
 from nbmodule.views.arrays import reductions
 from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host

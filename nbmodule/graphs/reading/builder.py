@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.graphs.model import ROOT, Group, Literal, Node, Ref, Value
-from nbmodule.graphs.reading.functions import Called
+from nbmodule.graphs.reading.function_calls import Called
 
 Operand = Ref | Literal
 Chain = list[tuple[Scope | Called, Group]]

@@ -25,7 +25,7 @@ from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.base.source_lines import LAYERS, line_of_user
 from nbmodule.graphs.model import Group, Literal, Ref, Source, Value
 from nbmodule.graphs.reading.builder import Builder, Chain, Operand
-from nbmodule.graphs.reading.functions import FunctionFinder
+from nbmodule.graphs.reading.function_calls import FunctionFinder
 from nbmodule.graphs.reading.parameters import describe
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation

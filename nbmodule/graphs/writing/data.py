@@ -12,11 +12,11 @@ from typing import Any
 
 from nbmodule.graphs.layout.forms import Form, Record
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
-from nbmodule.graphs.layout.layout import FormRows
+from nbmodule.graphs.layout.ranks import FormRows
 from nbmodule.graphs.model import Computation, Source
 from nbmodule.graphs.reading.returns import returns_of
 from nbmodule.graphs.writing.options import Drawing, chosen, prepare
-from nbmodule.graphs.writing.text import headline
+from nbmodule.graphs.writing.outline import headline
 
 BUDGET = 250_000  # bytes of JSON; beyond it the innermost groups stay closed
 PER_CHILD = 60  # bytes that one child takes, about

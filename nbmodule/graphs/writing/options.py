@@ -15,7 +15,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.graphs import lookup
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import Forms
-from nbmodule.graphs.layout.placement import Spacing
+from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene
 from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.reading.returns import (

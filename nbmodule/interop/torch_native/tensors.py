@@ -14,7 +14,7 @@ import numpy as np
 
 from nbmodule.base.foreign import ForeignArray, is_tensor
 from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
-from nbmodule.calls.statistics import FAINT, SAMPLE, WHOLE
+from nbmodule.calls.reduction import FAINT, SAMPLE, WHOLE
 
 if TYPE_CHECKING:
     import torch

@@ -18,7 +18,7 @@ from jax import Array
 from nbmodule.base.compiling import compiled_ahead
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import BINS, Statistics, statistics_of_elements
-from nbmodule.calls.statistics import WHOLE, read_statistics, reduce_tree
+from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.structure.walk import is_module
 from nbmodule.live.monitors.compile_queue import CompileTask
 from nbmodule.live.monitors.rows import grouped, groups_of, norm, owner_of

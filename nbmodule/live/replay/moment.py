@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.statistics import Statistics, read_statistics, reduce_tree
+from nbmodule.calls.reduction import Statistics, read_statistics, reduce_tree
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran
 from nbmodule.views.panels.inspection import Inspection
 

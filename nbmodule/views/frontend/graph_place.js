@@ -1,5 +1,5 @@
 // Rows into coordinates for whatever is open, from the inside out. Never touches the document. The same as
-// `nbmodule/graphs/layout/placement.py`, to the pixel; a test compares the two.
+// `nbmodule/graphs/layout/frames.py`, to the pixel; a test compares the two.
 import { EXIT, above, itemsIn } from "./graph_forms.js";
 
 /**

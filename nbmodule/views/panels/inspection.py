@@ -16,7 +16,7 @@ from nbmodule.base.format import count_noun, format_bytes, plain, shown
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import Recorder
-from nbmodule.calls.statistics import reduce_tree
+from nbmodule.calls.reduction import reduce_tree
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.graphs import Graph, headline
 from nbmodule.interventions.run import Run

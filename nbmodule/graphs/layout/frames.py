@@ -23,7 +23,7 @@ from nbmodule.graphs.layout.labels import (
     node_note,
     text_width,
 )
-from nbmodule.graphs.layout.layout import EXIT, FormRows, Trunk, above, links
+from nbmodule.graphs.layout.ranks import EXIT, FormRows, Trunk, above, links
 
 GAP = 16.0  # between boxes of a row
 PLACE_GAP = 7.0  # between a passing edge and its neighbor

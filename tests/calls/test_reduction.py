@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 import nbmodule as nb
 from nbmodule.calls import track
-from nbmodule.calls.statistics import read_statistics, reduce_tree, statistics_of
+from nbmodule.calls.reduction import read_statistics, reduce_tree, statistics_of
 
 
 def check(found, x):

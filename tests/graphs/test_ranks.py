@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nbmodule.graphs import Ref, Value, trace_graph
 from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.layout import EXIT, WIDEST, Plans, above
+from nbmodule.graphs.layout.ranks import EXIT, WIDEST, Plans, above
 from nbmodule.graphs.model import Computation, Group, Node
 from nbmodule.graphs.reading.trace import add_totals
 

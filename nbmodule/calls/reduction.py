@@ -195,7 +195,7 @@ def statistics_of(x: object) -> Statistics | None:
 
     Example:
         >>> import numpy as np
-        >>> from nbmodule.calls.statistics import statistics_of
+        >>> from nbmodule.calls.reduction import statistics_of
         >>> s = statistics_of(np.array([0.0, 2.0, np.nan], np.float32))
         >>> s.mean, s.std, s.max, s.nonfinite
         (1.0, 1.0, 2.0, 1)
