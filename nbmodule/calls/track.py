@@ -19,10 +19,10 @@ from nbmodule.base.sockets import socket
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls, Paths
+from nbmodule.calls.choice import Choice
 from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
-from nbmodule.calls.choice import Choice
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls.sampled import SAMPLE
 from nbmodule.calls.reduction import read_statistics, reduce_tree
+from nbmodule.calls.sampled import SAMPLE
 from nbmodule.views.builders.tracked import call_table
 from nbmodule.views.renderers.plain_text import text_of
 

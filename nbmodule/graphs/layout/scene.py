@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Record, Wire
+from nbmodule.graphs.layout.frames import HEADER, Placer, Rectangle, Spacing
 from nbmodule.graphs.layout.labels import exit_text, text_width
 from nbmodule.graphs.layout.ranks import ASIDE, FormRows, Plans, Trunk
-from nbmodule.graphs.layout.frames import HEADER, Placer, Rectangle, Spacing
 from nbmodule.graphs.model import Value
 
 Place = tuple[int, ...]

@@ -16,8 +16,8 @@ from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.writing.dot import dot_text, render
 from nbmodule.graphs.writing.options import Options, chosen, prepare
-from nbmodule.graphs.writing.svg import draw
 from nbmodule.graphs.writing.outline import headline, outline
+from nbmodule.graphs.writing.svg import draw
 
 ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
 MOST_FOR_GRAPHVIZ = 200
