@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import track
-from nbmodule.core.compiled.record import record_call
+from nbmodule.core.compiled.call_record import record_call
 from nbmodule.core.recording.parcel import Parcel
 
 from jax_settings import FLOAT

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.cells import cells
+from nbmodule.core.compiled.key import cells
 
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.cells import cells
+from nbmodule.core.compiled.key import cells
 
 from jax_settings import FLOAT
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.cells import cells
+from nbmodule.core.compiled.key import cells
 
 X = jnp.arange(6.0).reshape(2, 3)
 

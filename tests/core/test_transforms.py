@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.cells import cells
+from nbmodule.core.compiled.key import cells
 
 from jax_settings import FLOAT, INT, SETTING
 

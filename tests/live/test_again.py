@@ -564,7 +564,7 @@ def test_a_run_that_was_looked_at_lets_go_of_what_it_kept():
     model, optimizer, step = make()
     live, _ = train(model, optimizer, step, steps=8)
     assert live.kept.nbytes > 0
-    from nbmodule.core.compiled.record import recording
+    from nbmodule.core.compiled.call_record import recording
 
     assert recording.listener is None
 

@@ -16,9 +16,8 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.core.call.compiling import step_call
 from nbmodule.core.call.example_inputs import remembered
 from nbmodule.core.call.stages import OPTIONS, TRACKING
-from nbmodule.core.compiled.cells import cells
 from nbmodule.core.compiled.jit import Jit, TraceNote
-from nbmodule.core.compiled.key import SETTINGS, Shapes, signature_of
+from nbmodule.core.compiled.key import SETTINGS, Shapes, cells, signature_of
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
@@ -160,7 +159,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
 
     def changes_since(note: TraceNote) -> tuple[RetraceCause, ...]:
         captured, causes = _check_guards(note)
-        objects = [*call.call.things, *(value for _, value in captured)]
+        objects = [*call.call.objects, *(value for _, value in captured)]
         boxes = {id(box): box for obj in objects for box in boxes_of(obj)}.values()
         shapes = call.shapes._replace(variables=tuple((box.shape, box.dtype) for box in boxes))
         signatures = [(text, signature_of(value)) for text, value in captured]

@@ -3,9 +3,9 @@ them.
 
 Rule: an object is captured because tracing reads it, and located by the names through which the
 function reaches it. A path starts at a closure cell, a global or a default of the function, or of a
-helper, method, class or compiled function of the user that it reaches by name, and goes on by
+helper, method, class or compiled function of the user that it reaches by name, and continues by
 attributes, list items and dict keys. All paths are guarded: see `Guards`. This is the one file that
-reads what a function names (`__closure__`, `co_names`).
+reads the names in a function (`__closure__`, `co_names`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import getitem, methodcaller
 from typing import Any, NamedTuple
 
 import jax
@@ -39,91 +40,93 @@ MOST_SEEDS = 64
 _MOST_ITEMS_OF_SEEDS = 16
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic)
 _LEAF_TYPES = frozenset(_LEAVES)
+_NO_PATHS = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"))
 _LIBRARIES = (
     *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")},
     PACKAGE,
     "<frozen",
 )
 GONE: Any = object()
-_LOST = (LookupError, AttributeError, TypeError, ValueError, ReferenceError)
+LOST = (LookupError, AttributeError, TypeError, ValueError, ReferenceError)
+"""Errors of a path that breaks off."""
 
 Step = tuple[Callable[[Any, Any], Any], Any]
-
-
-# -- steps of an access path -----------------------------------------------------------------------
-def _target(reference: Any, _: None) -> Any:
-    return reference()
-
-
-def _cell(cell: types.CellType, _: None) -> Any:
-    return cell.cell_contents
-
-
-def _closure(fn: Any, i: int) -> Any:
-    return fn.__closure__[i].cell_contents
-
-
-def _default(fn: Any, i: int) -> Any:
-    return fn.__defaults__[i]
-
-
-def _keyword_default(fn: Any, name: str) -> Any:
-    return fn.__kwdefaults__[name]
 
 
 def _attribute(owner: Any, name: str) -> Any:
     return vars(owner)[name]
 
 
-def _type(owner: Any, _: None) -> type:
-    return type(owner)
+def _closure(fn: Any, i: int) -> Any:
+    return fn.__closure__[i].cell_contents
 
 
-def _linked(container: Any, _: None) -> Any:
-    return container._link.module()
+def _apply(value: Any, fn: Callable[[Any], Any]) -> Any:
+    return fn(value)
 
 
-def _variable(stream: Any, i: int) -> Any:
-    return boxes_of(stream)[i]
+def vars_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an object, of which some have none."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return attributes if isinstance(attributes, dict) else {}
 
 
-def _boxes_item(owner: Any, i: int) -> Any:
-    return owner.boxes[i]
-
-
-def _in_force(source: Any, i: int) -> Any:
-    return source.tracker.variables()[i]
+_TARGET: Step = (_apply, operator.call)
+"""From a weak reference to its object."""
 
 
 class Path(NamedTuple):
-    """How an object is reached: from a cell, dict or weak reference, by steps."""
+    """An access path: from a cell, dict or weak reference, by steps."""
 
     text: str
     start: Any
     steps: tuple[Step, ...]
 
     def value(self) -> Any:
-        """Return what stands at the end now, `GONE` if the path breaks off."""
+        """Return the object at the end, `GONE` if the path breaks off."""
         value = self.start
         try:
             for get, key in self.steps:
                 value = get(value, key)
-        except _LOST:
+        except LOST:
             return GONE
         return value
+
+    def then(self, text: str, *steps: Step) -> Path:
+        """Return a longer path."""
+        return Path(self.text + text, self.start, (*self.steps, *steps))
 
 
 class _Node:
     """An object that the search has reached: its first path, and all edges that lead to it."""
 
-    __slots__ = ("edges", "is_named", "is_pinned", "parts", "path", "value")
+    __slots__ = ("edges", "is_named", "parts", "path", "value")
 
-    def __init__(self, value: Any, path: Path, is_named: bool) -> None:
+    def __init__(self, value: Any, path: Path, is_named: bool, parts: frozenset[int]) -> None:
         self.value, self.path, self.is_named = value, path, is_named
-        self.is_pinned = isinstance(value, (types.FunctionType, type))
-        self.edges: dict[Any, tuple[_Node | None, Path]] = {}
-        self.parts: frozenset[int] = frozenset()
-        """What belongs to the model that this was reached in, by `id`: it is found with the model."""
+        self.edges: dict[Any, tuple[_Node, Path]] = {}
+        self.parts = parts
+        """Ids of what belongs to the model that this was reached in, and is reached with it."""
+
+
+_INNER: dict[type, dict[str, str]] = {
+    functools.partial: {"func": " > func", "args": " > args", "keywords": " > keywords"},
+    types.MethodType: {"__self__": "self", "__func__": ""},
+    staticmethod: {"__func__": ""},
+    classmethod: {"__func__": ""},
+    property: {"fget": ""},
+    functools.cached_property: {"func": ""},
+}
+"""Attributes of wrappers that lead on, with their texts."""
+
+
+def _inner_of(kind: type) -> dict[str, str]:
+    if hasattr(kind, "_is_method"):
+        return _INNER[types.MethodType]
+    return {"fn": ""} if hasattr(kind, "_is_jit") else _INNER.get(kind, {})
 
 
 class Search:
@@ -131,35 +134,35 @@ class Search:
 
     Args:
         fn: The function.
-        arguments: Stateful objects that it is called with: code of theirs names objects too.
+        arguments: Stateful objects that it is called with: their code names objects too.
     """
 
     def __init__(self, fn: Any, arguments: Iterable[Any] = ()) -> None:
         self.nodes: dict[int, _Node] = {}
-        self.found: list[_Node] = []
+        self.matches: list[_Node] = []
+        """Nodes of stateful objects, those with the shortest paths first."""
         self.is_whole = True
         self._waiting: deque[_Node] = deque()
-        root = _Node(fn, Path("", fn, ()), True)
-        self.nodes[id(fn)] = root
+        root = self.nodes[id(fn)] = _Node(fn, Path("", fn, ()), True, frozenset())
         if is_stateful(fn):
-            self.found.append(root)
+            self.matches.append(root)
         self._expand(root)
+        stream = Path("the default random stream", random.default, ((_apply, boxes_of),))
         for i in range(len(boxes_of(random.default))):
-            path = Path("the default random stream", random.default, ((_variable, i),))
-            self._reach(root, path, False)
+            self._reach(root, stream.then("", (getitem, i)), False)
         self._making_of(random.default, root)
         # Interventions read variables of their own, which the open tracker holds.
+        steps = ((getattr, "tracker"), (_apply, methodcaller("variables")))
         for i in range(0 if now.tracker is None else len(now.tracker.variables())):
-            self._reach(root, Path("an intervention", now, ((_in_force, i),)), False)
-        for thing in arguments:
-            self._code_of(thing, root)
+            self._reach(root, Path("an intervention", now, (*steps, (getitem, i))), False)
+        for obj in arguments:
+            self._code_of(obj, root)
         while self._waiting:
             if len(self.nodes) > MOST_VISITED:
                 self.is_whole = False
                 break
             self._expand(self._waiting.popleft())
 
-    # -- the search --
     def _reach(
         self,
         source: _Node,
@@ -173,27 +176,22 @@ class Search:
             return
         node = self.nodes.get(id(value))
         if node is None:
-            node = _Node(value, path, is_named)
-            node.parts = parts
-            stateful = is_stateful(value)
-            if not stateful and isinstance(value, types.ModuleType):
+            if isinstance(value, types.ModuleType):
                 return
-            self.nodes[id(value)] = node
-            (self.found if stateful else self._waiting).append(node)
-            if stateful:
+            node = self.nodes[id(value)] = _Node(value, path, is_named, parts)
+            if is_stateful(value):
+                self.matches.append(node)
                 self._code_of(value, node)
-        elif is_named and not node.is_named:
-            node.is_named = True
-        get, key = path.steps[-1]
-        if get is operator.getitem or get is _attribute:
-            parent: Any = id(source.value)
-        else:
-            parent = id(path.start) if len(path.steps) == 1 else id(source.value)
-        node.edges.setdefault((parent, get, key if _is_hashable(key) else id(key)), (source, path))
+            else:
+                self._waiting.append(node)
+        node.is_named = node.is_named or is_named
+        node.edges.setdefault((id(source.value), path.steps[-1]), (source, path))
+
+    def _step(self, node: _Node, text: str, *steps: Step, is_named: bool = True) -> None:
+        self._reach(node, node.path.then(text, *steps), node.is_named and is_named)
 
     def _expand(self, node: _Node) -> None:
-        value, path = node.value, node.path
-        kind = type(value)
+        value, kind = node.value, type(node.value)
         if kind is types.FunctionType:
             self._function(node)
         elif issubclass(kind, type):
@@ -202,190 +200,153 @@ class Search:
             self._code_of(value, node)
         elif issubclass(kind, (list, tuple, deque, dict, types.MappingProxyType)):
             self._items(node)
-        elif kind is functools.partial:
-            for name in ("func", "args", "keywords"):
-                self._step(node, f" > {name}", getattr, name, True)
-        elif kind is types.MethodType or hasattr(kind, "_is_method"):
-            self._step(node, ".self" if path.text else "self", getattr, "__self__", True)
-            self._step(node, "", getattr, "__func__", True)
-        elif hasattr(kind, "_is_jit"):
-            self._step(node, "", getattr, "fn", True)
-        elif kind in (staticmethod, classmethod):
-            self._step(node, "", getattr, "__func__", True)
-        elif kind is property:
-            self._step(node, "", getattr, "fget", True)
-        elif kind is functools.cached_property:
-            self._step(node, "", getattr, "func", True)
+        elif inner := _inner_of(kind):
+            for name, text in inner.items():
+                is_self = name == "__self__" and node.path.text
+                self._step(node, "." * bool(is_self) + text, (getattr, name))
         elif _lists_variables(kind):
-            for i in range(len(value.boxes)):  # a hook of the package lists what it reads
-                self._step(node, f".boxes[{i}]", _boxes_item, i, False)
-        elif _is_of_library(kind.__module__) and callable(value):
-            if callable(inner := getattr(value, "__wrapped__", None)):
-                self._reach(node, _next(path, "", getattr, "__wrapped__"), True, inner)
+            for i in range(len(value.boxes)):
+                self._step(node, f".boxes[{i}]", (getattr, "boxes"), (getitem, i), is_named=False)
+        elif _is_of_library(kind.__module__) and kind is not types.SimpleNamespace:
+            if callable(value) and callable(getattr(value, "__wrapped__", None)):
+                self._step(node, "", (getattr, "__wrapped__"))
         else:
-            self._object(node)
-
-    def _step(self, node: _Node, text: str, get: Any, key: Any, is_named: bool) -> None:
-        self._reach(node, _next(node.path, text, get, key), node.is_named and is_named)
+            self._attributes(node)
+            self._step(node, "", (_apply, type))
 
     def _function(self, node: _Node) -> None:
         """Closure, defaults and, of the user's functions, globals that the code names."""
-        fn, above = node.value, node.path
-        prefix = f"{above.text} > " if above.text else ""
-        is_root = not above.steps
-        for i, name in enumerate(fn.__code__.co_freevars):
-            path = (
-                Path(name, fn.__closure__[i], ((_cell, None),))
-                if is_root
-                else Path(prefix + name, above.start, (*above.steps, (_closure, i)))
-            )
+        fn, path = node.value, node.path
+        start = path._replace(text=f"{path.text} > " if path.text else "")
+        paths = [
+            start.then(name, (_closure, i))
+            if path.steps
+            else Path(name, fn.__closure__[i], ((getattr, "cell_contents"),))
+            for i, name in enumerate(fn.__code__.co_freevars)
+        ]
+        paths += [
+            start.then(f"default {i}", (getattr, "__defaults__"), (getitem, i))
+            for i in range(len(fn.__defaults__ or ()))
+        ]
+        paths += [
+            start.then(name, (getattr, "__kwdefaults__"), (getitem, name))
+            for name in fn.__kwdefaults__ or ()
+        ]
+        for path in paths:
             self._reach(node, path, node.is_named)
-        for i in range(len(fn.__defaults__ or ())):
-            self._step(node, f"{prefix}default {i}", _default, i, True)
-        for name in fn.__kwdefaults__ or ():
-            self._step(node, f"{prefix}{name}", _keyword_default, name, True)
         for name in [name for name in vars(fn) if name != "__signature__"]:
-            self._step(node, f"{prefix}{name}", _attribute, name, False)
+            self._reach(node, start.then(name, (_attribute, name)), False)
         if _is_library_file(fn.__code__.co_filename):
             return
         names = names_in(fn.__code__)
         for name in sorted(names & fn.__globals__.keys()):
-            value = fn.__globals__[name]
-            if type(value) in _LEAF_TYPES:
-                continue
-            path = Path(name, fn.__globals__, ((operator.getitem, name),))
-            if isinstance(value, types.ModuleType):
-                self._python_module(node, path, value, names, 3)
-            else:
-                self._reach(node, path, node.is_named, value)
+            self._global(node, Path(name, fn.__globals__, ((getitem, name),)), names, 4)
 
-    def _python_module(
-        self, node: _Node, path: Path, module: Any, names: frozenset[str], depth: int
-    ) -> None:
-        if _is_of_library(module.__name__):
-            return
-        for name in names & vars(module).keys():
-            below, value = _next(path, f".{name}", _attribute, name), vars(module)[name]
-            if isinstance(value, types.ModuleType) and depth:
-                self._python_module(node, below, value, names, depth - 1)
-            else:
-                self._reach(node, below, node.is_named, value)
+    def _global(self, node: _Node, path: Path, names: frozenset[str], depth: int) -> None:
+        """A global, or of a Python module of the user the attributes that the code names."""
+        value = path.value()
+        if not isinstance(value, types.ModuleType):
+            self._reach(node, path, node.is_named, value)
+        elif depth and not _is_of_library(value.__name__):
+            for name in names & vars(value).keys():
+                self._global(node, path.then(f".{name}", (_attribute, name)), names, depth - 1)
 
     def _class(self, node: _Node) -> None:
-        """What a user's class and those above it hold: methods, properties, shared values."""
-        for number, base in enumerate(node.value.__mro__):
+        """Methods, properties and shared values of a user's class and of its bases."""
+        for i, base in enumerate(node.value.__mro__):
             if _is_of_library(base.__module__):
                 continue
-            if number:
-                self._step(node, "", _base, number, True)
+            if i:
+                self._step(node, "", (getattr, "__mro__"), (getitem, i))
                 continue
-            start, prefix = weakref.ref(base), f"{node.path.text or base.__name__}."
+            start = Path(f"{node.path.text or base.__name__}.", weakref.ref(base), (_TARGET,))
             for name, value in list(vars(base).items()):
                 if name not in _NO_PATHS:
-                    path = Path(prefix + name, start, ((_target, None), (_attribute, name)))
+                    path = start.then(name, (_attribute, name))
                     self._reach(node, path, node.is_named and not callable(value), value)
 
     def _making_of(self, stream: Any, node: _Node) -> None:
-        """The count of keys that a stream has given for initial values is no part of its state."""
-        steps = ((_target, None), (_attribute, "_making"), (getattr, "count"))
+        """The number of keys that a stream has given for initial values is no part of its state."""
+        steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
         self._reach(node, Path("a random stream", weakref.ref(stream), steps), False)
 
     def _items(self, node: _Node) -> None:
-        value, path = node.value, node.path
-        link = getattr(value, "_link", None) if isinstance(value, dict) else None
-        if link is not None:
-            self._step(node, "", _linked, None, True)
+        value = node.value
+        if isinstance(value, dict) and getattr(value, "_link", None) is not None:
+            linked = ((getattr, "_link"), (getattr, "module"), _TARGET)
+            self._step(node, "", *linked)
             return
-        if isinstance(value, (dict, types.MappingProxyType)):
-            pairs: Any = list(value.items())
-        else:
-            pairs = enumerate(value)
-            if _LEAF_TYPES.issuperset(map(type, value)):
-                return
-        few = len(value) <= _MOST_ITEMS_OF_SEEDS
-        for key, item in pairs:
+        is_dict = isinstance(value, (dict, types.MappingProxyType))
+        is_named = len(value) <= _MOST_ITEMS_OF_SEEDS
+        for key, item in list(value.items()) if is_dict else enumerate(value):
             if type(item) not in _LEAF_TYPES:
-                below = _next(path, f"[{key!r}]", operator.getitem, key)
-                self._reach(node, below, node.is_named and few, item)
-        if vars_of(value):
-            self._attributes(node)
-
-    def _object(self, node: _Node) -> None:
-        kind = type(node.value)
-        if _is_of_library(kind.__module__) and kind is not types.SimpleNamespace:
-            return
+                path = node.path.then(f"[{key!r}]", (getitem, key))
+                self._reach(node, path, node.is_named and is_named, item)
         self._attributes(node)
-        self._step(node, "", _type, None, True)
 
     def _attributes(self, node: _Node) -> None:
-        value, path = node.value, node.path
-        for name, item in list(vars_of(value).items()):
+        dot = "." if node.path.text else ""
+        for name, item in list(vars_of(node.value).items()):
             if type(item) not in _LEAF_TYPES:
-                text = f".{name}" if path.text else name
-                self._reach(node, _next(path, text, _attribute, name), node.is_named, item)
-        for base in type(value).__mro__:
+                path = node.path.then(dot + name, (_attribute, name))
+                self._reach(node, path, node.is_named, item)
+        for base in type(node.value).__mro__:
             slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if not name.startswith("__"):
-                    self._step(node, f".{name}", getattr, name, True)
+                    self._step(node, f".{name}", (getattr, name))
 
-    def _code_of(self, thing: Any, node: _Node) -> None:
+    def _code_of(self, obj: Any, node: _Node) -> None:
         """Code of a model names objects too: methods of its classes, hooks, functions it holds."""
-        if isinstance(thing, Variable) or not hasattr(thing, "_nbm"):
+        if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
             return
         try:
-            plan = plan_of(thing)
+            plan = plan_of(obj)
         except StructureError:
             return
-        modules = (thing, *plan.modules)
+        modules = (obj, *plan.modules)
         parts = frozenset(map(id, (*modules, *plan.boxes)))
         for part in modules:
             if "_making" in vars(part):
                 self._making_of(part, node)
-            hooks = functions_of(part)[1:] if is_module(part) else ()
             # The module holds a bound method; the object that it is bound to lives as long.
-            hooks = [getattr(h, "__self__", h) for h in hooks]
-            hooks = [h for h in hooks if _is_weakly_held(h) or _lists_variables(type(h))]
-            for value in (type(part), *hooks):
-                text = type(part).__name__ if value is type(part) else _name(value)
-                path = Path(text, weakref.ref(value), ((_target, None),))
+            hooks = functions_of(part)[1:] if is_module(part) else ()
+            owners = [getattr(hook, "__self__", hook) for hook in hooks]
+            held_weakly = (types.FunctionType, type)
+            owners = [x for x in owners if isinstance(x, held_weakly) or _lists_variables(type(x))]
+            for value in (type(part), *owners):
+                path = Path(name_of(value), weakref.ref(value), (_TARGET,))
                 self._reach(node, path, False, value)
+            start = Path(f"{type(part).__name__}.", weakref.ref(part), (_TARGET,))
             for name, value in list(vars(part).items()):
                 if name != "_nbm" and not _is_leaf(type(value)) and not is_stateful(value):
-                    steps = ((_target, None), (_attribute, name))
-                    path = Path(f"{type(part).__name__}.{name}", weakref.ref(part), steps)
-                    self._reach(node, path, False, value, parts)
+                    self._reach(node, start.then(name, (_attribute, name)), False, value, parts)
 
-    # -- what was found --
-    def objects(self) -> list[Any]:
-        """Return the stateful objects, those with the shortest paths first."""
-        return [node.value for node in self.found]
-
+    # -- results --
     def seeds(self) -> list[Any]:
         """Return the objects that the code names on the shortest ways, if they are few."""
-        named = [node.value for node in self.found if node.is_named]
+        named = [node.value for node in self.matches if node.is_named]
         return named if len(named) <= MOST_SEEDS else []
 
     def holding(self, part: Any) -> list[Any]:
-        """Return the found objects that a variable or a module belongs to, the widest first."""
-        held = [thing for thing in self.objects() if _holds(thing, part)]
-        return sorted(held, key=lambda thing: -len(boxes_of(thing)))
+        """Return the objects that a variable or a module belongs to, the widest first."""
+        holders = [node.value for node in self.matches if _holds(node.value, part)]
+        return sorted(holders, key=lambda obj: -len(boxes_of(obj)))
 
-    def siblings(self, thing: Any, others: Sequence[Any]) -> list[Any]:
-        """Return the objects that stand in one list, tuple or dict with `thing` and with others."""
-        known, found = set(map(id, others)), []
-        for source, _ in self.nodes[id(thing)].edges.values():
-            if source is not None and isinstance(source.value, (list, tuple, dict)):
-                values = source.value
-                values = values.values() if isinstance(values, dict) else values
-                beside = [value for value in values if is_stateful(value)]
-                if any(id(value) in known for value in beside):
-                    found += beside
-        return found
+    def siblings(self, obj: Any, others: Sequence[Any]) -> list[Any]:
+        """Return the objects that stand in one list, tuple or dict with `obj` and with others."""
+        known, result = set(map(id, others)), []
+        for source, _ in self.nodes[id(obj)].edges.values():
+            if isinstance(source.value, (list, tuple, dict)):
+                items = source.value.values() if isinstance(source.value, dict) else source.value
+                members = [item for item in items if is_stateful(item)]
+                if any(id(item) in known for item in members):
+                    result += members
+        return result
 
 
 class ContainerSize:
-    """How much a container holds: items count unless they are arrays, numbers or text."""
+    """The size of a container: items count unless they are arrays, numbers or text."""
 
     __slots__ = ("count", "length", "path")
 
@@ -412,11 +373,11 @@ def _objects_in(container: Any) -> int:
 
 
 class Guards:
-    """What is compared at each call: where captured objects stand, and what leads to them.
+    """The comparisons at each call: where captured objects stand, and what leads to them.
 
     Args:
-        search: What was reached, after the trace.
-        captured: The objects.
+        search: The objects that were reached, after the trace.
+        captured: The objects that are captured.
         fn: The function, for messages.
 
     Raises:
@@ -433,87 +394,77 @@ class Guards:
         self.sizes: list[ContainerSize] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
-        seen: set[int] = set()
-        waiting: list[_Node] = []
-        for number, thing in enumerate(captured):
-            node = search.nodes.get(id(thing))
+        waiting: dict[int, _Node] = {}
+        for number, obj in enumerate(captured):
+            node = search.nodes.get(id(obj))
             if node is None or not search.is_whole:
-                raise unlocated(fn, thing)
-            self.texts.append(node.path.text or _name(thing))
+                raise unlocated(fn, obj)
+            self.texts.append(node.path.text or name_of(obj))
             if not node.path.steps:  # the compiled function is the module itself
                 self.ends.append((node.path, number))
-            for source, path in node.edges.values():
-                self.ends.append((path, number))
-                if source is not None:
-                    waiting.append(source)
-        while waiting:
-            node = waiting.pop()
-            if id(node.value) in seen:
-                continue
-            seen.add(id(node.value))
+            self.ends += [(path, number) for _, path in node.edges.values()]
+            waiting |= {id(source.value): source for source, _ in node.edges.values()}
+        order = list(waiting.values())
+        for node in order:  # grows
             self._guard(node)
-            waiting += [source for source, _ in node.edges.values() if source is not None]
+            sources = {id(source.value): source for source, _ in node.edges.values()}
+            order += [source for key, source in sources.items() if key not in waiting]
+            waiting |= sources
 
     def _guard(self, node: _Node) -> None:
-        value, steps = node.value, node.path.steps
-        if not steps or is_stateful(value):
+        value, paths = node.value, [path for _, path in node.edges.values()]
+        if not node.path.steps or is_stateful(value):
             return
-        if node.is_pinned:
-            for _, path in node.edges.values():
-                if path.steps[-1][0] is not _target or len(path.steps) > 1:
-                    self.pinned.append((path, weakref.ref(value)))
+        if isinstance(value, (types.FunctionType, type)):
+            reference = weakref.ref(value)
+            self.pinned += [(path, reference) for path in paths if path.steps != (_TARGET,)]
             return
-        if len(node.edges) > 1:
-            self.agreeing += [
-                (node.path, path) for _, path in node.edges.values() if path is not node.path
-            ]
+        self.agreeing += [(node.path, path) for path in paths if path is not node.path]
         if isinstance(value, (list, deque, dict, types.MappingProxyType)):
             self.sizes.append(ContainerSize(node.path))
         elif vars_of(value) and not callable(value):
-            self.sizes.append(ContainerSize(_next(node.path, "", _vars, None)))
+            self.sizes.append(ContainerSize(node.path.then("", (_apply, vars_of))))
 
     def resolve(self, count: int) -> list[Any] | None:
-        """Return the objects that stand at the paths now; None if what leads there has changed."""
-        found: list[Any] = [GONE] * count
+        """Return the objects at the ends of the paths; None if what leads there has changed."""
+        result: list[Any] = [GONE] * count
         for path, number in self.ends:
             value = path.value()
-            if value is GONE or (found[number] is not GONE and found[number] is not value):
+            if value is GONE or (result[number] is not GONE and result[number] is not value):
                 return None
-            found[number] = value
-        if any(value is GONE or not is_stateful(value) for value in found):
-            return None
-        return found if self.lead() else None
+            result[number] = value
+        return result if all(map(is_stateful, result)) and self.lead() else None
 
     def lead(self) -> bool:
         """Return True if functions, classes and containers on the way are as they were."""
         for path, reference in self.pinned:
             if path.value() is not reference():
                 return False
-        for first, second in self.agreeing:
-            if first.value() is not second.value():
+        for path, second in self.agreeing:
+            if path.value() is not second.value():
                 return False
         return all(size.holds() for size in self.sizes)
 
 
-def unlocated(fn: Any, thing: Any, missed: Missed | None = None) -> TraceError:
+def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
     """Make the error for an object that is used although no name leads to it."""
-    what = thing.describe() if isinstance(thing, Variable) else f"a {type(thing).__name__}"
-    place = "" if missed is None else _place_of(missed)
+    text = obj.describe() if isinstance(obj, Variable) else f"a {type(obj).__name__}"
+    line = "" if missed is None else _line_of(missed)
     return TraceError(
-        f"the compiled {_name(fn)} uses {what}{place}, and no name that it reads leads there: another "
-        "one in its place would not be noticed. Nothing was computed. Pass it as an argument, or hold it "
-        "in a name, attribute, list or dict that the function reads."
+        f"the compiled {name_of(fn)} uses {text}{line}, and no name that it reads leads there: a "
+        "replacement would not be noticed. Pass it as an argument, or hold it in a name, attribute, "
+        "list or dict that the function reads."
     )
 
 
-def _place_of(missed: Missed) -> str:
-    trace, found = missed.__traceback__, ""
+def _line_of(missed: Missed) -> str:
+    trace, text = missed.__traceback__, ""
     while trace is not None:
         code = trace.tb_frame.f_code
         if not is_hidden(code.co_filename):
-            found = f" ({code.co_name}, line {trace.tb_lineno} of {code.co_filename})"
+            text = f" ({code.co_name}, line {trace.tb_lineno} of {code.co_filename})"
         trace = trace.tb_next
-    return found
+    return text
 
 
 def reachable(fn: Callable[..., Any]) -> list[Any]:
@@ -525,8 +476,8 @@ def reachable(fn: Callable[..., Any]) -> list[Any]:
         >>> model in reachable(lambda x: model(x))
         True
     """
-    own = boxes_of(random.default)
-    return [thing for thing in Search(fn).objects() if not any(thing is box for box in own)]
+    defaults = set(map(id, boxes_of(random.default)))
+    return [node.value for node in Search(fn).matches if id(node.value) not in defaults]
 
 
 @functools.lru_cache(4096)
@@ -541,42 +492,21 @@ def names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
-def vars_of(value: Any) -> dict[str, Any]:
-    """Return the attributes of an object, of which some have none."""
-    try:
-        found = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-_vars: Any = lambda value, _: vars_of(value)  # noqa: E731 - a step
-_base: Any = lambda kind, number: kind.__mro__[number]  # noqa: E731 - a step
-_NO_PATHS = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"))
-
-
-def _next(path: Path, text: str, get: Any, key: Any) -> Path:
-    return Path(path.text + text, path.start, (*path.steps, (get, key)))
-
-
-def _holds(thing: Any, part: Any) -> bool:
-    if thing is part:
+def _holds(obj: Any, part: Any) -> bool:
+    if obj is part:
         return True
-    if isinstance(thing, Variable) or not hasattr(thing, "_nbm"):
+    if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
         return False
     try:
-        plan = plan_of(thing)
+        plan = plan_of(obj)
     except StructureError:
         return False
     return part in plan.places if isinstance(part, Variable) else part in plan.modules
 
 
-def _name(value: Any) -> str:
+def name_of(value: Any) -> str:
+    """Return the name of a function or class, else of the class of an object."""
     return str(getattr(value, "__name__", type(value).__name__))
-
-
-def _is_hashable(key: Any) -> bool:
-    return isinstance(key, (str, int, float, bool, tuple, type(None)))
 
 
 def _lists_variables(kind: type) -> bool:
@@ -584,10 +514,6 @@ def _lists_variables(kind: type) -> bool:
     return kind.__module__.startswith("nbmodule.") and isinstance(
         getattr(kind, "boxes", None), property
     )
-
-
-def _is_weakly_held(value: Any) -> bool:
-    return isinstance(value, (types.FunctionType, type))
 
 
 @functools.lru_cache(4096)

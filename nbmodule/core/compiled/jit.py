@@ -1,6 +1,6 @@
 """`nb.jit`: JAX's own, for functions that use modules, optimizers and random streams from anywhere.
 
-The first call traces; `call.py` makes the steady state of the calls that follow.
+The first call traces; `call.py` has the steady state of the calls that follow.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from nbmodule.core.compiled.call import (
     running,
     shapes_of_arrays,
     variables_of,
-    write_places,
+    write_targets,
 )
-from nbmodule.core.compiled.capture import Guards, Search, _name, reachable, unlocated
-from nbmodule.core.compiled.cells import cells
-from nbmodule.core.compiled.key import (
-    CallArguments,
-    Shapes,
-    shapes_of,
-    signature_of,
-    structure_key,
-    take_apart,
-)
-from nbmodule.core.compiled.program import Job, Traced, inner_program, of_these, spread_over, trace
-from nbmodule.core.compiled.record import (
+from nbmodule.core.compiled.call_record import (
     CallRecord,
     call_recorded,
     is_recorded,
     recording,
     reporting,
 )
+from nbmodule.core.compiled.capture import Guards, Search, name_of, reachable, unlocated
+from nbmodule.core.compiled.key import (
+    CallArguments,
+    Shapes,
+    cells,
+    shapes_of,
+    signature_of,
+    structure_key,
+    take_apart,
+)
+from nbmodule.core.compiled.program import Job, Traced, inner_program, of_these, spread_over, trace
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.beside import asked_of, module_of
 from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, unpacked
-from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.options import (
     Places,
+    check_function,
     check_names,
     check_passed_on,
     is_traceable,
@@ -109,7 +109,7 @@ class ExpectedCall(NamedTuple):
     captured: list[Any]
     names: list[str]
     is_known: bool
-    """Whether a trace is there."""
+    """Whether there is a trace."""
 
 
 class Jit(Generic[P, R]):
@@ -125,13 +125,9 @@ class Jit(Generic[P, R]):
         static: Places,
         asked: dict[str, Any],
     ) -> None:
-        self.fn, self.donate, self.options, self.static, self.asked = (
-            fn,
-            donate,
-            options,
-            static,
-            asked,
-        )
+        self.fn, self.donate, self.options, self.static = fn, donate, options, static
+        self.asked = asked
+        """The options as the user gave them."""
         self.entries: dict[Any, list[Entry]] = {}
         self.notes: list[TraceNote] = []
         self.count = 0
@@ -142,12 +138,13 @@ class Jit(Generic[P, R]):
         self._tracked: tuple[Any, Any] = (None, None)
         """The key of a tracker, and the steady call for it."""
         self._last: Callable[[], Binding | None] = lambda: None
-        self._methods = _Methods()
+        self._methods: dict[int, tuple[weakref.ref[Any], Jit]] = {}
+        """The compiled form of this method for each object, gone with the object."""
         functools.update_wrapper(self, fn, updated=())
         self.__wrapped__ = fn
 
     def __reduce__(self) -> Any:
-        """Copy the function and nothing compiled; what a module holds by name goes by that name."""
+        """Copy the function and nothing compiled; a global of a module is pickled by its name."""
         name, home = getattr(self, "__name__", ""), sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(home, name, None) is self:
             return name
@@ -171,7 +168,7 @@ class Jit(Generic[P, R]):
                     with untracked():
                         return self(*args, **kwargs)
                 key, steady = self._tracked
-                if steady is not None and not kwargs and key == tracker.key and is_eager():
+                if steady is not None and not kwargs and key == tracker.key:
                     outputs = steady(args)
                     if outputs is not SLOW:
                         return outputs
@@ -207,38 +204,29 @@ class Jit(Generic[P, R]):
 
     def _run(self, call: CallArguments) -> tuple[Binding, Any]:
         __tracebackhide__ = True
-        anew = False
-        while True:
-            entry, captured, traced = self._program(call, anew=anew)
-            binding = Binding(entry, traced, call, captured)
-            try:
-                return binding, binding.run(call.arrays)
-            except Cold:  # settings of JAX that no key holds: the program is traced for these
-                if anew:
-                    raise TraceError(
-                        f"{self!r} was traced again in the middle of a call. Nothing was changed; "
-                        "please report it."
-                    ) from None
-                anew = True
+        try:
+            binding = Binding(*self._program(call))
+            return binding, binding.run(call.arrays)
+        except Cold:  # settings of JAX that no key holds: the program is traced for these
+            binding = Binding(*self._program(call, anew=True))
+            return binding, binding.run(call.arrays)
 
     def _program(
         self, call: CallArguments, *, anew: bool = False
-    ) -> tuple[Entry, list[Any], Traced]:
-        """Return what runs these arguments; it is traced if it is not there."""
+    ) -> tuple[Entry, Traced, CallArguments, list[Any]]:
+        """Return what runs these arguments; it is traced if there is none, or `anew`."""
         __tracebackhide__ = True
-        entry, captured = self._find(call.things)
-        traced = None
+        entry, captured = self._find(call.objects)
         if entry is not None and not anew:
-            traced = entry.traced.get(shapes_of(call, variables_of([*call.things, *captured])))
-        if entry is None or traced is None:
-            entry, captured, traced = self._trace(call, entry, captured, anew=anew)
-        return entry, captured, traced
+            shapes = shapes_of(call, variables_of([*call.objects, *captured]))
+            if (traced := entry.traced.get(shapes)) is not None:
+                return entry, traced, call, captured
+        return self._trace(call, entry, captured, anew=anew)
 
     def _settle_steady(self, binding: Binding, args: tuple[Any, ...]) -> None:
         steady = binding.steady(args, _PLAIN)
-        tracker = now.tracker
-        if tracker is not None:
-            self._tracked = tracker.key, steady
+        if now.tracker is not None:
+            self._tracked = now.tracker.key, steady
             return
         self._last = weakref.ref(binding)
         entry = binding.entry
@@ -252,163 +240,169 @@ class Jit(Generic[P, R]):
         self._steady = steady if len(entry.traced) == 1 else by_shape(self._steadies)
 
     # -- entries --
-    def _find(self, things: list[Any]) -> tuple[Entry | None, list[Any]]:
-        """Return the entry that fits these objects and what surrounds the function now."""
-        for entry in self.entries.get(structure_key(things), ()):
-            captured = entry.resolve(things)
+    def _find(self, objects: list[Any]) -> tuple[Entry | None, list[Any]]:
+        """Return the entry that fits these objects and the surroundings of the function."""
+        for entry in self.entries.get(structure_key(objects), ()):
+            captured = entry.resolve(objects)
             if captured is not None:
                 return entry, captured
         return None, []
 
-    def _add(self, entry: Entry, things: list[Any]) -> None:
-        key = structure_key(things)
-        known = [other for other in self.entries.get(key, ()) if other.cell == cells.tick]
-        self.entries.pop(key, None)
-        self.entries[key] = [entry, *known][:_MOST_ENTRIES]
+    def _add(self, captured: list[Any], call: CallArguments, guards: Guards) -> Entry:
+        entry, key = Entry(captured, call.objects, guards), structure_key(call.objects)
+        older = [old for old in self.entries.pop(key, ()) if old.cell == cells.tick]
+        self.entries[key] = [entry, *older][:_MOST_ENTRIES]
         while len(self.entries) > _MOST_STRUCTURES:
             self.entries.pop(next(iter(self.entries)))
+        return entry
 
     # -- tracing --
     def _trace(
         self, call: CallArguments, entry: Entry | None, captured: list[Any], *, anew: bool
-    ) -> tuple[Entry, list[Any], Traced]:
-        """Trace for these arguments; what is found to be used is captured, and the trace repeated."""
+    ) -> tuple[Entry, Traced, CallArguments, list[Any]]:
+        """Trace for these arguments."""
         __tracebackhide__ = True
-        fn, options = self.fn, self._flat_options(call)
-        names = call.of_arrays(self._names(call))
+        names, options = self._array_names(call), self._flat_options(call)
         if entry is None:
-            captured = self._seeds(call.things)
-        with unchanged([*call.things, *captured], only_on_error=True) as keep:
-            for _ in range(_MOST_REPEATS):
-                boxes = variables_of([*call.things, *captured])
-                job = Job(fn, call, captured, boxes)
-                try:
-                    traced = trace(
-                        job, names, [box.value for box in boxes], self.donate, options, anew=anew
-                    )
-                except Missed as missed:
-                    if missed.frame is not job.frame():
-                        raise
-                    captured = self._with(missed.box, job, missed)
-                    # An optimizer has its state now; a call with such a state may have been traced.
-                    known, found = self._find(call.things) if not anew else (None, [])
-                    shapes = shapes_of(call, variables_of([*call.things, *found]))
-                    if known is not None and (program := known.traced.get(shapes)) is not None:
-                        return known, found, program
-                else:
-                    more = self._unguarded(job)
-                    if more is None:
-                        break
-                    captured = more
-                for thing in captured:
-                    keep(thing)
-            else:
-                raise TraceError(
-                    f"{self!r} cannot settle on what it uses: it changes in each trace."
-                )
-            guards = Guards(Search(fn, call.things), captured, fn)
-        shapes = shapes_of(call, variables_of([*call.things, *captured]))
-        fresh = Entry(captured, call.things, guards)
+            captured = self._seeds(call.objects)
+        with unchanged([*call.objects, *captured], only_on_error=True) as keep:
+            first = captured
+
+            def run(job: Job) -> Any:
+                if job.captured is not first:
+                    for obj in job.captured:
+                        keep(obj)
+                    # An optimizer has its state now; a call with such a state may be traced.
+                    known, match = self._find(call.objects) if not anew else (None, [])
+                    shapes = shapes_of(call, variables_of([*call.objects, *match]))
+                    if known is not None and shapes in known.traced:
+                        return known, known.traced[shapes], call, match
+                return trace(job, names, self.donate, options, anew=anew)
+
+            traced, captured = self._capturing(call, captured, run)
+            if not isinstance(traced, Traced):
+                return traced
+            guards = Guards(Search(self.fn, call.objects), captured, self.fn)
+        shapes = shapes_of(call, variables_of([*call.objects, *captured]))
+        fresh = Entry(captured, call.objects, guards)
         if (
             entry is None
             or anew
             or entry.signatures != fresh.signatures
             or entry.sharing != fresh.sharing
         ):
-            entry = fresh
-            self._add(entry, call.things)
+            entry = self._add(captured, call, guards)
         while len(entry.traced) >= _MOST_SHAPES:
             entry.traced.pop(next(iter(entry.traced)))
         entry.traced[shapes] = traced
         self._note(call, guards, entry, shapes)
-        return entry, captured, traced
+        return entry, traced, call, captured
+
+    def _capturing(
+        self, call: CallArguments, captured: list[Any], run: Callable[[Job], T]
+    ) -> tuple[T, list[Any]]:
+        """Run `run(job)` again until all that its trace meets is captured; returns its result and
+        the captured objects.
+        """
+        __tracebackhide__ = True
+        for _ in range(_MOST_REPEATS):
+            boxes = variables_of([*call.objects, *captured])
+            job = Job(self.fn, call, captured, boxes)
+            try:
+                result = run(job)
+            except Missed as missed:
+                if missed.frame is not job.frame():
+                    raise
+                captured = self._with(missed.box, job, missed)
+            else:
+                more = self._uncaptured(job)
+                if more is None:
+                    return result, captured
+                captured = more
+        raise TraceError(f"{self!r} cannot settle on what it uses: it changes in each trace.")
 
     def _note(self, call: CallArguments, guards: Guards, entry: Entry, shapes: Shapes) -> None:
         """Remember the keys of a trace; traces that differ in none count once."""
-        note = TraceNote(structure_key(call.things), shapes, entry.signatures, guards, entry.cell)
-        if not any(note[:3] == known[:3] and note.cell == known.cell for known in self.notes):
+        note = TraceNote(structure_key(call.objects), shapes, entry.signatures, guards, entry.cell)
+        if not any(note[:3] == old[:3] and note.cell == old.cell for old in self.notes):
             self.count += 1
             self.notes = [*self.notes[1 - MOST_TRACES :], note]
 
     def _names(self, call: CallArguments) -> list[str]:
         return call.names(functools.partial(names_of, self.fn))
 
+    def _array_names(self, call: CallArguments) -> list[str]:
+        return [name for name, mark in zip(self._names(call), call.form.marks) if mark < 0]
+
     def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExpectedCall:
         """Return the keys that decide about a call, for `nb.explain_retrace`; nothing is traced."""
         call = take_apart(args, kwargs, self.static)
-        entry, captured = self._find(call.things)
-        shapes = shapes_of(call, _unsettled([*call.things, *captured]))
+        entry, captured = self._find(call.objects)
+        boxes = dict.fromkeys(box for obj in (*call.objects, *captured) for box in boxes_of(obj))
+        shapes = shapes_of(call, list(boxes))
         is_known = entry is not None and shapes in entry.traced
-        key = structure_key(call.things)
+        key = structure_key(call.objects)
         return ExpectedCall(key, shapes, call, captured, self._names(call), is_known)
 
-    def _seeds(self, things: list[Any]) -> list[Any]:
+    def _seeds(self, objects: list[Any]) -> list[Any]:
         """Return objects that a first trace will probably use: it need not begin again for each."""
-        covered = {box for thing in things for box in boxes_of(thing)}
-        search, found = Search(self.fn, things), []
-        for thing in search.seeds():
+        covered = {box for obj in objects for box in boxes_of(obj)}
+        result = []
+        for obj in Search(self.fn, objects).seeds():
             try:
-                boxes = boxes_of(thing)
-            except StructureError:  # the trace says so, if it uses the object
+                boxes = boxes_of(obj)
+            except StructureError:  # the trace reports it, if it uses the object
                 continue
-            if not any(thing is other for other in things) and not covered.issuperset(
-                boxes or (None,)
-            ):
-                found.append(thing)
-        if any(_draws_from_default(thing) for thing in (*things, *found)):
-            found.append(random.default.state)
-        return found
+            is_argument = any(obj is argument for argument in objects)
+            if not is_argument and not covered.issuperset(boxes or (None,)):
+                result.append(obj)
+        if any(_draws_from_default(obj) for obj in (*objects, *result)):
+            result.append(random.default.state)
+        return result
 
     def _with(self, box: Variable, job: Job, missed: Missed | None) -> list[Any]:
-        """Return what is captured together with the object that a variable belongs to."""
-        things, captured = job.call.things, job.captured
-        if any(_is_in(box, boxes_of(thing)) for thing in (*things, *captured)):
+        """Return the captured objects together with the one that a variable belongs to."""
+        objects, captured = job.call.objects, job.captured
+        if any(_is_in(box, boxes_of(obj)) for obj in (*objects, *captured)):
             if _is_in(box, job.boxes):
                 raise TraceError(
-                    f"{self!r} met {box.describe()} as unknown although it is an input. Nothing was "
-                    "changed; please report it."
+                    f"{self!r} met {box.describe()} as unknown although it is an input; please report it."
                 )
-            return captured  # it was created meanwhile, as the state of an optimizer is
+            return list(captured)  # it was created meanwhile, as the state of an optimizer is
         if box._home is not None:  # it belongs to the trace around this call
             return [*captured, box]
-        search = Search(self.fn, things)
-        found = search.holding(box)
-        if not found:
+        search = Search(self.fn, objects)
+        holders = search.holding(box)
+        if not holders:
             raise unlocated(self.fn, box, missed)
-        found += search.siblings(found[0], captured)
-        return [*captured, *_new(found, (*things, *captured))]
+        holders += search.siblings(holders[0], captured)
+        known = set(map(id, (*objects, *captured)))
+        new = {id(obj): obj for obj in holders if id(obj) not in known}
+        return [*captured, *new.values()]
 
-    def _unguarded(self, job: Job) -> list[Any] | None:
-        """After a trace: return what must be captured beside, and traced with; None if nothing."""
-        things, captured = job.call.things, job.captured
+    def _uncaptured(self, job: Job) -> list[Any] | None:
+        """After a trace: return the objects to capture, and to trace again with; None if it used no
+        others.
+        """
+        objects, captured = job.call.objects, job.captured
         for box in job.unknown:
-            if self._is_found(box, job):
-                return self._with(box, job, None)
+            return self._with(box, job, None)
         if not _are_same(_lasting(job), job.boxes):
-            return captured
+            return list(captured)
         known = {
             id(part)
-            for thing in (*things, *captured)
-            if not isinstance(thing, Variable)
-            for part in (thing, *plan_of(thing).modules)
+            for obj in (*objects, *captured)
+            if not isinstance(obj, Variable)
+            for part in (obj, *plan_of(obj).modules)
         }
-        search = None
-        for module in job.touched:
-            if id(module) in known or module._nbm.home is not None:
-                continue
-            search = search or Search(self.fn, things)
-            found = search.holding(module)
-            if not found:
+        touched = [m for m in job.touched if id(m) not in known and m._nbm.home is None]
+        search = Search(self.fn, objects) if touched else None
+        for module in touched:
+            holders = search.holding(module) if search is not None else []
+            if not holders:
                 raise unlocated(self.fn, module)
-            captured.append(found[-1])
-        return None if _are_same(_lasting(job), job.boxes) else captured
-
-    def _is_found(self, box: Variable, job: Job) -> bool:
-        """Return False for a variable that is only written and that no name leads to."""
-        things = (*job.call.things, *job.captured)
-        if any(_is_in(box, boxes_of(thing)) for thing in things):
-            return True
-        return bool(Search(self.fn, job.call.things).holding(box))
+            captured.append(holders[-1])
+        return None if _are_same(_lasting(job), job.boxes) else list(captured)
 
     def _flat_options(self, call: CallArguments) -> dict[str, Any]:
         """Return the options of `jax.jit` for the arrays among the arguments."""
@@ -416,26 +410,23 @@ class Jit(Generic[P, R]):
         donated: set[str | int] = {*options.pop("donate_argnums", ())}
         donated |= {*options.pop("donate_argnames", ())}
         marks = call.form.marks
+        args, kwargs = call.form.tree.unflatten(range(len(marks)))
         if donated:
-            args, kwargs = call.form.tree.unflatten(range(len(marks)))
-            places = {i % len(args) for i in donated if isinstance(i, int)}
-            chosen = [x for i, x in enumerate(args) if i in places]
+            positions = {i % len(args) for i in donated if isinstance(i, int)}
+            chosen = [x for i, x in enumerate(args) if i in positions]
             chosen += [x for name, x in kwargs.items() if name in donated]
             numbers = set(jax.tree.leaves(chosen))
             arrays = [i for i, mark in enumerate(marks) if mark < 0]
-            options["donate_argnums"] = tuple(
-                i for i, number in enumerate(arrays) if number in numbers
-            )
+            options["donate_argnums"] = tuple(i for i, n in enumerate(arrays) if n in numbers)
         if "in_shardings" in options:
-            tree = jax.tree.structure(call.form.tree.unflatten(range(len(marks)))[0])
-            found = spread_over(options["in_shardings"], tree)
-            found += [None] * (len(marks) - len(found))
-            options["in_shardings"] = tuple(x for x, mark in zip(found, marks) if mark < 0)
+            shardings = spread_over(options["in_shardings"], jax.tree.structure(args))
+            shardings += [None] * (len(marks) - len(shardings))
+            options["in_shardings"] = tuple(x for x, mark in zip(shardings, marks) if mark < 0)
         return options
 
     # -- inside other transforms --
     def _inside(self, call: CallArguments) -> Any:
-        """Call inside another transform, or in a frame: the program becomes a part of what is traced."""
+        """Call inside another transform, or in a frame: the program becomes a part of its trace."""
         __tracebackhide__ = True
 
         def use(inner: Any, values: list[Any]) -> Any:
@@ -443,97 +434,65 @@ class Jit(Generic[P, R]):
             with apart() if now.taps is not None else nullcontext():
                 return inner(values, *call.arrays)
 
-        made, boxes = self._with_inner(call, use)
-        leaves, values, records, node = made
+        (leaves, values, records, node), boxes = self._with_inner(call, use)
         facts = node.facts
-        write_places(facts, boxes, values)
+        write_targets(facts, boxes, values)
         constants = [box for box in boxes if box._home is None] if now.frame is None else ()
         if constants:
             warn_of_constant(constants[0])
         if facts.infos:
-            take_over(of_these(facts.infos, call.things), facts.records.unflatten(records))
+            take_over(of_these(facts.infos, call.objects), facts.records.unflatten(records))
         outputs = facts.tree.unflatten(leaves)
         return unpacked(outputs) if type(outputs) is Packed else outputs
 
     def _with_inner(
         self, call: CallArguments, use: Callable[[Any, list[Any]], Any]
     ) -> tuple[Any, list[Variable]]:
-        """Use the `jax.jit` for calls inside other transforms; what the trace meets is captured."""
+        """Use the `jax.jit` for calls inside other transforms; returns the result and the variables."""
         __tracebackhide__ = True
-        entry, captured = self._find(call.things)
-        if entry is not None:
-            return self._repeated(call, use, entry, captured)
-        captured = self._seeds(call.things)
-        if now.frame is not None:
-            return self._repeated(call, use, None, captured)
-        with unchanged([*call.things, *captured], only_on_error=True):
-            return self._repeated(call, use, None, captured)
+        entry, captured = self._find(call.objects)
+        first = captured = captured if entry is not None else self._seeds(call.objects)
+        program = None if entry is None else entry.inner.get(call.form)
+        mark = now.taps.mark() if now.taps is not None else None
 
-    def _repeated(
-        self,
-        call: CallArguments,
-        use: Callable[[Any, list[Any]], Any],
-        entry: Entry | None,
-        captured: list[Any],
-    ) -> tuple[Any, list[Variable]]:
-        """Repeat a trace until all that it meets is captured."""
-        __tracebackhide__ = True
-        inner = None if entry is None else entry.inner.get(call.form)
-        asked = now.taps.mark() if now.taps is not None else None
-        for _ in range(_MOST_REPEATS):
+        def run(job: Job) -> Any:
+            inner = program if job.captured is first else None
             if now.taps is not None:
-                now.taps.rewind(asked)
-            boxes = variables_of([*call.things, *captured])
-            job = Job(self.fn, call, captured, boxes)
+                now.taps.rewind(mark)
             if inner is None:
-                names = call.of_arrays(self._names(call))
-                inner = inner_program(self.fn, names, self._flat_options(call))
-            try:
-                with running(job):
-                    # In a raw transform the values are constants; a write is refused.
-                    values = [box.settled() if now.frame is None else box.value for box in boxes]
-                    made = use(inner, values)
-            except Missed as missed:
-                if missed.frame is not job.frame():
-                    raise
-                captured, entry = self._with(missed.box, job, missed), None
-            else:
-                more = self._unguarded(job)
-                if more is None:
-                    break
-                captured, entry = more, None
-            inner = None
-        else:
-            raise TraceError(f"{self!r} cannot settle on what it uses: it changes in each trace.")
-        if entry is not None:
-            entry.inner[call.form] = inner
-        else:
-            self._keep_inner(call, captured, inner)
-        return made, boxes
+                inner = inner_program(self.fn, self._array_names(call), self._flat_options(call))
+            with running(job):
+                # In a raw transform the values are constants; a write is refused.
+                values = [box.settled() if now.frame is None else box.value for box in job.boxes]
+                return use(inner, values), inner, job.boxes
 
-    def _keep_inner(self, call: CallArguments, captured: list[Any], inner: Any) -> None:
-        if any(_is_local(thing) for thing in captured):
-            return  # they end with the trace around this call
-        guards = Guards(Search(self.fn, call.things), captured, self.fn)
-        entry = Entry(captured, call.things, guards)
+        keeps = entry is None and now.frame is None
+        objects = [*call.objects, *captured]
+        with unchanged(objects, only_on_error=True) if keeps else nullcontext():
+            (result, inner, boxes), captured = self._capturing(call, captured, run)
+        # What is local ends with the trace around this call.
+        if entry is None or captured is not first:
+            if any(map(_is_local, captured)):
+                return result, boxes
+            entry = self._add(
+                captured, call, Guards(Search(self.fn, call.objects), captured, self.fn)
+            )
         entry.inner[call.form] = inner
-        self._add(entry, call.things)
+        return result, boxes
 
     # -- records --
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:
-        call = take_apart(args, kwargs, self.static)
         cells.follow()
-        _, captured, traced = self._program(call)
-        boxes = variables_of([*call.things, *captured])
-        written = [boxes[place] for place in traced.facts.places if type(place) is int]
+        _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
+        boxes = variables_of([*call.objects, *captured])
         return CallRecord(
             self,
             args,
             kwargs,
-            tuple(call.things),
+            tuple(call.objects),
             tuple(captured),
             tuple(boxes),
-            tuple(written),
+            tuple(boxes[i] for i in traced.facts.targets),
             bool(traced.donated),
             id(traced.program),
         )
@@ -546,71 +505,26 @@ class Jit(Generic[P, R]):
     @shortened
     def lower(self, *args: object, **kwargs: object) -> Lowered:
         """Lower for these arguments; nothing is run and no variable changes."""
-        return self._looked(args, kwargs, lambda: self._lowered(args, kwargs))
+
+        def lowered() -> Lowered:
+            staged, call, boxes = self._staged(args, kwargs)
+            return Lowered(staged.lower(), self, call, boxes, staged.out_info[3].facts)
+
+        return self._inspected(args, kwargs, lowered)
 
     @shortened
     def trace(self, *args: object, **kwargs: object) -> Any:
         """Return JAX's traced form for these arguments; nothing is run and no variable changes."""
-        return self._looked(args, kwargs, lambda: self._staged(args, kwargs)[0])
+        return self._inspected(args, kwargs, lambda: self._staged(args, kwargs)[0])
 
     @shortened
     def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """Return shapes and dtypes of the outputs; nothing is run and no variable changes."""
+        leaves, _, _, node = self.trace(*args, **kwargs).out_info
+        return unpacked(node.facts.tree.unflatten(leaves))
 
-        def shapes() -> Any:
-            leaves, _, _, node = self._staged(args, kwargs)[0].out_info
-            return unpacked(node.facts.tree.unflatten(leaves))
-
-        return self._looked(args, kwargs, shapes)
-
-    def lowered_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return JAX's lowered form, and the arrays that a call would hand to it."""
-        lowered = self.lower(*args, **kwargs)
-        call = take_apart(args, kwargs, self.static)
-        return lowered._lowered, ([box.value for box in lowered._boxes], *call.arrays)
-
-    def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return what tells one program of this function from another, but for shapes."""
-        things = take_apart(args, kwargs, self.static).things
-        _, captured = self._find(things)
-        return structure_key(things), tuple(map(signature_of, captured))
-
-    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], Any]:
-        """Trace for these arguments; returns what compiles the program, in any thread."""
-        call = take_apart(args, kwargs, self.static)
-        entry, captured, traced = self._program(call)
-        binding = Binding(entry, traced, call, captured)
-        values = [box.value for box in binding.boxes]
-        lists: tuple[Any, ...] = (values,)
-        if traced.donated:
-            lists = (binding.pick_donated(values), binding.pick_kept(values))
-        staged = traced.program.call.trace(*lists, *call.arrays)
-        return lambda: staged.lower().compile()
-
-    def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Trace for these arguments, and build models that build at their first call."""
-        self.prepared(args, kwargs)()
-
-    def _lowered(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
-        staged, call, boxes = self._staged(args, kwargs)
-        return Lowered(staged.lower(), self, call, boxes, staged.out_info[3].facts)
-
-    def _staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace apart from all calls; gives JAX's stage, the call, and the variables."""
-        if (module := asked_of(self.fn, kwargs)) is not None:
-            return module._call_beside(
-                lambda *args, **kwargs: self._staged(args, kwargs), args, kwargs
-            )
-        call = take_apart(args, kwargs, self.static)
-
-        def use(inner: Any, values: list[Any]) -> Any:
-            return inner.trace(values, *call.arrays)
-
-        staged, boxes = self._with_inner(call, use)
-        return staged, call, boxes
-
-    def _looked(self, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[], T]) -> T:
-        """Return what `use` gives, with nothing changed by it."""
+    def _inspected(self, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[], T]) -> T:
+        """Return the result of `use`, with nothing changed by it."""
         try:
             with unchanged(self.reached(args, kwargs)):
                 return use()
@@ -619,11 +533,45 @@ class Jit(Generic[P, R]):
                 raise
             raise refusal(self.fn, args, kwargs, self.static) or error from None
 
+    def _staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace apart from all calls; returns JAX's stage, the call, and the variables."""
+        if (module := asked_of(self.fn, kwargs)) is not None:
+            return module._call_beside(
+                lambda *args, **kwargs: self._staged(args, kwargs), args, kwargs
+            )
+        call = take_apart(args, kwargs, self.static)
+        staged, boxes = self._with_inner(
+            call, lambda inner, values: inner.trace(values, *call.arrays)
+        )
+        return staged, call, boxes
+
     def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Return the stateful objects that a call is given or may reach."""
+        """Return the stateful objects among the arguments of a call, and those it may reach."""
         leaves = jax.tree.leaves((args, kwargs), is_leaf=is_stateful)
-        found = [*filter(is_stateful, leaves), *reachable(self.fn)]
-        return list({id(thing): thing for thing in found}.values())
+        objects = [*filter(is_stateful, leaves), *reachable(self.fn)]
+        return list({id(obj): obj for obj in objects}.values())
+
+    def lowered_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return JAX's lowered form, and the arrays that a call would pass to it."""
+        lowered = self.lower(*args, **kwargs)
+        arrays = take_apart(args, kwargs, self.static).arrays
+        return lowered._lowered, ([box.value for box in lowered._boxes], *arrays)
+
+    def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the key of the program of a call, but for shapes."""
+        objects = take_apart(args, kwargs, self.static).objects
+        _, captured = self._find(objects)
+        return structure_key(objects), tuple(map(signature_of, captured))
+
+    def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Trace and compile for these arguments, and build models that build at their first call."""
+        _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
+        values = [box.value for box in variables_of([*call.objects, *captured])]
+        lists: tuple[Any, ...] = (values,)
+        if donated := set(traced.donated):
+            lent = tuple(values[i] for i in traced.donated)
+            lists = lent, tuple(x for i, x in enumerate(values) if i not in donated)
+        traced.program.call.lower(*lists, *call.arrays).compile()
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...
@@ -636,9 +584,11 @@ class Jit(Generic[P, R]):
             return self
         if is_stateful(instance) or 0 in self.static.numbers or not _is_plain(instance):
             return types.MethodType(self, instance)
-        form = self._methods.of(
-            instance, lambda: jit(_Method(self.fn, instance), **_without_self(self.asked))
-        )
+        reference, form = self._methods.get(id(instance), (None, None))
+        if form is None or reference is None or reference() is not instance:
+            forms, number = self._methods, id(instance)
+            form = jit(_Method(self.fn, instance), **_without_self(self.asked))
+            forms[number] = weakref.ref(instance, lambda _: forms.pop(number, None)), form
         return Bound(form, instance)
 
     def __repr__(self) -> str:
@@ -646,7 +596,7 @@ class Jit(Generic[P, R]):
 
 
 class Lowered:
-    """JAX's lowered form of a compiled function; `compile()` gives what takes the same arguments."""
+    """JAX's lowered form of a compiled function; `compile()` returns a function of its arguments."""
 
     def __init__(
         self, lowered: Any, function: Jit, call: CallArguments, boxes: list[Variable], facts: Any
@@ -663,36 +613,29 @@ class Lowered:
 
 
 class Executable:
-    """A compiled function for arguments of one form: it reads and writes the variables as they are."""
+    """A compiled function for arguments of one form, which reads and writes its variables."""
 
     def __init__(self, compiled: Any, lowered: Lowered) -> None:
-        self._compiled, self._from = compiled, lowered
+        self._compiled, self._lowered = compiled, lowered
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = self._from
-        call = take_apart(args, kwargs, made._function.static)
-        if call.form != made._call.form or any(
-            one is not other for one, other in zip(call.things, made._call.things)
-        ):
+        lowered = self._lowered
+        call, boxes, facts = lowered._call, lowered._boxes, lowered._facts
+        form, arrays, objects = take_apart(args, kwargs, lowered._function.static)
+        if form != call.form or not all(map(is_, objects, call.objects)):
             raise TypeError("the arguments differ in structure from those it was lowered for.")
-        values = [box.value for box in made._boxes]
-        leaves, new, _, _ = self._compiled(values, *call.arrays)
-        write_places(made._facts, made._boxes, new)
-        return unpacked(made._facts.tree.unflatten(leaves))
-
-    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the arrays that a call hands to JAX."""
-        call = take_apart(args, kwargs, self._from._function.static)
-        return ([box.value for box in self._from._boxes], *call.arrays)
+        leaves, new, _, _ = self._compiled([box.value for box in boxes], *arrays)
+        write_targets(facts, boxes, new)
+        return unpacked(facts.tree.unflatten(leaves))
 
 
 class Bound(Jit[P, R]):
     """The compiled form of a method with its object, as Python's bound methods are.
 
-    All that it knows is the form's own, one for each object, which does not keep the object.
+    It shares the attributes of the form, one for each object, which does not keep the object.
     """
 
     __slots__ = ("_owner",)
@@ -704,8 +647,8 @@ class Bound(Jit[P, R]):
     def __reduce__(self) -> Any:
         return getattr, (self._owner, self.fn.__name__)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Bound) and self.__dict__ is other.__dict__
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, Bound) and self.__dict__ is second.__dict__
 
     def __hash__(self) -> int:
         return id(self.__dict__)
@@ -717,18 +660,14 @@ class _Method:
     _is_method = True
 
     def __init__(self, fn: Callable[..., Any], owner: object) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        del self.__wrapped__
         self.__func__, self._owner = fn, weakref.ref(owner)
-        self.__name__ = getattr(fn, "__name__", type(fn).__name__)
-        self.__qualname__, self.__doc__ = getattr(fn, "__qualname__", self.__name__), fn.__doc__
-        self.__module__ = getattr(fn, "__module__", None)  # pyright: ignore[reportAttributeAccessIssue] - as functools.wraps does
         signature = inspect.signature(fn)
-        listed = list(signature.parameters.values())
-        positional = (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        )
-        taken = listed[:1] and listed[0].kind in positional
-        self.__signature__ = signature.replace(parameters=listed[1:] if taken else listed)
+        parameters = list(signature.parameters.values())
+        if parameters and parameters[0].kind in _POSITIONAL:
+            del parameters[0]
+        self.__signature__ = signature.replace(parameters=parameters)
 
     @property
     def __self__(self) -> Any:
@@ -739,20 +678,7 @@ class _Method:
         return self.__func__(self._owner(), *args, **kwargs)
 
 
-class _Methods:
-    """The compiled forms of one method, one for each object, gone with it."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[weakref.ref[Any], Any]] = {}
-
-    def of(self, owner: object, make: Callable[[], Any]) -> Any:
-        """Return the compiled form for `owner`, made by `make` at first."""
-        known = self._known.get(id(owner))
-        if known is not None and known[0]() is owner:
-            return known[1]
-        number, forms = id(owner), self._known
-        forms[number] = weakref.ref(owner, lambda _: forms.pop(number, None)), make()
-        return forms[number][1]
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _is_given_class(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
@@ -762,8 +688,8 @@ def _is_given_class(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
     """
     if not args or not isinstance(args[0], type):
         return False
-    members = [each for kind in args[0].__mro__ for each in list(vars(kind).values())]
-    return any(isinstance(each, classmethod) and each.__func__ is fn for each in members)
+    members = [member for cls in args[0].__mro__ for member in list(vars(cls).values())]
+    return any(isinstance(member, classmethod) and member.__func__ is fn for member in members)
 
 
 def _is_plain(owner: object) -> bool:
@@ -780,19 +706,19 @@ def _is_inside() -> bool:
     return now.frame is not None or disabled or not is_eager()
 
 
-def _is_local(thing: Any) -> bool:
-    if isinstance(thing, Variable):
-        return thing._home is not None
-    return getattr(getattr(thing, "_nbm", None), "home", None) is not None
+def _is_local(obj: Any) -> bool:
+    if isinstance(obj, Variable):
+        return obj._home is not None
+    return getattr(getattr(obj, "_nbm", None), "home", None) is not None
 
 
-def _draws_from_default(thing: Any) -> bool:
-    """Return True if a module below draws from the default stream in training."""
-    if isinstance(thing, Variable) or not hasattr(thing, "_nbm"):
+def _draws_from_default(obj: Any) -> bool:
+    """Return True if a part of a module draws from the default stream in training."""
+    if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
         return False
     return any(
         part._nbm.training and part._moved_stream is random.default
-        for part in (thing, *plan_of(thing).modules)
+        for part in (obj, *plan_of(obj).modules)
         if hasattr(type(part), "_moved_stream")
     )
 
@@ -803,33 +729,23 @@ def _lasting(job: Job) -> list[Variable]:
     Raises:
         TracerLeakError: An input holds a variable that was created in the trace, which has ended.
     """
-    trace = here()
-    boxes = [box for thing in (*job.call.things, *job.captured) for box in boxes_of(thing)]
-    for box in boxes:
+    trace, objects = here(), [*job.call.objects, *job.captured]
+    for box in [box for obj in objects for box in boxes_of(obj)]:
         if box._home is not None and box._home.trace != trace and not _is_in(box, job.boxes):
             raise TracerLeakError(
-                f"{_name(job.fn)} creates {box.describe()} while it is traced and keeps it in an object "
-                "that outlives the call. Nothing was changed. Create layers and variables outside of "
-                "compiled functions, in __init__ or setup."
+                f"{name_of(job.fn)} creates {box.describe()} while it is traced and keeps it in an "
+                "object that outlives the call. Create layers and variables outside of compiled "
+                "functions, in __init__ or setup."
             )
-    return variables_of([*job.call.things, *job.captured])
+    return variables_of(objects)
 
 
 def _is_in(box: Variable, boxes: Sequence[Variable]) -> bool:
-    return any(box is other for other in boxes)
+    return any(map(functools.partial(is_, box), boxes))
 
 
 def _are_same(some: Sequence[Variable], others: Sequence[Variable]) -> bool:
     return len(some) == len(others) and all(map(is_, some, others))
-
-
-def _unsettled(things: Sequence[Any]) -> list[Variable]:
-    return list({id(box): box for thing in things for box in boxes_of(thing)}.values())
-
-
-def _new(found: list[Any], known: Sequence[Any]) -> list[Any]:
-    seen = set(map(id, known))
-    return [thing for thing in found if id(thing) not in seen and not seen.add(id(thing))]
 
 
 @overload
@@ -902,14 +818,13 @@ def jit(
     check_passed_on(options)
     static = places_of(fn, "static", static_argnums, static_argnames)
     donated = places_of(fn, "donate", donate_argnums, donate_argnames)
-    if donated.numbers:
-        options["donate_argnums"] = donated.numbers
-    if donated.names:
-        options["donate_argnames"] = donated.names
-    if in_shardings is not None:
-        options["in_shardings"] = in_shardings
-    if out_shardings is not None:
-        options["out_shardings"] = out_shardings
+    optional = {
+        "donate_argnums": donated.numbers or None,
+        "donate_argnames": donated.names or None,
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+    }
+    options |= {name: value for name, value in optional.items() if value is not None}
     return Jit(fn, donate, options, static, asked)
 
 
@@ -917,10 +832,9 @@ def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
     """Return the options of a function for the method that it is without its first argument."""
     asked = dict(asked)
     for name in ("static_argnums", "donate_argnums"):
-        given = asked[name]
-        if given is not None:
-            given = given if isinstance(given, (tuple, list)) else (given,)
-            asked[name] = tuple(i - 1 if i > 0 else i for i in given if i != 0)
+        if asked[name] is not None:
+            numbers = asked[name] if isinstance(asked[name], (tuple, list)) else (asked[name],)
+            asked[name] = tuple(i - 1 if i > 0 else i for i in numbers if i != 0)
     if isinstance(asked["in_shardings"], tuple):
         asked["in_shardings"] = asked["in_shardings"][1:]
     return asked

@@ -1,7 +1,14 @@
-"""What decides which program a call runs: the structure of its objects, and the shapes of its arrays."""
+"""The key of a program: the structure of the objects of a call, the shapes of its arrays, and the cell.
+
+A trace is trusted within the notebook cell in which it was made. The cell is the unit of change in a
+notebook: running one may change numbers, flags, code, classes or libraries, so each compiled function
+traces again in the first call of a later cell. In scripts the clock of cells stands still.
+"""
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,16 +20,53 @@ from nbmodule.base.jax_names import trace_settings
 from nbmodule.core.structure.structure import structure_of
 from nbmodule.core.transforms.carried import boxes_of, is_stateful, sharing_of
 from nbmodule.core.transforms.options import Places
+from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.layout import layouts_of
 from nbmodule.core.variables.variable import Variable
 
 
-def signature_of(thing: Any) -> Any:
-    """Return what must be equal for a program to serve another object: structure and shardings."""
-    own: Any = (type(thing), thing._frozen) if isinstance(thing, Variable) else structure_of(thing)
-    layouts = layouts_of(boxes_of(thing))
-    return own if layouts is None else (own, layouts)
+class CellClock:
+    """Counts the cells that have begun, and other acts of the user.
+
+    Example:
+        >>> cells = CellClock()
+        >>> cells.advance()
+        >>> cells.tick
+        1
+    """
+
+    def __init__(self) -> None:
+        self.tick = 0
+        self._shell: Any = None
+        self._lock = threading.Lock()
+
+    def advance(self, *_: object) -> None:
+        """Begin a cell: what was traced before is traced again at its next call."""
+        self.tick += 1
+        clock.structure_changed()
+
+    def follow(self) -> None:
+        """Follow the cells of IPython, if this runs in IPython."""
+        if "IPython" not in sys.modules:
+            return
+        shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+        if shell is None or shell is self._shell:
+            return
+        with self._lock:
+            if shell is not self._shell:
+                self._shell = shell
+                shell.events.register("pre_run_cell", self.advance)
+
+
+cells = CellClock()
+
+
+def signature_of(obj: Any) -> Any:
+    """Return the key by which a program serves an object: structure and shardings."""
+    structure: Any = (type(obj), obj._frozen) if isinstance(obj, Variable) else structure_of(obj)
+    layouts = layouts_of(boxes_of(obj))
+    return structure if layouts is None else (structure, layouts)
 
 
 class Fixed:
@@ -33,17 +77,17 @@ class Fixed:
     def __init__(self, value: Any) -> None:
         self.value = value
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Fixed) or type(self.value) is not type(other.value):
+    def __eq__(self, second: object) -> bool:
+        if not isinstance(second, Fixed) or type(self.value) is not type(second.value):
             return False
-        return self.value is other.value or bool(self.value == other.value)
+        return self.value is second.value or bool(self.value == second.value)
 
     def __hash__(self) -> int:
         return hash(self.value)
 
 
 class ArgumentForm(NamedTuple):
-    """How the arguments of a call are made of arrays, stateful objects and static values."""
+    """The arguments of a call, but for arrays and stateful objects."""
 
     tree: Any
     """Positional and keyword arguments, with None for static ones."""
@@ -51,17 +95,14 @@ class ArgumentForm(NamedTuple):
     """For each leaf the number of the stateful object, -1 for an array."""
     static: tuple[tuple[int | str, Fixed], ...]
 
-    def filled(self, arrays: Any, things: Any) -> tuple[list[Any], dict[str, Any]]:
+    def filled(self, arrays: Any, objects: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the user's arguments around these arrays and objects."""
-        given = iter(arrays)
-        leaves = [next(given) if mark < 0 else things[mark] for mark in self.marks]
+        source = iter(arrays)
+        leaves = [next(source) if mark < 0 else objects[mark] for mark in self.marks]
         args, kwargs = self.tree.unflatten(leaves)
         args = list(args)
-        for place, fixed in self.static:
-            if isinstance(place, int):
-                args[place] = fixed.value
-            else:
-                kwargs[place] = fixed.value
+        for name, fixed in self.static:
+            (args if isinstance(name, int) else kwargs)[name] = fixed.value
         return args, kwargs
 
 
@@ -70,68 +111,60 @@ class CallArguments(NamedTuple):
 
     form: ArgumentForm
     arrays: list[Any]
-    things: list[Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    objects: list[Any]
 
     def names(self, parameters: Callable[[int], list[Any]]) -> list[str]:
         """Return a name for each leaf of the arguments, such as `x` or `batch['rows']`."""
         args, kwargs = self.form.tree.unflatten(range(len(self.form.marks)))
-        positional = parameters(len(args))
-        found: dict[int, str] = {}
-        for name, value in (*zip(positional, args), *kwargs.items()):
+        names: dict[int, str] = {}
+        for name, value in (*zip(parameters(len(args)), args), *kwargs.items()):
             for path, number in jax.tree_util.tree_leaves_with_path(value):
-                found[number] = f"{name}{jax.tree_util.keystr(path)}"
-        return [found.get(i, f"[{i}]") for i in range(len(self.form.marks))]
-
-    def of_arrays(self, names: list[str]) -> list[str]:
-        """Return those of the names that belong to arrays."""
-        return [name for name, mark in zip(names, self.form.marks) if mark < 0]
+                names[number] = f"{name}{jax.tree_util.keystr(path)}"
+        return [names.get(i, f"[{i}]") for i in range(len(self.form.marks))]
 
 
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
     """Separate arrays, stateful objects and static values of a call."""
     fixed: list[tuple[int | str, Fixed]] = []
-    rest, named = args, kwargs
+    traced, traced_kwargs = args, kwargs
     if static.numbers or static.names:
-        places = sorted({i % len(args) for i in static.numbers if -len(args) <= i < len(args)})
+        numbers = sorted({i % len(args) for i in static.numbers if -len(args) <= i < len(args)})
         names = sorted(name for name in static.names if name in kwargs)
-        fixed = [(i, Fixed(args[i])) for i in places] + [(n, Fixed(kwargs[n])) for n in names]
-        rest = tuple([None if i in places else x for i, x in enumerate(args)])
-        named = {name: None if name in names else x for name, x in kwargs.items()}
-        for place, value in fixed:
-            _check_hashable(place, value)
-    leaves, tree = jax.tree.flatten((rest, named), is_leaf=is_stateful)
-    marks, arrays, things = [], [], []
-    numbers: dict[int, int] = {}
+        fixed = [(i, Fixed(args[i])) for i in numbers] + [(n, Fixed(kwargs[n])) for n in names]
+        traced = tuple([None if i in numbers else x for i, x in enumerate(args)])
+        traced_kwargs = {name: None if name in names else x for name, x in kwargs.items()}
+        for name, value in fixed:
+            _check_hashable(name, value)
+    leaves, tree = jax.tree.flatten((traced, traced_kwargs), is_leaf=is_stateful)
+    marks, arrays, objects = [], [], []
+    order: dict[int, int] = {}
     for leaf in leaves:
-        if is_stateful(leaf):
-            if id(leaf) not in numbers:
-                numbers[id(leaf)] = len(things)
-                things.append(leaf)
-            marks.append(numbers[id(leaf)])
-        else:
+        if not is_stateful(leaf):
             arrays.append(_native(leaf))
             marks.append(-1)
-    return CallArguments(
-        ArgumentForm(tree, tuple(marks), tuple(fixed)), arrays, things, args, kwargs
-    )
+            continue
+        if id(leaf) not in order:
+            order[id(leaf)] = len(objects)
+            objects.append(leaf)
+        marks.append(order[id(leaf)])
+    form = ArgumentForm(tree, tuple(marks), tuple(fixed))
+    return CallArguments(form, arrays, objects)
 
 
-def _check_hashable(place: object, fixed: Fixed) -> None:
+def _check_hashable(name: object, fixed: Fixed) -> None:
     try:
         hash(fixed)
     except TypeError:
         raise ValueError(
-            f"the static argument {place!r} cannot be hashed, and is compared by value: got "
+            f"the static argument {name!r} must be hashable, since it is compared by value; got "
             f"{type(fixed.value).__name__}. Pass a tuple or a frozen object."
         ) from None
 
 
-def structure_key(things: list[Any]) -> Any:
-    """Return what a program depends on beside shapes: objects among the arguments, and tracking."""
+def structure_key(objects: list[Any]) -> Any:
+    """Return the key of the objects among the arguments, and of tracking."""
     tracker = now.tracker.key if now.tracker is not None else None
-    return tuple(map(signature_of, things)), sharing_of(things), tracker
+    return tuple(map(signature_of, objects)), sharing_of(objects), tracker
 
 
 SETTINGS = (
@@ -151,7 +184,7 @@ SETTINGS = (
 
 
 class Shapes(NamedTuple):
-    """What tells one program from another for objects of one structure."""
+    """The key of a program for objects of one structure."""
 
     form: ArgumentForm
     arrays: tuple[Any, ...]
@@ -164,8 +197,8 @@ def shapes_of(call: CallArguments, boxes: list[Variable]) -> Shapes:
     """Return the form of the arguments, shapes and dtypes of all arrays, and settings of JAX."""
     named = tuple([getattr(jax.config, name, None) for name in SETTINGS])
     settings = (None if trace_settings is None else trace_settings(), named)
-    own = tuple([(box.shape, box.dtype) for box in boxes])
-    return Shapes(call.form, tuple(map(aval_of, call.arrays)), own, settings)
+    variables = tuple([(box.shape, box.dtype) for box in boxes])
+    return Shapes(call.form, tuple(map(aval_of, call.arrays)), variables, settings)
 
 
 def aval_of(array: Any) -> Any:

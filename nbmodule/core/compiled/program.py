@@ -41,7 +41,7 @@ _UNSHARED = ("callback", "CustomSPMDPartitioning")
 
 
 class Job:
-    """One trace of a function: what it is called with and what it captures.
+    """One trace of a function: its arguments and the objects that it captures.
 
     Args:
         fn: The function.
@@ -58,7 +58,7 @@ class Job:
         self.touched: list[Any] = []
         self.unknown: list[Variable] = []
         """Variables that were written and are no inputs."""
-        self.facts: TraceFacts | None = None
+        self.facts: Any = None
 
     def run(
         self, values: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
@@ -69,7 +69,7 @@ class Job:
             self.frame = weakref.ref(frame)  # it holds traced values, here and outside
             outputs = packed(self.fn(*args, **kwargs))
             check_outputs(self.fn, outputs)
-            settle_lists((*self.call.things, *self.captured))
+            settle_lists((*self.call.objects, *self.captured))
             effects = frame.effects()
             effects.values = [constrained(box, x) for box, x in zip(frame.written, effects.values)]
             if frame.log.infos:
@@ -84,15 +84,15 @@ class Job:
         pairs = sorted(
             zip(written, effects.values), key=lambda pair: index.get(pair[0], len(index))
         )
-        places = tuple(index.get(box, box.slot) for box, _ in pairs)
-        infos = _by_position(effects.names[1], self.call.things)
-        return outputs, Effects((places, infos), [value for _, value in pairs], effects.records)
+        targets = tuple(index.get(box, box.slot) for box, _ in pairs)
+        infos = _by_position(effects.names[1], self.call.objects)
+        return outputs, Effects((targets, infos), [value for _, value in pairs], effects.records)
 
 
 class TraceFacts(NamedTuple):
-    """The static side of what a program returns."""
+    """The static part of the outputs of a program."""
 
-    places: tuple[Any, ...]
+    targets: tuple[Any, ...]
     """For each new value the number of the variable, or its slot if it is no input."""
     tree: Any
     infos: tuple[CallInfo, ...]
@@ -100,6 +100,24 @@ class TraceFacts(NamedTuple):
     """Structure of the records."""
     is_single: bool
     """Whether the output is one array."""
+
+
+class TraceFactsNode:
+    """TraceFacts as an output of a program inside another transform: a node without leaves."""
+
+    __slots__ = ("facts",)
+
+    def __init__(self, facts: TraceFacts) -> None:
+        self.facts = facts
+
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, TraceFactsNode) and self.facts == second.facts
+
+    def __hash__(self) -> int:
+        return hash(self.facts.targets)
+
+
+jax.tree_util.register_static(TraceFactsNode)
 
 
 class Program:
@@ -121,146 +139,88 @@ class Traced(NamedTuple):
     """Numbers of the variables whose memory is reused."""
 
 
+def _flat(job_of: Callable[[], Job], fn: Any, names: list[str], options: dict[str, Any]) -> Any:
+    """Make a function of flat lists of arrays, for `jax.jit`, from the job that `job_of` returns.
+
+    The shardings of outputs are constraints, since only the trace knows their structure.
+    """
+
+    def run(values: Any, *leaves: Any) -> Any:
+        job = job_of()
+        outputs, effects = job.run(values, *job.call.form.filled(leaves, job.call.objects))
+        leaves, tree = jax.tree.flatten(outputs)
+        if "out_shardings" in options:
+            shardings = spread_over(options["out_shardings"], tree)
+            leaves = [
+                x if s is None else jax.lax.with_sharding_constraint(x, s)
+                for x, s in zip(leaves, shardings)
+            ]
+        records, records_tree = jax.tree.flatten(effects.records)
+        is_single = len(leaves) == 1 and tree == _ONE
+        targets, infos = effects.names
+        job.facts = TraceFacts(targets, tree, infos, records_tree, is_single)
+        return leaves, effects.values, records
+
+    return _named(run, fn, ["variables", *names])
+
+
 def trace(
-    job: Job,
-    names: list[str],
-    values: Sequence[Any],
-    donates: bool,
-    options: dict[str, Any],
-    *,
-    anew: bool = False,
+    job: Job, names: list[str], donates: bool, options: dict[str, Any], *, anew: bool = False
 ) -> Traced:
     """Trace a job, and find or make the program for it.
 
     Args:
-        job: What is traced.
+        job: The function with its arguments.
         names: Of the arrays among the arguments, for JAX's messages.
-        values: Of the variables.
         donates: Whether the memory of what is written is reused.
         options: Of `jax.jit`, for flat leaves.
         anew: Whether a program in the store is replaced.
     """
-    open_job: list[Job] = [job]
+    jobs, values = [job], [box.value for box in job.boxes]
 
-    def run(kept: Any, *leaves: Any) -> Any:
-        if not open_job:
+    def job_of() -> Job:
+        if not jobs:
             raise Cold
-        mine = open_job[0]
-        args, kwargs = mine.call.form.filled(leaves, mine.call.things)
-        outputs, effects = mine.run(kept, args, kwargs)
-        leaves, tree = jax.tree.flatten(outputs)
-        records, records_tree = jax.tree.flatten(effects.records)
-        is_single = len(leaves) == 1 and tree == _ONE
-        mine.facts = TraceFacts(*effects.names[:1], tree, effects.names[1], records_tree, is_single)
-        return leaves, effects.values, records
+        return jobs[0]
 
-    _name(run, job.fn, ["variables", *names])
-    given = options.get("donate_argnums", ())
+    jitted = jax.jit(_flat(job_of, job.fn, names, options), **_shifted(options, 1))
     with serving(None):
-        if "out_shardings" in options:  # for flat outputs, whose structure a first trace tells
-            rest = {name: x for name, x in options.items() if name != "out_shardings"}
-            jax.jit(run, **_shifted(rest, 1)).trace(list(values), *job.call.arrays)
-            assert job.facts is not None
-            spread = spread_over(options["out_shardings"], job.facts.tree)
-            options = {**options, "out_shardings": spread}
-            run = _copied(run)
-            _name(run, job.fn, ["variables", *names])
-        jitted = jax.jit(run, **_shifted(options, 1))
-        staged = jitted.trace(list(values), *job.call.arrays)
-    open_job.clear()
-    facts = job.facts
-    assert facts is not None
-    donated = tuple(i for i in facts.places if type(i) is int) if donates else ()
+        staged = jitted.trace(values, *job.call.arrays)
+    jobs.clear()
+    facts: TraceFacts = job.facts
+    donated = tuple(i for i in facts.targets if type(i) is int) if donates else ()
     if donated:
-        closed, counts = staged.jaxpr, staged.out_info
-        jitted = jax.jit(
-            _donating(closed, jax.tree.structure(counts), donated, len(values), job.fn, names),
-            **_shifted({**options, "donate_argnums": given}, 2, first=(0,)),
-        )
+        flat = _donating(staged, donated, len(values))
+        run = _named(flat, job.fn, ["overwritten", "variables", *names])
+        jitted = jax.jit(run, **_shifted(options, 2, first=(0,)))
         lent = tuple(values[i] for i in donated)
-        rest = tuple(x for i, x in enumerate(values) if i not in set(donated))
-        staged = jitted.trace(lent, rest, *job.call.arrays)
-    return Traced(_found(staged, jitted, donated, options, anew), facts, donated)
-
-
-def _copied(run: Any) -> Any:
-    return lambda *args: run(*args)
-
-
-def spread_over(prefix: Any, tree: Any) -> list[Any]:
-    """Return for each leaf of a tree what a prefix of the tree, such as shardings, says of it."""
-    found: list[Any] = []
-
-    def add(value: Any, below: Any) -> None:
-        found.extend([value] * len(jax.tree.leaves(below)))
-
-    def is_leaf(x: Any) -> bool:
-        return x is None or isinstance(x, (jax.sharding.Sharding, jax.sharding.PartitionSpec))
-
-    jax.tree.map(add, prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
-    return found
-
-
-class TraceFactsNode:
-    """TraceFacts on their way out of a program inside another transform: a node without leaves."""
-
-    __slots__ = ("facts",)
-
-    def __init__(self, facts: TraceFacts) -> None:
-        self.facts = facts
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TraceFactsNode) and self.facts == other.facts
-
-    def __hash__(self) -> int:
-        return hash(self.facts.places)
-
-
-jax.tree_util.register_static(TraceFactsNode)
+        retained = tuple(x for i, x in enumerate(values) if i not in set(donated))
+        staged = jitted.trace(lent, retained, *job.call.arrays)
+    return Traced(_stored(staged, jitted, donated, options, anew), facts, donated)
 
 
 def inner_program(fn: Any, names: list[str], options: dict[str, Any]) -> Any:
-    """Make the `jax.jit` of a function for calls inside other transforms; the job is that of now."""
+    """Make the `jax.jit` of a function for calls inside other transforms, with their present job."""
+    flat = _flat(lambda: now.programs[-1], fn, names, options)
 
-    def run(kept: Any, *leaves: Any) -> Any:
-        job = now.programs[-1]
-        args, kwargs = job.call.form.filled(leaves, job.call.things)
-        outputs, effects = job.run(kept, args, kwargs)
-        leaves, tree = jax.tree.flatten(outputs)
-        records, records_tree = jax.tree.flatten(effects.records)
-        if "out_shardings" in options:
-            spread = spread_over(options["out_shardings"], tree)
-            leaves = [
-                x if s is None else jax.lax.with_sharding_constraint(x, s)
-                for x, s in zip(leaves, spread)
-            ]
-        facts = TraceFacts(effects.names[0], tree, effects.names[1], records_tree, False)
-        return leaves, effects.values, records, TraceFactsNode(facts)
+    def run(values: Any, *leaves: Any) -> Any:
+        return *flat(values, *leaves), TraceFactsNode(now.programs[-1].facts)
 
-    _name(run, fn, ["variables", *names])
-    kept = {name: x for name, x in options.items() if name != "out_shardings"}
-    return jax.jit(run, **_shifted(kept, 1))
+    return jax.jit(_named(run, fn, ["variables", *names]), **_shifted(options, 1))
 
 
-def _donating(
-    closed: Any, tree: Any, donated: tuple[int, ...], count: int, fn: Any, names: list[str]
-) -> Callable[..., Any]:
-    """Make a function of the same equations that takes what it overwrites as an argument of its own."""
-    open_closed = [closed]
+def _donating(staged: Any, donated: tuple[int, ...], count: int) -> Callable[..., Any]:
+    """Make a function of the same equations that takes what it overwrites as its first argument."""
+    programs, tree = [staged.jaxpr], jax.tree.structure(staged.out_info)
 
-    def run(lent: Any, kept: Any, *leaves: Any) -> Any:
-        if not open_closed:
+    def run(lent: Any, retained: Any, *leaves: Any) -> Any:
+        if not programs:
             raise Cold
-        values: list[Any] = [None] * count
-        rest = iter(kept)
-        for i, value in zip(donated, lent):
-            values[i] = value
-        known = set(donated)
-        values = [value if i in known else next(rest) for i, value in enumerate(values)]
-        outputs = jaxpr_as_fun(open_closed.pop())(*values, *leaves)
-        return jax.tree.unflatten(tree, outputs)
+        values: dict[int, Any] = dict(zip(donated, lent))
+        source = iter(retained)
+        inputs = [values[i] if i in values else next(source) for i in range(count)]
+        return jax.tree.unflatten(tree, jaxpr_as_fun(programs.pop())(*inputs, *leaves))
 
-    _name(run, fn, ["overwritten", "variables", *names])
     return run
 
 
@@ -269,15 +229,27 @@ _ONE = jax.tree.structure(0)
 
 def _shifted(options: dict[str, Any], by: int, first: tuple[int, ...] = ()) -> dict[str, Any]:
     """Return options of `jax.jit` for arguments that stand behind `by` lists of variables."""
-    options = dict(options)
-    given = tuple(i + by for i in options.pop("donate_argnums", ()))
-    if given or first:
-        options["donate_argnums"] = (*first, *given)
+    options = {name: value for name, value in options.items() if name != "out_shardings"}
+    donated = (*first, *(i + by for i in options.pop("donate_argnums", ())))
+    if donated:
+        options["donate_argnums"] = donated
     if "in_shardings" in options:
         options["in_shardings"] = (*(None,) * by, *options["in_shardings"])
-    if "out_shardings" in options:
-        options["out_shardings"] = (options["out_shardings"], None, None)
     return options
+
+
+def spread_over(prefix: Any, tree: Any) -> list[Any]:
+    """Return the item of a prefix of a tree, such as its shardings, for each leaf of the tree."""
+    items: list[Any] = []
+
+    def add(value: Any, subtree: Any) -> None:
+        items.extend([value] * len(jax.tree.leaves(subtree)))
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, (jax.sharding.Sharding, jax.sharding.PartitionSpec))
+
+    jax.tree.map(add, prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
+    return items
 
 
 class _Named(inspect.Signature):
@@ -289,8 +261,8 @@ class _Named(inspect.Signature):
         return types.SimpleNamespace(arguments=dict(zip(self._names, args)))
 
 
-def _name(run: Any, fn: Any, names: list[str]) -> None:
-    """Let JAX's messages name the user's function, its file and its arguments."""
+def _named(run: Any, fn: Any, names: list[str]) -> Any:
+    """Let JAX's messages name the user's function, its file and its arguments; returns `run`."""
     run.__name__ = getattr(fn, "__name__", type(fn).__name__)
     run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
     source = source_of(fn)
@@ -299,10 +271,11 @@ def _name(run: Any, fn: Any, names: list[str]) -> None:
     signature = _Named([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
     signature._names = names
     run.__signature__ = signature
+    return run
 
 
 class _Source:
-    """Where a function is written: its name and code, without what it holds."""
+    """The name and code of a function, without what it holds."""
 
     def __init__(self, fn: types.FunctionType) -> None:
         self.__name__, self.__code__ = fn.__name__, fn.__code__
@@ -360,22 +333,22 @@ class _Store:
 store = _Store()
 
 
-def _found(
+def _stored(
     staged: Any, jitted: Any, donated: tuple[int, ...], options: dict[str, Any], anew: bool
 ) -> Program:
-    """Look a traced program up by its content; above a bound, or with callbacks, it is its own."""
+    """Look a traced program up by its content; a heavy one, or one with callbacks, is not shared."""
     nbytes = _bytes_of_constants(staged.jaxpr)
     if nbytes > HEAVIEST:
         return Program(jitted, nbytes)
-    lowered = staged.lower()
-    text = lowered.as_text()
+    text = staged.lower().as_text()
     if any(mark in text for mark in _UNSHARED):
         return Program(jitted, nbytes)
     digest = hashlib.sha256(text.encode()).hexdigest()
     avals = tuple(jax.tree.leaves(staged.in_avals)) if hasattr(staged, "in_avals") else ()
-    key = (digest, donated, static_key(options), avals, jax.tree.structure(staged.out_info))
-    weak = tuple(bool(getattr(x, "weak_type", False)) for x in jax.tree.leaves(staged.out_info))
-    return store.find((key, weak), lambda: Program(jitted, nbytes), anew=anew)
+    outputs, tree = jax.tree.flatten(staged.out_info)
+    weak = tuple(bool(getattr(x, "weak_type", False)) for x in outputs)
+    key = (digest, donated, static_key(options), avals, tree, weak)
+    return store.find(key, lambda: Program(jitted, nbytes), anew=anew)
 
 
 def _bytes_of_constants(closed: Any) -> int:
@@ -391,30 +364,29 @@ def _bytes_of_constants(closed: Any) -> int:
 
 
 # -- records name modules of arguments by position: a program serves several models ------------------
-def _by_position(infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
-    if not infos:
-        return infos
-    where: dict[int, tuple[int, int]] = {}
-    for number, thing in enumerate(things):
-        if not isinstance(thing, Variable):
-            for i, module in enumerate((thing, *plan_of(thing).modules)):
-                where.setdefault(id(module), (number, i))
-    return tuple(_renamed(info, where.get(id(info.module()), info.module)) for info in infos)
+def _by_position(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
+    positions: dict[int, tuple[int, int]] = {}
+    for number, modules in enumerate(map(_modules_of, objects) if infos else ()):
+        for i, module in enumerate(modules):
+            positions.setdefault(id(module), (number, i))
+    return tuple(_renamed(info, positions.get(id(info.module()), info.module)) for info in infos)
 
 
-def of_these(infos: tuple[CallInfo, ...], things: list[Any]) -> tuple[CallInfo, ...]:
+def of_these(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
     """Return the records with the modules that were called this time."""
-    if not things:
-        return infos
-    modules = [
-        () if isinstance(thing, Variable) else (thing, *plan_of(thing).modules) for thing in things
-    ]
+    modules = [_modules_of(obj) for obj in objects]
+
+    def module_at(position: tuple[int, int]) -> Any:
+        return slot_of(modules[position[0]][position[1]])
+
     return tuple(
-        _renamed(info, slot_of(modules[info.module[0]][info.module[1]]))
-        if type(info.module) is tuple
-        else info
+        _renamed(info, module_at(info.module)) if type(info.module) is tuple else info
         for info in infos
     )
+
+
+def _modules_of(obj: Any) -> tuple[Any, ...]:
+    return () if isinstance(obj, Variable) else (obj, *plan_of(obj).modules)
 
 
 def _renamed(info: CallInfo, module: object) -> CallInfo:

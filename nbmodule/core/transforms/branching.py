@@ -19,9 +19,8 @@ from nbmodule.base.format import describe_shape
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import carried, fill, packed, shapes_of, split, unpacked
-from nbmodule.core.transforms.functions import check_function
 from nbmodule.core.transforms.mapped import EffectNames, _written
-from nbmodule.core.transforms.options import taken
+from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
 from nbmodule.core.variables.record import uncaptured
 from nbmodule.core.variables.traceback import shortened

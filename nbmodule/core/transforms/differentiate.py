@@ -18,8 +18,7 @@ from nbmodule.core.structure.trainable import warn_if_nothing_trains, warn_of_un
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
-from nbmodule.core.transforms.functions import check_function
-from nbmodule.core.transforms.options import taken
+from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.variables.frame import (
     Frame,
     current_log,

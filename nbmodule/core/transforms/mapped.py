@@ -14,8 +14,7 @@ from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.structure.walk import named
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import fill, packed, shapes_of, split, unpacked
-from nbmodule.core.transforms.functions import check_function
-from nbmodule.core.transforms.options import taken
+from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.transforms.stacked import Rows, Stacks
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, write_all
 from nbmodule.core.variables.traceback import shortened

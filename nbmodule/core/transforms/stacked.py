@@ -17,7 +17,7 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of
-from nbmodule.core.transforms.functions import check_function
+from nbmodule.core.transforms.options import check_function
 from nbmodule.core.variables.frame import Home, here, now, slot_of
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StructureError

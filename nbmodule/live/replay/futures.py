@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun
-from nbmodule.core.compiled.record import RecordedMethod
+from nbmodule.core.compiled.call_record import RecordedMethod
 from nbmodule.core.structure.restoring import ModuleForm
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError

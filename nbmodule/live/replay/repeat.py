@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_array
-from nbmodule.core.compiled.record import record_call, recording_paused
+from nbmodule.core.compiled.call_record import record_call, recording_paused
 from nbmodule.core.numbers import random
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.variables.commit import commit

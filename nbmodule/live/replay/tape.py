@@ -35,7 +35,7 @@ import numpy as np
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
-from nbmodule.core.compiled.record import RecordedMethod, last_call_variables, record_call
+from nbmodule.core.compiled.call_record import RecordedMethod, last_call_variables, record_call
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import form_of, parts_of
@@ -89,7 +89,7 @@ def _never_raises(method: Callable[..., Any]) -> Callable[..., Any]:
 
 class Tape:
     """What is kept of a run. It listens to the calls of compiled functions; see
-    `core/compiled/record.py`.
+    `core/compiled/call_record.py`.
 
     Args:
         things: Modules, optimizers and streams whose variables are kept from the beginning; those
@@ -712,7 +712,7 @@ class Repeatable:
         return [*split((args, kwargs))[1], *reachable(self.function)]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        from nbmodule.core.compiled.record import call_recorded, is_recorded
+        from nbmodule.core.compiled.call_record import call_recorded, is_recorded
 
         return (
             call_recorded(self, args, kwargs) if is_recorded() else self.function(*args, **kwargs)
