@@ -15,8 +15,8 @@ from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.migration import TRAINING, attribute_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.call.entry import ConstructorSignature
-from nbmodule.core.compiled.jit import jit
 from nbmodule.core.compiled.call_record import RecordedMethod, call_recorded, is_recorded, recording
+from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.trainable import warn_if_nothing_trains

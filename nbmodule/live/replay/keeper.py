@@ -21,8 +21,8 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.track import track
-from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.call_record import recording, recording_paused, set_listener
+from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of

@@ -33,9 +33,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.signals import is_of_signal
+from nbmodule.core.compiled.call_record import RecordedMethod, last_call_variables, record_call
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
-from nbmodule.core.compiled.call_record import RecordedMethod, last_call_variables, record_call
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import form_of, parts_of
