@@ -445,7 +445,7 @@ def _checked(
             names[f"{BUFFERS}/{chain}"] = box
     if buffers is not None:
         entries |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
-    entries, cure = in_present_form(entries, names), ""
+    entries, fix = in_present_form(entries, names), ""
     # A file names variables by chain in `v` (`o/w`) or as `state_dict` does (`o.weight`); a model's
     # own array has one name in both. The naming that knows more of the names is the file's.
     dotted = dict(aliases(module))
@@ -453,11 +453,11 @@ def _checked(
     if len(by_dots.keys() & dotted.keys()) > len(entries.keys() & names.keys()):
         entries, names = by_dots, dotted
     if origin != "nbmodule":
-        cure = (
+        fix = (
             "If it is a state dict of PyTorch, layout='torch' or "
             "`nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
         )
-    return checked(_title(module, source), names, entries, strict, cure=cure, source="the file")
+    return checked(_title(module, source), names, entries, strict, fix=fix, source="the file")
 
 
 def save_checkpoint(

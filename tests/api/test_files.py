@@ -71,7 +71,7 @@ def test_a_file_of_another_model_changes_nothing(tmp_path):
     before = model.state_dict()
     with pytest.raises(
         nb.ShapeError,
-        match=r'cannot load "submodules/v3/b": the model holds float32\[2\], the file holds float32\[5\]',
+        match=r'cannot load "submodules/v3/b": the model has float32\[2\], the file has float32\[5\]',
     ):
         model.load_weights(path)
     nb.Linear(3, 4).save_weights(path)

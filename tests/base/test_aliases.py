@@ -369,6 +369,6 @@ def test_a_weights_file_given_as_a_state_dict_names_the_call(tmp_path):
     for strict in (True, False):
         with pytest.raises(
             nb.UnexpectedKeysError,
-            match=r"chains of a weights file.*No variable was changed. model.load_weights\(path\)",
+            match=r"chains of a weights file.* model.load_weights\(path\)",
         ):
             model.load_state_dict(nb.load(tmp_path / "weights.h5"), strict=strict)

@@ -216,7 +216,7 @@ def test_setting_v_checks_everything_before_anything_changes():
     wrong["l0"]["b"] = jnp.ones(3)
     with pytest.raises(
         nb.StructureError,
-        match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\].*Nothing was changed',
+        match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\]',
     ):
         model.v = wrong
     assert model.v is kept

@@ -313,7 +313,7 @@ def test_loading_a_state_dict_is_the_identity():
         (
             lambda s: s.update({"head.bias": np.ones(9)}),
             nb.ShapeError,
-            rf'(?s)cannot load "head.bias": the model holds {FLOAT}\[2\].*float64\[9\]',
+            rf'(?s)cannot load "head.bias": the model has {FLOAT}\[2\].*float64\[9\]',
         ),
     ],
 )
@@ -484,7 +484,7 @@ def test_a_module_is_no_state_and_the_error_names_the_one_it_has():
     model, other = nb.Linear(3, 2, key=0), nb.Linear(3, 2, key=1)
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r"found the module Linear\. No variable was changed\. Give its state: model\.load",
+        match=r"got Linear\. Pass its state: model\.load",
     ):
         model.load_state_dict(other)
     model.load_state_dict(other.state_dict())
@@ -570,7 +570,7 @@ def test_an_attribute_that_would_be_called_v_is_told_of_another_name(part):
     model = nb.Module(query=nb.Linear(2, 2))
     with pytest.raises(
         ValueError,
-        match="`v` is the name of all variables of a model: call the attribute otherwise",
+        match="`v` is the name of all variables of a model: name the attribute otherwise",
     ):
         model.v = part()
     assert list(model.state_dict()) == ["query.bias", "query.weight"]

@@ -25,10 +25,7 @@ from nbmodule.core.variables.variable import Variable
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
 
-# in the memo of a copy that is under way
-_KEY = "nbmodule: parts that are copied before what holds them"
-_PLAIN = (int, float, bool, complex, str, bytes, type(None), type)
-_KEPT = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
+_COPIED = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
 
 
 def blank(cls: Any) -> Any:
@@ -42,11 +39,11 @@ def reduced(module: Hull) -> Any:
 
 
 def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
-    """Return `reduce()`, in which all variables below have the values of one moment.
+    """Return `reduce()` with the values that all variables below had at one moment.
 
-    A pickler asks for one object after the other, while another thread may train. So the
-    description of the outermost module or optimizer holds stand-ins for what is below it, which
-    are pickled as the objects themselves, with the values that were read first.
+    A pickler asks one object after the other, while another thread may train. So the description of
+    the outermost module or optimizer holds stand-ins for its parts, which are pickled as the parts
+    themselves, with the values that were read first.
 
     Args:
         obj: A module or an optimizer.
@@ -64,8 +61,7 @@ class _Snapshot:
         self.root = root
         boxes = own_values(plan_of(root).boxes)
         self.values = dict(zip(boxes, snapshot(boxes)))
-        # The pickler holds the stand-ins, by id of what they stand for; a cycle with this object
-        # would keep the model alive.
+        # Weak: the pickler holds the stand-ins, and a cycle would keep the model alive.
         self.parts: weakref.WeakValueDictionary[int, _StandIn] = weakref.WeakValueDictionary()
 
     def described(self, reduce: Callable[[], Any], values: dict[Any, Any] | None = None) -> Any:
@@ -74,20 +70,20 @@ class _Snapshot:
         description = framed(lambda _: reduce(), values.items()) if values else reduce()
         if isinstance(description, str):  # the name of a global
             return description
-        make, arguments, *remaining = description
-        state, items, pairs, *setter = [*remaining, None, None, None][: max(3, len(remaining))]
-        # A pickler checks the class of what `copyreg` makes, which a stand-in has not.
-        make = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _new_with}.get(make, make)
+        create, arguments, *others = description
+        state, items, pairs, *setter = [*others, None, None, None][: max(3, len(others))]
+        # A pickler checks the class of what `copyreg` creates, and a stand-in has another.
+        create = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _new_with}.get(create, create)
         items = None if items is None else map(self.part, items)
         pairs = None if pairs is None else ((self.part(k), self.part(value)) for k, value in pairs)
         if type(state) is dict:
             state = {key: self.part(value) for key, value in state.items()}
         else:
             state = self.part(state)
-        return (make, tuple(map(self.part, arguments)), state, items, pairs, *setter)
+        return (create, tuple(map(self.part, arguments)), state, items, pairs, *setter)
 
     def part(self, obj: Any) -> Any:
-        """Return the stand-in for a thing that may lead to variables; else the thing itself."""
+        """Return the stand-in for an object that may lead to variables, else the object."""
         is_plain = not (isinstance(obj, _LEADING) or is_module(obj) or is_branch(obj))
         if obj is self.root or is_plain:
             return obj
@@ -113,21 +109,20 @@ _LEADING = (
 class _StandIn:
     """Is pickled as another object, one for each object of a model."""
 
-    __slots__ = ("__weakref__", "_snapshot", "_thing")
+    __slots__ = ("__weakref__", "_obj", "_snapshot")
 
     def __init__(self, obj: Any, snapshot: _Snapshot) -> None:
-        self._thing, self._snapshot = obj, snapshot
+        self._obj, self._snapshot = obj, snapshot
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        obj, values = self._thing, self._snapshot.values
+        obj, values = self._obj, self._snapshot.values
         if isinstance(obj, Variable):
             return obj.reduced(values[obj]) if obj in values else obj.__reduce_ex__(4)
         if not is_module(obj) and not hasattr(type(obj), "_is_stateful"):
             values = {}
         elif type(obj).__getstate__.__module__ == _PLAIN_STATE:
-            values = dict(
-                islice(values.items(), 1)
-            )  # it reads none: a frame says that it is a part
+            # It reads no value; a frame with any marks it as a part.
+            values = dict(islice(values.items(), 1))
         return self._snapshot.described(lambda: obj.__reduce_ex__(4), values)
 
 
@@ -135,12 +130,12 @@ _PLAIN_STATE = "nbmodule.core.call.module"
 
 
 def _new(cls: Any, *arguments: Any) -> Any:
-    """Make an object as `copyreg.__newobj__` does."""
+    """Create an object as `copyreg.__newobj__` does."""
     return cls.__new__(cls, *arguments)
 
 
 def _new_with(cls: Any, arguments: Any, named: Any) -> Any:
-    """Make an object as `copyreg.__newobj_ex__` does."""
+    """Create an object as `copyreg.__newobj_ex__` does."""
     return cls.__new__(cls, *arguments, **named)
 
 
@@ -149,85 +144,82 @@ def state_of(module: Hull) -> dict[str, Any]:
     inner = module._nbm
     return {
         "attributes": dict(module.__dict__),
-        "inner": {name: getattr(inner, name) for name in _KEPT},
+        "inner": {name: getattr(inner, name) for name in _COPIED},
         "hooks": (list(inner.pre_hooks.values()), list(inner.hooks.values())),
     }
 
 
-def deep(module: Any, memo: dict[Any, Any]) -> Any:
-    """Return a copy of all that the module holds.
-
-    Parts are copied before what holds them, so that no call is as deep as the model.
-    """
-    if _KEY not in memo:  # values of one moment, also while another thread trains
-        memo[_KEY] = set()
-        return at_one_moment(
-            [[box for box in plan_of(module).boxes if not box.is_pending]],
-            lambda: deep(module, memo),
-        )
-    parts = memo[_KEY]
-    if id(module) not in parts:
-        parts.update(map(id, plan_of(module).modules))
-        for child in reversed(plan_of(module).modules):
-            copy.deepcopy(child, memo)
-        if id(module) in memo:  # a part refers to it
-            return memo[id(module)]
-    make, arguments, *state = module.__reduce_ex__(4)
-    second = memo[id(module)] = make(*copy.deepcopy(arguments, memo))
-    if state and state[0] is not None:
-        memo.update((id(item), item) for item in _code_in(vars(module)))
-        second.__setstate__(copy.deepcopy(state[0], memo))
-    return second
-
-
-def _code_in(content: Mapping[Any, Any]) -> Iterator[Any]:
-    """Functions that JAX has wrapped, as `jax.nn.relu`: like those of Python they are one and the
-    same in a copy.
-
-    What Python would make of them compares as another: a model and its copy would be of different
-    structure.
-    """
-    for value in content.values():
-        inside = (
-            value.values()
-            if type(value) is dict
-            else value
-            if type(value) in (list, tuple)
-            else (value,)
-        )
-        yield from filter(_is_code, inside)
-
-
-def _is_code(value: object) -> bool:
-    if type(value) is functools.partial:
-        provided = (*value.args, *value.keywords.values())
-        is_plain = isinstance(value.func, types.FunctionType) or _is_code(value.func)
-        return is_plain and all(type(item) in _PLAIN for item in provided)
-    if not type(value).__module__.startswith(("jax.", "jaxlib.")) or not callable(value):
-        return False
-    wrapped = getattr(value, "__wrapped__", None)
-    return (
-        isinstance(value, jax.numpy.ufunc)
-        or isinstance(wrapped, types.FunctionType)
-        or _is_code(wrapped)
-    )
-
-
 def restore(module: Hull, state: dict[str, Any]) -> None:
+    """Set the state of a blank module."""
     inner = module._nbm
     module.__dict__.update(state["attributes"])
     for name, value in state["inner"].items():
         setattr(inner, name, value)
-    for group, cached in zip((inner.pre_hooks, inner.hooks), state["hooks"]):
-        group.update((hook.number, hook) for hook in cached)
+    for group, copied in zip((inner.pre_hooks, inner.hooks), state["hooks"]):
+        group.update((hook.number, hook) for hook in copied)
     if inner.config is not None:
         building.settle(module)
     clock.structure_changed()
 
 
 def shallow(module: Hull) -> Any:
-    """Return a module of its own with the same attributes: variables and submodules are shared."""
-    second = blank(type(module))
-    restore(second, state_of(module))
-    second._nbm.variables = copy.copy(module._nbm.variables)
-    return second
+    """Return a new module with the same attributes: variables and submodules are shared."""
+    new = blank(type(module))
+    restore(new, state_of(module))
+    new._nbm.variables = copy.copy(module._nbm.variables)
+    return new
+
+
+# In the memo of a deep copy: ids of parts, which are copied before what holds them.
+_PARTS = "nbmodule: parts"
+
+
+def deep(module: Any, memo: dict[Any, Any]) -> Any:
+    """Return a copy of all that the module holds.
+
+    Parts are copied before what holds them, so that no recursion is as deep as the model.
+    """
+    if _PARTS not in memo:
+        memo[_PARTS] = set()
+        boxes = [box for box in plan_of(module).boxes if not box.is_pending]
+        return at_one_moment([boxes], lambda: deep(module, memo))
+    parts = memo[_PARTS]
+    if id(module) not in parts:
+        parts.update(map(id, plan_of(module).modules))
+        for child in reversed(plan_of(module).modules):
+            copy.deepcopy(child, memo)
+        if id(module) in memo:  # a part refers to it
+            return memo[id(module)]
+    create, arguments, *state = module.__reduce_ex__(4)
+    new = memo[id(module)] = create(*copy.deepcopy(arguments, memo))
+    if state and state[0] is not None:
+        memo.update((id(item), item) for item in _functions_in(vars(module)))
+        new.__setstate__(copy.deepcopy(state[0], memo))
+    return new
+
+
+def _functions_in(content: Mapping[Any, Any]) -> Iterator[Any]:
+    """Yield functions that JAX has wrapped, such as `jax.nn.relu`.
+
+    Like functions of Python they must stay themselves in a copy: their copies would not be equal,
+    and a model and its copy would have different structures.
+    """
+    for value in content.values():
+        if type(value) is dict:
+            value = tuple(value.values())
+        yield from filter(_is_function, value if type(value) in (list, tuple) else (value,))
+
+
+_PLAIN = (int, float, bool, complex, str, bytes, type(None), type)
+
+
+def _is_function(value: object) -> bool:
+    if type(value) is functools.partial:
+        arguments = (*value.args, *value.keywords.values())
+        is_plain = isinstance(value.func, types.FunctionType) or _is_function(value.func)
+        return is_plain and all(type(item) in _PLAIN for item in arguments)
+    if not type(value).__module__.startswith(("jax.", "jaxlib.")) or not callable(value):
+        return False
+    wrapped = getattr(value, "__wrapped__", None)
+    is_of_python = isinstance(wrapped, types.FunctionType)
+    return isinstance(value, jax.numpy.ufunc) or is_of_python or _is_function(wrapped)

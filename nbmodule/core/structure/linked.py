@@ -1,13 +1,11 @@
 """`model.v`: containers of the arrays of a module's Parameters that stay connected to it.
 
-The container of a module is the *current* one as long as each of its leaves is the very array that
-the variable holds. Setting a leaf of a current container sets the variable. Where a part of `v` is
-just what a submodule shows, the submodule's own current container is used, so `model.v.dl0 is
-model.dl0.v`.
+The container of a module is the *current* one while each of its leaves is the very array that the
+variable holds. Setting a leaf of a current container sets the variable. A level of `v` that equals
+the `v` of a submodule is that container: `model.v.dl0 is model.dl0.v`.
 
-A container that is no longer current keeps its old values. Since parts are shared between
-containers of different age, an old container gets its own copy of a part in the moment before the
-part is changed.
+A container that is no longer current keeps its old values. Since levels are shared between
+containers of different age, an old container gets its own copy of a level before that changes.
 """
 
 from __future__ import annotations
@@ -40,86 +38,71 @@ class Tie:
     def __init__(self, module: Hull, level: dict[str, Any]) -> None:
         self.module = weakref.ref(module)
         self.level = level
-        self.root: weakref.ref[Container] | None = (
-            None  # the module's whole container, which holds this level
-        )
-        self.embedders: list[
-            tuple[weakref.ref[Container], str]
-        ] = []  # levels of other containers that hold this one
+        # The module's whole container, which holds this level.
+        self.root: weakref.ref[Container] | None = None
+        # Levels of other containers that hold this one, with its key there.
+        self.embedders: list[tuple[weakref.ref[Container], str]] = []
 
     def setting(self, container: Container, key: str, value: object) -> Any:
-        """Called before `container[key] = value`; gives the value to store."""
-        module = self.module()
-        if module is None or not self.is_current(module):
+        """Return the value to store by `container[key] = value`, and set the variables."""
+        module = self.current_module()
+        if module is None:
             return value
         target = self.level.get(key)
         if target is None:
-            self.part_ways(module)
+            self.detach_all(module)
             return value
-        if isinstance(target, dict):
-            if not isinstance(value, Mapping):
-                raise StructureError(
-                    f'cannot set "{key}" of the variables of {type(module).__name__} '
-                    f"to a {type(value).__name__}: it holds "
-                    f"several variables, {', '.join(target)}. Nothing was changed."
-                )
-            pairs = matched(
-                target,
-                value,
-                title=f'cannot set "{key}" of the variables of {type(module).__name__}',
+        if not isinstance(target, dict):
+            # Checked before anything is detached, so that a refused value changes nothing.
+            array = target.admitted(value)
+            protect(self)
+            target.value = array
+            return array
+        title = f'cannot set "{key}" of the variables of {type(module).__name__}'
+        if not isinstance(value, Mapping):
+            raise StructureError(
+                f"{title} to a {type(value).__name__}: it holds several variables, "
+                f"{', '.join(target)}."
             )
-            part = dict.__getitem__(container, key)
-            arrays = [box.admitted(array) for _, box, array in pairs]
-            for level in {
-                id(level): level for chain, _, _ in pairs for level in _levels(part, chain)
-            }.values():
-                protect(level._link)
-            write_all([box for _, box, _ in pairs], arrays)
-            for (chain, _, _), array in zip(pairs, arrays):
-                part._put_at(chain, array)
-            return part
-        # Checked before anything is detached, so that a refused value changes nothing.
-        array = target.admitted(value)
-        protect(self)
-        target.value = array
-        return array
+        pairs = matched(target, value, title=title)
+        part = dict.__getitem__(container, key)
+        arrays = [box.admitted(array) for _, box, array in pairs]
+        levels = {id(level): level for chain, _, _ in pairs for level in _levels(part, chain)}
+        for level in levels.values():
+            protect(level._link)
+        write_all([box for _, box, _ in pairs], arrays)
+        for (chain, _, _), array in zip(pairs, arrays):
+            part._put_at(chain, array)
+        return part
 
     def deleting(self, container: Container, key: str) -> None:
-        """Called before `del container[key]`: the container goes its own way from here on."""
-        module = self.module()
-        if module is not None and self.is_current(module):
-            self.part_ways(module)
+        """Before `del container[key]`, detach the container from its module."""
+        module = self.current_module()
+        if module is not None:
+            self.detach_all(module)
 
-    def part_ways(self, module: Hull) -> None:
-        """Let the container of `module`, and those that hold it, go their own way: they are about
-        to have other keys.
-        """
+    def detach_all(self, module: Hull) -> None:
+        """Detach the container of `module`, and those that hold it: they will have other keys."""
         for reference, _ in self.embedders:
             outer = reference()
             link = None if outer is None else outer._link
-            ancestors = None if link is None else link.module()
-            if link is not None and ancestors is not None and link.is_current(ancestors):
-                link.part_ways(ancestors)
+            owner = None if link is None else link.current_module()
+            if link is not None and owner is not None:
+                link.detach_all(owner)
         forget(module)
 
-    def is_current(self, module: Hull) -> bool:
-        root = self.root() if self.root is not None else None
-        return (
-            root is not None
-            and known_current(module) is root
-            and holds(root, plan_of(module).template)
-        )
+    def current_module(self) -> Any:
+        """Return the module whose current container this level belongs to; else None."""
+        module, root = self.module(), None if self.root is None else self.root()
+        if module is None or root is None or known_current(module) is not root:
+            return None
+        return module if holds(root, plan_of(module).template) else None
 
 
 def box_behind(container: Container, key: str) -> Variable | None:
-    """Return the variable that would be set along with this leaf; containers of older values are
-    made independent of it.
-    """
+    """Return the variable of this leaf, and detach containers of older values from it."""
     link = container._link
-    if link is None:
-        return None
-    module = link.module()
-    if module is None or not link.is_current(module):
+    if link is None or link.current_module() is None:
         return None
     protect(link)
     return link.level.get(key)
@@ -135,25 +118,22 @@ def _levels(part: Container, chain: tuple[str, ...]) -> Iterator[Container]:
 
 def protect(link: Tie) -> None:
     """Give each outdated container that shares the level of `link` a copy of its own."""
-    retained = []
+    current = []
     for reference, key in link.embedders:
         outer = reference()
         if outer is None or key not in outer or outer._link is None:
             continue
-        module = outer._link.module()
-        if module is not None and outer._link.is_current(module):
+        if outer._link.current_module() is not None:
             protect(outer._link)
-            retained.append((reference, key))
+            current.append((reference, key))
         else:
-            _detach(outer, key)
-    link.embedders = retained
+            _copy_level(outer, key)
+    link.embedders = current
 
 
-def _detach(outer: Container, key: str) -> None:
-    """Let a level hold a copy of what it shares, past its own link."""
-    link = outer._link
-    # Without its link a container stores the copy and sets no variable.
-    outer._link = None
+def _copy_level(outer: Container, key: str) -> None:
+    """Replace a shared level by a copy; without its link the container sets no variable."""
+    link, outer._link = outer._link, None
     try:
         outer._put(key, dict.__getitem__(outer, key).cont_copy())
     finally:
@@ -161,9 +141,7 @@ def _detach(outer: Container, key: str) -> None:
 
 
 def known_current(module: Hull) -> Container | None:
-    """Return the container last given out as `module.v`, in the frame that is open or outside all
-    frames.
-    """
+    """Return the container last given out as `module.v`, in this frame or outside of frames."""
     if now.frame is not None:
         return now.frame.views.get(id(module), (None, None))[1]
     current = module._nbm.current
@@ -171,18 +149,18 @@ def known_current(module: Hull) -> Container | None:
 
 
 def remember(module: Hull, container: Container) -> None:
+    """Make a container the current one."""
     if now.frame is not None:
         now.frame.views[id(module)] = (module, container)
-    else:
-        plan = module._nbm.plan
-        retained = (
-            container if plan is None or plan.is_light else None
-        )  # large arrays are held by whoever has read them
-        module._nbm.current = (clock.values, weakref.ref(container), plan, retained)
+        return
+    plan = module._nbm.plan
+    is_light = plan is None or plan.is_light  # large arrays are kept by their readers alone
+    owned = container if is_light else None
+    module._nbm.current = (clock.values, weakref.ref(container), plan, owned)
 
 
 def forget(module: Hull) -> None:
-    """The container given out last is on its own from now on."""
+    """Detach the container given out last."""
     if now.frame is not None:
         now.frame.views.pop(id(module), None)
     else:
@@ -190,9 +168,7 @@ def forget(module: Hull) -> None:
 
 
 def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
-    """Return True if each leaf of `container` is the very array that the variable at its place
-    holds.
-    """
+    """Return True if each leaf of `container` is the very array of its variable."""
     if dict.keys(container) != level.keys():  # type: ignore[arg-type]
         return False
     for key, target in level.items():
@@ -218,9 +194,8 @@ def v_of(module: Hull) -> Container:
             container = current[1]()
             if container is not None:
                 return container
-    with (
-        nullcontext() if now.frame is None else calling(module)
-    ):  # a read that misses names this module
+    # A read that misses names this module.
+    with nullcontext() if now.frame is None else calling(module):
         container = known_current(module)
         if container is None or not holds(container, plan.template):
             container = build_whole(module, plan, plan.template)
@@ -228,25 +203,22 @@ def v_of(module: Hull) -> Container:
     return container
 
 
-def set_roots(container: Container, root: weakref.ref[Container], module: Hull) -> None:
-    for part in dict.values(container):
-        if isinstance(part, Container) and part._link is not None and part._link.module() is module:
-            part._link.root = root
-            set_roots(part, root, module)
-
-
 def build_whole(module: Hull, plan: Plan, template: dict[str, Any]) -> Container:
-    """Return the container of a module, whose levels know that they are its."""
+    """Return a new container of a module, tied to its variables."""
     container = build_level(module, plan, template)
-    container._link.root = weakref.ref(container)
-    set_roots(container, weakref.ref(container), module)
+    _set_root(container, weakref.ref(container), module)
     return container
 
 
+def _set_root(level: Container, root: weakref.ref[Container], module: Hull) -> None:
+    level._link.root = root
+    for part in dict.values(level):
+        if isinstance(part, Container) and part._link is not None and part._link.module() is module:
+            _set_root(part, root, module)
+
+
 def part_of(submodule: Hull, plan: Plan, level: dict[str, Any]) -> Container:
-    """Return the current container of a submodule whose `v` is this level of the root's; the
-    submodule is not walked for it.
-    """
+    """Return the current container of a submodule whose `v` is a level of the root's."""
     container = known_current(submodule)
     if container is None or not holds(container, level):
         container = build_whole(submodule, plan, level)
@@ -255,7 +227,7 @@ def part_of(submodule: Hull, plan: Plan, level: dict[str, Any]) -> Container:
 
 
 def build_level(module: Hull, plan: Plan, level: dict[str, Any]) -> Container:
-    """Return one level of `v`, made of arrays, of levels, and of the containers of submodules."""
+    """Return one level of `v`: arrays, levels, and containers of submodules."""
     leaves: dict[str, Any] = {}
     for key, target in level.items():
         if not isinstance(target, dict):
@@ -275,9 +247,7 @@ def build_level(module: Hull, plan: Plan, level: dict[str, Any]) -> Container:
 
 
 def embedded(plan: Plan) -> dict[int, Any]:
-    """Submodules whose own `v` is exactly a part of the root's, by the `id` of that level of the
-    template.
-    """
+    """Return submodules whose `v` is a level of the root's, by the `id` of that level."""
     if plan.embedded is None:
         plan.embedded = {}
         for submodule, location in plan.modules.items():
@@ -292,69 +262,60 @@ def embedded(plan: Plan) -> dict[int, Any]:
 
 
 def is_level_of_v(plan: Plan, submodule: Any) -> bool:
-    """Return True if the `v` of a submodule is exactly one level of the root's `v`."""
-    return any(second is submodule for second in embedded(plan).values())
+    """Return True if the `v` of a submodule is a level of the root's `v`."""
+    return any(module is submodule for module in embedded(plan).values())
 
 
-def _same_boxes(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(
-        _same_boxes(x, y) if isinstance(x, dict) and isinstance(y, dict) else x is y
-        for x, y in zip(a.values(), map(b.get, a))
-    )
+def _same_boxes(a: Any, b: Any) -> bool:
+    if not isinstance(a, dict) or not isinstance(b, dict):
+        return a is b
+    return a.keys() == b.keys() and all(_same_boxes(value, b[key]) for key, value in a.items())
 
 
-# -- from given containers to variables --
+# Matching given containers with variables
 def matched(
     template: dict[str, Any],
     provided: Mapping[str, Any],
     *,
     title: str,
     partial: bool = False,
-    shapes: bool = True,
 ) -> list[tuple[tuple[str, ...], Variable, Any]]:
-    """Pair each variable with the array given for it, or say how the two structures differ.
+    """Pair each variable with the array given for it.
 
     Args:
-        template: Nested dict of boxes.
+        template: Nested dict of variables.
         provided: Nested mapping of arrays.
         title: The beginning of the error message.
         partial: Whether variables may be missing in `provided`.
-        shapes: Whether shapes must agree.
 
     Raises:
-        StructureError: chains are missing or unexpected, or (the list shows it) of another shape.
+        StructureError: Chains are missing or unexpected, or (the list shows it) of another shape.
     """
     if not isinstance(provided, Mapping):
         is_part = is_module(provided) or isinstance(provided, Variable)
-        cure = (
-            " `v` is the name of all variables of a model: call the attribute otherwise, such as "
-            "`value`."
-            if is_part
-            else ""
-        )
+        fix = " `v` is the name of all variables of a model: name the attribute otherwise."
         raise StructureError(
-            f"{title}: a Container or a dict of arrays is wanted, found {type(provided).__name__}. "
-            f"Nothing was changed.{cure}"
+            f"{title}: expected a Container or a dict of arrays, got {type(provided).__name__}."
+            f"{fix if is_part else ''}"
         )
-    required, result = dict(flat(template)), dict(flat(provided))
-    result = in_present_form(result, required)
-    agree = (result.keys() <= required.keys()) if partial else (result.keys() == required.keys())
-    if agree and shapes:
-        agree = all(_shape_of(array) == required[chain].shape for chain, array in result.items())
-    if not agree:
-        expected = {
-            "/".join(chain): box
-            for chain, box in required.items()
-            if not partial or chain in result
-        }
-        difference = structure_difference(
-            expected, {"/".join(chain): array for chain, array in result.items()}
+    variables = dict(flat(template))
+    arrays = in_present_form(dict(flat(provided)), variables)
+    if partial and arrays.keys() <= variables.keys():
+        variables = {chain: variables[chain] for chain in arrays}
+    same_chains = arrays.keys() == variables.keys()
+    if not same_chains or any(
+        _shape_of(x) != variables[chain].shape for chain, x in arrays.items()
+    ):
+        expected, actual = (
+            {"/".join(chain): x for chain, x in leaves.items()} for leaves in (variables, arrays)
         )
-        cls = ShapeStructureError if result.keys() == required.keys() else StructureError
-        raise cls(f"{title}: the structures differ.\n{difference}\nNothing was changed.")
+        if partial:
+            expected = {chain: box for chain, box in expected.items() if chain in actual}
+        cls = ShapeStructureError if same_chains else StructureError
+        raise cls(f"{title}: the structures differ.\n{structure_difference(expected, actual)}")
     return [
-        (chain, required[chain], array.value if isinstance(array, Variable) else array)
-        for chain, array in result.items()
+        (chain, variables[chain], array.value if isinstance(array, Variable) else array)
+        for chain, array in arrays.items()
     ]
 
 
@@ -367,17 +328,13 @@ def _shape_of(array: Any) -> tuple[int, ...] | None:
 
 
 def set_v(module: Hull, provided: Mapping[str, Any]) -> None:
-    """`module.v = given`: all or nothing."""
-    pairs = matched(
-        plan_of(module).template,
-        provided,
-        title=f"cannot set the variables of {type(module).__name__}",
-    )
-    # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros: each variable
-    # keeps its dtype.
-    # All values are checked before the first is written.
-    admitted = [(box, box.admitted(array, narrow=True)) for _, box, array in pairs]
-    write_all([box for box, _ in admitted], [array for _, array in admitted])
+    """Set all variables of a module, or none; each keeps its dtype."""
+    title = f"cannot set the variables of {type(module).__name__}"
+    pairs = matched(plan_of(module).template, provided, title=title)
+    # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros. All values are
+    # checked before the first is written.
+    arrays = [box.admitted(array, narrow=True) for _, box, array in pairs]
+    write_all([box for _, box, _ in pairs], arrays)
 
 
 LEVEL = "submodules"
@@ -397,21 +354,21 @@ def in_older_form(chain: Key) -> Key:
     return tuple(key for key in chain if key != LEVEL)
 
 
-def in_present_form(result: Mapping[Key, T], expected: Collection[Key]) -> dict[Key, T]:
-    """`result` under the chains that are wanted, where it differs from them in that level only.
+def in_present_form(leaves: Mapping[Key, T], expected: Collection[Key]) -> dict[Key, T]:
+    """Return `leaves` under the expected chains, where these differ in that level only.
 
     Example:
         >>> in_present_form({"v0/w": 1, "b": 2}, ["submodules/v0/w", "b"])
         {'submodules/v0/w': 1, 'b': 2}
     """
-    cached = set(expected)
-    if all(chain in cached for chain in result):
-        return dict(result)
-    short: dict[Key, list[Key]] = {}
+    chains = set(expected)
+    if all(chain in chains for chain in leaves):
+        return dict(leaves)
+    present: dict[Key, list[Key]] = {}
     for chain in expected:
-        short.setdefault(in_older_form(chain), []).append(chain)
+        present.setdefault(in_older_form(chain), []).append(chain)
     renamed = {}
-    for chain, value in result.items():
-        candidates = [chain] if chain in cached else short.get(in_older_form(chain), [])
+    for chain, value in leaves.items():
+        candidates = [] if chain in chains else present.get(in_older_form(chain), [])
         renamed[candidates[0] if len(candidates) == 1 else chain] = value
-    return renamed if len(renamed) == len(result) else dict(result)
+    return renamed if len(renamed) == len(leaves) else dict(leaves)

@@ -27,26 +27,26 @@ SMALLEST_GROUP = 3
 """Layers of a list that read alike are written once."""
 GLOB = frozenset("*?[")
 MOST_NAMES = 10_000
-"""Names of shared modules that a pattern is compared with; nested sharing has too many names."""
+"""Names of shared modules that a glob is compared with; nested sharing has too many."""
 
 
 def joined(prefix: str | None, name: str) -> str:
-    if not prefix:
-        return name
-    prefix = prefix.removesuffix(".")
-    return f"{prefix}.{name}" if name else prefix
+    """Return a dotted name below a prefix."""
+    return ".".join(filter(None, ((prefix or "").removesuffix("."), name)))
 
 
 def named_variables(
-    module: Hull, kinds: tuple[type, ...], prefix: str | None, recursive: bool
+    module: Hull, types: tuple[type, ...], prefix: str | None, recursive: bool
 ) -> Iterator[tuple[str, Variable]]:
+    """Yield names and variables of these types, each once."""
     ensure_built(module)
     for box, location in plan_of(module).places.items():
-        if isinstance(box, kinds) and (recursive or location.owner in (None, module)):
+        if isinstance(box, types) and (recursive or location.owner in (None, module)):
             yield joined(prefix, location.name), box
 
 
 def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
+    """Yield names and modules directly below."""
     ensure_built(module)
     for child, location in plan_of(module).modules.items():
         if location.owner is None or location.owner is module:
@@ -54,11 +54,12 @@ def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
 
 
 def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
+    """Yield names and modules, the root first; optionally with parents."""
     ensure_built(module)
-    yield (joined(prefix, ""), module, None) if with_parent else (joined(prefix, ""), module)
+    entries = [(joined(prefix, ""), module, None)]
     for child, location in plan_of(module).modules.items():
-        name = joined(prefix, location.name)
-        yield (name, child, location.owner or module) if with_parent else (name, child)
+        entries.append((joined(prefix, location.name), child, location.owner or module))
+    yield from (entry if with_parent else entry[:2] for entry in entries)
 
 
 def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
@@ -69,7 +70,7 @@ def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
     return module
 
 
-# -- text --
+# Text
 def describe_module(module: Any, ancestors: tuple[int, ...] = ()) -> str:
     """Return the tree of children in the order of their definition; no array is read."""
     name, extra = type(module).__name__, module.extra_repr()
@@ -85,20 +86,16 @@ def describe_module(module: Any, ancestors: tuple[int, ...] = ()) -> str:
 
 
 def _folded(texts: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """Three and more neighbors of one list that read alike are one: `(layers.0-11): 12 x
-    Block(...)`.
-    """
+    """Join three and more equal neighbors of one list: `(layers.0-11): 12 x Block(...)`."""
     k = 0
     while k < len(texts):
         path, text = texts[k]
         stem, dot, first = path.rpartition(".")
         end = k + 1
-        while (
-            end < len(texts)
-            and first.isdigit()
-            and texts[end] == (f"{stem}{dot}{int(first) + end - k}", text)
-        ):
-            end += 1
+        if first.isdigit():
+            number = int(first) + 1
+            while texts[end : end + 1] == [(f"{stem}{dot}{number}", text)]:
+                end, number = end + 1, number + 1
         if end - k < SMALLEST_GROUP:
             yield path, text
             k += 1
@@ -132,106 +129,103 @@ def defined_children(
 
 
 def depths(root: Hull) -> dict[Any, int]:
-    """For each module below `root` how many levels down it is."""
+    """Return the depth of each module below `root`, which has depth 0."""
     result = {root: 0}
     for module, location in plan_of(root).modules.items():
-        result[module] = result[location.owner if location.owner is not None else root] + 1
+        result[module] = result[root if location.owner is None else location.owner] + 1
     return result
 
 
 def entries_of(option: str, provided: object) -> list[Any]:
-    """What names submodules, as a list: one of them alone will do."""
+    """Return names of submodules as a list; one alone will do."""
     if isinstance(provided, str) or is_module(provided):
         return [provided]
     if not isinstance(provided, Iterable):
         raise ArgumentTypeError(
-            f"{option} names submodules by themselves or by their paths, one or several; found "
+            f"{option} takes submodules or their paths, one or several, got "
             f"{type(provided).__name__}."
         )
     return list(provided)
 
 
 def find_modules(root: Hull, entry: object) -> list[Any]:
-    """Return modules below `root`, or itself, by identity, by dotted path, by key or by a glob such
-    as `blocks.*`.
+    """Return modules below `root`, or itself: by identity, dotted path, key or glob (`blocks.*`).
 
     A shared module goes by each of its names.
 
     Raises:
-        PathError: there is none.
-        ArgumentTypeError: what is given is no name.
+        PathError: There is none.
+        ArgumentTypeError: The entry is neither a module nor text.
     """
     if is_module(entry):
         if entry is not root and entry not in plan_of(root).modules:
             raise PathError(
-                f"{type(entry).__name__} is no part of {type(root).__name__}: a module is named by "
-                "itself as it stands in the model, "
-                "and a copy of it, or what has taken its place, is another one."
+                f"{type(entry).__name__} is no part of {type(root).__name__}. A copy of a "
+                "submodule, or a module that was replaced, is another one."
             )
         return [entry]
     if not isinstance(entry, str):
         raise ArgumentTypeError(
-            f"a submodule is named by itself or by its path; found {type(entry).__name__}."
+            f"a submodule must be given as a module or a path, got {type(entry).__name__}."
         )
-    result = modules_named(root, entry)
-    if not result:
-        modules = plan_of(root).modules
-        near = closest(
-            entry,
-            [location.name for location in modules.values()]
-            + [key_of(location) for location in modules.values()],
-        )
+    modules = modules_named(root, entry)
+    if not modules:
+        locations = plan_of(root).modules.values()
+        names = [spell(location) for spell in (_name_of, key_of) for location in locations]
+        near = closest(entry, names)
         raise PathError(
             f'{type(root).__name__} has no submodule "{entry}"'
             + (f'; the closest path is "{near}".' if near else ".")
         )
-    return result
+    return modules
 
 
 def modules_named(root: Hull, entry: str) -> list[Any]:
-    """Return modules below `root` by dotted path, by key or by a glob, in their order; each under
-    any of its names.
-    """
+    """Return modules below `root` by dotted path, key or glob, in order, under any of their names."""
     modules = plan_of(root).modules
-    for spell in (lambda location: location.name, key_of):
-        result = [module for module, location in modules.items() if spell(location) == entry]
-        if result:
-            return result
-    result = [*_at(root, entry, ".", str), *_at(root, entry, "__", _without_underscore)]
-    if result:
-        return [module for module in modules if any(module is second for second in result[:1])]
+    for spell in (_name_of, key_of):
+        matches = [module for module, location in modules.items() if spell(location) == entry]
+        if matches:
+            return matches
+    matches = [*_at(root, entry, ".", str), *_at(root, entry, "__", _without_underscore)]
+    if matches:
+        return [module for module in modules if module is matches[0]]
     others = other_names(root) if GLOB.intersection(entry) else {}
-    fitting = {local for second, local in others.items() if match(entry, second)}
+    listed = {name for alias, name in others.items() if match(entry, alias)}
     return [
         module
         for module, location in modules.items()
-        if location.name in fitting or match(entry, location.name)
+        if location.name in listed or match(entry, location.name)
     ]
 
 
-def _at(obj: object, remaining: str, between: str, spell: Callable[[str], str]) -> Iterator[Any]:
+def _at(obj: object, path: str, separator: str, spell: Callable[[str], str]) -> Iterator[Any]:
     """Yield the modules to which a path leads, step by step."""
     for item in items(obj):
         name = spell(item.name)
-        if name == remaining and is_module(item.value):
+        if name == path and is_module(item.value):
             yield item.value
-        elif remaining.startswith(name + between):
-            yield from _at(item.value, remaining[len(name + between) :], between, spell)
+        elif path.startswith(name + separator):
+            yield from _at(item.value, path[len(name + separator) :], separator, spell)
 
 
 def other_names(root: Hull) -> dict[str, str]:
-    """Of shared modules the other names, each with the one under which the module is listed."""
+    """Return the other names of shared modules, each with the name in the plan."""
     modules = plan_of(root).modules
     named = (
         (name, modules[module].name)
         for name, module, _ in islice(module_aliases(root), MOST_NAMES)
         if module in modules
     )
-    return {name: local for name, local in named if name != local}
+    return {alias: name for alias, name in named if alias != name}
 
 
 def _without_underscore(name: str) -> str:
     return name.removeprefix("_")
+
+
+def _name_of(location: Any) -> str:
+    return location.name
 
 
 def key_of(location: Any) -> str:

@@ -10,7 +10,7 @@ import jax
 from nbmodule.base.format import shown
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import Structure, rebuild, structure_of
-from nbmodule.core.structure.walk import Plan, plan_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.errors import ArgumentTypeError, MissingKeysError, UnexpectedKeysError
 
 if TYPE_CHECKING:
@@ -39,19 +39,16 @@ class Definition:
         for part in leaves:
             if not isinstance(part, Mapping):
                 raise ArgumentTypeError(
-                    "a definition is called with dicts from key path to array; found "
-                    f"{type(part).__name__}. Nothing was made."
+                    f"a definition takes dicts from key path to array, got {type(part).__name__}."
                 )
             provided |= part
         keys = [str(key) for key in self._structure.keys]
         surplus = sorted(provided.keys() - set(keys))
         missing = [key for key in keys if key not in provided]
         if surplus:
-            raise UnexpectedKeysError(
-                f"the model has no variables {', '.join(surplus)}. Nothing was made."
-            )
+            raise UnexpectedKeysError(f"the model has no variables {', '.join(surplus)}.")
         if missing:
-            raise MissingKeysError(f"leaves are missing: {', '.join(missing)}. Nothing was made.")
+            raise MissingKeysError(f"leaves are missing: {', '.join(missing)}.")
         return rebuild(self._structure, [provided[key] for key in keys])
 
     def __eq__(self, other: object) -> bool:
@@ -71,47 +68,26 @@ jax.tree_util.register_static(Definition)
 
 def partition(module: Hull, *filters: Filter) -> tuple[Any, ...]:
     """Split a model; see `Module.partition`."""
-    for chosen in filters:
-        if not isinstance(chosen, type) and not callable(chosen):
+    for item in filters:
+        if not isinstance(item, type) and not callable(item):
             raise ArgumentTypeError(
-                f"partition takes types and predicates; found {type(chosen).__name__}. Nothing was "
-                "split."
+                f"partition takes types and predicates, got {type(item).__name__}."
             )
     ensure_built(module)
     structure, plan = structure_of(module), plan_of(module)
     parts: list[dict[str, Any]] = [{} for _ in range(len(filters) + 1)]
-    matches = _Matches(filters)
+
+    def first_filter(obj: object) -> int | None:
+        matches = (isinstance(obj, f) if isinstance(f, type) else bool(f(obj)) for f in filters)
+        return next((i for i, is_match in enumerate(matches) if is_match), None)
+
+    # Each module is asked once; the outermost match holds for all below it.
+    numbers: dict[Any, int | None] = {None: first_filter(module)}
+    for child, location in plan.modules.items():
+        outer = numbers[location.owner]
+        numbers[child] = first_filter(child) if outer is None else outer
     for key, (box, location) in zip(structure.keys, plan.places.items()):
-        line = [*_modules_above(module, plan, location), box]
-        parts[next((match for obj in line if (match := matches(obj)) is not None), len(filters))][
-            str(key)
-        ] = box.value
+        number = numbers[location.owner]
+        number = first_filter(box) if number is None else number
+        parts[len(filters) if number is None else number][str(key)] = box.value
     return (Definition(structure), *parts)
-
-
-class _Matches:
-    """The first filter that a box or module satisfies, asked once for each."""
-
-    def __init__(self, filters: tuple[Filter, ...]) -> None:
-        self.filters = filters
-        self.known: dict[int, int | None] = {}
-
-    def __call__(self, obj: object) -> int | None:
-        if id(obj) not in self.known:
-            self.known[id(obj)] = next(
-                (i for i, chosen in enumerate(self.filters) if _satisfies(obj, chosen)), None
-            )
-        return self.known[id(obj)]
-
-
-def _satisfies(obj: object, chosen: Filter) -> bool:
-    return isinstance(obj, chosen) if isinstance(chosen, type) else bool(chosen(obj))
-
-
-def _modules_above(root: object, plan: Plan, location: Any) -> list[Any]:
-    """Return modules on the way from the root to a place, outermost first."""
-    line, owner = [], location.owner
-    while owner is not None and owner is not root:
-        line.append(owner)
-        owner = plan.modules[owner].owner
-    return [root, *reversed(line)]

@@ -1,4 +1,4 @@
-"""Put a model back after a view: attributes, private state, lists, and the keys that were drawn.
+"""Restore a model after a view: attributes, private state, lists, and the keys that were drawn.
 
 Views run the model. Whatever it sets, builds or draws meanwhile is recorded before and restored.
 """
@@ -18,112 +18,94 @@ from nbmodule.core.variables.frame import here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Variable
 
-_NOTES = ("results", "returned", "shown", "special", "told")  # of calls: no walk depends on them
+_NOTES = ("results", "returned", "shown", "special", "told")  # of calls: no plan depends on them
 _HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
 _DERIVED = ("current", "leaves", "parents", "plan", "slot", "version")
 _LASTING = tuple(name for name in Inner.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED))
-_HOLDERS = (list, dict, set, deque)
+_COLLECTIONS = (list, dict, set, deque)
 _read_notes, _read_lasting = attrgetter(*_NOTES), attrgetter(*_LASTING)
 
 
 class ModuleForm:
-    """The attributes and the private state of a module or an optimizer, and its hooks."""
+    """The attributes, the private state and the hooks of a module or an optimizer."""
 
-    __slots__ = ("_attributes", "_hooks", "_lasting", "_notes", "thing", "training")
+    __slots__ = ("_attributes", "_hooks", "_lasting", "_notes", "obj", "training")
 
     def __init__(self, obj: object) -> None:
-        self.thing: Any = obj
-        self._attributes = dict(vars(obj))
+        self.obj, self._attributes = obj, dict(vars(obj))
+        self._notes: tuple[Any, ...] = ()
+        self._lasting: tuple[Any, ...] = ()
+        self._hooks: tuple[dict[int, Any], ...] = ()
+        self.training = True
         inner = getattr(obj, "_nbm", None)
-        self._notes = self._lasting = self._hooks = None
-        self.training = inner is None or inner.training
         if inner is not None:
+            self.training = inner.training
             self._notes, self._lasting = _read_notes(inner), _read_lasting(inner)
             self._hooks = dict(inner.hooks), dict(inner.pre_hooks)
 
-    def is_as(self, second: object) -> bool:
-        """Return True if the other form of the thing is the same, but for notes of calls."""
+    def is_as(self, other: object) -> bool:
+        """Return True if another form of the object is the same, except for notes of calls."""
         return (
-            isinstance(second, ModuleForm)
-            and self._attributes.keys() == second._attributes.keys()
-            and _are_same(
-                map(self._attributes.__getitem__, second._attributes), second._attributes.values()
-            )
-            and (
-                self._lasting is second._lasting
-                or _are_same(self._lasting or (), second._lasting or ())
-            )
-            and self._hooks == second._hooks
+            isinstance(other, ModuleForm)
+            and _same_attributes(self._attributes, other._attributes)
+            and len(self._lasting) == len(other._lasting)
+            and _are_same(self._lasting, other._lasting)
+            and self._hooks == other._hooks
         )
 
     def put_back(self, *, notes: bool = False) -> None:
-        """Let the thing be so again; nothing is touched that is.
-
-        Notes of calls are left alone unless they are asked for.
-        """
-        attrs, inner, attributes = (
-            vars(self.thing),
-            getattr(self.thing, "_nbm", None),
-            self._attributes,
-        )
-        changed = attrs.keys() != attributes.keys() or not _are_same(
-            map(attrs.__getitem__, attributes), attributes.values()
-        )
-        if changed:
-            lasting = {
-                name: attrs[name]
-                for name in attrs.keys() & getattr(type(self.thing), "_lasting", ())
-            }
+        """Restore what differs; notes of calls only if `notes`."""
+        attrs, inner = vars(self.obj), getattr(self.obj, "_nbm", None)
+        has_changed = not _same_attributes(attrs, self._attributes)
+        if has_changed:
+            names = attrs.keys() & getattr(type(self.obj), "_lasting", ())
+            lasting = {name: attrs[name] for name in names}
             attrs.clear()
-            attrs.update(attributes | lasting)
-        if inner is None or self._notes is None or self._lasting is None or self._hooks is None:
+            attrs.update(self._attributes | lasting)
+        if inner is None or not self._lasting:
             return
         if notes:
-            _set(inner, _NOTES, _read_notes(inner), self._notes)
-        changed = _set(inner, _LASTING, _read_lasting(inner), self._lasting) or changed
-        for result, value in zip((inner.hooks, inner.pre_hooks), self._hooks):
-            if result != value:
-                result.clear()
-                result.update(value)
-                changed = True
-        if changed:
+            _set(inner, _NOTES, self._notes)
+        has_changed = _set(inner, _LASTING, self._lasting) or has_changed
+        for group, previous in zip((inner.hooks, inner.pre_hooks), self._hooks):
+            if group != previous:
+                group.clear()
+                group.update(previous)
+                has_changed = True
+        if has_changed:
             inner.version += 1
             clock.structure_changed()
 
 
 class ListForm:
-    """What a list, dict, set or deque below a module holds."""
+    """The content of a list, dict, set or deque below a module."""
 
-    __slots__ = ("_content", "thing")
+    __slots__ = ("_content", "obj")
 
     def __init__(self, obj: Any) -> None:
-        self.thing = obj
+        self.obj = obj
         self._content = dict(obj) if isinstance(obj, dict) else list(obj)
 
-    def is_as(self, second: object) -> bool:
-        """Return True if the other holds the very same."""
-        return isinstance(second, ListForm) and _hold_the_same(self._content, second._content)
+    def is_as(self, other: object) -> bool:
+        """Return True if the other form has the very same content."""
+        return isinstance(other, ListForm) and _same_content(self._content, other._content)
 
     def put_back(self, *, notes: bool = False) -> None:
-        """Let it hold the same again; it is not touched if it does."""
-        if isinstance(self.thing, set):
-            if self.thing != set(self._content):
-                self.thing.clear()
-                self.thing.update(self._content)
-        elif not _hold_the_same(self.thing, self._content):
-            self.thing.clear()
-            (self.thing.update if isinstance(self.thing, dict) else self.thing.extend)(
-                self._content
-            )
+        """Restore the content if it differs."""
+        is_set = isinstance(self.obj, set)
+        if self.obj == set(self._content) if is_set else _same_content(self.obj, self._content):
+            return
+        self.obj.clear()
+        (self.obj.update if isinstance(self.obj, (dict, set)) else self.obj.extend)(self._content)
 
 
 Form: TypeAlias = ModuleForm | ListForm
 
 
 def form_of(part: object) -> Form:
-    """What one of the parts is made of."""
-    is_plain = isinstance(part, _HOLDERS) and not is_module(part)
-    return ListForm(part) if is_plain else ModuleForm(part)
+    """Return the form of one of the parts."""
+    is_collection = isinstance(part, _COLLECTIONS) and not is_module(part)
+    return ListForm(part) if is_collection else ModuleForm(part)
 
 
 def parts_of(obj: Any) -> Iterator[Any]:
@@ -131,70 +113,67 @@ def parts_of(obj: Any) -> Iterator[Any]:
     plan = plan_of(obj)
     for part in (obj, *plan.modules):
         yield part
-        yield from (
-            value
-            for value in vars(part).values()
-            if isinstance(value, _HOLDERS) and not is_module(value)
-        )
-    yield from (live for live, _ in (*plan.lists, *plan.watched) if isinstance(live, _HOLDERS))
+        for value in vars(part).values():
+            if isinstance(value, _COLLECTIONS) and not is_module(value):
+                yield value
+    yield from (live for live, _ in (*plan.lists, *plan.watched) if isinstance(live, _COLLECTIONS))
 
 
-def _hold_the_same(now: Any, previous: Any) -> bool:
-    if len(now) != len(previous):
+def _same_attributes(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and _are_same(map(a.__getitem__, b), b.values())
+
+
+def _same_content(live: Any, previous: Any) -> bool:
+    if len(live) != len(previous):
         return False
-    if isinstance(previous, dict):
-        return _are_same(now.values(), previous.values()) and all(map(is_, now, previous))
-    return all(map(is_, now, previous))
-
-
-def _are_same(result: Iterable[object], expected: Iterable[object]) -> bool:
-    return all(map(is_, result, expected))
-
-
-def _set(
-    inner: Inner, names: tuple[str, ...], result: tuple[Any, ...], expected: tuple[Any, ...]
-) -> bool:
-    """Set what differs; whether anything did."""
-    if _are_same(result, expected):
+    if isinstance(previous, dict) and not _are_same(live.values(), previous.values()):
         return False
-    for name, before, value in zip(names, result, expected):
-        if before is not value:
-            setattr(inner, name, value)
-    return True
+    return _are_same(live, previous)
+
+
+def _are_same(a: Iterable[object], b: Iterable[object]) -> bool:
+    return all(map(is_, a, b))
+
+
+def _set(inner: Inner, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
+    """Set the values that differ; return True if any did."""
+    differing = [(n, x) for n, x in zip(names, values) if getattr(inner, n) is not x]
+    for name, value in differing:
+        setattr(inner, name, value)
+    return bool(differing)
 
 
 @contextmanager
 def unchanged(
     objects: list[Any], *, only_on_error: bool = False
 ) -> Iterator[Callable[[Any], None]]:
-    """Put back, at the end, attributes, lists and private state of these objects, and the keys that
-    were drawn; with `only_on_error` if the block raises.
+    """Restore attributes, lists, private state and drawn keys at the end of the block.
 
-    Gives a function that adds one more thing; a module that builds or is first called meanwhile is
-    added by itself, wherever it comes from.
+    Yields a function that adds one more object; a module that is built or first called meanwhile is
+    added by itself.
+
+    Args:
+        objects: Modules, optimizers and variables.
+        only_on_error: Whether to restore only if the block raises.
     """
     # By id: modules may define `__eq__`, and lists have no hash.
     forms: dict[int, Form] = {}
-    walked: dict[
-        int, int | None
-    ] = {}  # the version of what was walked, so that each call of a known module is cheap
-
-    began = here()
+    # The version that was recorded, so that each call of a known module is cheap.
+    versions: dict[int, int | None] = {}
+    outside = here()
 
     def keep(obj: object) -> None:
         if only_on_error and before is not None:
             before(obj)
-        if isinstance(obj, Variable) or walked.get(id(obj), ...) == _version(obj):
+        if isinstance(obj, Variable) or versions.get(id(obj), ...) == _version(obj):
             return
         home = getattr(getattr(obj, "_nbm", None), "home", None)
-        if (
-            home is not None and home.trace == here() != began
-        ):  # it was made in a trace of this look, and holds what is traced
-            return
+        if home is not None and home.trace == here() != outside:
+            return  # created in a trace of this block, with traced values
         for part in parts_of(obj):
             if id(part) not in forms:
                 forms[id(part)] = form_of(part)
-            walked[id(part)] = _version(part)
+            versions[id(part)] = _version(part)
 
     created, before = random.default._made, now.keep
     for obj in objects:

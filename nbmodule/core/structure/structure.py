@@ -1,11 +1,11 @@
-"""The static side of a module: a table of its objects, from which the module can be built again
+"""The static part of a module: a table of its objects, from which the module can be built again
 around other leaves.
 
-The table is interned, so two modules of equal structure share one `Structure` object and compare by
-identity: it keys the plans of compiled functions and is the static part of the PyTree. Static
-values compare by type and value (`1`, `1.0` and `True` differ); what has no sound equality compares
-by identity. The code of a forward is part of it, so that a cell that defines a class again, or a
-reloader that swaps `__code__`, is noticed.
+The table is interned: modules of equal structure share one `Structure`, which compares by identity.
+It keys the plans of compiled functions and is the static part of the PyTree. Static values compare
+by type and value (`1`, `1.0` and `True` differ), values without sound equality by identity. The
+code of a forward is part of it, so that a class that is defined again, or a reloader that swaps
+`__code__`, is noticed.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import functools
 import threading
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
@@ -112,7 +112,7 @@ class Structure:
     between them by index.
     """
 
-    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects", "readable")
+    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects")
 
     def __init__(
         self,
@@ -123,11 +123,10 @@ class Structure:
         codes: tuple[Any, ...],
     ) -> None:
         self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
-        self.codes = codes  # the forwards and hooks in it, with the code that they have
-        self.readable: list[Any] | None = None  # what `environment.py` reads in it, once it has
+        self.codes = codes  # forwards and hooks, with their code
 
     def __repr__(self) -> str:
-        """A line for each object: JAX shows how two structures differ by these lines."""
+        """Return a line for each object: JAX shows by these how two structures differ."""
         lines = [_line(row) for row in self.objects[:_SHOWN]]
         more = len(self.objects) - len(lines)
         return "\n".join([*lines, *([f"... and {more} more"] if more else [])])
@@ -138,25 +137,19 @@ _SHOWN = 200
 
 
 def _line(row: tuple[Any, ...]) -> str:
-    """Return the class of an object, what is static in it and what it holds, its mode and its
-    hooks.
-    """
+    """Return the class of an object, its attributes, its mode and its hooks."""
     _, cls, header, *parts = row
-    facts = []
-    for name, content in parts:
+    texts = []
+    for name, reference in parts:
         name = f"[{name.value!r}]" if isinstance(name, Static) else name
-        if isinstance(content, Static):
-            text = (
-                repr(content.value)
-                if type(content.value) in _SAFE
-                else type(content.value).__name__
-            )
-        else:
-            text = content[0]
-        facts.append(f"{name}={text if len(text) <= 60 else type(content.value).__name__}")
+        text = reference[0] if type(reference) is tuple else type(reference.value).__name__
+        if isinstance(reference, Static) and type(reference.value) in _SAFE:
+            value = repr(reference.value)
+            text = value if len(value) <= 60 else text
+        texts.append(f"{name}={text}")
     if header is not None:
-        facts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
-    return f"{cls.__name__}({', '.join(facts)})"
+        texts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
+    return f"{cls.__name__}({', '.join(texts)})"
 
 
 # Weak: a structure lives as long as a plan, a treedef of JAX or a program uses it.
@@ -164,16 +157,14 @@ _interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictio
 
 
 def structure_of(root: Any) -> Structure:
-    """Return the interned structure of `root`, made again only after a change of structure or of
-    code.
-    """
+    """Return the interned structure of `root`, made anew only if structure or code changed."""
     plan = plan_of(root)
     if plan.structure is not None:
         codes, structure = plan.structure
         if codes_hold(codes):
             return structure
     functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
-    # A reloader swaps the code of a function and leaves the function as it is.
+    # A reloader swaps the code of a function and keeps the function.
     codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
     structure = _intern(root, plan, codes)
     plan.structure = (codes, structure)
@@ -188,42 +179,27 @@ def functions_of(module: object) -> tuple[Any, ...]:
     return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
 
 
-def module_codes(module: object) -> tuple[Any, ...]:
-    """Return the code of those functions, as part of the structure."""
-    return tuple(getattr(fn, "__code__", fn) for fn in functions_of(module))
-
-
 def _intern(root: Hull, plan: Plan, codes: tuple[Any, ...]) -> Structure:
     table = _Table(root, plan)
     table.enter(root)
     boxes = tuple((type(box), box._frozen) for box in plan.boxes)
     absent = tuple((type(box), box.shape, box.dtype, box._frozen) for box in plan.absent)
     key = (tuple(map(tuple, table.objects)), boxes, absent)
-    cached = _interned.get(key)
-    if cached is None:
+    structure = _interned.get(key)
+    if structure is None:
         keys = tuple(CompositeKey(location.path) for location in plan.places.values())
-        cached = _interned[key] = Structure(*key, keys, codes)
-    return cached
-
-
-class _Members(set[int]):
-    """Objects by identity."""
-
-    def __init__(self, objects: Iterable[object]) -> None:
-        super().__init__(map(id, objects))
-
-    def __contains__(self, obj: object) -> bool:
-        return super().__contains__(id(obj))
+        structure = _interned[key] = Structure(*key, keys, codes)
+    return structure
 
 
 class _Table:
-    """Objects in the order in which the walk meets them.
+    """Objects in the order of the traversal.
 
-    A row is `("module" or "thing", class, header, (key, reference), ...)`.
+    A row is `("module" or "branch", class, header, (key, reference), ...)`.
     """
 
     def __init__(self, root: Hull, plan: Plan) -> None:
-        self.members = _Members((root, *plan.modules))
+        self.members = set(map(id, (root, *plan.modules)))
         self.objects: list[list[Any]] = []
         self.index: dict[int, int] = {}
         self.references = {box: ("box", i) for i, box in enumerate(plan.boxes)}
@@ -233,29 +209,27 @@ class _Table:
         if isinstance(value, Variable):
             return self.references[value]
         if is_module(value) or is_branch(value):
-            return (
-                "object",
-                self.index[id(value)] if id(value) in self.index else self.enter(value),
-            )
+            number = self.index.get(id(value))
+            return ("object", self.enter(value) if number is None else number)
         # A method or partial of the model must use the copy, else its gradients are zero.
-        if type(value) is types.MethodType and value.__self__ in self.members:
-            return ("method", Static(value.__func__), self.refer(value.__self__))
-        if type(value) is functools.partial and self.is_of_model(value):
+        if self.is_bound(value):
+            if type(value) is types.MethodType:
+                return ("method", Static(value.__func__), self.refer(value.__self__))
             parts = (value.func, *value.args, *value.keywords.values())
             return ("partial", tuple(value.keywords), tuple(map(self.refer, parts)))
         return Static(value)
 
-    def is_of_model(self, value: functools.partial[Any]) -> bool:
-        """Return True if a partial holds modules or variables of the model, or their methods."""
-        parts = (value.func, *value.args, *value.keywords.values())
+    def is_bound(self, value: Any) -> bool:
+        """Return True for a method of the model, or a partial that holds parts of the model."""
+        if type(value) is types.MethodType:
+            return id(value.__self__) in self.members
+        if type(value) is not functools.partial:
+            return False
         return any(
             part in self.references
             if isinstance(part, Variable)
-            else part in self.members
-            if is_module(part)
-            else (type(part) is types.MethodType and part.__self__ in self.members)
-            or (type(part) is functools.partial and self.is_of_model(part))
-            for part in parts
+            else id(part) in self.members or self.is_bound(part)
+            for part in (value.func, *value.args, *value.keywords.values())
         )
 
     def enter(self, obj: Any) -> int:
@@ -264,7 +238,7 @@ class _Table:
         self.objects.append(row)
         cls = type(obj)
         if not is_module(obj):
-            row += ["thing", cls, None, *self.parts_of(obj)]
+            row += ["branch", cls, None, *self.parts_of(obj)]
             return number
         row += ["module", cls, _header(obj)]
         row += [(name, self.refer(value)) for name, value in vars(obj).items()]
@@ -274,9 +248,7 @@ class _Table:
         return number
 
     def parts_of(self, obj: Any) -> Iterator[tuple[Any, Any]]:
-        """What a list, dict or object is made of: items under their number or key, as `Static`, and
-        attributes under their name.
-        """
+        """Yield items of a list, dict or object, under a `Static`, and attributes under a name."""
         if isinstance(obj, (list, tuple)):
             yield from ((Static(i), self.refer(value)) for i, value in enumerate(obj))
         elif isinstance(obj, dict):
@@ -285,36 +257,29 @@ class _Table:
         if option is not None:
             yield option[0], Static(option[1])
         hidden = getattr(type(obj), "_unwatched", ())
-        yield from (
-            (name, self.refer(value))
-            for name, value in attributes(obj).items()
-            if name not in hidden
-        )
+        for name, value in attributes(obj).items():
+            if name not in hidden:
+                yield name, self.refer(value)
 
 
-def _header(obj: Any) -> Any:
-    """What else of a module is static: its mode, hooks, choices of the constructor, and the code of
-    its forward.
-    """
-    if not is_module(obj):
-        return None
-    inner: Inner = obj._nbm
-    hooks = tuple((tuple(map(Same, group.values()))) for group in (inner.pre_hooks, inner.hooks))
+def _header(module: Any) -> Any:
+    """Return the static private state of a module: mode, hooks, options, code of its functions."""
+    inner: Inner = module._nbm
     return (
         inner.training,
         inner.built,
-        hooks,
+        tuple(tuple(map(Same, group.values())) for group in (inner.pre_hooks, inner.hooks)),
         Static(inner.config),
         Static((inner.args, inner.kwargs)),
-        module_codes(obj),
+        tuple(getattr(fn, "__code__", fn) for fn in functions_of(module)),
     )
 
 
 class Folded:
-    """Stands for the private state of a module that was built around leaves and not looked at yet.
+    """The private state of a module that was built around leaves and not read yet.
 
-    What JAX unflattens is often flattened next (`jax.tree.map`, a step that takes and returns a
-    model): then nothing of it is made. The first look at any of its attributes unfolds it.
+    A module that JAX unflattens is often flattened next (`jax.tree.map`, a step that takes and
+    returns a model): then its attributes are never made. The first access to one makes them all.
     """
 
     __slots__ = ("_home", "_leaves", "_root", "_structure")
@@ -323,12 +288,8 @@ class Folded:
     def __init__(
         self, root: object, structure: Structure, leaves: tuple[Any, ...], home: Home | None
     ) -> None:
-        for name, value in (
-            ("_root", weakref.ref(root)),
-            ("_structure", structure),
-            ("_leaves", leaves),
-            ("_home", home),
-        ):
+        values = {"_root": weakref.ref(root), "_structure": structure, "_leaves": leaves}
+        for name, value in (values | {"_home": home}).items():
             object.__setattr__(self, name, value)
 
     def __getattr__(self, name: str) -> Any:
@@ -343,7 +304,7 @@ _unfolding = threading.RLock()
 
 
 def unfolded(module: Hull) -> Inner:
-    """Return the private state of `module`, with all its attributes in their places."""
+    """Return the private state of `module`, after making all its attributes."""
     with _unfolding:
         folded = module._nbm
         if type(folded) is Folded:
@@ -354,9 +315,7 @@ def unfolded(module: Hull) -> Inner:
 
 
 def rebuild(structure: Structure, leaves: Any) -> Any:
-    """Return the module that `structure` describes, around `leaves` (anything: arrays, tracers,
-    None, shapes).
-    """
+    """Return the module that `structure` describes, around any leaves: arrays, tracers, None."""
     # Outside of traces a rebuilt model is like any other; inside, its variables are local.
     home = None if now.frame is None and is_eager() else birthplace()
     cls = structure.objects[0][1]
@@ -380,45 +339,63 @@ class _Builder:
             box = object.__new__(cls)
             box._frozen, box._value, box._home = frozen, leaf, home
             self.boxes.append(box)
-        self.absent = [released(*facts) for facts in structure.absent]
-        self.made: list[Any] = []
+        self.absent = [released(*arguments) for arguments in structure.absent]
+        self.objects: list[Any] = []
 
     def build(self, root: tuple[Any, Inner] | None = None) -> Any:
-        """Return the first of the objects, with all others below it; `root` is that module and its
-        private state, if it is there.
+        """Return the first object, with all others below it.
+
+        Args:
+            root: That module and its private state, if it exists already.
         """
         rows = self.structure.objects
-        self.made = [self._hull(row, root if i == 0 else None) for i, row in enumerate(rows)]
+        self.objects = [self._blank(row, root if i == 0 else None) for i, row in enumerate(rows)]
         for i, row in enumerate(rows):
-            if row[0] == "module" or not issubclass(row[1], tuple):
-                self._fill(self.made[i], row, root[1] if root is not None and i == 0 else None)
-        return self.made[0]
+            inner = root[1] if root is not None and i == 0 else None
+            if row[0] == "module":
+                self._fill_module(self.objects[i], row, inner)
+            elif row[1] is list:
+                self.objects[i] += [self.resolve(reference) for _, reference in row[3:]]
+            elif not issubclass(row[1], tuple):
+                fill(self.objects[i], *self._contents(row))
+        return self.objects[0]
 
     def resolve(self, reference: Any) -> Any:
         if type(reference) is Static:
             return reference.value
-        cls, index, *parts = reference
-        if cls == "method":
-            return types.MethodType(index.value, self.resolve(parts[0]))
-        if cls == "partial":
-            function, *values = map(self.resolve, parts[0])
-            count = len(values) - len(index)
-            return functools.partial(function, *values[:count], **dict(zip(index, values[count:])))
-        if cls == "box":
+        category, index, *parts = reference
+        if category == "box":
             return self.boxes[index]
-        if cls == "absent":
+        if category == "object":
+            obj = self.objects[index]
+            if type(obj) is _Tuple:  # created once its items exist
+                obj = self.objects[index] = make_tuple(obj.row[1], *self._contents(obj.row))
+            return obj
+        if category == "absent":
             return self.absent[index]
-        if type(self.made[index]) is _Later:
-            self.made[index] = self.made[index].finish(self.resolve)
-        return self.made[index]
+        if category == "method":
+            return types.MethodType(index.value, self.resolve(parts[0]))
+        function, *values = map(self.resolve, parts[0])
+        count = len(values) - len(index)
+        return functools.partial(function, *values[:count], **dict(zip(index, values[count:])))
 
-    def _hull(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
-        shape, cls, header = row[:3]
+    def _contents(self, row: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        """Return the items and the attributes of a row."""
+        items, attrs = [], {}
+        for key, reference in row[3:]:
+            if type(key) is Static:
+                items.append((key.value, self.resolve(reference)))
+            else:
+                attrs[key] = self.resolve(reference)
+        return items, attrs
+
+    def _blank(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
+        category, cls, header = row[:3]
         if cls is list or cls is dict:
             return cls()
-        if shape != "module":
+        if category != "module":
             if issubclass(cls, tuple):
-                return _Later(row)
+                return _Tuple(row)
             obj = blank(cls)
             if hasattr(cls, "_unwatched"):
                 obj._revive()
@@ -434,42 +411,24 @@ class _Builder:
         inner.training, inner.built, hooks, config, arguments, _ = header
         inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
         inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]
-        for group, cached in zip((inner.pre_hooks, inner.hooks), hooks):
-            if cached:
-                group.update((hook.value.number, hook.value) for hook in cached)
+        for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
+            group.update((hook.value.number, hook.value) for hook in same)
         return obj
 
-    def _fill(self, obj: Any, row: Any, inner: Inner | None) -> None:
-        shape, parts, resolve = row[0], row[3:], self.resolve
-        if row[1] is list:
-            obj += [resolve(reference) for _, reference in parts]
-            return
-        if shape != "module":
-            fill(obj, *_sorted_parts(parts, resolve))
-            return
-        attrs = attributes_of(obj)
-        for name, reference in parts:
+    def _fill_module(self, module: Any, row: Any, inner: Inner | None) -> None:
+        attrs, inner = attributes_of(module), inner or module._nbm
+        for name, reference in row[3:]:
             if name == "_nbm.variables":
-                (inner or obj._nbm).variables = resolve(reference)
+                inner.variables = self.resolve(reference)
             else:
-                attrs[name] = resolve(reference)
-        (inner or obj._nbm).special = True  # until the first call
+                attrs[name] = self.resolve(reference)
+        inner.special = True  # until the first call
 
 
-def _sorted_parts(parts: Any, resolve: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
-    """Items and attributes of a row, apart."""
-    items = [(key.value, resolve(reference)) for key, reference in parts if type(key) is Static]
-    return items, {name: resolve(reference) for name, reference in parts if type(name) is str}
+class _Tuple(NamedTuple):
+    """Stands for a tuple that is not created yet."""
 
-
-class _Later:
-    """A tuple is made once all it holds is there."""
-
-    def __init__(self, row: Any) -> None:
-        self.row = row
-
-    def finish(self, resolve: Any) -> Any:
-        return make_tuple(self.row[1], *_sorted_parts(self.row[3:], resolve))
+    row: Any
 
 
 class CompositeKey:
@@ -494,6 +453,7 @@ class CompositeKey:
 
 
 def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
+    """Return the arrays of a module's distinct variables, and its structure."""
     inner = module._nbm
     cached = inner.leaves
     # JAX flattens here what a raw jax.jit closes over; reading a folded module would unfold it.
@@ -507,7 +467,7 @@ def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
             and inner.plan is plan
             and now.frame is None
         ):
-            # as `lists_hold` of the walk and `codes_hold`, whose calls would be a tenth of this one
+            # As `lists_hold` and `codes_hold`, whose calls would cost a tenth of this one.
             try:
                 for live, previous in lists:
                     if live != previous:
@@ -518,7 +478,7 @@ def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
                             break
                     else:
                         return result
-            except Exception:  # something else than a module was put in, whose comparison fails
+            except Exception:  # an object other than a module was added; see `are_same`
                 if are_same(lists):
                     raise
     if type(inner) is Folded and codes_hold(inner._structure.codes):

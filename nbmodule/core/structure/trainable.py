@@ -1,6 +1,4 @@
-"""A word about models, or parts of them, with nothing to train: the loss stays where it is, and
-nothing else tells.
-"""
+"""Warn about models, or parts of them, without trainable parameters: their loss never falls."""
 
 from __future__ import annotations
 
@@ -33,32 +31,38 @@ def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
     inner, plan = model._nbm, plan_of(model)
     if inner.told or plan.absent or any(box.requires_grad for box in plan.boxes):
         return
-    frozen = [location.name for box, location in plan.places.items() if isinstance(box, Parameter)]
-    names = frozen or [
-        location.name
-        for box, location in plan.places.items()
+    frozen = [place.name for box, place in plan.places.items() if isinstance(box, Parameter)]
+    buffers = [
+        place.name
+        for box, place in plan.places.items()
         if isinstance(box, Buffer) and jnp.issubdtype(box.dtype, jnp.floating)
     ]
+    names = frozen or buffers
     if not names:
         return
+    listed = ", ".join(names[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
+    if frozen:
+        cause = (
+            f"all of them are frozen ({listed}), so their gradients are zero. Unfreeze them by "
+            "requires_grad_(True)."
+        )
+    else:
+        cause = (
+            f"{consequence}. Its arrays are buffers, which are not trained: {listed}. To train "
+            "one, assign nb.Parameter(array)."
+        )
+    _warn(inner, f"{type(model).__name__} has no trainable parameter: {cause}")
+
+
+def _warn(inner: Any, text: str) -> None:
     inner.told = True
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    listed = f"{', '.join(names[:_SHOWN])}{more}"
-    cause = (
-        f"all of them are frozen ({listed}), so their gradients are zero. Unfreeze them by "
-        "requires_grad_(True)."
-        if frozen
-        else f"{consequence}. Its arrays are buffers, which are not trained: {listed}. To train "
-        "one, assign nb.Parameter(array)."
-    )
-    warnings.warn(
-        f"{type(model).__name__} has no trainable parameter: {cause} (This warning is shown once.)",
-        stacklevel=level_of_user_code(),
-    )
+    warnings.warn(f"{text} (This warning is shown once.)", stacklevel=level_of_user_code())
 
 
 def warn_of_untrained_parts(model: Hull) -> None:
-    """Warn once for each model about parts with parameters that are no part of it.
+    """Warn once for each model about parts with parameters that do not belong to it.
 
     These are layers and variables of another framework, and modules that only a method or a
     `functools.partial` in an attribute holds.
@@ -67,21 +71,17 @@ def warn_of_untrained_parts(model: Hull) -> None:
     if inner.told or plan.is_searched or any(ref() is not None for ref in inner.parents):
         return  # a part may use what the rest of the model holds
     plan.is_searched = True
-    names = {model: type(model).__name__} | {
-        module: f"{type(model).__name__}.{location.name}"
-        for module, location in plan.modules.items()
-    }
+    name = type(model).__name__
+    names = {model: name} | {module: f"{name}.{p.name}" for module, p in plan.modules.items()}
     for module, name in names.items():
         for attribute, value in list(vars(module).items()):
             for part in _parts_of(value):
                 fix = _fix_for(part, names)
                 if fix is not None:
-                    inner.told = True
-                    warnings.warn(
+                    _warn(
+                        inner,
                         f"{name}.{attribute} uses a {type(part).__name__} that is no part of the "
-                        f"model: it is neither trained nor saved. {fix} "
-                        "(This warning is shown once.)",
-                        stacklevel=level_of_user_code(),
+                        f"model: it is neither trained nor saved. {fix}",
                     )
                     return
 

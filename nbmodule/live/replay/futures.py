@@ -124,7 +124,7 @@ def _without_writes(turn: Turn) -> Turn:
             bare.acts.append(
                 Switch(
                     [
-                        Mode(each.thing, each.training)
+                        Mode(each.obj, each.training)
                         for each in act.settings
                         if isinstance(each, ModuleForm)
                     ]

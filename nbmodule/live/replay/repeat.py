@@ -171,7 +171,7 @@ class Repeat:
             if isinstance(act, KeptCall):
                 self.call(act)
             elif isinstance(act, Switch):
-                self._settings.update({id(setting.thing): setting for setting in act.settings})
+                self._settings.update({id(setting.obj): setting for setting in act.settings})
                 apply_settings(act.settings)
             elif isinstance(act, Moved):
                 self._steer(act.values)

@@ -655,7 +655,7 @@ class Tape:
         changed = []
         for key, setting in self._settings.items():
             known = before.get(key)
-            if known is None or known.thing is not setting.thing or not known.is_as(setting):
+            if known is None or known.obj is not setting.obj or not known.is_as(setting):
                 changed.append(setting)
             else:
                 self._settings[key] = known  # one of both is enough

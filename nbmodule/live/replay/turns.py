@@ -17,10 +17,10 @@ NOT_LOGGED: dict[str, Output] = {}
 class Freezing:
     """Whether a variable is frozen."""
 
-    __slots__ = ("_is_frozen", "thing")
+    __slots__ = ("_is_frozen", "obj")
 
     def __init__(self, box: Variable) -> None:
-        self.thing, self._is_frozen = box, box._frozen
+        self.obj, self._is_frozen = box, box._frozen
 
     def is_as(self, other: object) -> bool:
         """Whether it is the same in the other."""
@@ -28,22 +28,22 @@ class Freezing:
 
     def put_back(self) -> None:
         """Freeze it, or let it be trained, as it was."""
-        if self.thing._frozen != self._is_frozen:
-            self.thing.requires_grad_(not self._is_frozen)
+        if self.obj._frozen != self._is_frozen:
+            self.obj.requires_grad_(not self._is_frozen)
 
 
 class Mode:
     """Whether a module is in training mode."""
 
-    __slots__ = ("thing", "training")
+    __slots__ = ("obj", "training")
 
     def __init__(self, module: Any, training: bool) -> None:
-        self.thing, self.training = module, training
+        self.obj, self.training = module, training
 
     def put_back(self) -> None:
         """Put the module, and none below it, into this mode."""
-        if self.thing.training != self.training:
-            self.thing.train(self.training, recursive=False)
+        if self.obj.training != self.training:
+            self.obj.train(self.training, recursive=False)
 
 
 Setting: TypeAlias = Form | Freezing

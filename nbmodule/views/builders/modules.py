@@ -280,15 +280,8 @@ def module_of(container: Container) -> CoreModule | None:
     link = container._link
     if link is None:
         return None
-    module = link.module()
-    if (
-        module is not None
-        and link.root is not None
-        and link.root() is container
-        and link.is_current(module)
-    ):
-        return module
-    return None
+    is_whole = link.root is not None and link.root() is container
+    return link.current_module() if is_whole else None
 
 
 def boxes_of(container: Container) -> tuple[CoreModule, list[Variable]] | None:
