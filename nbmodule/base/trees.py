@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
+import jax
 import numpy as np
 
 from nbmodule.errors import MissingKeysError, UnexpectedKeysError
@@ -204,3 +205,25 @@ def refuse_other_names(
             f"{title}: missing keys: {', '.join(missing)}.\n{unchanged} was changed. "
             f"`strict=False` leaves them as they are.{cure}"
         )
+
+
+def separated(
+    tree: Any, is_chosen: Callable[[Any], Any], is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[Any], Callable[[Iterable[Any]], Any]]:
+    """Return the chosen leaves of a PyTree, and a function that puts other leaves in their places.
+
+    Example:
+        >>> leaves, joined = separated({"n": 3, "x": np.ones(2)}, lambda leaf: hasattr(leaf, "dtype"))
+        >>> leaves, joined([7.0])
+        ([array([1., 1.])], {'n': 3, 'x': 7.0})
+    """
+    leaves, structure = jax.tree.flatten(tree, is_leaf=is_leaf)
+    positions = [i for i, leaf in enumerate(leaves) if is_chosen(leaf)]
+
+    def joined(values: Iterable[Any]) -> Any:
+        full = list(leaves)
+        for position, value in zip(positions, values, strict=True):
+            full[position] = value
+        return jax.tree.unflatten(structure, full)
+
+    return [leaves[i] for i in positions], joined

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.flops import counted
 from nbmodule.base.signals import is_of_signal
+from nbmodule.base.trees import separated
 from nbmodule.calls.call import Call
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import untracked
@@ -33,41 +34,36 @@ def thrown_away(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         return framed(lambda frame: fn(*args, **kwargs))
 
 
-def given_to(call: Call) -> tuple[list[Any], Any] | None:
-    """Shapes of what a call was given, and its structure; None where that is not known or holds
-    what cannot be made up.
-    """
-    retained = call.values.get("given")
-    if not isinstance(retained, StaticLeaf):
+def _arguments_of(call: Call) -> tuple[Any, Any] | None:
+    """Return the arguments of a call with arrays as shapes; None where they are not known."""
+    shapes = call.values.get("given")
+    if not isinstance(shapes, StaticLeaf):
         return None
-    leaves, tree = retained.static.value
-    return list(leaves), tree
+    leaves, tree = shapes.static.value
+    return jax.tree.unflatten(tree, leaves)
 
 
 def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     """A submodule as a compiled function of its variables and its arguments, with examples of both;
     None if that cannot be.
     """
-    supplied, module = given_to(call), call.module
+    supplied, module = _arguments_of(call), call.module
     if supplied is None or module is None:
         return None
-    leaves, tree = supplied
-    arrays = [i for i, leaf in enumerate(leaves) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     boxes = plan_of(module).boxes
+    values = [box.value for box in boxes]
 
-    def run(values: list[Any], varied: list[Any]) -> Any:
-        full = list(leaves)
-        for i, value in zip(arrays, varied):
-            full[i] = value
-        args, kwargs = jax.tree.unflatten(tree, full)
+    def run(values: list[Any], arrays: list[Any]) -> Any:
+        args, kwargs = joined(arrays)
         return framed(
             lambda frame: list(jax.tree.leaves(as_values(module(*args, **kwargs)))),
             list(zip(boxes, values)),
         )
 
     with untracked():
-        traced = jax.jit(run).trace([box.value for box in boxes], [leaves[i] for i in arrays])
-    return traced, [box.value for box in boxes], [_example(leaves[i]) for i in arrays]
+        traced = jax.jit(run).trace(values, arrays)
+    return traced, values, list(map(_example, arrays))
 
 
 def _example(shape: Any) -> Any:
@@ -86,10 +82,9 @@ def for_each(
     """
     existing: dict[Any, dict[str, Any]] = {}
     for call in calls:
-        supplied = given_to(call)
-        if supplied is None or call.kind != "call" or call.error:
+        if "given" not in call.values or call.kind != "call" or call.error:
             continue
-        key = (_kind_of(call.module), call.values["given"])
+        key = (_program_key(call.module), call.values["given"])
         if key not in existing:
             try:
                 result = compiled_alone(call)
@@ -103,7 +98,7 @@ def for_each(
             setattr(call, name, value)
 
 
-def _kind_of(module: CoreModule) -> Any:
+def _program_key(module: CoreModule) -> Any:
     """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled
     once.
     """

@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.trees import separated
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
@@ -35,16 +36,12 @@ def operations_of(call: Call) -> list[Call]:
         )
     boxes = {location.name: box for box, location in plan_of(module).places.items()}
     values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
-    leaves, tree = jax.tree.flatten(arrays_of(supplied))
-    varied = [
-        i for i, leaf in enumerate(leaves) if isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-    ]
+    inputs, joined = separated(
+        arrays_of(supplied), lambda leaf: isinstance(leaf, (jax.Array, np.ndarray, np.generic))
+    )
 
     def run(values: dict[str, Any], *arrays: object) -> Any:
-        full = list(leaves)
-        for i, array in zip(varied, arrays):
-            full[i] = array
-        args, kwargs = jax.tree.unflatten(tree, full)
+        args, kwargs = joined(arrays)
         pairs = [(boxes[name], value) for name, value in values.items() if name in boxes]
         return framed(
             lambda frame: [
@@ -72,7 +69,7 @@ def operations_of(call: Call) -> list[Call]:
     ) in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
         row = jax.vmap(row)
     with untracked():
-        results = row(values, *[jax.numpy.asarray(leaves[i]) for i in varied])
+        results = row(values, *map(jax.numpy.asarray, inputs))
     matches = [
         operation._replace(inputs=a, outputs=b) for operation, (a, b) in zip(operations, results)
     ]

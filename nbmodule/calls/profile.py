@@ -17,6 +17,7 @@ from nbmodule.base.format import count_noun, format_number, format_percent, form
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.trees import separated
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.instructions import (
     CONTAINERS,
@@ -362,19 +363,20 @@ def _compiled(
     """A compiled form of what is not compiled, and what it is given; flags, numbers and texts are
     fixed, as they are for `fn`.
     """
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
-    is_given = [is_stateful(leaf) or hasattr(leaf, "dtype") for leaf in leaves]
-    if all(is_given) and not is_module(fn):
-        return jit(fn), args, kwargs
 
-    def forward(*supplied: object) -> Any:
-        remaining = iter(supplied)
-        args, kwargs = jax.tree.unflatten(
-            tree, [next(remaining) if owned else leaf for leaf, owned in zip(leaves, is_given)]
-        )
+    def is_input(leaf: object) -> bool:
+        return is_stateful(leaf) or hasattr(leaf, "dtype")
+
+    leaves = jax.tree.leaves((args, kwargs), is_leaf=is_stateful)
+    if all(map(is_input, leaves)) and not is_module(fn):
+        return jit(fn), args, kwargs
+    inputs, joined = separated((args, kwargs), is_input, is_stateful)
+
+    def forward(*inputs: object) -> Any:
+        args, kwargs = joined(inputs)
         return fn(*args, **kwargs)
 
-    return jit(forward), tuple(leaf for leaf, owned in zip(leaves, is_given) if owned), {}
+    return jit(forward), tuple(inputs), {}
 
 
 def _of_jax(fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:

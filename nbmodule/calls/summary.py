@@ -4,8 +4,8 @@ called, what it costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
+import math
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,13 +17,20 @@ from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, rea
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.trees import separated
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.evaluate import read_stack
 from nbmodule.core.call.staging import staged
-from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.core.recording.parcel import as_given
+from nbmodule.core.recording.tracker import (
+    Tracker,
+    describe,
+    describe_arguments,
+    keeps_nothing,
+    wants_none,
+)
 from nbmodule.core.structure.branches import contents_of
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.hooks import register
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Buffer, Parameter
@@ -44,7 +51,7 @@ class SummaryRow(NamedTuple):
         bytes: Of all its variables.
         inputs: Shapes of the arguments of its first call.
         outputs: Shapes of the return of its first call.
-        calls: How often it was called.
+        calls: How often it was called; in a loop of known length, each turn counts.
         flops: Floating-point operations of all its calls, counted from shapes as by `nb.graph`;
             a loop of known length counts each turn. None if it was not called.
         shared_with: Path of the module before it that holds one of its own variables too.
@@ -72,7 +79,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
     """Text of a row without calls."""
 
     @staticmethod
-    def of(model: CoreModule, traced: _Trace) -> Summary:
+    def of(model: CoreModule, traced: Mapping[str, _Traced]) -> Summary:
         """Make the rows of a model from one traced call."""
         result = Summary(_rows(model, traced))
         result.others = other_names(model)
@@ -201,7 +208,7 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         )
     ensure_built(model)
     if not args and not kwargs:
-        return Summary.of(model, _Trace({}, {}))
+        return Summary.of(model, {})
     supplied, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
     try:
         return staged(
@@ -214,14 +221,6 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
                 "jax.ShapeDtypeStruct((1, 28, 28), 'float32')."
             )
         raise
-
-
-class _Seen(NamedTuple):
-    """One call of a submodule, as shapes."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    outputs: Any
 
 
 def _is_shape(x: object) -> bool:
@@ -238,46 +237,45 @@ def _shape_of(x: object) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 
-class _Trace(NamedTuple):
-    """The calls of one traced call of a model, and their floating point operations, by path."""
+class _Traced(NamedTuple):
+    """The calls of one submodule in a traced call of the model: shapes of the first, their number."""
 
-    calls: dict[str, list[_Seen]]
-    flops: dict[str, int]
-
-
-# Calls that other threads and tasks make of the same modules are not part of the summary.
-_recorded: ContextVar[dict[str, list[_Seen]] | None] = ContextVar("recorded", default=None)
+    inputs: str
+    outputs: str
+    calls: int
+    flops: int
 
 
-def _trace(model: Any, stage: Any) -> _Trace:
-    """Trace one call of the model; no value is computed."""
-    run, arrays = _of_arrays(stage)
+def _trace(model: Any, stage: Any) -> dict[str, _Traced]:
+    """Trace one call of the model, and describe the calls by path; no value is computed."""
+    arrays, joined = separated((stage.args, stage.kwargs), _is_shape)
+
+    def run(values: list[Any], arrays: list[Any]) -> Any:
+        args, kwargs = joined(arrays)
+        return stage.whole(values, *args, **kwargs)
+
     if not model.built_:
         # The first call makes the parts that the second one records; both are undone at the end.
         jax.eval_shape(run, stage.values, arrays)
-    calls: dict[str, list[_Seen]] = {}
-    modules = {
-        "": model,
-        **{location.name: module for module, location in plan_of(model).modules.items()},
-    }
-    handles = [_record_calls(path, module, calls) for path, module in modules.items()]
-    token = _recorded.set(calls)
-    try:
-        jaxpr = jax.make_jaxpr(run)(stage.values, arrays)
-    finally:
-        _recorded.reset(token)
-        for handle in handles:
-            handle.remove()
-    return _Trace(calls, _flops_by_path(jaxpr, set(modules), other_names(model)))
+    with Tracker(wants_none, keeps_nothing, "summary"):
+        jaxpr, (outputs, _) = jax.make_jaxpr(run, return_shape=True)(stage.values, arrays)
+    paths = {module: location.name for module, location in plan_of(model).modules.items()}
+    flops = _flops_by_path(jaxpr, {"", *paths.values()}, other_names(model))
+    shapes = describe_arguments(stage.args, stage.kwargs)
+    result = {"": _Traced(shapes, describe(as_given(outputs)), 1, flops[""])}
+    for info in stage.log.infos:
+        path = paths.get(info.module()) if info.kind == "call" else None
+        if path is None:
+            continue
+        first = result.get(path, _Traced(info.inputs, info.outputs, 0, flops[path]))
+        result[path] = first._replace(calls=first.calls + _turns(info.lifted))
+    return result
 
 
-def _record_calls(path: str, module: CoreModule, calls: dict[str, list[_Seen]]) -> Any:
-    def hook(_: object, args: object, kwargs: object, outputs: object) -> None:
-        if _recorded.get() is calls:
-            shapes = jax.tree.map(_shape_of, (args, kwargs, outputs))
-            calls.setdefault(path, []).append(_Seen(*shapes))
-
-    return register(module, module._nbm.hooks, hook, prepend=False, with_kwargs=True)
+def _turns(lifted: tuple[str, ...]) -> int:
+    """Return how often a call runs in the loops around it, as far as their length is known."""
+    loops = [text.split() for text in lifted]
+    return math.prod(int(loop[1]) for loop in loops if loop[0] == "scan" and len(loop) > 1)
 
 
 def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> dict[str, int]:
@@ -295,20 +293,6 @@ def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> di
         for module in within:
             totals[module] += flops
     return totals
-
-
-def _of_arrays(stage: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """The function of the variables and of a list of arrays, and these; what is no array is fixed."""
-    leaves, tree = jax.tree.flatten((stage.args, stage.kwargs))
-
-    def run(values: list[Any], arrays: list[Any]) -> Any:
-        supplied = iter(arrays)
-        args, kwargs = jax.tree.unflatten(
-            tree, [next(supplied) if _is_shape(leaf) else leaf for leaf in leaves]
-        )
-        return stage.whole(values, *args, **kwargs)
-
-    return run, [leaf for leaf in leaves if _is_shape(leaf)]
 
 
 def _by_definition(model: Any) -> list[tuple[str, Any]]:
@@ -335,24 +319,20 @@ def _position(model: object, location: Any) -> tuple[int, ...]:
     return tuple(position)
 
 
-def _rows(model: Any, traced: _Trace) -> Iterator[SummaryRow]:
+def _rows(model: Any, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
     owners: dict[Any, str] = {}
     for path, module in _by_definition(model):
-        boxes, calls = plan_of(module).boxes, traced.calls.get(path, [])
-        owned = [
-            box for box, location in plan_of(module).places.items() if "." not in location.name
-        ]
-        shared = next((owners[box] for box in owned if owners.get(box, path) != path), "")
-        owners.update((box, path) for box in owned if box not in owners)
+        plan = plan_of(module)
+        direct = [box for box, location in plan.places.items() if "." not in location.name]
+        shared = next((owners[box] for box in direct if owners.get(box, path) != path), "")
+        owners.update((box, path) for box in direct if box not in owners)
+        call = traced.get(path)
         yield SummaryRow(
             path,
             type(module).__name__,
-            sum(box.size for box in boxes if isinstance(box, Parameter)),
-            sum(box.size for box in boxes if isinstance(box, Buffer)),
-            sum(box.nbytes for box in boxes),
-            describe_arguments(calls[0].args, calls[0].kwargs) if calls else "",
-            describe(calls[0].outputs) if calls else "",
-            len(calls),
-            traced.flops[path] if calls else None,
+            sum(box.size for box in plan.boxes if isinstance(box, Parameter)),
+            sum(box.size for box in plan.boxes if isinstance(box, Buffer)),
+            sum(box.nbytes for box in plan.boxes),
+            *(call or ("", "", 0, None)),
             shared,
         )

@@ -4,8 +4,6 @@ Graphviz.
 
 from nbmodule.graphs.graph import Graph, read_graph, trace_graph
 from nbmodule.graphs.model import Edge, Failure, Group, Literal, Node, Ref, Source, Value
-from nbmodule.graphs.reading.cost import compiler_cost
-from nbmodule.graphs.reading.evaluate import evaluate, evaluate_written
 from nbmodule.graphs.writing.data import data
 from nbmodule.graphs.writing.export import save, to_dot, to_svg
 from nbmodule.graphs.writing.options import Options
@@ -22,10 +20,7 @@ __all__ = [
     "Ref",
     "Source",
     "Value",
-    "compiler_cost",
     "data",
-    "evaluate",
-    "evaluate_written",
     "headline",
     "outline",
     "read_graph",

@@ -245,9 +245,7 @@ class Group:
 
 @dataclass(eq=False)
 class Computation:
-    """What `Graph` holds, as plain records: its doors to look-up, drawing and files stand in
-    `graphs/graph.py`.
-    """
+    """The records of a graph; `graphs/graph.py` adds look-up, drawing and files."""
 
     nodes: list[Node]
     groups: list[Group]
@@ -255,9 +253,13 @@ class Computation:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     failure: Failure | None = None
-    _signature: Any = field(default=None, repr=False)
     options: Any = field(default=None, repr=False)
     aliases: Mapping[str, str] = field(default_factory=dict, repr=False)
+    _constants: Mapping[int, Any] = field(default_factory=dict, repr=False)
+    _result: Any = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_constants": {}, "_result": None}
 
     @cached_property
     def edges(self) -> list[Edge]:

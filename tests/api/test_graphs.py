@@ -14,7 +14,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.core.numbers import random
-from nbmodule.graphs import Graph, evaluate
+from nbmodule.graphs import Graph
 
 X = jnp.ones((2, 3))
 
@@ -445,6 +445,7 @@ def test_a_notebook_shows_the_graph_once():
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 import nbmodule.api.graphs
+from graph_evaluator import evaluate
 nbmodule.api.graphs.in_notebook = lambda: True
 shell = InteractiveShell.instance()
 ask = "; print(sorted(get_ipython().display_formatter.format(g)[0]))"

@@ -231,6 +231,7 @@ def test_layers_in_a_loop_count_once_for_each_turn():
             return nb.scan(lambda x, _: (self.cell(x), None), x, None, length=10)[0]
 
     table = nb.summary(Net(), jnp.ones((1, 64)))
+    assert table["cell"].calls == 10
     assert table["cell"].flops == table[""].flops == 10 * 2 * 64 * 64
 
 

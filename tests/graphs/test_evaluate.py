@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from nbmodule.errors import ArgumentError, ShapeError, TraceError
-from nbmodule.graphs import evaluate, trace_graph
+from nbmodule.graphs import trace_graph
 
-from jax_settings import FLOAT
+from graph_evaluator import evaluate
 
 Program = tuple  # (name, argument numbers, inner programs)
 SIZE = 4
@@ -186,31 +185,3 @@ def test_a_subgraph_is_evaluated_from_the_values_that_come_in():
 
     assert [graph.nodes[i].shape for i in graph.inputs] == [(4,)]
     np.testing.assert_allclose(evaluate(graph, B), np.sin(B) * B, rtol=1e-6)
-
-
-def test_another_structure_of_arguments_is_refused():
-    graph = trace_graph(lambda x: x["a"] + 1, {"a": A})
-
-    with pytest.raises(ArgumentError, match="another structure"):
-        evaluate(graph, {"b": A})
-
-
-def test_another_fixed_argument_is_refused():
-    graph = trace_graph(lambda x, times: x * times, A, 2)
-
-    with pytest.raises(ArgumentError, match="fixed argument 2, not 3"):
-        evaluate(graph, A, 3)
-
-
-def test_another_shape_is_refused():
-    with pytest.raises(
-        ShapeError, match=rf"input 0 of the graph is {FLOAT}\[4\], the array given has shape \[2\]"
-    ):
-        evaluate(trace_graph(jnp.sin, A), A[:2])
-
-
-def test_a_graph_that_ends_in_a_failure_cannot_be_evaluated():
-    graph = trace_graph(lambda x: jnp.dot(x, jnp.ones(3)), A)
-
-    with pytest.raises(TraceError, match="could not be traced to its end"):
-        evaluate(graph, A)

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, PathError
-from nbmodule.graphs import evaluate, trace_graph
+from nbmodule.graphs import trace_graph
 from nbmodule.graphs.lookup import resolve
+
+from graph_evaluator import evaluate
 
 X = jnp.linspace(0.0, 1.0, 4)
 

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.graphs import evaluate, evaluate_written
+
+from graph_evaluator import evaluate, evaluate_written
 
 WIDTH = 3
 X = jnp.linspace(-1.0, 1.5, 6).reshape(2, WIDTH)

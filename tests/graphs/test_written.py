@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.graphs import evaluate, evaluate_written
 from nbmodule.graphs.writing.outline import headline
 
+from graph_evaluator import evaluate, evaluate_written
 from jax_settings import FLOAT
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)

@@ -39,6 +39,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of, fill, packed, split
 from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.variables.frame import Frame, Missed, calling
+from nbmodule.core.variables.record import Log
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import TraceError
 
@@ -60,6 +61,7 @@ class Staged(NamedTuple):
         names: Name of each variable, `blocks.0.weight`.
         titles: Class name of each module by dotted path.
         aliases: The one path of a shared module, for each other path that calls may take to it.
+        log: The calls of submodules, in order, where a tracker is open while `fn` is traced.
     """
 
     fn: Callable[..., Any]
@@ -70,6 +72,7 @@ class Staged(NamedTuple):
     names: list[str]
     titles: dict[str, str]
     aliases: dict[str, str]
+    log: Log
 
 
 def staged(
@@ -141,12 +144,13 @@ class _Stage:
             titles, aliases = own_titles | titles, own_aliases | aliases
         self.boxes = list(names)
         values = [jax.ShapeDtypeStruct(box.shape, box.dtype) for box in self.boxes]
-        whole = self._pure_function(names)
+        log = Log()
+        whole = self._pure_function(names, log)
         fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
-        return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases)
+        return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases, log)
 
     def _pure_function(
-        self, names: dict[Variable, str]
+        self, names: dict[Variable, str], log: Log
     ) -> Callable[..., tuple[Any, dict[str, Any]]]:
         is_model = is_module(self.fn)
 
@@ -154,7 +158,7 @@ class _Stage:
             values: Sequence[Any], *args: object, **kwargs: object
         ) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
-            frame = Frame(zip(self.boxes, values), wall=True, guarded=True)
+            frame = Frame(zip(self.boxes, values), wall=True, guarded=True, log=log)
             self.frame = weakref.ref(frame)
             with closing(frame), frame:
                 args, kwargs = fill((args, kwargs), self.provided)

@@ -4,16 +4,17 @@ it failed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import jax
 
+from nbmodule.base.paths import entry_text
+from nbmodule.base.trees import separated
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import WRITTEN, Computation, Literal, Node, Ref, Value
 from nbmodule.graphs.reading.jaxpr import Reader, value_of
-from nbmodule.graphs.reading.signature import Signature, input_names, output_names
 
 
 def trace(
@@ -29,34 +30,87 @@ def trace(
     written: bool = False,
 ) -> Computation:
     """See `nbmodule.graphs.graph.read_graph`."""
-    kwargs = dict(kwargs or {})
-    signature = Signature.of(args, kwargs)
-    arrays = signature.arrays(args, kwargs)
+    args, kwargs = tuple(args), dict(kwargs or {})
+    arrays, joined = separated((args, kwargs), is_array)
+    count = len(separated(args[:variables], is_array)[0])
     labels = _labels(input_names(fn, args, kwargs), names)
-    count = len(Signature.of(args[:variables], {}).places)
-    callback = (titles or {}, aliases or {})
+
+    def call(*arrays: object) -> Any:
+        args, kwargs = joined(arrays)
+        return fn(*args, **kwargs)
+
+    reader = Reader()
+    reader.aliases, reader.root.name = aliases or {}, _name(fn, name)
     try:
-        closed, shape = jax.make_jaxpr(lambda *a: signature.call(fn, a), return_shape=True)(*arrays)
+        closed, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
     except Exception as error:  # noqa: BLE001 - whatever it is, the graph says so
         from nbmodule.graphs.reading.failure import partial_trace
 
-        partial = partial_trace(lambda *a: signature.call(fn, a), arrays, error)
-        return _finish(
-            partial.jaxpr, labels, count, [], signature, callback, _name(fn, name), partial
-        )
-    results, effects = shape if written else (shape, {})
-    structure = jax.tree.structure(results)
-    outputs = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
-    return _finish(
-        closed,
-        labels,
-        count,
-        outputs,
-        replace(signature, result=structure),
-        callback,
-        _name(fn, name),
-        None,
-    )
+        partial = partial_trace(call, arrays, error)
+        inputs, results = _read(reader, partial.jaxpr, labels, count)
+        graph = _computation(reader, inputs, [_add_failure(reader, partial, results)])
+        graph.failure = partial.failure
+    else:
+        outputs, effects = shape if written else (shape, {})
+        structure = jax.tree.structure(outputs)
+        words = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
+        inputs, results = _read(reader, _unwrapped(closed), labels, count)
+        graph = _computation(reader, inputs, _add_outputs(reader, words, results))
+        graph._result = structure
+    for group in graph.groups:
+        group.title = (titles or {}).get(group.path, "") if group.kind == "scope" else ""
+    graph.root.title = (titles or {}).get("", "")
+    mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=graph.failure is not None)
+    add_totals(graph)
+    return graph
+
+
+def is_array(leaf: object) -> bool:
+    """Return True for an array, or a stand-in with shape and dtype; Python values are fixed.
+
+    >>> is_array(np.ones(3)), is_array(3), is_array("sum")
+    (True, False, False)
+    """
+    return hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+
+
+def input_names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> list[str]:
+    """A name for each array of a call: the parameter's own name, then the way to the leaf
+    (`params.w`, `x`).
+
+    >>> input_names(lambda params, x: 0, ({"w": np.ones(2)}, np.ones(3)), {})
+    ['params.w', 'x']
+    """
+    names = _positional_names(fn, len(args))
+    named = [(names[i], arg) for i, arg in enumerate(args)] + sorted(kwargs.items())
+    results = []
+    for name, tree in named:
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+            if is_array(leaf):
+                results.append(".".join([name, *map(entry_text, path)]))
+    return results
+
+
+def output_names(structure: Any) -> list[str]:
+    """A name for each result: `output`, `output.0`, `output.loss`."""
+    paths = jax.tree_util.tree_flatten_with_path(
+        jax.tree.unflatten(structure, range(structure.num_leaves))
+    )[0]
+    return [".".join(["output", *map(entry_text, path)]) for path, _ in paths]
+
+
+def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        return [f"argument {i}" for i in range(count)]
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(parameter.name)
+    return names + [f"argument {i}" for i in range(len(names), count)]
 
 
 def _labels(
@@ -74,57 +128,42 @@ def _labels(
 def _name(fn: Callable[..., Any], name: str | None) -> str:
     while not hasattr(fn, "__name__") and hasattr(fn, "func"):  # functools.partial
         fn = getattr(fn, "func")  # noqa: B009 - a partial has it, a function has not
-    owned = name or getattr(fn, "__name__", type(fn).__name__)
-    return "lambda" if owned == "<lambda>" else owned
+    text = name or getattr(fn, "__name__", type(fn).__name__)
+    return "lambda" if text == "<lambda>" else text
 
 
-def _finish(
-    closed: Any,
-    labels: list[str],
-    variables: int,
-    outputs: list[str],
-    signature,
-    callback,
-    name,
-    partial,
-) -> Computation:
-    reader = Reader()
-    titles, reader.aliases = callback
-    reader.root.name = name
+def _read(
+    reader: Reader, closed: Any, labels: list[str], variables: int
+) -> tuple[list[Ref], list[Ref | Literal]]:
+    """Add a node for each input, read the jaxpr, and return the inputs and the results."""
     inputs = []
     for i, (label, variable) in enumerate(zip(labels, closed.jaxpr.invars, strict=True)):
-        category = "variable" if i < variables else "input"
-        inputs.append(
-            reader.add(reader.root, category, category, (), (value_of(variable.aval),), name=label)
-        )
-    results = reader.read(_unwrapped(closed), inputs, reader.root)
+        kind = "variable" if i < variables else "input"
+        outputs = (value_of(variable.aval),)
+        inputs.append(reader.add(reader.root, kind, kind, (), outputs, name=label))
+    return inputs, reader.read(closed, inputs, reader.root)
+
+
+def _add_outputs(reader: Reader, labels: list[str], results: Sequence[Ref | Literal]) -> list[int]:
     ends = []
-    for label, operand in zip(outputs, results, strict=partial is None):
-        value = _value_of(reader, operand)
+    for label, operand in zip(labels, results, strict=True):
         operation = WRITTEN if label.startswith(f"{WRITTEN}: ") else "output"
-        ends.append(
-            reader.add(reader.root, operation, "output", (operand,), (value,), name=label).node
-        )
-    failure = None
-    if partial is not None:
-        failure = partial.failure
-        ends = [_add_failure(reader, partial, results)]
-    graph = Computation(
+        value = _value_of(reader, operand)
+        end = reader.add(reader.root, operation, "output", (operand,), (value,), name=label)
+        ends.append(end.node)
+    return ends
+
+
+def _computation(reader: Reader, inputs: list[Ref], outputs: list[int]) -> Computation:
+    return Computation(
         reader.nodes,
         reader.groups,
         reader.root,
-        tuple(r.node for r in inputs),
-        tuple(ends),
-        failure,
-        (signature, {ref.node: value for ref, value in reader.constants.values()}),
+        tuple(ref.node for ref in inputs),
+        tuple(outputs),
         aliases=reader.aliases,
+        _constants={ref.node: value for ref, value in reader.constants.values()},
     )
-    for group in graph.groups:
-        group.title = titles.get(group.path, "") if group.kind == "scope" else ""
-    graph.root.title = titles.get("", "")
-    mark_dead(graph, {*ends, *reader.effects}, keep_all=partial is not None)
-    add_totals(graph)
-    return graph
 
 
 def _value_of(reader: Reader, operand: Ref | Literal) -> Value:

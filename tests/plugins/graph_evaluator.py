@@ -1,6 +1,4 @@
-"""Evaluate a graph node by node, which shows that it says the same as the function it was made
-from.
-"""
+"""Evaluate a graph node by node, loops as Python loops: it must give what its function gives."""
 
 from __future__ import annotations
 
@@ -11,82 +9,47 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import bind
-from nbmodule.errors import TraceError
+from nbmodule.base.trees import separated
 from nbmodule.graphs.model import WRITTEN, Computation, Group, Literal, Node, Ref
+from nbmodule.graphs.reading.trace import is_array
 
 Values = dict[Ref, Any]
 
 
 def evaluate(graph: Computation, *args: object, **kwargs: object) -> Any:
-    """Run the operations of a graph one after another, loops as Python loops, and give what the
-    function gives.
+    """Run the operations of a graph one after another, and return what its function returns.
 
     Args:
-        graph: As made by `trace_graph`.
-        args: Arguments of the structure the graph was made with; for a `subgraph`, one array for
-            each of its inputs.
+        graph: From `trace_graph`, or a subgraph of it, which takes one array for each input.
+        args: Arguments of the structure the graph was traced with; what is no array is ignored.
         kwargs: Likewise.
-
-    Raises:
-        TraceError: if the graph ends in a failure, or was read from a file and has lost its
-            operations.
-        ArgumentError: if the arguments have another structure.
-        ShapeError: if an array has another shape.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.graphs import trace_graph
-        >>> graph = trace_graph(lambda x: jnp.sum(x * 2), jnp.ones(3))
-        >>> evaluate(graph, jnp.array([1.0, 2.0, 3.0]))
-        Array(12., dtype=float32)
     """
-    results = _results(graph, args, kwargs)
-    results = [
-        x
-        for i, x in zip(graph.outputs, results, strict=True)
-        if graph.nodes[i].operation != WRITTEN
-    ]
-    signature = graph._signature[0] if graph._signature is not None else None
-    if signature is None or signature.result is None:
+    results = [x for name, x in _results(graph, args, kwargs) if name is None]
+    if graph._result is None:
         return results[0] if len(results) == 1 else tuple(results)
-    return jax.tree.unflatten(signature.result, results)
+    return jax.tree.unflatten(graph._result, results)
 
 
 def evaluate_written(graph: Computation, *args: object, **kwargs: object) -> dict[str, Any]:
-    """Run the operations of a graph, and give what its function writes into variables, by their
-    names.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.graphs import read_graph
-        >>> graph = read_graph(lambda n: (n, {"count": n + 1}), [jnp.zeros(())], written=True)
-        >>> evaluate_written(graph, jnp.ones(()))
-        {'count': Array(2., dtype=float32)}
-    """
-    result = zip(graph.outputs, _results(graph, args, kwargs), strict=True)
-    return {
-        graph.nodes[i].name.removeprefix(f"{WRITTEN}: "): x
-        for i, x in result
-        if graph.nodes[i].operation == WRITTEN
-    }
+    """Run the operations of a graph, and return the values written into variables, by name."""
+    return {name: x for name, x in _results(graph, args, kwargs) if name is not None}
 
 
-def _results(graph: Computation, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    if graph.failure is not None:
-        raise TraceError(
-            f"the graph cannot be evaluated, since the function could not be traced to its end: "
-            f"{graph.failure}"
-        )
-    signature, constants = graph._signature if graph._signature is not None else (None, {})
-    arrays = signature.arrays(args, kwargs) if signature is not None else list(args)
-    if len(arrays) != len(graph.inputs):
-        raise TraceError(
-            f"the graph has {len(graph.inputs)} inputs, {len(arrays)} arrays were given."
-        )
+def _results(
+    graph: Computation, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[tuple[str | None, Any]]:
+    """Return each output with the name of the variable that it is written to."""
+    assert graph.failure is None
+    arrays, _ = separated((args, kwargs), is_array)
     values: Values = {Ref(i): jnp.asarray(x) for i, x in zip(graph.inputs, arrays, strict=True)}
-    values.update({Ref(i): value for i, value in constants.items()})
+    values.update({Ref(i): value for i, value in graph._constants.items()})
     _run(graph, graph.root.items, values)
-    return [values[Ref(i)] for i in graph.outputs]
+    ends = [graph.nodes[i] for i in graph.outputs]
+    names = [
+        node.name.removeprefix(f"{WRITTEN}: ") if node.operation == WRITTEN else None
+        for node in ends
+    ]
+    return [(name, values[Ref(node.index)]) for name, node in zip(names, ends, strict=True)]
 
 
 def _run(graph: Computation, items: Sequence[int], values: Values) -> None:
@@ -117,10 +80,6 @@ def _run_node(node: Node, values: Values) -> None:
     operands = [_operand(x, values) for x in node.inputs]
     if node.kind != "operation":
         results = operands[:1]
-    elif node._equation is None:
-        raise TraceError(
-            "the graph has lost its operations (it was copied by pickle); trace the function again."
-        )
     else:
         results = bind(node._equation, operands)
     values.update({Ref(node.index, i): result for i, result in enumerate(results)})

@@ -10,7 +10,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.graphs.reading.signature import Signature, input_names, is_array, output_names
+from nbmodule.base.trees import separated
+from nbmodule.graphs.reading.trace import input_names, is_array, output_names
 
 leaves = st.sampled_from(
     [np.ones(2), jnp.zeros(3), jax.ShapeDtypeStruct((1,), np.float32), 3, 2.5, True, "mode", None]
@@ -25,9 +26,8 @@ trees = st.recursive(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(trees, max_size=3), st.dictionaries(st.sampled_from("xyz"), trees))
 def test_arrays_go_back_to_where_they_were(args, kwargs):
-    signature = Signature.of(args, kwargs)
-    arrays = signature.arrays(args, kwargs)
-    found, named = signature.fill(arrays)
+    arrays, joined = separated((tuple(args), kwargs), is_array)
+    found, named = joined(arrays)
 
     same = jax.tree.map(
         lambda a, b: a is b or (not is_array(a) and a == b), (tuple(args), kwargs), (found, named)
@@ -41,7 +41,7 @@ def test_arrays_go_back_to_where_they_were(args, kwargs):
 def test_every_array_has_a_name_in_the_same_order(args, kwargs):
     names = input_names(lambda *args, **kwargs: None, args, kwargs)
 
-    assert len(names) == len(Signature.of(args, kwargs).places)
+    assert len(names) == len(separated((args, kwargs), is_array)[0])
 
 
 def test_a_builtin_without_a_signature_numbers_its_arguments():
