@@ -243,6 +243,9 @@ class Live(Revisited):
             ArgumentError: for several epochs over an iterator, which can be run through only once.
         """
         self._require_open("steps")
+        size = getattr(iterable, "batch_size", getattr(iterable, "batch", None))
+        if isinstance(size, int):
+            self.state.settings.setdefault("batch_size", size)
         self._boundary.compiles.follow()
         self.state.cost.go_on(time.monotonic())
         return self._loop.run(iterable, epochs=epochs)

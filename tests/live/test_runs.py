@@ -106,7 +106,7 @@ def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
 def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
     comparison = nb.runs(folder).sort("lr").compare()
     assert comparison.settings == {"lr": [0.01, 0.1, 0.3]}
-    assert comparison.common == {"data.size": 8}
+    assert comparison.common == {"data.size": 8, "seed": 0}
     assert comparison.names == ("demo lr=0.01", "demo lr=0.1", "demo lr=0.3")
     steps, values = comparison.curves("loss")["demo lr=0.1"]
     np.testing.assert_array_equal(steps, np.arange(1, 41))
@@ -133,8 +133,8 @@ def test_only_runs_are_compared_and_at_least_two(given):
 
 def test_wrong_options_of_curves_are_refused(folder):
     comparison = nb.runs(folder).compare()
-    with pytest.raises(nb.errors.ArgumentError, match="'step', 'share' or 'time'"):
-        comparison.curves("loss", by="epoch")
+    with pytest.raises(nb.errors.ArgumentError, match="'step', 'epoch', 'share' or 'time'"):
+        comparison.curves("loss", by="epochs")
     with pytest.raises(nb.PathError, match="logged: loss"):
         comparison.curves("lost")
 

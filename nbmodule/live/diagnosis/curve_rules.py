@@ -22,6 +22,7 @@ Values = NDArray[np.floating]
 LEAST = 30
 """Points below which a training curve is not judged."""
 LEAST_VALIDATION = 6
+MOST_MEDIANS = 500
 CHANCE = 0.03
 """Relative distance from ln(classes) within which a loss is that of guessing."""
 IMPROVED = 0.03
@@ -42,9 +43,16 @@ def noise_of(values: Values) -> float:
 
 
 def smoothed(values: Values) -> Values:
-    """Return running medians over a tenth of the curve, at least three points."""
-    width = max(3, len(values) // 10)
-    return np.array([np.median(values[max(0, k - width + 1) : k + 1]) for k in range(len(values))])
+    """Return running medians over a tenth of the curve, at least three points.
+
+    Of a long curve they are taken at `MOST_MEDIANS` points, of as many values of the window, and
+    interpolated between: a run is judged about once a second.
+    """
+    width, count = max(3, len(values) // 10), len(values)
+    at = np.unique(np.linspace(0, count - 1, min(count, MOST_MEDIANS)).round().astype(int))
+    every = max(1, width // MOST_MEDIANS)
+    medians = [np.median(values[max(0, k - width + 1) : k + 1][::-every]) for k in at]
+    return np.interp(np.arange(count), at, medians)
 
 
 def _head(values: Values) -> float:

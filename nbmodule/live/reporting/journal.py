@@ -124,6 +124,7 @@ class Journal:
         self._numbers: dict[str, int] = {}
         self._written: dict[str, int] = {}
         self._samples: dict[str, int | None] = {}
+        self._settings = dict(self._run.settings)
         self._media: dict[str, int] = {}
         self._media_bytes = 0
         head = {
@@ -230,6 +231,9 @@ class Journal:
             if newest is not None and samples.get(quantity) != step:
                 samples[quantity] = step
                 parts.append(_framed(b"S", _pack_sample(quantity, step or 0, strips.paths, newest)))
+        if run.settings != self._settings:
+            self._settings = dict(run.settings)
+            parts.append(_framed(b"U", json.dumps(self._settings).encode()))
         media, media_bytes = self._new_media()
         parts += media
         parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))

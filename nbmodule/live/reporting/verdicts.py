@@ -41,6 +41,8 @@ SAMPLES = 3
 """Samples of which the median counts: one alone may be an odd step."""
 _EVERY = 1.0
 """Seconds after which a run is judged anew."""
+_SHARE = 0.02
+"""Share of the time that judging may take."""
 _NUMBER = re.compile(r"\d+(?!.*\d)")
 """The last number of a path."""
 _PARTS = 1000
@@ -55,8 +57,7 @@ class RunFindings:
 
     def now(self) -> tuple[RunFinding, ...]:
         """Judge the run as it is now."""
-        run = self._run
-        run.found_until = time.monotonic() + _EVERY
+        run, begun = self._run, time.monotonic()
         rules = [*_of_rules(run)]
         numbers = [*_of_numbers(run)]
         if any(each.finding.text.startswith("overfitting") for each in rules):
@@ -69,6 +70,8 @@ class RunFindings:
         run.found = tuple(
             sorted((v for t, v in first.items() if t in order), key=lambda v: order[v.finding.text])
         )
+        took = time.monotonic() - begun
+        run.found_until = begun + max(_EVERY, took / _SHARE)
         return run.found
 
     def lately(self) -> tuple[RunFinding, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentTypeError
 
 _LONGEST = 300
@@ -40,6 +42,9 @@ def describe_settings(
         rate = getattr(optimizer, "lr", None)
         if isinstance(rate, (int, float, np.number)):
             settings.setdefault("lr", float(rate))
+    seed = np.asarray(random.default.state.value)
+    if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
+        settings.setdefault("seed", int(seed[1]))
     return settings
 
 
@@ -72,6 +77,9 @@ def origin() -> dict[str, Any]:
     if shell is not None:
         cells = shell.user_ns.get("In") or [""]
         found |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
+        notebook = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
+        if notebook:  # what Jupyter's server and VS Code tell a kernel
+            found["notebook"] = os.path.basename(str(notebook))
     try:
         done = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],

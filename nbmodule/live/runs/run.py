@@ -7,22 +7,20 @@ import csv
 import functools
 import io
 import json
-import math
 import os
-import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_count, format_number, printable, shown
-from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
+from nbmodule.live.runs.epochs import EpochTable, epoch_table, times_of
 
 _NOTES = "notes.json"
 
@@ -33,19 +31,37 @@ class RecordedRun(LastRun):
     Attributes beyond those of `nb.last_run()`:
         settings: What `nb.Live(config=...)` was given, and what was known of optimizer and model.
         parent: Identifier of the run it continues, empty if none.
+        notebook: File name of its notebook, empty if unknown.
+        cell: Number of its cell, 0 if unknown.
+        code: Text of that cell.
+        commit: Git commit of the working folder, empty if there is none.
     """
 
     def __init__(self, path: Path) -> None:
         self.settings: dict[str, Any] = {}
         self._tags: tuple[str, ...] = ()
-        self.parent = ""
+        self.parent = self.notebook = self.code = self.commit = ""
+        self.cell = 0
+        self._beats: list[tuple[float, int]] = []
         super().__init__(path)
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
-        settings, tags = head.get("settings"), head.get("tags")
-        self.settings = dict(settings) if isinstance(settings, dict) else {}
+        tags, cell = head.get("tags"), head.get("cell")
+        self._take_settings(head.get("settings"))
         self._tags = tuple(map(str, tags)) if isinstance(tags, list) else ()
-        self.parent = str(head.get("parent", ""))
+        self.cell = cell if isinstance(cell, int) else 0
+        for name in ("parent", "notebook", "code", "commit"):
+            setattr(self, name, str(head.get(name, "")))
+
+    def _take_settings(self, settings: Any) -> None:
+        self.settings |= settings if isinstance(settings, dict) else {}
+
+    def _take(self, kind: bytes, payload: bytes) -> None:
+        super()._take(kind, payload)
+        if kind in (b"H", b"B", b"E"):
+            self._beats.append((self.seen, self.step))
+        elif kind == b"U":
+            self._take_settings(json.loads(payload))
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -99,6 +115,27 @@ class RecordedRun(LastRun):
         """The last value of each series."""
         return {s.name: float(s.last) for s in self.history}
 
+    def seconds_at(self, steps: Any) -> Any:
+        """Return how many seconds after its begin each of some steps was made.
+
+        A journal notes the time about once a second; times between are interpolated.
+        """
+        times = times_of(self._beats, steps)
+        return np.zeros(len(steps)) if times is None else times - self.began
+
+    @property
+    def model(self) -> Any:
+        """The saved variables of its model as a Container; None if the run saved none, or they
+        cannot be read.
+        """
+        from nbmodule.tree.container import Container
+
+        try:
+            state = self.snapshot
+        except FileFormatError:
+            return None
+        return Container(state["model"]) if state and state.get("model") else None
+
     @property
     def diagnosis(self) -> Diagnosis:
         """What the rules for curves say of the run; see `nb.rule`."""
@@ -122,27 +159,7 @@ class RecordedRun(LastRun):
             >>> nb.runs(folder)[0].epochs().rows
             [{'step': 2, 'loss': 3.5, 'val_loss': 4.0}, {'step': 4, 'loss': 1.5, 'val_loss': 2.0}]
         """
-        held = [s for s in self.history if group_of(s.name)[1] != "train"]
-        train = [s for s in self.history if group_of(s.name)[1] == "train"]
-        if held:
-            ends = sorted({int(step) for s in held for step in s.steps})
-        else:
-            last = max((int(s.steps[-1]) for s in train if len(s)), default=0)
-            ends = sorted({math.ceil(last * k / 10) for k in range(1, 11)} - {0})
-        rows, begin = [], -1
-        for end in ends:
-            row: dict[str, float] = {"step": end}
-            for series in train:
-                inside = series.values[(series.steps > begin) & (series.steps <= end)]
-                if len(inside):
-                    row[series.name] = float(np.mean(inside, dtype=np.float64))
-            for series in held:
-                at = np.flatnonzero(series.steps == end)
-                if len(at):
-                    row[series.name] = float(series.values[at[-1]])
-            rows.append(row)
-            begin = end
-        return EpochTable(rows)
+        return epoch_table(self.history, self._beats)
 
     def report(self, path: str | os.PathLike[str]) -> None:
         """Write one offline HTML page: settings, curves, table per epoch, findings, environment.
@@ -150,7 +167,7 @@ class RecordedRun(LastRun):
         Args:
             path: Of the page; written atomically.
         """
-        from nbmodule.live.runs.report import report_page
+        from nbmodule.live.runs.page import report_page
 
         with whole_file(path) as file:
             file.write(report_page(self).encode())
@@ -192,6 +209,18 @@ class RecordedRun(LastRun):
             for series in self.history:
                 for step, value in zip(series.steps.tolist(), series.values.tolist()):
                     writer.add_scalar(series.name, value, step, walltime=self.began)
+
+
+def varying_settings(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the settings that differ among runs."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [n for n in names if len({repr(run.settings.get(n)) for run in runs}) > 1]
+
+
+def series_names(runs: Sequence[RecordedRun]) -> list[str]:
+    """Return the names of the series of some runs, those that most runs have first."""
+    counts = Counter(series.name for run in runs for series in run.history)
+    return [name for name, _ in counts.most_common()]
 
 
 def data_frame(data: Any) -> Any:
@@ -241,78 +270,3 @@ def _write_note(journal: Path, name: str, value: Any) -> None:
     notes[journal.name] = {**_read_notes(journal), name: value}
     with whole_file(file) as out:
         out.write(json.dumps(notes, indent=1).encode())
-
-
-class EpochTable:
-    """A row per epoch: training means and validation values, the best of each column marked.
-
-    Attributes:
-        rows: A dict per row, with `step` and the series that have a value there.
-    """
-
-    def __init__(self, rows: list[dict[str, float]]) -> None:
-        self.rows = rows
-
-    @property
-    def columns(self) -> list[str]:
-        """`step`, then the series in the order in which they first have a value."""
-        return list(dict.fromkeys(name for row in self.rows for name in row)) or ["step"]
-
-    @property
-    def best(self) -> dict[str, int]:
-        """For each series the row with its best value."""
-        found = {}
-        for name in self.columns[1:]:
-            values = [row.get(name, math.nan) for row in self.rows]
-            if not all(map(math.isnan, values)):
-                pick = np.nanargmax if is_better_when_higher(name) else np.nanargmin
-                found[name] = int(pick(values))
-        return found
-
-    def cells(self) -> list[list[str]]:
-        """The table as text, without its head; the best of each column ends in `*`."""
-        best = self.best
-        return [
-            [
-                format_count(int(row["step"]))
-                if name == "step"
-                else ""
-                if name not in row
-                else format_number(row[name], 4) + ("*" if best.get(name) == k else "")
-                for name in self.columns
-            ]
-            for k, row in enumerate(self.rows)
-        ]
-
-    @shown
-    def __repr__(self) -> str:
-        return text_table(self.columns, self.cells()) if self.rows else "no epochs yet"
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from nbmodule.live.runs import report  # noqa: F401 registers the record
-        from nbmodule.views import mimebundle
-
-        return mimebundle(self)
-
-
-def text_table(head: list[str], rows: list[list[str]]) -> str:
-    """Lines with columns of one width; numbers to the right."""
-    cells = [[printable(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    lines = []
-    for number, row in enumerate(cells):
-        padded = [
-            cell.rjust(width) if number and _is_numeric(cell) else cell.ljust(width)
-            for cell, width in zip(row, widths)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
-
-
-def _is_numeric(text: str) -> bool:
-    return bool(text) and (text[0].isdigit() or text[0] in "-−")
-
-
-def when(seconds: float) -> str:
-    """A moment as `2026-11-23 14:05`, in local time."""
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))

@@ -1,79 +1,26 @@
-"""One run as views and as an offline page: its curves, its table per epoch, its settings."""
+"""One offline HTML page about a run: settings, curves, table per epoch, findings, samples."""
 
 from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from nbmodule.base.format import count_noun, format_count, format_seconds, plain
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import format_count, format_seconds, plain
 from nbmodule.base.version import __version__
-from nbmodule.live.runs.run import EpochTable, RecordedRun, when
-from nbmodule.views import html_of, register_record
-from nbmodule.views.records.outline import Outline
-from nbmodule.views.records.records import Column, FactTable, HistoryRecord, SeriesRecord
+from nbmodule.live.runs.display import epochs_table, run_curves
+from nbmodule.live.runs.epochs import when
+from nbmodule.live.runs.run import RecordedRun
+from nbmodule.views import html_of
 from nbmodule.views.renderers.html import escape
 
-_MOST_POINTS = 1000
-
-
-def outline_of(labels: Sequence[str]) -> Outline:
-    lines = Outline()
-    for number, label in enumerate(labels):
-        lines.append(0, label, number)
-    return lines
-
-
-def epochs_table(table: EpochTable) -> FactTable:
-    """A line per epoch; the best of each column ends in a star."""
-    cells = table.cells()
-    columns = tuple(
-        Column(name, [row[k] or None for row in cells]) for k, name in enumerate(table.columns) if k
-    )
-    return FactTable(
-        "epochs",
-        outline_of([row[0] for row in cells]),
-        columns,
-        [f"[{k}]" for k in range(len(cells))],
-        tuple(repr(table).splitlines()),
-        root="run.epochs().rows",
-        label="step",
-        empty="no epochs yet",
-        title=(count_noun(len(cells), "epoch"), "* best"),
-    )
-
-
-def logged_series(name: str, x: Any, y: Any) -> SeriesRecord:
-    every = max(1, -(-len(x) // _MOST_POINTS))
-    kept = np.unique(np.r_[0 : len(x) : every, len(x) - 1]) if len(x) else np.empty(0, int)
-    return SeriesRecord(
-        plain(name), tuple(x[kept].tolist()), tuple(np.asarray(y, float)[kept].tolist())
-    )
-
-
-def run_curves(run: RecordedRun) -> list[HistoryRecord]:
-    """One plot per group of series: training and validation of one measure together."""
-    groups: dict[str, list[SeriesRecord]] = {}
-    for series in run.history:
-        groups.setdefault(group_of(series.name)[0], []).append(
-            logged_series(series.name, series.steps.astype(float), series.values)
-        )
-    return [HistoryRecord(plain(name), tuple(members)) for name, members in groups.items()]
-
-
-register_record(EpochTable, epochs_table)
-
-
-# -- a report --------------------------------------------------------------------------------------
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto; padding: 0 16px; }
 h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
+pre { overflow-x: auto; }
 dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
 li { margin: 4px 0; } small { opacity: 0.7; }
 @media (max-width: 480px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; } }
@@ -87,9 +34,12 @@ def report_page(run: RecordedRun) -> str:
         "began": when(run.began),
         "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
         "ended": run.state + (f": {run.reason}" if run.reason else ""),
-        **({"tags": " ".join(run.tags)} if run.tags else {}),
-        **({"note": run.note} if run.note else {}),
+        "tags": " ".join(run.tags),
+        "note": run.note,
+        "notebook": f"{run.notebook} [{run.cell}]" if run.notebook or run.cell else "",
+        "commit": run.commit,
     }
+    facts = {name: value for name, value in facts.items() if value}
     parts = [f"<h1>{escape(plain(run.name, 200))}</h1>", _facts(facts)]
     if run.settings:
         parts += ["<h2>Settings</h2>", _facts(run.settings)]
@@ -107,6 +57,9 @@ def report_page(run: RecordedRun) -> str:
         newest = shelf[name][-1]
         body = newest.value.html() if newest.kind == "media" else escape(plain(newest.value, 2000))
         parts.append(f"<h2>{escape(plain(name, 80))}, step {format_count(newest.step)}</h2>{body}")
+    parts += ["<h2>Model</h2>", html_of(run.model)] if run.model is not None else []
+    if run.code:
+        parts += ["<h2>Code of the cell</h2>", f"<pre>{escape(run.code)}</pre>"]
     parts += ["<h2>Environment</h2>", _facts(environment())]
     head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(plain(run.name, 200))}</title>'
     head += f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'

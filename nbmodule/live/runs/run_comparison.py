@@ -1,0 +1,213 @@
+"""Runs compared: settings that differ, results, code, models, and curves over one another."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
+from nbmodule.errors import ArgumentError, PathError
+from nbmodule.live.runs.epochs import text_table
+from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
+
+
+class RunComparison:
+    """Several runs beside each other: settings that differ, results, curves over one another.
+
+    Attributes:
+        runs: The runs that are compared.
+        names: A name for each, made distinct by the settings that differ.
+    """
+
+    def __init__(self, runs: Sequence[RecordedRun]) -> None:
+        self.runs = tuple(runs)
+        self.names = _distinct_names(self.runs)
+
+    @property
+    def settings(self) -> dict[str, list[Any]]:
+        """For each setting that differs its value in each run."""
+        names = varying_settings(self.runs)
+        return {name: [run.settings.get(name) for run in self.runs] for name in names}
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """Settings that all runs share."""
+        differing = set(self.settings)
+        return {n: v for n, v in self.runs[0].settings.items() if n not in differing}
+
+    @property
+    def best(self) -> dict[str, list[float | None]]:
+        """For each series its best value in each run."""
+        return {name: [run.best.get(name) for run in self.runs] for name in series_names(self.runs)}
+
+    @property
+    def findings(self) -> dict[str, list[str]]:
+        """For each run what the rules for curves say."""
+        return {name: list(run.diagnosis.names) for name, run in zip(self.names, self.runs)}
+
+    @property
+    def code(self) -> str:
+        """What differs between the cells of the first two runs, as lines of `diff -u`; empty if
+        nothing does, or the code is not known.
+        """
+        before, after = (run.code.splitlines() for run in self.runs[:2])
+        lines = difflib.unified_diff(before, after, *self.names[:2], lineterm="", n=2)
+        return "\n".join(lines)
+
+    @property
+    def models(self) -> Any:
+        """The difference of the saved variables of the first two runs, as `nb.diff` gives it.
+
+        Raises:
+            ArgumentError: If a run saved no variables: give the model to `nb.Live`.
+        """
+        from nbmodule.calls import diff
+
+        states = []
+        for name, run in zip(self.names[:2], self.runs):
+            snapshot = run.snapshot
+            if not snapshot or not snapshot.get("model"):
+                raise ArgumentError(f"{name!r} saved no variables: give nb.Live its model.")
+            states.append(snapshot["model"])
+        return diff(*states)
+
+    def curves(
+        self, series: str, *, by: str = "step", smooth: int = 1
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return one series of each run as `(x, y)`.
+
+        Args:
+            series: Name of the series.
+            by: `step`, `epoch` (validations so far), `share` (of the run's steps) or `time`
+                (seconds since its begin).
+            smooth: Points of a running mean.
+
+        Raises:
+            PathError: If no run has the series.
+            ArgumentError: If `by` or `smooth` has no meaning.
+        """
+        if by not in ("step", "epoch", "share", "time"):
+            raise ArgumentError(f"by must be 'step', 'epoch', 'share' or 'time', got {by!r}.")
+        if isinstance(smooth, bool) or not isinstance(smooth, int) or smooth < 1:
+            raise ArgumentError(f"smooth must be a number of points from 1, got {smooth!r}.")
+        curves = {}
+        for name, run in zip(self.names, self.runs):
+            if series not in run.history:
+                continue
+            curve = run.history[series]
+            values = curve.values.astype(np.float64)
+            curves[name] = (_axis(run, curve.steps, by), _running_mean(values, smooth))
+        if not curves:
+            raise PathError(
+                f"no run has logged {series!r}; logged: {', '.join(series_names(self.runs))}."
+            )
+        return curves
+
+    def plot(self, series: str, *, by: str = "step", smooth: int = 1, log: bool = False) -> Any:
+        """Draw one series of all runs with matplotlib and return the figure."""
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(7, 3.2), layout="constrained")
+        axes = figure.add_subplot()
+        for name, (x, y) in self.curves(series, by=by, smooth=smooth).items():
+            axes.plot(x, y, label=name)
+        axes.set(xlabel=by, ylabel=series, **({"yscale": "log"} if log else {}))
+        axes.legend()
+        return figure
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Head and rows: settings that differ first, then results; a column for each run."""
+        rows = [
+            [name, *(plain(str(value), 24) for value in values)]
+            for name, values in self.settings.items()
+        ]
+        for name, values in self.best.items():
+            rows.append(
+                [f"best {name}", *("" if v is None else format_number(v, 4) for v in values)]
+            )
+        rows.append(["steps", *(format_count(run.step) for run in self.runs)])
+        rows.append(["ran", *(format_seconds(run.seconds) for run in self.runs)])
+        rows.append(["ended", *(run.state for run in self.runs)])
+        if any(self.findings.values()):
+            rows.append(["findings", *(", ".join(names) for names in self.findings.values())])
+        return ["", *self.names], rows
+
+    @shown
+    def __repr__(self) -> str:
+        return text_table(*self.table())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        from nbmodule.live.runs.display import comparison_html
+
+        return {"text/plain": repr(self), "text/html": comparison_html(self)}
+
+
+def compare_runs(*runs: RecordedRun) -> RunComparison:
+    """Compare runs: settings that differ first, results, findings, and curves over one another.
+
+    Args:
+        runs: Runs of `nb.runs()`.
+
+    Raises:
+        ArgumentError: If fewer than two runs are given, or something else than runs.
+
+    Example:
+        >>> import nbmodule as nb, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> for lr in (0.1, 0.01):
+        ...     with nb.Live(display=False, journal=folder, name="demo", config={"lr": lr}) as live:
+        ...         for i in live.steps(range(3)):
+        ...             live.log(loss=lr * i)
+        >>> comparison = nb.compare_runs(*nb.runs(folder).sort("lr"))
+        >>> comparison.settings, comparison.names
+        ({'lr': [0.01, 0.1]}, ('demo lr=0.01', 'demo lr=0.1'))
+    """
+    if len(runs) == 1 and isinstance(runs[0], Sequence):
+        runs = tuple(runs[0])
+    wrong = [run for run in runs if not isinstance(run, RecordedRun)]
+    if wrong or len(runs) < 2:
+        what = f"got {type(wrong[0]).__name__}" if wrong else f"got {len(runs)}"
+        raise ArgumentError(f"compare_runs takes two runs of nb.runs() or more, {what}.")
+    return RunComparison(runs)
+
+
+def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
+    names = [run.name or "run" for run in runs]
+    for setting in varying_settings(runs):
+        if len(set(names)) == len(names):
+            break
+        values = [run.settings.get(setting) for run in runs]
+        names = [f"{name} {setting}={plain(str(v), 16)}" for name, v in zip(names, values)]
+    if len(set(names)) < len(names):
+        names = [
+            f"{name} {time.strftime('%H:%M:%S', time.localtime(run.began))}"
+            for name, run in zip(names, runs)
+        ]
+    seen: dict[str, int] = {}
+    for k, name in enumerate(names):
+        seen[name] = seen.get(name, 0) + 1
+        names[k] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+    return tuple(names)
+
+
+def _axis(run: RecordedRun, steps: Any, by: str) -> Any:
+    """Return the position of some steps of a run along an axis."""
+    if by == "time":
+        return run.seconds_at(steps)
+    if by == "epoch":
+        ends = [0, *(row["step"] for row in run.epochs().rows)]
+        return np.interp(steps, ends, np.arange(len(ends)))
+    return steps / max(run.step, 1) if by == "share" else steps.astype(np.float64)
+
+
+def _running_mean(values: Any, width: int) -> Any:
+    if width == 1 or not len(values):
+        return values
+    sums = np.cumsum(np.insert(values, 0, 0.0))
+    begin = np.maximum(np.arange(1, len(values) + 1) - width, 0)
+    ends = np.arange(1, len(values) + 1)
+    return (sums[ends] - sums[begin]) / (ends - begin)
