@@ -45,7 +45,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.interop.torch_layers": "from_torch",
     "nbmodule.views": "show findings view_for display_all inspect Inspection plot LossCurve",
     "nbmodule.live.live": "Live",
-    "nbmodule.live.diagnosis.rules": "RuleVerdict rule",
+    "nbmodule.live.diagnosis.rule": "RuleVerdict rule",
     "nbmodule.live.diagnosis.judge": "Diagnosis mute_rule",
     "nbmodule.live.diagnosis.examine": "check_setup",
     "nbmodule.live.runs.run_comparison": "compare_runs",

@@ -74,6 +74,12 @@ def _set(x: Array, place: Any, value: float) -> Array:
     return x
 
 
+def _with_parts(rng: np.random.Generator, x: Array, y: Array) -> Array:
+    """Add two columns whose difference is the target, as a price before and after a change."""
+    before = rng.normal(size=(len(x), 1)).astype(x.dtype)
+    return np.concatenate([x, before, before + y.reshape(-1, 1).astype(x.dtype)], 1)
+
+
 def _column(x: Array, column: int, factor: float) -> Array:
     x = x.copy()
     x[:, column] *= factor
@@ -530,6 +536,32 @@ def _faults() -> Iterator[Fault]:
                 np.concatenate([x, 3 * y + 1], 1),
                 y,
                 np.concatenate([xv, 3 * yv + 1], 1),
+                yv,
+            ),
+        ),
+    )
+    yield fault(
+        "the target as a difference of two columns, table",
+        "data",
+        "target-among-inputs",
+        TABLE,
+        model=functools.partial(perceptron, 10, 1),
+        data=with_data(
+            TABLE,
+            lambda rng, x, y, xv, yv: (_with_parts(rng, x, y), y, _with_parts(rng, xv, yv), yv),
+        ),
+    )
+    yield fault(
+        "each row sixteen times, table",
+        "data",
+        "duplicate-rows",
+        TABLE,
+        data=with_data(
+            TABLE,
+            lambda rng, x, y, xv, yv: (
+                np.repeat(x[: len(x) // 16], 16, 0)[: len(x)],
+                np.repeat(y[: len(y) // 16], 16, 0)[: len(y)],
+                xv,
                 yv,
             ),
         ),

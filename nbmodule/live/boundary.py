@@ -44,7 +44,7 @@ class Verbs(NamedTuple):
     """Takes a message of a page, in any thread."""
     at: Callable[[int], Moment]
     rewind: Callable[[int], object]
-    what_if: Callable[[int], object]
+    what_if: Callable[..., object]
     take: Callable[[int], object]
     forget_earlier: Callable[[], None]
 
@@ -233,7 +233,9 @@ class Boundary:
         acts: dict[str, Callable[[], Any]] = {
             "at": lambda: self._show_moment(message),
             "rewind": lambda: verbs.rewind(int(message.get("step", 0))),
-            "what_if": lambda: verbs.what_if(int(message.get("steps", 20))),
+            "what_if": lambda: verbs.what_if(
+                int(message.get("steps", 20)), rates=_rates_of(message.get("rates"))
+            ),
             "take": lambda: verbs.take(int(message.get("future", -1))),
         }
         _, failure = guard(
@@ -303,3 +305,10 @@ def _takes_argument(function: Callable[..., Any]) -> bool:
         return False
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return any(p.kind in positional and p.default is p.empty for p in parameters)
+
+
+def _rates_of(rates: Any) -> list[float] | None:
+    """Return factors of the learning rate that a page sent; None for the usual ones."""
+    if not isinstance(rates, list):
+        return None
+    return [float(rate) for rate in rates[:5] if isinstance(rate, (int, float)) and rate > 0]

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import format_count, format_number
+from nbmodule.base.format import format_count
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
-from nbmodule.live.diagnosis.rules import Fix, RuleVerdict, rule
+from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, go_back, rule, scale_rate, short_number
 
 Values = NDArray[np.floating]
 
@@ -63,34 +63,9 @@ def _tail(values: Values) -> float:
     return float(np.median(values[-max(5, len(values) // 4) :]))
 
 
-def _number(value: float) -> str:
-    return format_number(value, 3)
-
-
 def _picture(curve: LoggedCurve) -> dict[str, list[float]]:
     every = max(1, len(curve.values) // 100)
     return {curve.name: [float(v) for v in curve.values[::every]]}
-
-
-def _lower_rate(evidence: Evidence, factor: float = 0.1) -> list[Fix]:
-    label = f"learning rate x {format_number(factor)}"
-    return [
-        Fix(
-            label,
-            f"live.what_if(lr=lambda lr: lr * {factor})",
-            {"kind": "scale_rate", "factor": factor},
-        )
-    ]
-
-
-def _higher_rate() -> list[Fix]:
-    return [
-        Fix(
-            "learning rate x 10",
-            "live.what_if(lr=lambda lr: lr * 10)",
-            {"kind": "scale_rate", "factor": 10.0},
-        )
-    ]
 
 
 @rule("nonfinite-loss", category="curve")
@@ -104,7 +79,10 @@ def nonfinite_loss(evidence: Evidence) -> Iterator[RuleVerdict]:
             word = "NaN" if np.isnan(curve.values[bad[0]]) else "Inf"
             step = int(curve.steps[bad[0]])
             text = f"{word} in {curve.name} from step {format_count(step)}"
-            fixes = _lower_rate(evidence) if bad[0] > 0 else []
+            fixes = []
+            if bad[0] > 0:
+                best = int(curve.steps[int(np.argmin(curve.values[: bad[0]]))])
+                fixes = [*go_back(best), *scale_rate(0.1)]
             yield RuleVerdict(
                 "nonfinite-loss", text, "wrong", step=step, evidence=_picture(curve), fixes=fixes
             )
@@ -122,17 +100,17 @@ def does_not_learn(evidence: Evidence) -> Iterator[RuleVerdict]:
     values, classes = curve.finite, evidence.classes
     head, tail, sigma = _head(values), _tail(values), noise_of(values)
     if np.ptp(values) == 0:
-        text = f"{curve.name} is exactly {_number(head)} at every step: nothing that is trained affects it"
+        text = f"{curve.name} is exactly {short_number(head)} at every step: nothing that is trained affects it"
         yield RuleVerdict("does-not-learn", text, "wrong", evidence=_picture(curve))
         return
     if classes and abs(tail / math.log(classes) - 1) < CHANCE:
         if head < tail * (1 - IMPROVED) or len(values) < 2 * LEAST:
             return
         text = (
-            f"{curve.name} stays at {_number(tail)}, which is ln({classes}): "
+            f"{curve.name} stays at {short_number(tail)}, which is ln({classes}): "
             f"the model guesses among {classes} classes"
         )
-        yield RuleVerdict("does-not-learn", text, evidence=_picture(curve), fixes=_higher_rate())
+        yield RuleVerdict("does-not-learn", text, evidence=_picture(curve), fixes=scale_rate(10))
         return
     spread = sigma / math.sqrt(max(len(values) // 4, 1))
     fallen = head - tail
@@ -140,7 +118,9 @@ def does_not_learn(evidence: Evidence) -> Iterator[RuleVerdict]:
         return
     if _is_low(evidence, tail):
         return
-    text = f"{curve.name} has not fallen: {_number(head)} at the start, {_number(tail)} now"
+    text = (
+        f"{curve.name} has not fallen: {short_number(head)} at the start, {short_number(tail)} now"
+    )
     yield RuleVerdict("does-not-learn", text, evidence=_picture(curve))
 
 
@@ -171,7 +151,7 @@ def chance_accuracy(evidence: Evidence) -> Iterator[RuleVerdict]:
         if level > 1.5:  # percent
             level /= 100
         if abs(level - 1 / classes) < 0.25 / classes:
-            text = f"{curve.name} stays at {_number(level)}: guessing among {classes} classes gives {_number(1 / classes)}"
+            text = f"{curve.name} stays at {short_number(level)}: guessing among {classes} classes gives {short_number(1 / classes)}"
             yield RuleVerdict("chance-accuracy", text, evidence=_picture(curve))
 
 
@@ -191,10 +171,10 @@ def learns_slowly(evidence: Evidence) -> Iterator[RuleVerdict]:
     if not ratios or not 0 < float(np.median(ratios)) < 2e-4:
         return
     text = (
-        f"{curve.name} falls slowly ({_number(head)} to {_number(tail)} in {format_count(len(values))} steps) "
-        f"and updates are {_number(float(np.median(ratios)))} of the weights; about 0.001 is usual"
+        f"{curve.name} falls slowly ({short_number(head)} to {short_number(tail)} in {format_count(len(values))} steps) "
+        f"and updates are {short_number(float(np.median(ratios)))} of the weights; about 0.001 is usual"
     )
-    yield RuleVerdict("learns-slowly", text, evidence=_picture(curve), fixes=_higher_rate())
+    yield RuleVerdict("learns-slowly", text, evidence=_picture(curve), fixes=scale_rate(10))
 
 
 def _update_ratios(evidence: Evidence) -> list[float]:
@@ -228,8 +208,8 @@ def oscillates(evidence: Evidence) -> Iterator[RuleVerdict]:
     autocorrelation = float(np.mean(apart[1:] * apart[:-1])) / deviation**2
     if autocorrelation > -0.45:
         return
-    text = f"{curve.name} oscillates between {_number(float(np.quantile(half, 0.1)))} and {_number(float(np.quantile(half, 0.9)))}"
-    yield RuleVerdict("oscillates", text, evidence=_picture(curve), fixes=_lower_rate(evidence))
+    text = f"{curve.name} oscillates between {short_number(float(np.quantile(half, 0.1)))} and {short_number(float(np.quantile(half, 0.9)))}"
+    yield RuleVerdict("oscillates", text, evidence=_picture(curve), fixes=scale_rate(0.1))
 
 
 @rule("diverges", category="curve")
@@ -242,9 +222,13 @@ def diverges(evidence: Evidence) -> Iterator[RuleVerdict]:
         return
     values = curve.finite
     if len(values) < len(curve.values) and 0 < 3 * values[0] < values[-1]:
-        text = f"{curve.name} rises from {_number(float(values[0]))} to {_number(float(values[-1]))} and beyond all numbers"
+        text = f"{curve.name} rises from {short_number(float(values[0]))} to {short_number(float(values[-1]))} and beyond all numbers"
         yield RuleVerdict(
-            "diverges", text, "wrong", evidence=_picture(curve), fixes=_lower_rate(evidence)
+            "diverges",
+            text,
+            "wrong",
+            evidence=_picture(curve),
+            fixes=[*go_back(int(curve.steps[int(np.argmin(values))])), *scale_rate(0.1)],
         )
         return
     if len(values) < 8:
@@ -256,9 +240,9 @@ def diverges(evidence: Evidence) -> Iterator[RuleVerdict]:
     if head <= 0 or tail < max(RISE * head, head + 4 * sigma) or tail < 1.5 * best:
         return
     step = int(curve.steps[np.isfinite(curve.values)][int(np.argmin(smoothed(values)))])
-    text = f"{curve.name} rises: {_number(head)} at the start, best {_number(best)}, {_number(tail)} now"
+    text = f"{curve.name} rises: {short_number(head)} at the start, best {short_number(best)}, {short_number(tail)} now"
     yield RuleVerdict(
-        "diverges", text, "wrong", step=step, evidence=_picture(curve), fixes=_lower_rate(evidence)
+        "diverges", text, "wrong", step=step, evidence=_picture(curve), fixes=scale_rate(0.1)
     )
 
 
@@ -287,7 +271,7 @@ def plateau(evidence: Evidence) -> Iterator[RuleVerdict]:
     if abs(late / math.log(classes) - 1) < CHANCE or late > early + 4 * sigma:
         return
     step = int(curve.steps[min(2 * tenth, len(curve.steps) - 1)])
-    text = f"{curve.name} has stayed at {_number(float(late))}, {late / math.log(classes):.0%} of guessing"
+    text = f"{curve.name} has stayed at {short_number(float(late))}, {late / math.log(classes):.0%} of guessing"
     yield RuleVerdict("plateau", text, "note", step=step, evidence=_picture(curve))
 
 
@@ -312,7 +296,7 @@ def spikes(evidence: Evidence) -> Iterator[RuleVerdict]:
     worst = high[int(np.argmax(apart[high]))]
     usual = float(np.exp(np.median(logs[max(0, worst - 20) : worst])))
     more = f", and {len(high) - 1} more" if len(high) > 1 else ""
-    text = f"{curve.name} is {_number(float(curve.finite[worst]))} at step {format_count(int(steps[worst]))}, usually {_number(usual)}{more}"
+    text = f"{curve.name} is {short_number(float(curve.finite[worst]))} at step {format_count(int(steps[worst]))}, usually {short_number(usual)}{more}"
     fixes = [
         Fix(
             "open that step",
@@ -368,18 +352,10 @@ def _turned(train: LoggedCurve, held: LoggedCurve, *, sign: int) -> RuleVerdict 
     ):
         return None
     word = "rises" if sign > 0 else "falls"
-    was, is_now = _number(sign * float(level[best])), _number(sign * float(level[-1]))
+    was, is_now = short_number(sign * float(level[best])), short_number(sign * float(level[-1]))
     text = f"overfitting: {held.name} {word} since step {format_count(turn)} ({was} to {is_now}) while {train.name} falls"
-    fixes = [
-        Fix(
-            f"back to step {format_count(turn)}",
-            f"live.rewind({turn})",
-            {"kind": "rewind", "step": turn},
-        )
-    ]
-    return RuleVerdict(
-        "overfits", text, step=turn, evidence={**_picture(train), **_picture(held)}, fixes=fixes
-    )
+    picture = {**_picture(train), **_picture(held)}
+    return RuleVerdict("overfits", text, step=turn, evidence=picture, fixes=go_back(turn))
 
 
 def _memorized(train: LoggedCurve, held: LoggedCurve) -> RuleVerdict | None:
@@ -392,17 +368,11 @@ def _memorized(train: LoggedCurve, held: LoggedCurve) -> RuleVerdict | None:
         return None
     turn = int(held.steps[np.isfinite(held.values)][int(np.argmin(held.finite))])
     text = (
-        f"overfitting: {train.name} is {_number(low)} and {held.name} stays at {_number(level)}, "
+        f"overfitting: {train.name} is {short_number(low)} and {held.name} stays at {short_number(level)}, "
         f"best at step {format_count(turn)}"
     )
-    fix = Fix(
-        f"back to step {format_count(turn)}",
-        f"live.rewind({turn})",
-        {"kind": "rewind", "step": turn},
-    )
-    return RuleVerdict(
-        "overfits", text, step=turn, evidence={**_picture(train), **_picture(held)}, fixes=[fix]
-    )
+    picture = {**_picture(train), **_picture(held)}
+    return RuleVerdict("overfits", text, step=turn, evidence=picture, fixes=go_back(turn))
 
 
 @rule("validation-better", category="curve")
@@ -421,7 +391,7 @@ def validation_better(evidence: Evidence) -> Iterator[RuleVerdict]:
     below = at[half] - held.values[half] > np.maximum(0.3 * np.abs(at[half]), 2 * sigma)
     if below.mean() < 0.8:
         return
-    text = f"{held.name} is far better than {train.name}: {_number(float(held.finite[-1]))} against {_number(float(at[-1]))}"
+    text = f"{held.name} is far better than {train.name}: {short_number(float(held.finite[-1]))} against {short_number(float(at[-1]))}"
     yield RuleVerdict(
         "validation-better", text, "note", evidence={**_picture(train), **_picture(held)}
     )

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import format_count, format_number
+from nbmodule.base.format import format_count
 from nbmodule.live.diagnosis.evidence import Evidence
-from nbmodule.live.diagnosis.rules import Fix, RuleVerdict, rule
+from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, histogram_of, rule, short_number
 
 LARGE_INPUT = 50.0
 """Mean or deviation from which inputs count as unscaled; initializers assume about 1."""
 LARGE_TARGET = 1e3
 COLUMN_RATIO = 1e3
 MOST_TABLE_COLUMNS = 1000
+MOST_PAIRED = 30
+"""Columns of which pairs are tried."""
 LEAST_ROWS = 32
 DOMINANT = 0.9
-
-
-def _number(value: float) -> str:
-    return format_number(value, 3)
+REPEATED = 0.25
+"""Share of rows that repeat another one; fewer may be oversampled on purpose."""
 
 
 def _is_float(array: NDArray[Any]) -> bool:
@@ -53,7 +53,15 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
                 rows = len({int(place[0]) for place in bad}) if array.ndim else 1
                 text = f"{word} in the {side}: {name}[{index}], in {rows} of {len(array) if array.ndim else 1} rows"
                 fix = Fix(f"replace it: np.nan_to_num({name})", f"{name} = np.nan_to_num({name})")
-                yield RuleVerdict("nonfinite-data", text, "wrong", step=snapshot.step, fixes=[fix])
+                picture = histogram_of(f"finite values of {name}", array)
+                yield RuleVerdict(
+                    "nonfinite-data",
+                    text,
+                    "wrong",
+                    step=snapshot.step,
+                    evidence=picture,
+                    fixes=[fix],
+                )
                 return
 
 
@@ -77,13 +85,14 @@ def input_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         is_image = values.min() >= 0 and 100 < values.max() <= 255 and array.ndim >= 2
         if is_image and np.array_equal(values, np.round(values)):
             text, fix = (
-                f"{name} ranges from 0 to {_number(float(values.max()))}, as bytes of an image do",
+                f"{name} ranges from 0 to {short_number(float(values.max()))}, as bytes of an image do",
                 f"{name} / 255",
             )
         else:
-            text = f"{name} has mean {_number(mean)} and deviation {_number(std)}; about 0 and 1 are expected"
+            text = f"{name} has mean {short_number(mean)} and deviation {short_number(std)}; about 0 and 1 are expected"
             fix = f"({name} - {name}.mean(0)) / {name}.std(0)"
-        yield RuleVerdict("input-scale", text, fixes=[Fix(fix, f"{name} = {fix}")])
+        fixes = [Fix(fix, f"{name} = {fix}")]
+        yield RuleVerdict("input-scale", text, evidence=histogram_of(name, values), fixes=fixes)
         return
 
 
@@ -100,7 +109,7 @@ def column_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         usual = float(np.median(spread[spread > 0])) if (spread > 0).any() else 0.0
         worst = int(np.argmax(spread))
         if usual and spread[worst] > COLUMN_RATIO * usual:
-            ratio = _number(float(spread[worst] / usual))
+            ratio = short_number(float(spread[worst] / usual))
             text = f"column {worst} of {name} is {ratio} times as large as the others"
             code = f"({name} - {name}.mean(0)) / {name}.std(0)"
             picture = {"size of each column": [float(x) for x in spread[:100]]}
@@ -122,8 +131,9 @@ def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
         constant = np.flatnonzero(same & (table[0] != 0) & (table[0] != 1))
         if len(constant):
             at = int(constant[0])
-            text = f"column {at} of {name} is {_number(float(table[0, at]))} in every row"
-            yield RuleVerdict("constant-column", text, "note")
+            text = f"column {at} of {name} is {short_number(float(table[0, at]))} in every row"
+            picture = {"deviation of each column": [float(x) for x in table.std(axis=0)[:100]]}
+            yield RuleVerdict("constant-column", text, "note", evidence=picture)
             continue
         varying = np.flatnonzero(~same)
         if len(varying) > 200 or array.dtype.kind not in "f":
@@ -134,6 +144,30 @@ def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
             yield RuleVerdict(
                 "constant-column", f"column {twice} of {name} repeats another column", "note"
             )
+
+
+@rule("duplicate-rows", needs=("batch",), category="data")
+def duplicate_rows(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """Many rows of a batch are the same, so the batch is smaller than it looks. Usual causes: a
+    data set joined to itself, sampling with replacement from few rows, oversampling.
+    """
+    for name, array in evidence.snapshots[0].batch.inputs.items():
+        if array.ndim < 2 or len(array) < LEAST_ROWS or not _is_float(array):
+            continue  # rows of whole numbers, such as categories, repeat by chance
+        rows = np.ascontiguousarray(array).reshape(len(array), -1)
+        distinct = len({row.tobytes() for row in rows})
+        if distinct > (1 - REPEATED) * len(rows) or distinct < 2 or _has_few_values(rows):
+            continue
+        text = f"{len(rows) - distinct} of {len(rows)} rows of {name} repeat another row"
+        fix = Fix("drop repeated rows", f"np.unique({name}, axis=0)")
+        yield RuleVerdict("duplicate-rows", text, step=evidence.snapshots[0].step, fixes=[fix])
+        return
+
+
+def _has_few_values(rows: NDArray[Any]) -> bool:
+    """Whether rows may be alike by chance: few columns that take few values each."""
+    choices = np.prod([float(len(np.unique(column))) for column in rows.T[:64]])
+    return bool(choices < 10 * len(rows))
 
 
 @rule("class-imbalance", needs=("batch",), category="data")
@@ -151,9 +185,12 @@ def class_imbalance(evidence: Evidence) -> Iterator[RuleVerdict]:
     share = float(counts.max() / counts.sum())
     if share >= DOMINANT and (counts > 0).sum() > 1:
         text = f"{share:.0%} of the labels are class {int(counts.argmax())}"
-        yield RuleVerdict(
-            "class-imbalance", text, evidence={"labels": [float(c) for c in counts[:100]]}
-        )
+        yield RuleVerdict("class-imbalance", text, evidence=_counts_of(labels, evidence.classes))
+
+
+def _counts_of(labels: NDArray[Any], classes: int) -> dict[str, list[float]]:
+    counts = np.bincount(labels[labels >= 0], minlength=classes)
+    return {"labels of each class": [float(count) for count in counts[:100]]}
 
 
 @rule("missing-class", needs=("batch",), category="data")
@@ -171,7 +208,7 @@ def missing_class(evidence: Evidence) -> Iterator[RuleVerdict]:
     if missing:
         named = ", ".join(map(str, missing[:5]))
         text = f"no label is class {named}, of {classes} outputs, in {format_count(len(labels))} samples"
-        yield RuleVerdict("missing-class", text)
+        yield RuleVerdict("missing-class", text, evidence=_counts_of(labels, classes))
 
 
 @rule("labels-out-of-range", needs=("batch",), category="data")
@@ -188,7 +225,10 @@ def labels_out_of_range(evidence: Evidence) -> Iterator[RuleVerdict]:
             continue
         fix = [Fix("labels - 1", "labels = labels - 1")] if low == 1 and high == classes else []
         text = f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to {classes - 1} are allowed"
-        yield RuleVerdict("labels-out-of-range", text, "wrong", step=snapshot.step, fixes=fix)
+        picture = histogram_of("labels", labels)
+        yield RuleVerdict(
+            "labels-out-of-range", text, "wrong", step=snapshot.step, evidence=picture, fixes=fix
+        )
         return
 
 
@@ -204,9 +244,11 @@ def sorted_batches(evidence: Evidence) -> Iterator[RuleVerdict]:
     few = float(np.median([len(part) for part in batches]))
     if together >= 2 and few <= max(1, together // 4):
         text = f"a batch holds {int(few)} of {together} classes: the data is sorted by class"
+        picture = {"first class of each batch": [float(part[0]) for part in batches[:100]]}
         yield RuleVerdict(
             "sorted-batches",
             text,
+            evidence=picture,
             fixes=[Fix("shuffle the data", "nb.batches(data, size, shuffle=True)")],
         )
 
@@ -237,17 +279,24 @@ def target_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         mean, std = float(values.mean()), float(values.std())
         if max(abs(mean), std) > LARGE_TARGET:
             code = f"({name} - {name}.mean()) / {name}.std()"
-            text = f"the target {name} has mean {_number(mean)} and deviation {_number(std)}"
+            text = (
+                f"the target {name} has mean {short_number(mean)} and deviation {short_number(std)}"
+            )
+            picture = histogram_of(name, values)
             yield RuleVerdict(
-                "target-scale", text, fixes=[Fix(f"standardize {name}", f"{name} = {code}")]
+                "target-scale",
+                text,
+                evidence=picture,
+                fixes=[Fix(f"standardize {name}", f"{name} = {code}")],
             )
             return
 
 
 @rule("target-among-inputs", needs=("batch",), category="data")
 def target_among_inputs(evidence: Evidence) -> Iterator[RuleVerdict]:
-    """A column of the inputs is the target itself, so the model only has to copy it. Drop that
-    column.
+    """A column of the inputs is the target itself, or the target is a sum of columns without any
+    noise, so the model only has to copy it. Drop those columns, if the target is not known when
+    the model is used.
     """
     snapshot = evidence.snapshots[0]
     for target_name, target in snapshot.batch.targets.items():
@@ -264,6 +313,12 @@ def target_among_inputs(evidence: Evidence) -> Iterator[RuleVerdict]:
                 fix = Fix(f"drop column {at}", f"{name} = np.delete({name}, {at}, axis=1)")
                 yield RuleVerdict("target-among-inputs", text, "wrong", fixes=[fix])
                 return
+            columns = _columns_that_add_up(table, flat)
+            if columns:
+                listed = " and ".join(map(str, columns))
+                text = f"the target {target_name} is a sum of columns {listed} of {name}"
+                yield RuleVerdict("target-among-inputs", text, "note")
+                return
 
 
 def _single_column(target: NDArray[Any]) -> NDArray[np.floating] | None:
@@ -272,6 +327,23 @@ def _single_column(target: NDArray[Any]) -> NDArray[np.floating] | None:
         return None
     wide = flat.astype(np.float64)
     return wide if np.isfinite(wide).all() and wide.std() > 0 else None
+
+
+def _columns_that_add_up(table: NDArray[np.floating], flat: NDArray[np.floating]) -> list[int]:
+    """Two columns of which the target is a linear function without noise, if there are such."""
+    deviations = table.std(axis=0)
+    usable = np.flatnonzero((deviations > 0) & np.isfinite(deviations))[:MOST_PAIRED]
+    normal = (flat - flat.mean()) / flat.std()
+    if len(np.unique(flat)) < LEAST_ROWS // 2 or len(usable) < 3:
+        return []  # a few classes are linear in two columns too easily
+    scaled = (table[:, usable] - table[:, usable].mean(axis=0)) / deviations[usable]
+    for k, first in enumerate(scaled.T):
+        for j in range(k):
+            pair = np.stack([scaled[:, j], first], axis=1)
+            fit = pair @ np.linalg.lstsq(pair, normal, rcond=None)[0]
+            if float(np.mean((normal - fit) ** 2)) < 1e-9:
+                return [int(usable[j]), int(usable[k])]
+    return []
 
 
 def _equal_column(table: NDArray[np.floating], flat: NDArray[np.floating]) -> int | None:

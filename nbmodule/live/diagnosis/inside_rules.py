@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import format_count, format_number
+from nbmodule.base.format import format_count
 from nbmodule.live.diagnosis.evidence import (
     DROPS,
     CallEvidence,
@@ -20,7 +20,14 @@ from nbmodule.live.diagnosis.evidence import (
     Snapshot,
     VariableEvidence,
 )
-from nbmodule.live.diagnosis.rules import Fix, RuleVerdict, rule
+from nbmodule.live.diagnosis.rule import (
+    Fix,
+    RuleVerdict,
+    histogram_of,
+    rule,
+    scale_rate,
+    short_number,
+)
 
 Array = NDArray[Any]
 
@@ -37,10 +44,6 @@ LARGE_UPDATE = 0.1
 COLLAPSED = 1e-4
 
 
-def _number(value: float) -> str:
-    return format_number(value, 3)
-
-
 def _norm(x: Array | None) -> float:
     return float("nan") if x is None else float(np.sqrt(np.mean(np.square(x.astype(np.float64)))))
 
@@ -50,12 +53,6 @@ def _chain(snapshot: Snapshot) -> list[CallEvidence]:
     return [
         c for c in snapshot.calls if c.trainable and c.returns is not None and c.returns.ndim > 1
     ]
-
-
-def _lower(factor: float = 0.1) -> list[Fix]:
-    label = f"learning rate x {format_number(factor)}"
-    message = {"kind": "scale_rate", "factor": factor}
-    return [Fix(label, f"live.what_if(lr=lambda lr: lr * {factor})", message)]
 
 
 @rule("nonfinite-return", needs=("calls",), category="inside")
@@ -107,13 +104,13 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
         ratio = first / last
         picture = {"gradient by layer": [math.log10(max(size, 1e-38)) for size in sizes]}
         if ratio < GRADIENT_RATIO and (ratio or 1e-38) ** (1 / (len(sizes) - 1)) < 1 / A_LAYER:
-            factor = "0" if ratio == 0 else f"1/{_number(1 / ratio)}"
+            factor = "0" if ratio == 0 else f"1/{short_number(1 / ratio)}"
             text = f"the gradient vanishes toward {chain[0].name}: it is {factor} of that at {chain[-1].name}"
             yield RuleVerdict(
                 "vanishing-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
             )
         elif ratio > 1 / GRADIENT_RATIO and ratio ** (1 / (len(sizes) - 1)) > A_LAYER:
-            text = f"the gradient explodes toward {chain[0].name}: it is {_number(ratio)} times that at {chain[-1].name}"
+            text = f"the gradient explodes toward {chain[0].name}: it is {short_number(ratio)} times that at {chain[-1].name}"
             yield RuleVerdict(
                 "exploding-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
             )
@@ -135,7 +132,7 @@ def return_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     if max(ratio, 1 / ratio) < RETURN_RATIO or per_layer < A_LAYER:
         return
     word = "grow" if ratio > 1 else "shrink"
-    text = f"returns {word} with depth, {_number(max(ratio, 1 / ratio))} times from {chain[0].name} to {chain[-1].name}"
+    text = f"returns {word} with depth, {short_number(max(ratio, 1 / ratio))} times from {chain[0].name} to {chain[-1].name}"
     picture = {"returns by layer": [math.log10(size) for size in sizes]}
     yield RuleVerdict(
         "return-scale", text, path=chain[-1].path, step=snapshot.step, evidence=picture
@@ -172,7 +169,10 @@ def dead_units(evidence: Evidence) -> Iterator[RuleVerdict]:
     share, _, units_count = history[-1]
     since = next(step for value, step, _ in history if value >= DEAD_UNITS)
     text = f"{round(share * units_count)} of {units_count} units of {path} never fire"
-    yield RuleVerdict("dead-units", text, path=path, step=since, fixes=_lower())
+    picture = {"share that never fires": [value for value, _, _ in history]}
+    yield RuleVerdict(
+        "dead-units", text, path=path, step=since, evidence=picture, fixes=scale_rate(0.1)
+    )
 
 
 def _is_rectifier(call: CallEvidence, units: Array) -> bool:
@@ -216,7 +216,14 @@ def saturated(evidence: Evidence) -> Iterator[RuleVerdict]:
             continue
         if share > SATURATED:
             text = f"{share:.0%} of {call.name} ({call.class_name}) is saturated"
-            yield RuleVerdict("saturated", text, path=call.path, step=snapshot.step, fixes=_lower())
+            yield RuleVerdict(
+                "saturated",
+                text,
+                path=call.path,
+                step=snapshot.step,
+                evidence=histogram_of(f"returns of {call.name}", x),
+                fixes=scale_rate(0.1),
+            )
             return
 
 
@@ -258,7 +265,8 @@ def collapse(evidence: Evidence) -> Iterator[RuleVerdict]:
     ):
         return
     text = "the model returns the same for every sample"
-    yield RuleVerdict("collapse", text, step=snapshot.step)
+    picture = histogram_of("returns", x)
+    yield RuleVerdict("collapse", text, step=snapshot.step, evidence=picture)
 
 
 def _matrices(snapshot: Snapshot) -> list[VariableEvidence]:
@@ -282,7 +290,7 @@ def no_update(evidence: Evidence) -> Iterator[RuleVerdict]:
         return
     step = still[0].step
     text = "no parameter changes: the step leaves all of them as they were"
-    yield RuleVerdict("no-update", text, "wrong", step=step)
+    yield RuleVerdict("no-update", text, "wrong", step=step, evidence=_ratios(evidence))
 
 
 @rule("small-update", needs=("variables",), category="inside")
@@ -297,10 +305,8 @@ def small_update(evidence: Evidence) -> Iterator[RuleVerdict]:
     usual = float(np.median([ratio for ratio in ratios if ratio is not None]))
     if not 0 < usual < SMALL_UPDATE * 10 or not _is_unfinished(evidence):
         return
-    text = f"updates are {_number(usual)} of the weights; about 0.001 is usual"
-    message = {"kind": "scale_rate", "factor": 10.0}
-    fixes = [Fix("learning rate x 10", "live.what_if(lr=lambda lr: lr * 10)", message)]
-    yield RuleVerdict("small-update", text, fixes=fixes)
+    text = f"updates are {short_number(usual)} of the weights; about 0.001 is usual"
+    yield RuleVerdict("small-update", text, evidence=_ratios(evidence), fixes=scale_rate(10))
 
 
 def _is_unfinished(evidence: Evidence) -> bool:
@@ -312,6 +318,12 @@ def _is_unfinished(evidence: Evidence) -> bool:
     part = max(3, len(values) // 10)
     head, tail = float(np.median(values[:part])), float(np.median(values[-part:]))
     return tail > 0.8 * head
+
+
+def _ratios(evidence: Evidence) -> dict[str, list[float]]:
+    """Return the update ratio of each observed step, as evidence."""
+    ratios = [_median_ratio(snapshot) for snapshot in evidence.snapshots]
+    return {"update / weight": [ratio for ratio in ratios if ratio is not None]}
 
 
 def _median_ratio(snapshot: Snapshot) -> float | None:
@@ -334,8 +346,14 @@ def large_update(evidence: Evidence) -> Iterator[RuleVerdict]:
     if len(large) < needed or len(large) < len(late) / 2:
         return
     snapshot, ratio = large[-1]
-    text = f"updates are {_number(ratio)} of the weights at step {format_count(snapshot.step)}; about 0.001 is usual"
-    yield RuleVerdict("large-update", text, step=large[0][0].step, fixes=_lower(0.01 / ratio))
+    text = f"updates are {short_number(ratio)} of the weights at step {format_count(snapshot.step)}; about 0.001 is usual"
+    yield RuleVerdict(
+        "large-update",
+        text,
+        step=large[0][0].step,
+        evidence=_ratios(evidence),
+        fixes=scale_rate(0.01 / ratio),
+    )
 
 
 @rule("weights-shrink", needs=("variables",), category="inside")

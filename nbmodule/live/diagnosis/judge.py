@@ -15,7 +15,7 @@ from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their r
     model_rules,
 )
 from nbmodule.live.diagnosis.evidence import Evidence
-from nbmodule.live.diagnosis.rules import DiagnosisRule, RuleVerdict, table
+from nbmodule.live.diagnosis.rule import DiagnosisRule, RuleVerdict, table
 
 _muted: set[str] = set()
 
@@ -61,6 +61,15 @@ class Diagnosis(tuple[RuleVerdict, ...]):
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "no fault found"
 
+    def html(self) -> str:
+        """Return the verdicts with their evidence as HTML that needs no script."""
+        from nbmodule.live.diagnosis.display import verdicts_html
+
+        return str(verdicts_html(self)) if self else "<div>no fault found</div>"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self.html()}
+
 
 _ORDER = {"wrong": 0, "doubt": 1, "note": 2}
 # A verdict that explains others silences them: NaN in the data makes every other number NaN.
@@ -69,7 +78,9 @@ EXPLAINS: dict[str, frozenset[str]] = {
         "nonfinite-loss nonfinite-return no-update does-not-learn input-scale target-scale".split()
     ),
     "nonfinite-return": frozenset(["nonfinite-loss"]),
-    "labels-out-of-range": frozenset(["nonfinite-loss", "nonfinite-return", "does-not-learn"]),
+    "labels-out-of-range": frozenset(
+        ["nonfinite-loss", "nonfinite-return", "does-not-learn", "missing-class"]
+    ),
     "no-update": frozenset(["does-not-learn", "learns-slowly", "small-update", "plateau"]),
     "diverges": frozenset(["oscillates", "does-not-learn", "spikes"]),
     "small-update": frozenset(["learns-slowly"]),

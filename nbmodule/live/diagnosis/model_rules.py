@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import count_noun, format_number
+from nbmodule.base.format import count_noun
 from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, CallEvidence, Evidence, Snapshot
-from nbmodule.live.diagnosis.rules import Fix, RuleVerdict, rule
+from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, histogram_of, rule, short_number
 
 Array = NDArray[Any]
 
@@ -68,6 +68,7 @@ def _double(snapshot: Snapshot, name: str) -> RuleVerdict:
         "wrong",
         last,
         snapshot.step,
+        evidence=histogram_of("returns", snapshot.root.returns if snapshot.root else ()),
         fixes=[Fix(f"remove the last {name}", "")],
     )
 
@@ -98,6 +99,7 @@ def softmax_axis(evidence: Evidence) -> Iterator[RuleVerdict]:
                     "wrong",
                     call.path,
                     snapshot.step,
+                    evidence={"sum of each row": [float(s) for s in x.sum(axis=-1)[:100]]},
                     fixes=[Fix("axis=-1", "")],
                 )
                 return
@@ -268,9 +270,15 @@ def half_precision_overflow(evidence: Evidence) -> Iterator[RuleVerdict]:
             if x is None or x.dtype != np.float16:
                 continue
             if np.isinf(x).any() or float(np.abs(x).max(initial=0)) > 3e4:
-                text = f"{call.name} returns float16 values up to {format_number(float(np.abs(x).max()), 3)}"
+                text = f"{call.name} returns float16 values up to {short_number(float(np.abs(x).max()))}"
+                picture = histogram_of(f"returns of {call.name}", x)
                 yield RuleVerdict(
-                    "half-precision-overflow", text, "wrong", call.path, snapshot.step
+                    "half-precision-overflow",
+                    text,
+                    "wrong",
+                    call.path,
+                    snapshot.step,
+                    evidence=picture,
                 )
                 return
 

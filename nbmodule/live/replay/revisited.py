@@ -143,6 +143,26 @@ class Revisited:
         wanted = self._trials(rates, control, values, changes or {})
         return keeper.what_if(wanted, max(int(steps), 1))
 
+    def try_fix(self: Any, rule: str, steps: int = 50) -> list[Future]:
+        """Try the fix of a verdict: the next steps with it and without it, as `what_if` runs them.
+
+        Args:
+            rule: Name of a rule in `live.diagnosis`.
+            steps: How many steps.
+
+        Raises:
+            ArgumentError: If the rule has found nothing, or its fix is not another learning rate.
+        """
+        diagnosis = self.diagnosis
+        if rule not in diagnosis.names:
+            named = ", ".join(diagnosis.names) or "nothing"
+            raise ArgumentError(f"rule {rule!r} has found nothing; found: {named}.")
+        rates = [fix.rate for fix in diagnosis[rule].fixes if fix.rate is not None]
+        if not rates:
+            fixes = "; ".join(fix.label for fix in diagnosis[rule].fixes) or "none is known"
+            raise ArgumentError(f"the fix of {rule!r} is no learning rate, but: {fixes}.")
+        return self.what_if(steps, rates=[*rates, 1.0])
+
     def take(self: Any, number: int) -> None:
         """Go on as one of the futures of `what_if` does: its change is made at the next boundary.
 

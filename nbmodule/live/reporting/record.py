@@ -23,6 +23,7 @@ from nbmodule.live.run.series import Series, reduce_curve
 from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import FIELDS, Strips
+from nbmodule.live.runs.epochs import epoch_table
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord as HistoryRecord
 from nbmodule.views.records.records import SeriesRecord as SeriesRecord
@@ -42,6 +43,7 @@ _DETAIL_ROWS = 12
 SHELF_ENTRIES = 8
 _PICTURE_SIDE = 96
 _TEXT_POINTS = 2000
+_MOST_EPOCH_LINES = 30
 
 
 def record_of(run: RunState) -> dict[str, Any]:
@@ -167,9 +169,19 @@ def bins_over_steps(strips: Strips, path: str, kept: Any = slice(None)) -> str:
 
 
 def shelf_of(run: RunState) -> list[dict[str, Any]]:
-    """Give the newest texts, arrays and pictures of each name."""
+    """Give verdicts with their evidence, the table per epoch, and the newest texts, arrays and
+    pictures of each name.
+    """
     shelf = run.history.shelf
+    tables = {}
+    if run.verdicts:
+        tables["what is wrong"] = run.verdicts.html()
+    if has_validation(run):
+        tables["epochs"] = epoch_table(run.history).html()
     return [
+        {"name": name, "n": 1, "entries": [{"step": run.step, "kind": "media", "html": str(html)}]}
+        for name, html in tables.items()
+    ] + [
         {
             "name": plain(name),
             "n": len(shelf[name]),
@@ -177,6 +189,11 @@ def shelf_of(run: RunState) -> list[dict[str, Any]]:
         }
         for name in shelf
     ]
+
+
+def has_validation(run: RunState) -> bool:
+    """Return True if a series of validation was logged, so that a table per epoch says something."""
+    return any(group_of(name)[1] != "train" for name in run.history.names)
 
 
 def entry_of(entry: ShelfItem) -> dict[str, Any]:
@@ -233,6 +250,8 @@ def text_form(run: RunState) -> str:
     """Give the run as text."""
     more = len(run.history) - MOST_SERIES
     said = [f"… {more:,} more series: live.history"] if more > 0 else []
+    if has_validation(run):
+        said += repr(epoch_table(run.history)).splitlines()[:_MOST_EPOCH_LINES]
     return "\n".join([text_of(history_record(run), color=False), *said, *strip_lines(run)])
 
 

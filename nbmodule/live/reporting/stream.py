@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import plain
+from nbmodule.base.series_names import group_of
 from nbmodule.live.reporting.encode import base64_of, heights_of, to_float32
 from nbmodule.live.reporting.record import (
     STRIP_ROWS,
@@ -127,7 +128,11 @@ class Stream:
             "messages": run.messages.version,
             "route": run.route.kind,
             "about": tuple(run.notes()),
-            "shelf": run.history.shelf.version,
+            "shelf": (
+                run.history.shelf.version,
+                sum(len(series) for series in run.history if group_of(series.name)[1] != "train"),
+                str(run.verdicts),
+            ),
             "earlier": len(run.shown_behind),
             "futures": tuple(map(id, run.futures)),
             "findings": str(findings),
@@ -149,8 +154,8 @@ class Stream:
             told["findings"] = findings
         if "futures" in new:
             told["futures"] = futures_of(run)
-        if "shelf" in new and len(run.history.shelf):
-            told["shelf"] = _small_shelf(run)
+        if "shelf" in new and (shelf := _small_shelf(run)):
+            told["shelf"] = shelf
         return told
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from nbmodule.base.format import count_noun, format_count, format_number
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
-from nbmodule.live.diagnosis.rules import RuleVerdict
+from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.live.run.control import FACTOR, RATE
 from nbmodule.live.run.finding import Remedy, RunFinding
 from nbmodule.live.run.state import RunState
@@ -121,21 +121,33 @@ def diagnose(run: RunState) -> Diagnosis:
 
 def _of_rules(run: RunState) -> Iterator[RunFinding]:
     """What the rules of diagnosis say beyond that."""
-    for verdict in diagnose(run):
+    run.verdicts = diagnose(run)
+    for verdict in run.verdicts:
         if verdict.rule not in _FOUND_ABOVE:
             finding = Finding(verdict.text, verdict.path, verdict.severity, 1.1)
             yield RunFinding(finding, verdict.step, _remedy_of(run, verdict))
 
 
 def _remedy_of(run: RunState, verdict: RuleVerdict) -> Remedy | None:
-    """The first fix of a verdict that a button of the page can carry out."""
+    """The first fix of a verdict that a button can carry out.
+
+    Another rate is tried first: steps ahead with it are drawn beside those with the rate as it is.
+    Where no step can be repeated the button sets the rate.
+    """
+    if run.has_ended:
+        return None
+    can_repeat = not run.why_not_repeatable
+    name = next((name for name in (RATE, FACTOR) if name in run.controls), None)
     for fix in verdict.fixes:
-        factor = fix.message.get("factor")
-        name = next((name for name in (RATE, FACTOR) if name in run.controls), None)
-        if factor is not None and name is not None and not run.has_ended:
-            value = float(f"{run.controls[name].value * factor:.3g}")
-            message = {"kind": "set", "name": name, "value": value}
-            return Remedy(f"{name} \N{RIGHTWARDS ARROW} {format_number(value)}", message)
+        if fix.message.get("kind") == "rewind" and can_repeat:
+            return Remedy(fix.label, fix.message)
+        if fix.rate is None or name is None:
+            continue
+        if can_repeat:
+            return Remedy(f"try {fix.label}", fix.message)
+        value = float(f"{run.controls[name].value * fix.rate:.3g}")
+        message = {"kind": "set", "name": name, "value": value}
+        return Remedy(f"{name} \N{RIGHTWARDS ARROW} {format_number(value)}", message)
     return None
 
 

@@ -108,6 +108,8 @@ class RunState:
         """Statistics per submodule over the steps, by quantity."""
         self.found: tuple[RunFinding, ...] = ()
         self.found_until = 0.0
+        self.verdicts: Any = ()
+        """What the rules of diagnosis said when the run was last judged."""
         """When the run is to be judged anew, on the monotonic clock."""
         # What watching takes.
         self.cost = CostMeter(budget)

@@ -9,10 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_count, format_number, format_seconds, printable, shown
+from nbmodule.base.format import (
+    format_count,
+    format_number,
+    format_seconds,
+    plain,
+    printable,
+    shown,
+)
 from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.live.run.history import History
+from nbmodule.views.renderers.html import Markup, tag
 
+_MOST_ROWS = 50
 _PARTS = 10
 """Rows of a run that has no validation series."""
 
@@ -52,6 +61,17 @@ class EpochTable:
             [_cell(name, row, is_best=best.get(name) == k) for name in self.columns]
             for k, row in enumerate(self.rows)
         ]
+
+    def html(self) -> Markup:
+        """Return the newest rows as a plain HTML table."""
+        style = "padding:1px 10px;text-align:right"
+        head = tag("tr", *(tag("th", plain(name, 40), style=style) for name in self.columns))
+        rows = [
+            tag("tr", *(tag("td", cell, style=style) for cell in row))
+            for row in self.cells()[-_MOST_ROWS:]
+        ]
+        table = tag("table", head, *rows, style="border-collapse:collapse;font-size:12px")
+        return tag("div", table, "* best", style="overflow-x:auto;max-width:100%")
 
     @shown
     def __repr__(self) -> str:

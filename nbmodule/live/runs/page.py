@@ -22,7 +22,6 @@ h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8p
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
 pre { overflow-x: auto; }
 dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
-li { margin: 4px 0; } small { opacity: 0.7; }
 @media (max-width: 480px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; } }
 @media print { body { margin: 0; } h2 { break-after: avoid; } }
 """
@@ -43,13 +42,7 @@ def report_page(run: RecordedRun) -> str:
     parts = [f"<h1>{escape(plain(run.name, 200))}</h1>", _facts(facts)]
     if run.settings:
         parts += ["<h2>Settings</h2>", _facts(run.settings)]
-    diagnosis = run.diagnosis
-    parts.append("<h2>Findings</h2>")
-    lines = "".join(
-        f"<li>{escape(str(verdict))}<br><small>{escape(verdict.explanation)}</small></li>"
-        for verdict in diagnosis
-    )
-    parts.append(f"<ul>{lines}</ul>" if lines else "<p>No rule found a fault in the curves.</p>")
+    parts += ["<h2>Findings</h2>", run.diagnosis.html()]
     parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
     parts += ["<h2>Epochs</h2>", html_of(epochs_table(run.epochs()))]
     shelf = run.history.shelf

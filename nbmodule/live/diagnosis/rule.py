@@ -10,6 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
+from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis.evidence import Evidence
 
@@ -27,11 +30,50 @@ class Fix:
         label: The words of a button, such as `rate 0.001`.
         code: A line that does the same.
         message: What a page sends to a running loop, empty where only code can do it.
+        rate: Factor of the learning rate that it tries, None for another fix.
     """
 
     label: str
     code: str
     message: Mapping[str, Any] = field(default_factory=dict)
+    rate: float | None = None
+
+
+TRIED_STEPS = 50
+"""Steps of a future that tries a fix."""
+
+
+def scale_rate(factor: float) -> list[Fix]:
+    """Return the fix to multiply the learning rate, tried beside the rate as it is.
+
+    The factor stays within the range of the rate's slider: a hundredth to a hundred times.
+    """
+    factor = float(f"{min(max(factor, 0.01), 100):.2g}")
+    code = f"live.what_if({TRIED_STEPS}, rates=[{factor:g}, 1])"
+    message = {"kind": "what_if", "steps": TRIED_STEPS, "rates": [factor, 1.0]}
+    return [Fix(f"learning rate x {format_number(factor)}", code, message, factor)]
+
+
+def go_back(step: int) -> list[Fix]:
+    """Return the fix to go on from an earlier step."""
+    message = {"kind": "rewind", "step": step}
+    return [Fix(f"back to step {format_count(step)}", f"live.rewind({step})", message)]
+
+
+def short_number(value: float) -> str:
+    """Return a number with three digits, as verdicts write numbers."""
+    return format_number(value, 3)
+
+
+def histogram_of(name: str, values: Any) -> dict[str, list[float]]:
+    """Return the counts of the finite values in equal intervals, as evidence of a verdict."""
+    wide = np.ravel(np.asarray(values)).astype(np.float64)
+    wide = wide[np.isfinite(wide)]
+    if not wide.size:
+        return {}
+    low, high = short_number(float(wide.min())), short_number(float(wide.max()))
+    counts = np.histogram(wide, 32)[0]
+    return {f"{name} from {low} to {high}": [float(count) for count in counts]}
 
 
 @dataclass(frozen=True)
@@ -63,10 +105,16 @@ class RuleVerdict:
         """Where the rule is explained."""
         return f"{PAGE}#{self.rule}"
 
+    @property
+    def sentence(self) -> str:
+        """Its sign, its text, and the first step that shows it."""
+        since = f"step {self.step:,}" if self.step else ""
+        is_named = not since or since in self.text
+        return f"{SIGNS[self.severity]} {self.text}" + ("" if is_named else f" (since {since})")
+
     def __str__(self) -> str:
-        since = f" (since step {self.step:,})" if self.step is not None else ""
         fixes = "; ".join(fix.label for fix in self.fixes)
-        return f"{SIGNS[self.severity]} {self.text}{since}" + (f". Try: {fixes}" if fixes else "")
+        return self.sentence + (f". Try: {fixes}" if fixes else "")
 
 
 Judge = Callable[[Evidence], Iterator[RuleVerdict]]
