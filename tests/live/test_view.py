@@ -78,7 +78,7 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
         ("map", "array"),
         ("picture", "picture"),
     ]
-    assert record["shelf"][2]["entries"][0]["size"] == [50, 75]
+    assert record["shelf"][3]["entries"][0]["size"] == [50, 75]
     assert record["controls"][0]["name"] == "learning rate"
 
 

@@ -48,6 +48,7 @@ _MOST_EPOCH_LINES = 30
 
 def record_of(run: RunState) -> dict[str, Any]:
     """Give all that a page needs to draw a run."""
+    findings = [finding.describe() for finding in RunFindings(run).now()]
     drawn = list(run.history)[:MOST_SERIES]
     columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
     earlier = [
@@ -77,7 +78,7 @@ def record_of(run: RunState) -> dict[str, Any]:
         "shelf": shelf_of(run),
         "about": [plain(text, 300) for text in run.notes()],
         "futures": futures_of(run),
-        "findings": [verdict.describe() for verdict in RunFindings(run).now()],
+        "findings": findings,
     }
 
 
