@@ -73,12 +73,13 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
     np.testing.assert_allclose(floats(record["strips"]["update"]["values"]), [0.1, 0.2], rtol=1e-6)
     assert len(base64.b64decode(record["strips"]["weight"]["over"]["head"])) == BINS
     assert [(s["name"], s["entries"][0]["kind"]) for s in record["shelf"]] == [
+        ("what is wrong", "media"),
         ("epochs", "media"),
         ("text", "text"),
         ("map", "array"),
         ("picture", "picture"),
     ]
-    assert record["shelf"][3]["entries"][0]["size"] == [50, 75]
+    assert record["shelf"][4]["entries"][0]["size"] == [50, 75]
     assert record["controls"][0]["name"] == "learning rate"
 
 

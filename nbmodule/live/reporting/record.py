@@ -18,12 +18,12 @@ from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.base.series_names import group_of
 from nbmodule.live.reporting.encode import base64_of, heights_of, json_number, points_of, to_float32
 from nbmodule.live.reporting.verdicts import RunFindings
+from nbmodule.live.run.epochs import epoch_table
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import Series, reduce_curve
 from nbmodule.live.run.shelf import ShelfItem
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.watch import FIELDS, Strips
-from nbmodule.live.runs.epochs import epoch_table
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord as HistoryRecord
 from nbmodule.views.records.records import SeriesRecord as SeriesRecord

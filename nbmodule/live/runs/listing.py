@@ -10,7 +10,7 @@ from typing import Any, SupportsIndex, overload
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
 from nbmodule.errors import NbModuleError, PathError
 from nbmodule.live.reporting.journal import SUFFIX, folders_of
-from nbmodule.live.runs.epochs import text_table, when
+from nbmodule.live.run.epochs import text_table, when
 from nbmodule.live.runs.run import RecordedRun, data_frame, series_names, varying_settings
 from nbmodule.live.runs.run_comparison import RunComparison, compare_runs
 

@@ -4,16 +4,47 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from nbmodule.base.format import format_count, format_seconds, plain
+from nbmodule.base.series_names import group_of
 from nbmodule.base.version import __version__
-from nbmodule.live.runs.display import epochs_table, run_curves
-from nbmodule.live.runs.epochs import when
+from nbmodule.live.run.epochs import when
 from nbmodule.live.runs.run import RecordedRun
 from nbmodule.views import html_of
+from nbmodule.views.records.outline import Outline
+from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.html import escape
+
+_MOST_POINTS = 1000
+
+
+def outline_of(labels: Sequence[str]) -> Outline:
+    lines = Outline()
+    for number, label in enumerate(labels):
+        lines.append(0, label, number)
+    return lines
+
+
+def logged_series(name: str, x: Any, y: Any, unit: str = "") -> SeriesRecord:
+    every = max(1, -(-len(x) // _MOST_POINTS))
+    chosen = np.unique(np.r_[0 : len(x) : every, len(x) - 1]) if len(x) else np.empty(0, int)
+    steps, values = tuple(x[chosen].tolist()), tuple(np.asarray(y, float)[chosen].tolist())
+    return SeriesRecord(plain(name), steps, values, unit)
+
+
+def run_curves(run: RecordedRun) -> list[HistoryRecord]:
+    """One plot per group of series: training and validation of one measure together."""
+    groups: dict[str, list[SeriesRecord]] = {}
+    for series in run.history:
+        groups.setdefault(group_of(series.name)[0], []).append(
+            logged_series(series.name, series.steps.astype(float), series.values)
+        )
+    return [HistoryRecord(plain(name), tuple(members)) for name, members in groups.items()]
+
 
 _STYLE = """
 :root { color-scheme: light dark; }
@@ -44,7 +75,7 @@ def report_page(run: RecordedRun) -> str:
         parts += ["<h2>Settings</h2>", _facts(run.settings)]
     parts += ["<h2>Findings</h2>", run.diagnosis.html()]
     parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
-    parts += ["<h2>Epochs</h2>", html_of(epochs_table(run.epochs()))]
+    parts += ["<h2>Epochs</h2>", str(run.epochs().html())]
     shelf = run.history.shelf
     for name in shelf:
         newest = shelf[name][-1]

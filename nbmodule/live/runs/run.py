@@ -20,7 +20,7 @@ from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependenc
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
-from nbmodule.live.runs.epochs import EpochTable, epoch_table, times_of
+from nbmodule.live.run.epochs import EpochTable, epoch_table, times_of
 
 _NOTES = "notes.json"
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
 from nbmodule.errors import ArgumentError, PathError
-from nbmodule.live.runs.epochs import text_table
+from nbmodule.live.run.epochs import text_table
 from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
 
 
@@ -141,7 +141,7 @@ class RunComparison:
         return text_table(*self.table())
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from nbmodule.live.runs.display import comparison_html
+        from nbmodule.live.runs.comparison_view import comparison_html
 
         return {"text/plain": repr(self), "text/html": comparison_html(self)}
 

@@ -78,10 +78,7 @@ class EpochTable:
         return text_table(self.columns, self.cells()) if self.rows else "no epochs yet"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from nbmodule.live.runs import display  # noqa: F401 registers the record
-        from nbmodule.views import mimebundle
-
-        return mimebundle(self)
+        return {"text/plain": repr(self), "text/html": str(self.html())}
 
 
 def _cell(name: str, row: dict[str, float], *, is_best: bool) -> str:
