@@ -18,7 +18,7 @@ from nbmodule.calls.calls import Calls
 from nbmodule.core.recording.parcel import StaticLeaf, as_given
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.leaf import without_torch
 
 _FACTS = (
     "path",

@@ -48,9 +48,9 @@ from nbmodule.optim.pairing import (
     write_in_place,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
-from nbmodule.tree.compare import structure_difference
+from nbmodule.tree.difference import structure_difference
 from nbmodule.tree.container import Container
-from nbmodule.tree.properties import is_of_class
+from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule

@@ -27,7 +27,7 @@ from nbmodule.errors import (
 from nbmodule.optim import attributes
 from nbmodule.optim.pairing import is_number, is_zero, text
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
-from nbmodule.tree.compare import describe
+from nbmodule.tree.difference import describe
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ from nbmodule.optim.rules import (
     kernel,
     placement,
 )
-from nbmodule.tree.compare import describe, structure_difference
+from nbmodule.tree.difference import describe, structure_difference
 from nbmodule.tree.container import Container
 
 LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models

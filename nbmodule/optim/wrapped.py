@@ -31,7 +31,7 @@ from nbmodule.optim.pairing import (
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import StateTree, apply
 from nbmodule.optim.slots import SlotOptimizer, StateArray, StateNames, Work
-from nbmodule.tree.compare import structure_difference
+from nbmodule.tree.difference import structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule

@@ -23,8 +23,8 @@ from jax.core import Tracer
 from nbmodule.base.foreign import received
 from nbmodule.base.sockets import plugged
 from nbmodule.errors import ShapeError, StructureError
-from nbmodule.tree.compare import describe, structure_difference
-from nbmodule.tree.given import is_mapping
+from nbmodule.tree.difference import describe, structure_difference
+from nbmodule.tree.keys import is_mapping
 from nbmodule.tree.nested import Nested
 
 SYMBOLS: dict[Callable[..., Any], str] = {

@@ -6,16 +6,238 @@ Two leaves that would get one key chain are an error, never a loss.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Self
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
-from nbmodule.tree.converting import max_depth, to_iterator
-from nbmodule.tree.given import placed, split
-from nbmodule.tree.looking_up import at_key_chain, key_test, prune_key_chains
-from nbmodule.tree.mapping import take_over
-from nbmodule.tree.nested import Kind, Nested
+from nbmodule.tree.keys import placed, split
+from nbmodule.tree.lookup import key_test
+from nbmodule.tree.mapping import Mapped, take_over
+from nbmodule.tree.nested import Kind
 
 _ABSENT = object()
+
+
+class Restructured(Mapped):
+    """Rename, rearrange, cut and slice key chains."""
+
+    __slots__ = ()
+
+    def cont_flatten_key_chains(
+        self,
+        include_empty: bool = False,
+        above_height: int | None = None,
+        below_depth: int | None = None,
+    ) -> Self:
+        """Join the keys of each chain into one, as `a__b__c`.
+
+        Args:
+            include_empty: Keep empty levels.
+            above_height: Keep this many levels at the bottom.
+            below_depth: Keep this many levels at the top.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": {"d": 2}})
+            >>> c.cont_flatten_key_chains().cont_to_dict()
+            {'a': 1, 'b__c__d': 2}
+            >>> c.cont_flatten_key_chains(above_height=1).cont_to_dict()
+            {'a': 1, 'b__c': {'d': 2}}
+            >>> c.cont_flatten_key_chains(below_depth=1).cont_to_dict()
+            {'a': 1, 'b': {'c__d': 2}}
+        """
+        return _renamed(
+            self,
+            (
+                (
+                    chain,
+                    Restructured.cont_flatten_key_chain(chain, "__", above_height, below_depth),
+                    value,
+                )
+                for chain, value in self.cont_to_iterator(include_empty=include_empty)
+            ),
+        )
+
+    @staticmethod
+    def cont_flatten_key_chain(
+        key_chain: str,
+        replacement: str = "__",
+        above_height: int | None = None,
+        below_depth: int | None = None,
+    ) -> str:
+        """Join the keys of one chain.
+
+        Args:
+            key_chain: The chain.
+            replacement: Stands between the keys that are joined.
+            above_height: Keep this many keys at the end.
+            below_depth: Keep this many keys at the beginning.
+
+        Example:
+            >>> nb.Container.cont_flatten_key_chain("a/b/c"), nb.Container.cont_flatten_key_chain("a/b/c", "-", below_depth=1)
+            ('a__b__c', 'a/b-c')
+        """
+        if not isinstance(key_chain, str) or not isinstance(replacement, str):
+            raise ArgumentTypeError(
+                "a key chain, and what stands between its joined keys, are text."
+            )
+        for name, count in (("above_height", above_height), ("below_depth", below_depth)):
+            if count is not None and count < 0:
+                raise ArgumentError(f"{name} is a number of levels from 0 on; found {count}.")
+        keys = split(key_chain)
+        top, bottom = below_depth or 0, above_height or 0
+        ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
+        keys_left = keys[: len(keys) - len(ending)]
+        beginning = keys_left[:top] if top and len(keys) > top else ()
+        middle = replacement.join(keys_left[len(beginning) :])
+        return "/".join([*beginning, *([middle] if middle else []), *ending])
+
+    def cont_format_key_chains(self, format_fn: Callable[[str], str]) -> Self:
+        """Rename each leaf: `format_fn` takes its key chain and gives the new one.
+
+        Example:
+            >>> nb.Container(_a=1, b={"_c": 2}).cont_format_key_chains(lambda kc: kc.replace("_", "")).cont_to_dict()
+            {'a': 1, 'b': {'c': 2}}
+        """
+        return _renamed(
+            self, ((chain, format_fn(chain), value) for chain, value in self.cont_to_iterator())
+        )
+
+    def cont_restructure_key_chains(
+        self, keychain_mapping: Mapping[str, str], keep_orig: bool = True, replace: bool = True
+    ) -> Self:
+        """Give leaves or parts other key chains.
+
+        Args:
+            keychain_mapping: From old to new key chain.
+            keep_orig: Keep what is not named; else start from nothing.
+            replace: Take the old chains away; else they stay too.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_restructure_key_chains({"a": "A", "b/c": "B/C"}).cont_to_dict()
+            {'A': 1, 'B': {'C': 2}, 'b': {'d': 3}}
+            >>> c.cont_restructure_key_chains({"b": "x/y"}, keep_orig=False).cont_to_dict()
+            {'x': {'y': {'c': 2, 'd': 3}}}
+        """
+        if not isinstance(keychain_mapping, Mapping):
+            raise ArgumentTypeError(
+                f"a mapping from old to new key chains is wanted, not "
+                f"{type(keychain_mapping).__name__}."
+            )
+        moved = [(old, new, self.cont_at_key_chain(old)) for old, new in keychain_mapping.items()]
+        retained = self.cont_prune_key_chains(list(keychain_mapping)) if replace else self
+        stay = list(retained.cont_to_iterator(include_empty=True)) if keep_orig else []
+        return _renamed(self, [*((chain, chain, value) for chain, value in stay), *moved])
+
+    def cont_prune_keys_from_key_chains(
+        self,
+        absolute: str | Iterable[str] | None = None,
+        containing: str | Iterable[str] | None = None,
+    ) -> Self:
+        """Take levels out and keep what is below them.
+
+        Args:
+            absolute: The keys to take out of all chains.
+            containing: Take out keys that contain one of these texts.
+
+        Example:
+            >>> c = nb.Container(a=1, net={"w": 2, "layer": {"b": 3}})
+            >>> c.cont_prune_keys_from_key_chains("net").cont_to_dict()
+            {'a': 1, 'layer': {'b': 3}, 'w': 2}
+        """
+        if absolute is None and containing is None:
+            raise ArgumentError("give absolute= or containing=: the keys to take out.")
+        tests = [
+            key_test(keys, part)
+            for keys, part in ((absolute, False), (containing, True))
+            if keys is not None
+        ]
+        return _renamed(
+            self,
+            (
+                (
+                    chain,
+                    "/".join(
+                        key for key in chain.split("/") if not any(test(key) for test in tests)
+                    ),
+                    value,
+                )
+                for chain, value in self.cont_to_iterator(include_empty=True)
+            ),
+        )
+
+    def cont_cutoff_at_depth(self, depth_cutoff: int, inplace: bool = False) -> Self:
+        """Keep this many levels: parts that lie deeper become empty.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": {"d": 2}})
+            >>> c.cont_cutoff_at_depth(1).cont_to_dict(), c.cont_cutoff_at_depth(2).cont_to_dict()
+            ({'a': 1, 'b': {}}, {'a': 1, 'b': {'c': {}}})
+        """
+        return _cut(self, lambda depth, _: depth >= depth_cutoff, inplace)
+
+    def cont_cutoff_at_height(self, height_cutoff: int, inplace: bool = False) -> Self:
+        """Cut this many levels away from below: parts that are at most so deep become empty.
+
+        Example:
+            >>> c = nb.Container(a={"c": 1}, b={"c": {"d": 2}})
+            >>> c.cont_cutoff_at_height(1).cont_to_dict()
+            {'a': {}, 'b': {'c': {}}}
+        """
+        return _cut(self, lambda _, part: part.cont_max_depth <= height_cutoff, inplace)
+
+    def cont_slice_keys(
+        self, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool = False
+    ) -> Self:
+        """Keep a range of keys.
+
+        Args:
+            key_slice: `"b:d"` keeps the keys from b to d, d and all that begins with it included; a
+                slice counts the keys; a dict gives one of these for each depth, the first level
+                being 0.
+            all_depths: Apply it at every level.
+
+        Example:
+            >>> c = nb.Container(a=1, b=2, c={"a": 3, "b": 4}, d=5)
+            >>> c.cont_slice_keys("b:c").cont_to_dict(), c.cont_slice_keys({1: slice(1)}).cont_to_dict()
+            ({'b': 2, 'c': {'a': 3, 'b': 4}}, {'a': 1, 'b': 2, 'c': {'a': 3}, 'd': 5})
+        """
+        slices = dict(key_slice) if isinstance(key_slice, Mapping) else {0: key_slice}
+        if all_depths and slices:
+            first = next(iter(slices.values()))
+            slices = {depth: slices.get(depth, first) for depth in range(self.cont_max_depth + 1)}
+
+        def visit(level: Any, depth: int) -> Any:
+            keys = sliced(list(level.keys()), slices[depth]) if depth in slices else level.keys()
+            return level._like(
+                {
+                    key: visit(level[key], depth + 1)
+                    if isinstance(level[key], Restructured)
+                    else level[key]
+                    for key in keys
+                }
+            )
+
+        return visit(self, 0)
+
+    def cont_slice_via_key(self, slice_key: str) -> Any:
+        """Put in the place of each part that has a certain key what it has there.
+
+        Example:
+            >>> c = nb.Container(a={"x": 1, "y": 2}, b={"c": {"x": 3}})
+            >>> c.cont_slice_via_key("x").cont_to_dict()
+            {'a': 1, 'b': {'c': 3}}
+        """
+        result = self._at((slice_key,), _ABSENT)
+        if result is not _ABSENT:
+            return result
+        return self._like(
+            {
+                key: value.cont_slice_via_key(slice_key)
+                if isinstance(value, Restructured)
+                else value
+                for key, value in self.items()
+            }
+        )
 
 
 def _renamed(container: Kind, pairs: Iterable[tuple[str, str, Any]]) -> Kind:
@@ -36,113 +258,17 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
                 f'"{old}" would get the key chain "{chain}", with an empty key. Nothing was '
                 f"changed."
             )
-        if not isinstance(value, Nested):
+        if not isinstance(value, Restructured):
             yield keys, value, f'"{old}"'
         elif not value:
             yield keys, {}, f'"{old}"'
         else:
-            for inner, leaf in to_iterator(value, include_empty=True):
+            for inner, leaf in value.cont_to_iterator(include_empty=True):
                 yield (
                     (*keys, *split(inner)),
-                    {} if isinstance(leaf, Nested) else leaf,
+                    {} if isinstance(leaf, Restructured) else leaf,
                     f'"{old}/{inner}"',
                 )
-
-
-# Names
-
-
-def flatten_key_chains(
-    container: Kind,
-    include_empty: bool = False,
-    above_height: int | None = None,
-    below_depth: int | None = None,
-) -> Kind:
-    """Join the keys of each chain into one, as `a__b__c`."""
-    return _renamed(
-        container,
-        (
-            (chain, flatten_key_chain(chain, "__", above_height, below_depth), value)
-            for chain, value in to_iterator(container, include_empty=include_empty)
-        ),
-    )
-
-
-def flatten_key_chain(
-    key_chain: str, replacement: str, above_height: int | None, below_depth: int | None
-) -> str:
-    """Join the keys of one chain."""
-    if not isinstance(key_chain, str) or not isinstance(replacement, str):
-        raise ArgumentTypeError("a key chain, and what stands between its joined keys, are text.")
-    for name, count in (("above_height", above_height), ("below_depth", below_depth)):
-        if count is not None and count < 0:
-            raise ArgumentError(f"{name} is a number of levels from 0 on; found {count}.")
-    keys = split(key_chain)
-    top, bottom = below_depth or 0, above_height or 0
-    ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
-    keys_left = keys[: len(keys) - len(ending)]
-    beginning = keys_left[:top] if top and len(keys) > top else ()
-    middle = replacement.join(keys_left[len(beginning) :])
-    return "/".join([*beginning, *([middle] if middle else []), *ending])
-
-
-def format_key_chains(container: Kind, format_fn: Callable[[str], str]) -> Kind:
-    """Rename each leaf: `format_fn` takes its key chain and gives the new one."""
-    return _renamed(
-        container, ((chain, format_fn(chain), value) for chain, value in to_iterator(container))
-    )
-
-
-def restructure_key_chains(
-    container: Kind, keychain_mapping: Mapping[str, str], keep_orig: bool, replace: bool
-) -> Kind:
-    """Give leaves or parts other key chains."""
-    if not isinstance(keychain_mapping, Mapping):
-        raise ArgumentTypeError(
-            f"a mapping from old to new key chains is wanted, not "
-            f"{type(keychain_mapping).__name__}."
-        )
-    moved = [(old, new, at_key_chain(container, old)) for old, new in keychain_mapping.items()]
-    retained = prune_key_chains(container, list(keychain_mapping)) if replace else container
-    stay = list(to_iterator(retained, include_empty=True)) if keep_orig else []
-    return _renamed(container, [*((chain, chain, value) for chain, value in stay), *moved])
-
-
-def prune_keys_from_key_chains(
-    container: Kind, absolute: str | Iterable[str] | None, containing: str | Iterable[str] | None
-) -> Kind:
-    """Take levels out and keep what is below them."""
-    if absolute is None and containing is None:
-        raise ArgumentError("give absolute= or containing=: the keys to take out.")
-    tests = [
-        key_test(keys, part)
-        for keys, part in ((absolute, False), (containing, True))
-        if keys is not None
-    ]
-    return _renamed(
-        container,
-        (
-            (
-                chain,
-                "/".join(key for key in chain.split("/") if not any(test(key) for test in tests)),
-                value,
-            )
-            for chain, value in to_iterator(container, include_empty=True)
-        ),
-    )
-
-
-# Cuts
-
-
-def cutoff_at_depth(container: Kind, depth_cutoff: int, inplace: bool) -> Kind:
-    """Keep this many levels: parts that lie deeper become empty."""
-    return _cut(container, lambda depth, _: depth >= depth_cutoff, inplace)
-
-
-def cutoff_at_height(container: Kind, height_cutoff: int, inplace: bool) -> Kind:
-    """Cut this many levels away from below: parts that are at most so deep become empty."""
-    return _cut(container, lambda _, part: max_depth(part) <= height_cutoff, inplace)
 
 
 def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Kind:
@@ -151,50 +277,13 @@ def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Ki
             return level._like({})
         return level._like(
             {
-                key: visit(value, depth + 1) if isinstance(value, Nested) else value
+                key: visit(value, depth + 1) if isinstance(value, Restructured) else value
                 for key, value in level.items()
             }
         )
 
     new = visit(container, 0)
     return take_over(container, new) if inplace else new
-
-
-# Slices
-
-
-def slice_keys(
-    container: Kind, key_slice: str | slice | Mapping[int, str | slice], all_depths: bool
-) -> Kind:
-    """Keep a range of keys."""
-    slices = dict(key_slice) if isinstance(key_slice, Mapping) else {0: key_slice}
-    if all_depths and slices:
-        first = next(iter(slices.values()))
-        slices = {depth: slices.get(depth, first) for depth in range(max_depth(container) + 1)}
-
-    def visit(level: Any, depth: int) -> Any:
-        keys = sliced(list(level.keys()), slices[depth]) if depth in slices else level.keys()
-        return level._like(
-            {
-                key: visit(level[key], depth + 1) if isinstance(level[key], Nested) else level[key]
-                for key in keys
-            }
-        )
-
-    return visit(container, 0)
-
-
-def slice_via_key(container: Nested, slice_key: str) -> Any:
-    """Put in the place of each part that has a certain key what it has there."""
-    result = container._at((slice_key,), _ABSENT)
-    if result is not _ABSENT:
-        return result
-    return container._like(
-        {
-            key: slice_via_key(value, slice_key) if isinstance(value, Nested) else value
-            for key, value in container.items()
-        }
-    )
 
 
 def sliced(keys: list[str], key_slice: str | slice) -> list[str]:

@@ -6,14 +6,297 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
-from nbmodule.tree.compare import shape_of
-from nbmodule.tree.converting import to_iterator_values
-from nbmodule.tree.leaves import is_array, same_value
-from nbmodule.tree.looking_up import all_key_chains, at_key_chains, has_key_chain
+from nbmodule.tree.array_queries import ArrayQueries
+from nbmodule.tree.difference import shape_of
+from nbmodule.tree.leaf import is_array, same_value
 from nbmodule.tree.mapping import choice
 from nbmodule.tree.nested import Nested
 
 _ABSENT = object()
+
+
+class Compared(ArrayQueries):
+    """Compare Containers."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def cont_diff(
+        *containers: object,
+        mode: str = "all",
+        diff_keys: str | Sequence[str] = "diff",
+        detect_key_diffs: bool = True,
+        detect_value_diffs: bool = True,
+        detect_shape_diffs: bool = True,
+    ) -> Any:
+        """Lay Containers over each other: equal leaves stay, where they differ the values stand
+        side by side.
+
+        A leaf that differs becomes `{diff_0: ..., diff_1: ...}`, one entry for each Container;
+        those that are equal among three or more share one, `{"diff_0, 2": ..., diff_1: ...}`. A key
+        that only one has becomes `{diff_1: value}`. Values are equal if type, dtype, shape and
+        elements are; NaN equals NaN.
+
+        Args:
+            *containers: What to compare.
+            mode: `"all"`, `"diff_only"` or `"same_only"`.
+            diff_keys: The beginning of the keys, or a list with one key for each Container.
+            detect_key_diffs: False takes a key that not all have from those that have it.
+            detect_value_diffs: False compares shapes only.
+            detect_shape_diffs: False does not look at shapes.
+
+        Example:
+            >>> a, b = nb.Container(x=1, y={"z": 2}), nb.Container(x=1, y={"z": 3}, w=4)
+            >>> nb.Container.cont_diff(a, b).cont_to_dict()
+            {'w': {'diff_1': 4}, 'x': 1, 'y': {'z': {'diff_0': 2, 'diff_1': 3}}}
+            >>> nb.Container.cont_diff(a, b, mode="same_only").cont_to_dict()
+            {'x': 1}
+        """
+        if mode not in _MODES:
+            raise ArgumentError(f"mode is one of {', '.join(_MODES)}; found {mode!r}.")
+        if not isinstance(diff_keys, str) and len(diff_keys) != len(containers):
+            raise ArgumentError(
+                f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
+            )
+        first = _trees(containers)[0]
+        equal = equality(detect_value_diffs, detect_shape_diffs)
+        rows = list(enumerate(first._admit(container) for container in containers))
+        difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
+        return first._like(difference.of_levels(rows))
+
+    @staticmethod
+    def cont_structural_diff(
+        *containers: object,
+        mode: str = "all",
+        diff_keys: str | Sequence[str] = "diff",
+        detect_key_diffs: bool = True,
+        detect_shape_diffs: bool = True,
+    ) -> Any:
+        """Compare keys and shapes only; see `cont_diff`.
+
+        Example:
+            >>> a, b = nb.Container(x=jnp.ones(2), y=1), nb.Container(x=jnp.zeros(2), y=2)
+            >>> nb.Container.cont_structural_diff(a, b, mode="diff_only")
+            {}
+        """
+        return Compared.cont_diff(
+            *containers,
+            mode=mode,
+            diff_keys=diff_keys,
+            detect_key_diffs=detect_key_diffs,
+            detect_value_diffs=False,
+            detect_shape_diffs=detect_shape_diffs,
+        )
+
+    @staticmethod
+    def cont_identical(
+        containers: Sequence[Any],
+        same_arrays: bool = True,
+        arrays_equal: bool = True,
+        partial: bool = False,
+        *,
+        check_types: bool = True,
+        check_shapes: bool = True,
+        key_chains: object = None,
+        to_apply: bool = True,
+    ) -> bool:
+        """Tell whether Containers have the same chains and the same leaves.
+
+        Args:
+            containers: What to compare.
+            same_arrays: Arrays must be the very same objects.
+            arrays_equal: Leaves must be equal; for arrays this matters where they need not be the
+                same.
+            partial: Compare the chains that all have; there must be one.
+            check_types: A leaf must be of one type in all; arrays of JAX and NumPy are of one.
+            check_shapes: Arrays must have one shape.
+            key_chains: Compare the leaves at these chains and below them only; the chains must
+                agree everywhere.
+            to_apply: False compares the leaves everywhere but there.
+
+        Example:
+            >>> x = jnp.ones(2)
+            >>> a, b, c = nb.Container(x=x), nb.Container(x=x), nb.Container(x=jnp.ones(2))
+            >>> nb.Container.cont_identical([a, b]), nb.Container.cont_identical([a, c])
+            (True, False)
+            >>> nb.Container.cont_identical([a, c], same_arrays=False)
+            True
+        """
+        trees = _trees(containers)
+        if partial:
+            common = [
+                chain
+                for chain in trees[0].cont_all_key_chains()
+                if all(tree.cont_has_key_chain(chain) for tree in trees)
+            ]
+            if not common:
+                return False
+            trees = [tree.cont_at_key_chains(common) for tree in trees]
+        first, *others = trees
+        leaves = choice(first, key_chains, to_apply)
+
+        def same(one: Any, other: Any) -> bool:
+            if is_array(one) != is_array(other):
+                return not check_types
+            if not is_array(one):
+                return (not check_types or type(one) is type(other)) and (
+                    not arrays_equal or same_value(one, other)
+                )
+            if check_shapes and one.shape != other.shape:
+                return False
+            return one is other if same_arrays else not arrays_equal or same_value(one, other)
+
+        return all(_agree(first, other, same, leaves, ()) for other in others)
+
+    @staticmethod
+    def cont_identical_structure(
+        containers: Sequence[Any],
+        check_types: bool = True,
+        check_shapes: bool = True,
+        partial: bool = False,
+        *,
+        key_chains: object = None,
+        to_apply: bool = True,
+    ) -> bool:
+        """Tell whether Containers have the same chains, and leaves of the same types and shapes;
+        see `cont_identical`.
+
+        Example:
+            >>> a, b, c = nb.Container(x=jnp.ones(2)), nb.Container(x=jnp.zeros(2)), nb.Container(x=jnp.ones(3))
+            >>> nb.Container.cont_identical_structure([a, b]), nb.Container.cont_identical_structure([a, c])
+            (True, False)
+        """
+        return Compared.cont_identical(
+            containers,
+            same_arrays=False,
+            arrays_equal=False,
+            partial=partial,
+            check_types=check_types,
+            check_shapes=check_shapes,
+            key_chains=key_chains,
+            to_apply=to_apply,
+        )
+
+    @staticmethod
+    def cont_identical_array_shapes(containers: Sequence[Any]) -> bool:
+        """Tell whether Containers have as many arrays, of the same shapes, whatever their chains.
+
+        Example:
+            >>> a, b = nb.Container(x=jnp.ones(2), y=jnp.ones(3)), nb.Container(p=jnp.ones(3), q=jnp.ones(2))
+            >>> nb.Container.cont_identical_array_shapes([a, b])
+            True
+        """
+        shapes = [
+            sorted(tuple(leaf.shape) for leaf in tree.cont_to_iterator_values() if is_array(leaf))
+            for tree in _trees(containers)
+        ]
+        return all(shape == shapes[0] for shape in shapes)
+
+    @staticmethod
+    def cont_assert_identical(
+        containers: Sequence[Any],
+        same_arrays: bool = True,
+        arrays_equal: bool = True,
+        partial: bool = False,
+        **options: object,
+    ) -> None:
+        """Raise an error that shows the difference, unless `cont_identical` with the same
+        arguments.
+
+        Raises:
+            NotIdenticalError: a `StructureError` and an `AssertionError`.
+
+        Example:
+            >>> nb.Container.cont_assert_identical([nb.Container(x=1), nb.Container(x=2)])
+            Traceback (most recent call last):
+            nbmodule.errors.NotIdenticalError: the Containers are not identical:
+            {
+                x: {
+                    diff_0: 1,
+                    diff_1: 2
+                }
+            }
+        """
+        if not Compared.cont_identical(containers, same_arrays, arrays_equal, partial, **options):
+            _raise_difference(
+                "the Containers are not identical", containers, arrays_equal or same_arrays
+            )
+
+    @staticmethod
+    def cont_assert_identical_structure(
+        containers: Sequence[Any],
+        check_types: bool = True,
+        check_shapes: bool = True,
+        partial: bool = False,
+        **options: object,
+    ) -> None:
+        """Raise an error that shows the difference, unless `cont_identical_structure` with the same
+        arguments.
+
+        Raises:
+            NotIdenticalError: a `StructureError` and an `AssertionError`.
+
+        Example:
+            >>> nb.Container.cont_assert_identical_structure([nb.Container(x=1), nb.Container(x=2)])
+        """
+        if not Compared.cont_identical_structure(
+            containers, check_types, check_shapes, partial, **options
+        ):
+            _raise_difference("the Containers differ in structure", containers, False)
+
+    def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
+        """Give the key chain of the part that is identical to a Container (`""` for the whole), or
+        False.
+
+        Args:
+            sub_cont: What to look for; arrays must be the same objects.
+            partial: Also find a part that has more chains.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_find_sub_container(nb.Container(c=2, d=3)), c.cont_find_sub_container(nb.Container(c=9))
+            ('b', False)
+        """
+        return _find(self, sub_cont, lambda pair: Compared.cont_identical(pair, partial=partial))
+
+    def cont_find_sub_structure(
+        self, sub_struc: object, check_shapes: bool = True, partial: bool = False
+    ) -> str | bool:
+        """Give the key chain of the part that has the structure of a Container (`""` for the
+        whole), or False.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": jnp.ones(2)})
+            >>> c.cont_find_sub_structure(nb.Container(c=jnp.zeros(2)))
+            'b'
+        """
+        return _find(
+            self,
+            sub_struc,
+            lambda pair: Compared.cont_identical_structure(
+                pair, check_shapes=check_shapes, partial=partial
+            ),
+        )
+
+    def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
+        """Tell whether a part is identical to a Container; see `cont_find_sub_container`.
+
+        Example:
+            >>> nb.Container(a={"b": 1}).cont_contains_sub_container(nb.Container(b=1))
+            True
+        """
+        return self.cont_find_sub_container(sub_cont, partial) is not False
+
+    def cont_contains_sub_structure(
+        self, sub_cont: object, check_shapes: bool = True, partial: bool = False
+    ) -> bool:
+        """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
+
+        Example:
+            >>> nb.Container(a={"b": 1}).cont_contains_sub_structure(nb.Container(b=2))
+            True
+        """
+        return self.cont_find_sub_structure(sub_cont, check_shapes, partial) is not False
 
 
 class Overlay:
@@ -52,7 +335,7 @@ class Overlay:
             if len(rows) == 1:
                 return own(rows[0][1]) if self.mode == "all" else _ABSENT
         values = [value for _, value in rows]
-        if all(isinstance(value, Nested) for value in values):
+        if all(isinstance(value, Compared) for value in values):
             level = self.of_levels(rows)
             return level if level or (self.mode != "diff_only" and not any(values)) else _ABSENT
         groups = self.groups(rows)
@@ -87,7 +370,7 @@ def own(value: object) -> Any:
     """
     return (
         value._like({key: own(part) for key, part in value.items()})
-        if isinstance(value, Nested)
+        if isinstance(value, Compared)
         else value
     )
 
@@ -96,7 +379,7 @@ def equality(values: bool, shapes: bool) -> Callable[[Any, Any], bool]:
     """Give the test whether two leaves count as equal: by value, by shape, or by neither."""
 
     def equal(one: object, other: object) -> bool:
-        if isinstance(one, Nested) or isinstance(other, Nested):
+        if isinstance(one, Compared) or isinstance(other, Compared):
             return one is other
         if shapes and (is_array(one) or is_array(other)) and shape_of(one) != shape_of(other):
             return False
@@ -108,165 +391,27 @@ def equality(values: bool, shapes: bool) -> Callable[[Any, Any], bool]:
 _MODES = ("all", "diff_only", "same_only")
 
 
-def diff(
-    containers: Sequence[Any],
-    mode: str = "all",
-    diff_keys: str | Sequence[str] = "diff",
-    detect_key_diffs: bool = True,
-    detect_value_diffs: bool = True,
-    detect_shape_diffs: bool = True,
-) -> Any:
-    """Lay Containers over each other: equal leaves stay, where they differ the values stand side by
-    side.
-    """
-    if mode not in _MODES:
-        raise ArgumentError(f"mode is one of {', '.join(_MODES)}; found {mode!r}.")
-    if not isinstance(diff_keys, str) and len(diff_keys) != len(containers):
-        raise ArgumentError(
-            f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
-        )
-    first = _trees(containers)[0]
-    equal = equality(detect_value_diffs, detect_shape_diffs)
-    rows = list(enumerate(first._admit(container) for container in containers))
-    difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
-    return first._like(difference.of_levels(rows))
-
-
-def identical(
-    containers: Sequence[Any],
-    same_arrays: bool = True,
-    arrays_equal: bool = True,
-    partial: bool = False,
-    check_types: bool = True,
-    check_shapes: bool = True,
-    key_chains: object = None,
-    to_apply: bool = True,
-) -> bool:
-    """Tell whether Containers have the same chains and the same leaves."""
-    trees = _trees(containers)
-    if partial:
-        common = [
-            chain
-            for chain in all_key_chains(trees[0])
-            if all(has_key_chain(tree, chain) for tree in trees)
-        ]
-        if not common:
-            return False
-        trees = [at_key_chains(tree, common) for tree in trees]
-    first, *others = trees
-    leaves = choice(first, key_chains, to_apply)
-
-    def same(one: Any, other: Any) -> bool:
-        if is_array(one) != is_array(other):
-            return not check_types
-        if not is_array(one):
-            return (not check_types or type(one) is type(other)) and (
-                not arrays_equal or same_value(one, other)
-            )
-        if check_shapes and one.shape != other.shape:
-            return False
-        return one is other if same_arrays else not arrays_equal or same_value(one, other)
-
-    return all(_agree(first, other, same, leaves, ()) for other in others)
-
-
-def identical_structure(
-    containers: Sequence[Any],
-    check_types: bool = True,
-    check_shapes: bool = True,
-    partial: bool = False,
-    key_chains: object = None,
-    to_apply: bool = True,
-) -> bool:
-    """Tell whether Containers have the same chains, and leaves of the same types and shapes; see
-    `cont_identical`.
-    """
-    return identical(
-        containers, False, False, partial, check_types, check_shapes, key_chains, to_apply
-    )
-
-
-def identical_array_shapes(containers: Sequence[Any]) -> bool:
-    """Tell whether Containers have as many arrays, of the same shapes, whatever their chains."""
-    shapes = [
-        sorted(tuple(leaf.shape) for leaf in to_iterator_values(tree) if is_array(leaf))
-        for tree in _trees(containers)
-    ]
-    return all(shape == shapes[0] for shape in shapes)
-
-
-def assert_identical(
-    containers: Sequence[Any], same_arrays: bool, arrays_equal: bool, partial: bool, **options: Any
-) -> None:
-    """Raise an error that shows the difference, unless `cont_identical` with the same arguments."""
-    if not identical(containers, same_arrays, arrays_equal, partial, **options):
-        _raise_difference(
-            "the Containers are not identical", containers, arrays_equal or same_arrays
-        )
-
-
-def assert_identical_structure(
-    containers: Sequence[Any], check_types: bool, check_shapes: bool, partial: bool, **options: Any
-) -> None:
-    """Raise an error that shows the difference, unless `cont_identical_structure` with the same
-    arguments.
-    """
-    if not identical_structure(containers, check_types, check_shapes, partial, **options):
-        _raise_difference("the Containers differ in structure", containers, False)
-
-
-# One in another
-
-
-def find_sub_container(container: Nested, sub_cont: object, partial: bool) -> str | bool:
-    """Give the key chain of the part that is identical to a Container (`""` for the whole), or
-    False.
-    """
-    return _find(container, sub_cont, lambda pair: identical(pair, partial=partial))
-
-
-def find_sub_structure(
-    container: Nested, sub_struc: object, check_shapes: bool, partial: bool
-) -> str | bool:
-    """Give the key chain of the part that has the structure of a Container (`""` for the whole), or
-    False.
-    """
-    return _find(
-        container,
-        sub_struc,
-        lambda pair: identical_structure(pair, check_shapes=check_shapes, partial=partial),
-    )
-
-
 def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -> str | bool:
     expected = container._admit(expected)
-    if not isinstance(expected, Nested):
+    if not isinstance(expected, Compared):
         raise ArgumentTypeError(f"a Container is looked for, not {type(expected).__name__}.")
-    chains = all_key_chains(expected, include_empty=True)
+    chains = expected.cont_all_key_chains(include_empty=True)
 
     def visit(level: Nested, prefix: str) -> str | bool:
         if level is expected or (
             chains
-            and all(has_key_chain(level, chain) for chain in chains)
+            and all(level.cont_has_key_chain(chain) for chain in chains)
             and fits([level, expected])
         ):
             return prefix
         for key, value in level.items():
-            if isinstance(value, Nested):
+            if isinstance(value, Compared):
                 result = visit(value, f"{prefix}/{key}" if prefix else key)
                 if result is not False:
                     return result
         return False
 
     return visit(container, "")
-
-
-def contains(container: Nested, place: object) -> bool:
-    """`place in container`: a key, a key chain, or a part."""
-    if isinstance(place, Nested):
-        return container._holds(place) or find_sub_container(container, place, False) is not False
-    keys = container._keys_of(place)
-    return keys is not None and container._at(keys, _ABSENT) is not _ABSENT
 
 
 def _agree(
@@ -280,10 +425,10 @@ def _agree(
         return False
     for key, value in first.items():
         match, keys = dict.__getitem__(other, key), (*prefix, key)
-        if isinstance(value, Nested) or isinstance(match, Nested):
+        if isinstance(value, Compared) or isinstance(match, Compared):
             if not (
-                isinstance(value, Nested)
-                and isinstance(match, Nested)
+                isinstance(value, Compared)
+                and isinstance(match, Compared)
                 and _agree(value, match, same, leaves, keys)
             ):
                 return False
@@ -293,7 +438,7 @@ def _agree(
 
 
 def _trees(containers: Sequence[Any]) -> list[Any]:
-    first = next((container for container in containers if isinstance(container, Nested)), None)
+    first = next((container for container in containers if isinstance(container, Compared)), None)
     if first is None:
         raise ArgumentTypeError("there is no Container to compare.")
     for container in containers:
@@ -305,7 +450,7 @@ def _trees(containers: Sequence[Any]) -> list[Any]:
 
 
 def _raise_difference(what: str, containers: Sequence[Any], values: bool) -> None:
-    shown = diff(containers, mode="diff_only", detect_value_diffs=values)
+    shown = Compared.cont_diff(*containers, mode="diff_only", detect_value_diffs=values)
     text = (
         f":\n{shown}"
         if shown

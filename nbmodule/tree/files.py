@@ -1,14 +1,12 @@
 """A Container in a file, and read back; nothing is pickled and nothing is executed.
 
-JSON is written here. HDF5 belongs to a higher room, which is asked through a socket. What reads is
-given the class to make.
+JSON is written by this file, HDF5 by the package `files` through a socket.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,85 +17,130 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, StructureError
-from nbmodule.tree.converting import to_dict, to_iterator
-from nbmodule.tree.leaves import is_array
-from nbmodule.tree.nested import Kind, Nested
+from nbmodule.tree.comparison import Compared
+from nbmodule.tree.leaf import is_array
+from nbmodule.tree.nested import Nested
 
 _FORMATS = {"hdf5": "hdf5", "h5": "hdf5", "h5py": "hdf5", "json": "json"}
 
 
-def to_disk_as_hdf5(container: Nested, path: str | os.PathLike[str]) -> None:
-    """Write an HDF5 file: a group for each level, a dataset for each leaf."""
-    for chain, leaf in to_iterator(container):
-        if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
-            raise ArgumentTypeError(
-                f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
-                "a number. No file was written."
+class Stored(Compared):
+    """Write Containers to files, and read them."""
+
+    __slots__ = ()
+
+    def cont_to_disk_as_hdf5(self, path: str | os.PathLike[str]) -> None:
+        """Write an HDF5 file: a group for each level, a dataset for each leaf.
+
+        Args:
+            path: The file. It appears whole or not at all.
+
+        Raises:
+            ArgumentTypeError: if a leaf is neither an array nor a number; no file was written.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(a=jnp.ones(2)).cont_to_disk_as_hdf5(f"{folder}/c.h5")
+            ...     nb.Container.cont_from_disk_as_hdf5(f"{folder}/c.h5").a
+            Array([1., 1.], dtype=float32)
+        """
+        for chain, leaf in self.cont_to_iterator():
+            if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
+                raise ArgumentTypeError(
+                    f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
+                    "a number. No file was written."
+                )
+        socket("save_hdf5")(path, self.cont_to_dict())
+
+    @classmethod
+    def cont_from_disk_as_hdf5(cls, path: str | os.PathLike[str]) -> Any:
+        """Read an HDF5 file; see `cont_to_disk_as_hdf5`.
+
+        Raises:
+            FileFormatError: if the file is damaged or no such file.
+        """
+        return cls(socket("load_hdf5")(path))  # type: ignore[call-arg]
+
+    def cont_to_disk_as_json(
+        self, path: str | os.PathLike[str], *, arrays: str | None = None
+    ) -> None:
+        """Write a JSON file of numbers, text, lists, True, False and None.
+
+        Args:
+            path: The file. It appears whole or not at all; missing folders are made.
+            arrays: `"text"` writes an array as text with dtype, shape and elements, which is read
+                back as text. By default arrays are refused, since JSON would not give them back
+                (`cont_to_disk_as_hdf5` does).
+
+        Raises:
+            ArgumentTypeError: if a leaf cannot be written; no file was written.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(lr=0.1, net={"sizes": [3, 2]}).cont_to_disk_as_json(f"{folder}/c.json")
+            ...     nb.Container.cont_from_disk_as_json(f"{folder}/c.json").cont_to_dict()
+            {'lr': 0.1, 'net': {'sizes': [3, 2]}}
+        """
+        if arrays not in (None, "text"):
+            raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
+        text = json.dumps(_jsonable(self, "", arrays is not None), indent=4, ensure_ascii=False)
+        _write(Path(file_name(path, "save", "written")), text)
+
+    @classmethod
+    def cont_from_disk_as_json(cls, path: str | os.PathLike[str]) -> Any:
+        """Read a JSON file; its objects become levels.
+
+        Raises:
+            FileFormatError: if the file is no JSON, or holds something else than an object, or one
+                key twice.
+        """
+        try:
+            with open(file_name(path, "load", "read"), encoding="utf-8") as file:
+                value = json.load(file, object_pairs_hook=_unique)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
+            raise FileFormatError(
+                f"{os.fspath(path)} is no JSON that can be read: {error}"
+            ) from error
+        if not isinstance(value, dict):
+            raise FileFormatError(
+                f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys."
             )
-    socket("save_hdf5")(path, to_dict(container))
+        try:
+            return cls(value)
+        except StructureError as error:
+            raise FileFormatError(f"{os.fspath(path)} cannot be a Container: {error}") from error
 
+    def cont_save(self, path: str | os.PathLike[str], format: str | None = None) -> None:
+        """Write a file as `"hdf5"` or `"json"`; by default its ending decides.
 
-def from_disk_as_hdf5(kind: Callable[[Any], Kind], path: str | os.PathLike[str]) -> Kind:
-    """Read an HDF5 file; see `cont_to_disk_as_hdf5`."""
-    return kind(socket("load_hdf5")(path))
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     nb.Container(a=1).cont_save(f"{folder}/c.json", "json")
+            ...     nb.Container.cont_load(f"{folder}/c.json", "json").a
+            1
+        """
+        if _format(path, format) == "json":
+            self.cont_to_disk_as_json(path)
+        else:
+            self.cont_to_disk_as_hdf5(path)
 
-
-def to_disk_as_json(
-    container: Nested, path: str | os.PathLike[str], *, arrays: str | None = None
-) -> None:
-    """Write a JSON file of numbers, text, lists, True, False and None."""
-    if arrays not in (None, "text"):
-        raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
-    text = json.dumps(_jsonable(container, "", arrays is not None), indent=4, ensure_ascii=False)
-    _write(Path(file_name(path, "save", "written")), text)
-
-
-def from_disk_as_json(kind: Callable[[Any], Kind], path: str | os.PathLike[str]) -> Kind:
-    """Read a JSON file; its objects become levels."""
-    try:
-        with open(file_name(path, "load", "read"), encoding="utf-8") as file:
-            value = json.load(file, object_pairs_hook=_unique)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
-        raise FileFormatError(f"{os.fspath(path)} is no JSON that can be read: {error}") from error
-    if not isinstance(value, dict):
-        raise FileFormatError(
-            f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys."
-        )
-    try:
-        return kind(value)
-    except StructureError as error:
-        raise FileFormatError(f"{os.fspath(path)} cannot be a Container: {error}") from error
-
-
-def save(container: Nested, path: str | os.PathLike[str], format: str | None) -> None:
-    """Write a file as `"hdf5"` or `"json"`; by default its ending decides."""
-    if _format(path, format) == "json":
-        to_disk_as_json(container, path)
-    else:
-        to_disk_as_hdf5(container, path)
-
-
-def load(kind: Callable[[Any], Kind], path: str | os.PathLike[str], format: str | None) -> Kind:
-    """Read a file that is `"hdf5"` or `"json"`; by default its ending decides."""
-    return (
-        from_disk_as_json(kind, path)
-        if _format(path, format) == "json"
-        else from_disk_as_hdf5(kind, path)
-    )
+    @classmethod
+    def cont_load(cls, path: str | os.PathLike[str], format: str | None = None) -> Any:
+        """Read a file that is `"hdf5"` or `"json"`; by default its ending decides."""
+        if _format(path, format) == "json":
+            return cls.cont_from_disk_as_json(path)
+        return cls.cont_from_disk_as_hdf5(path)
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    requested = (
-        format
-        if format is not None
-        else Path(file_name(path, "save or load", "done")).suffix.removeprefix(".") or "hdf5"
-    )
+    suffix = Path(file_name(path, "save or load", "done")).suffix.removeprefix(".") or "hdf5"
+    requested = suffix if format is None else format
     result = _FORMATS.get(str(requested).lower())
     if result is None:
-        raise ArgumentError(
-            f'there is no format {requested!r}; there are "hdf5" and "json". Nothing is ever '
-            f"pickled."
-        )
+        raise ArgumentError(f'there is no format {requested!r}; there are "hdf5" and "json".')
     return result
 
 

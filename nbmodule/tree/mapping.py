@@ -3,18 +3,173 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import jax
 
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import check_structure
-from nbmodule.tree.converting import to_iterator, to_iterator_values
-from nbmodule.tree.leaves import at_index, set_at_index
-from nbmodule.tree.looking_up import asked_keys
-from nbmodule.tree.nested import Kind, Nested
-from nbmodule.tree.properties import is_of_class
+from nbmodule.tree.leaf import at_index, set_at_index
+from nbmodule.tree.lookup import Lookup, asked_keys
+from nbmodule.tree.nested import Kind, Nested, is_of_class
+
+
+class Mapped(Lookup):
+    """Apply functions to all leaves or parts."""
+
+    __slots__ = ()
+
+    def cont_map(
+        self,
+        fn: Callable[[Any, str], Any],
+        key_chains: object = None,
+        to_apply: bool = True,
+        prune_unapplied: bool = False,
+        map_sequences: bool = False,
+        inplace: bool = False,
+    ) -> Self:
+        """Apply `fn(leaf, kc)` to each leaf.
+
+        Args:
+            fn: Takes a leaf and its key chain; what it returns takes the leaf's place.
+            key_chains: Apply it only at these chains and below them; all by default.
+            to_apply: False applies it everywhere but there.
+            prune_unapplied: Drop the other leaves instead of keeping them.
+            map_sequences: Apply it to the items of lists and tuples, whose chains end in `v0`,
+                `v1`, ...
+            inplace: Change this Container.
+
+        Raises:
+            PathError: if a chain does not exist.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_map(lambda x, kc: x + 1, ["a", "b/c"]).cont_to_dict()
+            {'a': 2, 'b': {'c': 3, 'd': 3}}
+            >>> c.cont_map(lambda x, kc: kc, "b", prune_unapplied=True).cont_to_dict()
+            {'b': {'c': 'b/c', 'd': 'b/d'}}
+        """
+        chosen = choice(self, key_chains, to_apply)
+
+        def apply(leaf: object, keys: tuple[str, ...]) -> Any:
+            if map_sequences and isinstance(leaf, (list, tuple)):
+                items = [apply(item, (*keys, f"v{index}")) for index, item in enumerate(leaf)]
+                return type(leaf)(*items) if hasattr(leaf, "_fields") else type(leaf)(items)
+            chain = "/".join(keys)
+            try:
+                return fn(leaf, chain)
+            except Exception as error:
+                error.add_note(f'This was met at "{chain}" of a Container.')
+                raise
+
+        def visit(level: Nested, prefix: tuple[str, ...]) -> dict[str, Any]:
+            mapped: dict[str, Any] = {}
+            for key, value in level.items():
+                keys = (*prefix, key)
+                if isinstance(value, Mapped):
+                    inner = visit(value, keys)
+                    if inner or not prune_unapplied:
+                        mapped[key] = value._like(inner)
+                elif chosen(keys):
+                    mapped[key] = apply(value, keys)
+                elif not prune_unapplied:
+                    mapped[key] = value
+            return mapped
+
+        new = self._like(visit(self, ()))
+        return take_over(self, new) if inplace else new
+
+    def cont_map_sub_conts(
+        self,
+        fn: Callable[[Any, str], Any],
+        key_chains: object = None,
+        to_apply: bool = True,
+        prune_unapplied: bool = False,
+        inplace: bool = False,
+        include_self: bool = True,
+    ) -> Any:
+        """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the
+        part's place.
+
+        Args:
+            fn: Takes a part, which it may change, and its key chain, `""` for the whole.
+            key_chains: Apply it only to the parts at these chains and below them; all by default.
+            to_apply: False applies it everywhere but there.
+            prune_unapplied: Drop what is in no part that it was applied to.
+            inplace: Change this Container.
+            include_self: Apply it to the whole too.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2})
+            >>> c.cont_map_sub_conts(lambda part, kc: part.cont_set_at_key_chain("n", len(part))).cont_to_dict()
+            {'a': 1, 'b': {'c': 2, 'n': 1}, 'n': 2}
+        """
+        chosen = choice(self, key_chains, to_apply)
+
+        def visit(level: Nested, prefix: tuple[str, ...]) -> tuple[Any, bool]:
+            applies = (
+                chosen(prefix) if prefix else include_self and (key_chains is None or not to_apply)
+            )
+            parts: dict[str, Any] = {}
+            for key, value in level.items():
+                if isinstance(value, Mapped):
+                    part, retained = visit(value, (*prefix, key))
+                    if retained or not prune_unapplied:
+                        parts[key] = part
+                elif applies or not prune_unapplied:
+                    parts[key] = value
+            new = level._like(parts)
+            return fn(new, "/".join(prefix)) if applies else new, applies or bool(parts)
+
+        new, _ = visit(self, ())
+        return take_over(self, new) if inplace and isinstance(new, Mapped) else new
+
+    @staticmethod
+    def cont_multi_map(
+        fn: Callable[[list[Any], str], Any],
+        containers: list[Any],
+        key_chains: object = None,
+        to_apply: bool = True,
+        prune_unapplied: bool = False,
+        map_sequences: bool = False,
+    ) -> Any:
+        """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the
+        list counts for every leaf.
+
+        Args:
+            fn: Takes one leaf of each Container, and their key chain.
+            containers: Containers, and values that are handed on as they are.
+            key_chains: Apply it only at these chains and below them; all by default.
+            to_apply: False applies it everywhere but there.
+            prune_unapplied: Drop the other leaves instead of keeping those of the first Container.
+            map_sequences: Apply it to the items of lists and tuples.
+
+        Raises:
+            StructureError: if the Containers differ in structure.
+
+        Example:
+            >>> a, b = nb.Container(x=1, y={"z": 2}), nb.Container(x=10, y={"z": 20})
+            >>> nb.Container.cont_multi_map(lambda xs, kc: sum(xs), [a, b, 100]).cont_to_dict()
+            {'x': 111, 'y': {'z': 122}}
+        """
+        first = check_all(containers, "cannot map over several Containers")
+        is_tree = [isinstance(container, Mapped) for container in containers]
+
+        def apply(leaf: object, chain: str) -> Any:
+            keys = tuple(chain.split("/"))
+            row = [
+                container._at(keys) if tree else container
+                for container, tree in zip(containers, is_tree, strict=True)
+            ]
+            if map_sequences and isinstance(leaf, (list, tuple)):
+                columns = [item for item, tree in zip(row, is_tree, strict=True) if tree]
+                return jax.tree.map(
+                    lambda *items: fn(_merged(row, is_tree, items), chain), *columns
+                )
+            return fn(row, chain)
+
+        return first.cont_map(apply, key_chains, to_apply, prune_unapplied)
 
 
 def choice(
@@ -31,119 +186,17 @@ def choice(
     )
 
 
-def map_leaves(
-    container: Kind,
-    fn: Callable[[Any, str], Any],
-    key_chains: object = None,
-    to_apply: bool = True,
-    prune_unapplied: bool = False,
-    map_sequences: bool = False,
-    inplace: bool = False,
-) -> Kind:
-    """Apply `fn(leaf, kc)` to each leaf."""
-    chosen = choice(container, key_chains, to_apply)
-
-    def apply(leaf: object, keys: tuple[str, ...]) -> Any:
-        if map_sequences and isinstance(leaf, (list, tuple)):
-            items = [apply(item, (*keys, f"v{index}")) for index, item in enumerate(leaf)]
-            return type(leaf)(*items) if hasattr(leaf, "_fields") else type(leaf)(items)
-        chain = "/".join(keys)
-        try:
-            return fn(leaf, chain)
-        except Exception as error:
-            error.add_note(f'This was met at "{chain}" of a Container.')
-            raise
-
-    def visit(level: Nested, prefix: tuple[str, ...]) -> dict[str, Any]:
-        mapped: dict[str, Any] = {}
-        for key, value in level.items():
-            keys = (*prefix, key)
-            if isinstance(value, Nested):
-                inner = visit(value, keys)
-                if inner or not prune_unapplied:
-                    mapped[key] = value._like(inner)
-            elif chosen(keys):
-                mapped[key] = apply(value, keys)
-            elif not prune_unapplied:
-                mapped[key] = value
-        return mapped
-
-    new = container._like(visit(container, ()))
-    return take_over(container, new) if inplace else new
-
-
 def take_over(container: Kind, new: Nested) -> Kind:
     """Take over the leaves of another Container, key by key, keeping the levels that stay levels."""
     for key in [key for key in container if key not in new]:
         container._remove(key)
     for key, value in new.items():
         old = dict.get(container, key)
-        if isinstance(value, Nested) and isinstance(old, Nested):
+        if isinstance(value, Mapped) and isinstance(old, Mapped):
             take_over(old, value)
         elif value is not old or key not in container:
             container._put(key, value)
     return container
-
-
-def map_sub_conts(
-    container: Nested,
-    fn: Callable[[Any, str], Any],
-    key_chains: object,
-    to_apply: bool,
-    prune_unapplied: bool,
-    inplace: bool,
-    include_self: bool,
-) -> Any:
-    """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the part's
-    place.
-    """
-    chosen = choice(container, key_chains, to_apply)
-
-    def visit(level: Nested, prefix: tuple[str, ...]) -> tuple[Any, bool]:
-        applies = (
-            chosen(prefix) if prefix else include_self and (key_chains is None or not to_apply)
-        )
-        parts: dict[str, Any] = {}
-        for key, value in level.items():
-            if isinstance(value, Nested):
-                part, retained = visit(value, (*prefix, key))
-                if retained or not prune_unapplied:
-                    parts[key] = part
-            elif applies or not prune_unapplied:
-                parts[key] = value
-        new = level._like(parts)
-        return fn(new, "/".join(prefix)) if applies else new, applies or bool(parts)
-
-    new, _ = visit(container, ())
-    return take_over(container, new) if inplace and isinstance(new, Nested) else new
-
-
-def multi_map(
-    fn: Callable[[list[Any], str], Any],
-    containers: list[Any],
-    key_chains: object = None,
-    to_apply: bool = True,
-    prune_unapplied: bool = False,
-    map_sequences: bool = False,
-) -> Any:
-    """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the list
-    counts for every leaf.
-    """
-    first = check_all(containers, "cannot map over several Containers")
-    is_tree = [isinstance(container, Nested) for container in containers]
-
-    def apply(leaf: object, chain: str) -> Any:
-        keys = tuple(chain.split("/"))
-        row = [
-            container._at(keys) if tree else container
-            for container, tree in zip(containers, is_tree, strict=True)
-        ]
-        if map_sequences and isinstance(leaf, (list, tuple)):
-            columns = [item for item, tree in zip(row, is_tree, strict=True) if tree]
-            return jax.tree.map(lambda *items: fn(_merged(row, is_tree, items), chain), *columns)
-        return fn(row, chain)
-
-    return map_leaves(first, apply, key_chains, to_apply, prune_unapplied)
 
 
 def _merged(row: list[Any], is_tree: list[bool], items: tuple[Any, ...]) -> list[Any]:
@@ -158,7 +211,7 @@ def check_all(containers: list[Any], what: str) -> Any:
         StructureError: if they differ.
         ArgumentTypeError: if there is none.
     """
-    trees = [container for container in containers if isinstance(container, Nested)]
+    trees = [container for container in containers if isinstance(container, Mapped)]
     if not trees:
         raise ArgumentTypeError(f"{what}: there is no Container in the list.")
     for tree in trees[1:]:
@@ -189,16 +242,16 @@ def attribute_of_leaves(container: Nested, name: str) -> Any:
 
 
 def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
-    leaves = list(to_iterator_values(container))
+    leaves = list(container.cont_to_iterator_values())
     if not leaves or not all(hasattr(leaf, name) for leaf in leaves):
         return None
-    mapped = map_leaves(container, lambda leaf, _: getattr(leaf, name))
-    if not all(map(callable, to_iterator_values(mapped))):
+    mapped = container.cont_map(lambda leaf, _: getattr(leaf, name))
+    if not all(map(callable, mapped.cont_to_iterator_values())):
         return mapped
 
     def call(*args: object, **kwargs: object) -> Any:
         """Call the method of this name of every leaf."""
-        return map_leaves(mapped, lambda method, _: method(*args, **kwargs))
+        return mapped.cont_map(lambda method, _: method(*args, **kwargs))
 
     call.__name__ = call.__qualname__ = name
     return call
@@ -208,13 +261,15 @@ def indexed(container: Kind, index: object) -> Kind:
     """Give what each leaf has at an index; a Container of the same structure holds an index for
     each.
     """
-    if isinstance(index, Nested):
-        return multi_map(lambda pair, _: at_index(*pair), [container, index])
-    return map_leaves(container, lambda leaf, _: at_index(leaf, index))
+    if isinstance(index, Mapped):
+        return Mapped.cont_multi_map(lambda pair, _: at_index(*pair), [container, index])
+    return container.cont_map(lambda leaf, _: at_index(leaf, index))
 
 
 def set_indexed(container: Nested, index: object, value: object) -> None:
     """Set the elements of each leaf at an index."""
-    changed = multi_map(lambda three, _: set_at_index(*three), [container, index, value])
-    for chain, leaf in to_iterator(changed):
+    changed = Mapped.cont_multi_map(
+        lambda three, _: set_at_index(*three), [container, index, value]
+    )
+    for chain, leaf in changed.cont_to_iterator():
         container._put_at(container._chain(chain), leaf)

@@ -15,13 +15,27 @@ import jax
 from nbmodule.base.depth import allow
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
-from nbmodule.tree.given import as_mapping, key_text, level_of, split
+from nbmodule.tree.keys import as_mapping, key_text, level_of, split
 from nbmodule.tree.settings import DEFAULT, Settings
 
 _MISSING = object()
 _MISSING_HERE = object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
 UNSET = {"_above": 0, "_settings": DEFAULT, "_names": None, "_link": None}
+
+
+def is_of_class(obj: object, name: str) -> bool:
+    """Return whether the class of an object has that attribute.
+
+    Where a property raises `AttributeError`, Python forgets that error and calls `__getattr__`. A
+    class that defines it must not call the property missing: `object.__getattribute__(obj, name)`
+    raises the error of the property again.
+
+    Example:
+        >>> is_of_class(1, "real"), is_of_class(1, "rael")
+        (True, False)
+    """
+    return any(name in vars(cls) for cls in type(obj).__mro__)
 
 
 class Names(tuple):

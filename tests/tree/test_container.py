@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import copy
-import inspect
 import io
 import pickle
-import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -372,24 +369,3 @@ def test_any_misuse_is_an_error_about_the_arguments_and_changes_nothing(method, 
             getattr(container, method)(*arguments)
     except (NbModuleError, TypeError, ValueError, KeyError, IndexError, OverflowError):
         assert repr(container) == before or method in ("pop", "update", "setdefault")
-
-
-def test_each_door_is_one_line_over_a_plain_function():
-    assert [kind.__name__ for kind in Container.__mro__] == [
-        "Container",
-        "Nested",
-        "dict",
-        "object",
-    ]
-    (cls,) = ast.parse(textwrap.dedent(inspect.getsource(Container))).body
-    doors = [
-        each
-        for each in cls.body
-        if isinstance(each, ast.FunctionDef) and each.name.startswith("cont_")
-    ]
-    assert len(doors) > 70
-    for door in doors:
-        docstring, *lines = door.body
-        assert isinstance(docstring.value, ast.Constant), door.name
-        assert len(lines) == 1, door.name
-        assert isinstance(lines[0], (ast.Return, ast.Expr)), door.name

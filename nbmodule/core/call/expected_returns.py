@@ -16,7 +16,7 @@ from nbmodule.base.whole_numbers import is_real
 from nbmodule.core.structure.naming import GLOB, find_modules, key_of, modules_named
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError
-from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.leaf import without_torch
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule

@@ -21,7 +21,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.core.variables.frame import write
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import TracerLeakError
-from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.leaf import without_torch
 
 
 def is_array(value: object) -> bool:

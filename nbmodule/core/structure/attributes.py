@@ -24,8 +24,8 @@ from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
-from nbmodule.tree.leaves import without_torch
-from nbmodule.tree.properties import is_of_class
+from nbmodule.tree.leaf import without_torch
+from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull

@@ -18,7 +18,7 @@ from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.walk import name_within, plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
-from nbmodule.tree.text import container_text, wants_color
+from nbmodule.tree.printing import container_text, wants_color
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull

@@ -41,7 +41,7 @@ from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
-from nbmodule.tree.given import split
+from nbmodule.tree.keys import split
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull

@@ -45,8 +45,8 @@ from nbmodule.errors import (
     NotBuiltError,
     ShapeError,
 )
-from nbmodule.tree.leaves import without_torch
-from nbmodule.tree.properties import is_of_class
+from nbmodule.tree.leaf import without_torch
+from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:  # a box reads like its array: checkers let it stand where one may
     from jax import Array as _LikeArray

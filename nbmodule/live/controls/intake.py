@@ -28,7 +28,7 @@ from nbmodule.live.run.history import History
 from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
 from nbmodule.live.run.media import Media
 from nbmodule.live.run.outliers import is_training_loss
-from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.leaf import without_torch
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike

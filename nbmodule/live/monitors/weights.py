@@ -24,7 +24,7 @@ from nbmodule.live.monitors.compile_queue import CompileTask
 from nbmodule.live.monitors.rows import grouped, groups_of, norm, owner_of
 from nbmodule.live.monitors.sources import source_of
 from nbmodule.live.run.watch import WATCHES, Sample
-from nbmodule.tree.leaves import without_torch
+from nbmodule.tree.leaf import without_torch
 
 _MOST_ON_HOST = 2**22
 """Elements up to which a picture is made on the host."""

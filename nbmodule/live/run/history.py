@@ -20,7 +20,7 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.run.series import Curve, Series, reduce_curve
 from nbmodule.live.run.shelf import Shelf
-from nbmodule.tree.properties import is_of_class
+from nbmodule.tree.nested import is_of_class
 
 _ROLE_STYLE = {"train": "-", "val": "--", "test": ":"}
 

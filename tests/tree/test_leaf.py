@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.tree import leaves
+from nbmodule.tree import leaf
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ from nbmodule.tree import leaves
     ],
 )
 def test_leaves_are_equal_by_type_shape_dtype_and_elements(one, other, same):
-    assert leaves.same_value(one, other) is same
-    assert leaves.same_value(other, one) is same
+    assert leaf.same_value(one, other) is same
+    assert leaf.same_value(other, one) is same
 
 
 @pytest.mark.parametrize(
@@ -52,14 +52,14 @@ def test_leaves_are_equal_by_type_shape_dtype_and_elements(one, other, same):
     ],
 )
 def test_an_index_means_something_to_what_has_axes(value, axes):
-    assert leaves.has_axes(value) is axes
+    assert leaf.has_axes(value) is axes
 
 
 def test_setting_at_an_index_leaves_the_leaf_as_it_is():
     array, items, pair = np.zeros(3), [1, 2], (1, 2)
-    assert leaves.set_at_index(array, 0, 5).tolist() == [5, 0, 0]
-    assert leaves.set_at_index(items, 0, 5) == [5, 2]
-    assert leaves.set_at_index(pair, 0, 5) == (5, 2)
+    assert leaf.set_at_index(array, 0, 5).tolist() == [5, 0, 0]
+    assert leaf.set_at_index(items, 0, 5) == [5, 2]
+    assert leaf.set_at_index(pair, 0, 5) == (5, 2)
     assert (array.tolist(), items, pair) == ([0, 0, 0], [1, 2], (1, 2))
     with pytest.raises(TypeError):
-        leaves.set_at_index(3, 0, 5)
+        leaf.set_at_index(3, 0, 5)

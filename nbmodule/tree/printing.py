@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 import jax
 import numpy as np
@@ -14,14 +14,111 @@ from jax.core import Tracer
 from nbmodule.base.format import cut_middle, printable
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
-from nbmodule.tree.comparison import find_sub_container
-from nbmodule.tree.leaves import is_array
-from nbmodule.tree.looking_up import at_key_chain
+from nbmodule.tree.files import Stored
+from nbmodule.tree.leaf import is_array
 from nbmodule.tree.nested import Nested
 from nbmodule.tree.settings import COLORS, Settings
 
 _PLAIN = "\x1b[0m"
 _LONGEST = 2000  # characters of a leaf that is no array
+
+
+class Printed(Stored):
+    """Write Containers as text, and display them."""
+
+    __slots__ = ()
+
+    def cont_sort_by_key(self) -> Self:
+        """Give the same with the keys of all levels sorted, also where they were kept in their own
+        order.
+
+        Example:
+            >>> list(nb.Container(b=1, a=2, alphabetical_keys=False).cont_sort_by_key())
+            ['a', 'b']
+        """
+        return self._with_settings(alphabetical_keys=True)
+
+    def cont_show(self) -> None:
+        """Show the Container: richly in a notebook, in color on a terminal, else as text.
+
+        Example:
+            >>> nb.Container(a=1).cont_show()
+            {
+                a: 1
+            }
+        """
+        display = _show_of_front_end()
+        if display is not None:
+            display(self)
+        else:
+            print(container_text(self, color=wants_color(sys.stdout)))
+
+    def cont_show_sub_container(self, sub_cont_or_keychain: object) -> None:
+        """Show the whole with one part marked, by a sign at the start of its lines.
+
+        Args:
+            sub_cont_or_keychain: The key chain of the part, or a Container that is identical to it.
+
+        Raises:
+            PathError: if there is no such part.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": 2}).cont_show_sub_container("b")
+              {
+                  a: 1,
+            >     b: {
+            >         c: 2
+            >     }
+              }
+        """
+        if isinstance(sub_cont_or_keychain, Printed):
+            chain = self.cont_find_sub_container(sub_cont_or_keychain, False)
+            if not isinstance(chain, str):
+                raise PathError(
+                    "the Container has no part that is identical to the one given; nothing was shown."
+                )
+        else:
+            chain = sub_cont_or_keychain
+            self.cont_at_key_chain(chain)
+            chain = "/".join(self._keys_of(chain) or ())
+        print(container_text(self, marked=[chain], color=wants_color(sys.stdout)))
+
+    def cont_with_print_limit(self, print_limit: int | None, inplace: bool = False) -> Self:
+        """Show arrays of up to so many elements with their values; None shows all.
+
+        Example:
+            >>> nb.Container(a=jnp.ones(3)).cont_with_print_limit(2)
+            {
+                a: (<class ArrayImpl> dtype=float32 shape=[3])
+            }
+        """
+        return self._with_settings(inplace, print_limit=print_limit)
+
+    def cont_with_print_indent(self, print_indent: int, inplace: bool = False) -> Self:
+        """Move each level in by so many spaces.
+
+        Example:
+            >>> nb.Container(a={"b": 1}).cont_with_print_indent(2)
+            {
+              a: {
+                b: 1
+              }
+            }
+        """
+        return self._with_settings(inplace, print_indent=print_indent)
+
+    def cont_with_key_length_limit(
+        self, key_length_limit: int | None, inplace: bool = False
+    ) -> Self:
+        """Show longer keys with their middle cut out.
+
+        Example:
+            >>> nb.Container(encoder_weight=1).cont_with_key_length_limit(7)
+            {
+                enc…ght: 1
+            }
+        """
+        return self._with_settings(inplace, key_length_limit=key_length_limit)
 
 
 class _Line(NamedTuple):
@@ -97,7 +194,7 @@ def _lines(
     for location, (name, value) in enumerate(items):
         inner = f"{chain}/{name}" if chain else name
         separator = "," if location < len(items) - 1 else ""
-        if isinstance(value, Nested):
+        if isinstance(value, Printed):
             yield from _lines(value, inner, depth + 1, name, separator)
         else:
             yield _Line(inner, depth + 1, name, (value,), separator)
@@ -209,30 +306,6 @@ def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]
         for category, value in expected.items()
         if not exclude or category not in exclude
     }
-
-
-def show(container: Nested) -> None:
-    """Show the Container: richly in a notebook, in color on a terminal, else as text."""
-    display = _show_of_front_end()
-    if display is not None:
-        display(container)
-    else:
-        print(container_text(container, color=wants_color(sys.stdout)))
-
-
-def show_sub_container(container: Nested, sub_cont_or_keychain: Any) -> None:
-    """Show the whole with one part marked, by a sign at the start of its lines."""
-    if isinstance(sub_cont_or_keychain, Nested):
-        chain = find_sub_container(container, sub_cont_or_keychain, False)
-        if not isinstance(chain, str):
-            raise PathError(
-                "the Container has no part that is identical to the one given; nothing was shown."
-            )
-    else:
-        chain = sub_cont_or_keychain
-        at_key_chain(container, chain)
-        chain = "/".join(container._keys_of(chain) or ())
-    print(container_text(container, marked=[chain], color=wants_color(sys.stdout)))
 
 
 def _show_of_front_end() -> Callable[[Any], Any] | None:

@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from nbmodule.errors import DtypeError
-from nbmodule.tree.compare import describe
+from nbmodule.tree.difference import describe
 
 
 def is_array(value: object) -> bool:

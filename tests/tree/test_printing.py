@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nbmodule.tree import Container, container_text, leaf_text
-from nbmodule.tree.text import wants_color
+from nbmodule.tree.printing import wants_color
 
 
 def test_braces_and_indentation_are_those_of_old():

@@ -1,0 +1,349 @@
+"""Places of a Container: looking them up, setting and dropping them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Self
+
+from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.tree.conversion import Convertible
+from nbmodule.tree.nested import Kind, Nested
+
+_ABSENT = object()
+
+
+class Lookup(Convertible):
+    """Look up, set and drop leaves and parts by key chain."""
+
+    __slots__ = ()
+
+    def cont_copy(self) -> Self:
+        """Copy all levels; the leaves are shared.
+
+        Example:
+            >>> c = nb.Container(a={"b": jnp.ones(2)})
+            >>> d = c.cont_copy()
+            >>> d.a is c.a, d.a.b is c.a.b
+            (False, True)
+        """
+        level = {
+            key: value.cont_copy() if isinstance(value, Lookup) else value
+            for key, value in self.items()
+        }
+        return self._like(level)
+
+    def cont_at_key_chain(self, key_chain: str, ignore_key_errors: bool = False) -> Any:
+        """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors
+        are ignored.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2})
+            >>> c.cont_at_key_chain("b/c"), c.cont_at_key_chain("x", ignore_key_errors=True)
+            (2, None)
+        """
+        keys = self._chain(key_chain)
+        return self._at(keys, None) if ignore_key_errors else self._at(keys)
+
+    def cont_at_key_chains(self, key_chains: object, ignore_key_errors: bool = False) -> Self:
+        """Give the Container of only those key chains.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_at_key_chains(["a", "b/c"]).cont_to_dict()
+            {'a': 1, 'b': {'c': 2}}
+        """
+        requested = (
+            keys_of_chains(self, key_chains) if ignore_key_errors else asked_keys(self, key_chains)
+        )
+        new = self._like({})
+        for keys in requested:
+            value = self._at(keys, _ABSENT)
+            if value is not _ABSENT and new._at(keys, _ABSENT) is _ABSENT:
+                new._put_at(keys, value.cont_copy() if isinstance(value, Lookup) else value)
+        return new
+
+    def cont_at_keys(self, keys: str | Iterable[str], containing: bool = False) -> Self:
+        """Give the Container of the leaves below certain keys, at whatever level these are.
+
+        Args:
+            keys: One key or several.
+            containing: Take any key that contains one of `keys` as a part of its text.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_at_keys("c").cont_to_dict(), c.cont_at_keys(["b"]).cont_to_dict()
+            ({'b': {'c': 2}}, {'b': {'c': 2, 'd': 3}})
+        """
+        fits = key_test(keys, containing)
+
+        def pick(level: Nested) -> dict[str, Any]:
+            chosen: dict[str, Any] = {}
+            for key, value in level.items():
+                if fits(key):
+                    chosen[key] = value.cont_copy() if isinstance(value, Lookup) else value
+                elif isinstance(value, Lookup) and (inner := pick(value)):
+                    chosen[key] = inner
+            return chosen
+
+        return self._like(pick(self))
+
+    def cont_all_key_chains(self, include_empty: bool = False) -> list[str]:
+        """List the key chains of all leaves; of empty levels too, if asked.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": 2, "d": {}}).cont_all_key_chains()
+            ['a', 'b/c']
+        """
+        return [chain for chain, _ in self.cont_to_iterator(include_empty=include_empty)]
+
+    def cont_key_chains_containing(self, text: str, include_empty: bool = False) -> list[str]:
+        """List the key chains that contain a text.
+
+        Example:
+            >>> nb.Container(a_sub=1, b={"c": 2, "d_sub": 3}).cont_key_chains_containing("sub")
+            ['a_sub', 'b/d_sub']
+        """
+        return [chain for chain in self.cont_all_key_chains(include_empty) if text in chain]
+
+    def cont_has_key(self, text: str) -> bool:
+        """Tell whether there is such a key at any level; a chain is looked for at any level too.
+
+        Example:
+            >>> c = nb.Container(a={"b": {"c": 1}})
+            >>> c.cont_has_key("b"), c.cont_has_key("b/c"), c.cont_has_key("a/c")
+            (True, True, False)
+        """
+        keys = self._keys_of(text)
+        if not keys:
+            return False
+        parts = (value for value in self.values() if isinstance(value, Lookup))
+        return self._at(keys, _ABSENT) is not _ABSENT or any(
+            part.cont_has_key(text) for part in parts
+        )
+
+    def cont_has_key_chain(self, key_chain: str) -> bool:
+        """Tell whether there is a leaf or a part at this key chain.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2})
+            >>> c.cont_has_key_chain("b/c"), c.cont_has_key_chain("c")
+            (True, False)
+        """
+        keys = self._keys_of(key_chain)
+        return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
+
+    def cont_if_exists(self, key_chain: str) -> Any:
+        """Give what is at a key chain, or None.
+
+        Example:
+            >>> nb.Container(a=1).cont_if_exists("b") is None
+            True
+        """
+        return self.cont_at_key_chain(key_chain, ignore_key_errors=True)
+
+    def cont_set_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
+        """Set a leaf or a part; missing levels are made.
+
+        Example:
+            >>> nb.Container(a=1).cont_set_at_key_chain("b/c", 2).cont_to_dict()
+            {'a': 1, 'b': {'c': 2}}
+        """
+        keys = self._chain(key_chain)
+        target = _target(self, inplace)
+        target._put_at(keys, val)
+        return target
+
+    def cont_set_at_key_chains(self, target_dict: Mapping[str, Any], inplace: bool = False) -> Self:
+        """Set all leaves of a dict, nested or with key chains as keys; other leaves stay.
+
+        Example:
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_set_at_key_chains({"a": 4, "b": {"d": 5}}).cont_to_dict()
+            {'a': 4, 'b': {'c': 2, 'd': 5}}
+        """
+        return set_all(self, target_dict, inplace, must_exist=False)
+
+    def cont_overwrite_at_key_chain(
+        self, key_chain: str, val: object, inplace: bool = False
+    ) -> Self:
+        """Set a leaf or a part that exists already.
+
+        Raises:
+            PathError: if it does not exist.
+
+        Example:
+            >>> nb.Container(a=1).cont_overwrite_at_key_chain("a", 2).a
+            2
+        """
+        self.cont_at_key_chain(key_chain)
+        return self.cont_set_at_key_chain(key_chain, val, inplace)
+
+    def cont_overwrite_at_key_chains(
+        self, target_dict: Mapping[str, Any], inplace: bool = False
+    ) -> Self:
+        """Set all leaves of a dict; each must exist already.
+
+        Raises:
+            PathError: if one does not exist; nothing was changed.
+
+        Example:
+            >>> nb.Container(a=1, b=2).cont_overwrite_at_key_chains({"b": 3}).cont_to_dict()
+            {'a': 1, 'b': 3}
+        """
+        return set_all(self, target_dict, inplace, must_exist=True)
+
+    def cont_create_if_absent(self, key_chain: str, val: object, inplace: bool = False) -> Self:
+        """Set a leaf or a part where there is none yet.
+
+        Example:
+            >>> nb.Container(a=1).cont_create_if_absent("a", 5).cont_create_if_absent("b", 6).cont_to_dict()
+            {'a': 1, 'b': 6}
+        """
+        target = _target(self, inplace)
+        return (
+            target
+            if target.cont_has_key_chain(key_chain)
+            else target.cont_set_at_key_chain(key_chain, val, inplace=True)
+        )
+
+    def cont_prune_key_chain(self, key_chain: str, inplace: bool = False) -> Self:
+        """Drop a leaf or a part, and the levels that are empty without it.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": {"d": 2}}).cont_prune_key_chain("b/c/d").cont_to_dict()
+            {'a': 1}
+        """
+        return self.cont_prune_key_chains([key_chain], inplace)
+
+    def cont_prune_key_chains(self, key_chains: object, inplace: bool = False) -> Self:
+        """Drop several leaves or parts, and the levels that are empty without them.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": 2, "d": 3}).cont_prune_key_chains(["a", "b/c"]).cont_to_dict()
+            {'b': {'d': 3}}
+        """
+        requested = asked_keys(self, key_chains)
+        target = _target(self, inplace)
+        for keys in requested:
+            if target._at(keys, _ABSENT) is _ABSENT:  # it went with a level above it
+                continue
+            target._remove_at(keys)
+            while (keys := keys[:-1]) and not target._at(keys):
+                target._remove_at(keys)
+        return target
+
+    def cont_prune_keys(self, keys: str | Iterable[str], inplace: bool = False) -> Self:
+        """Drop certain keys with all below them, at every level, and the levels that are empty
+        without them.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": 2, "d": 3}, c=4).cont_prune_keys(["a", "c"]).cont_to_dict()
+            {'b': {'d': 3}}
+        """
+        fits = key_test(keys, False)
+
+        def found(level: Nested, prefix: str) -> list[str]:
+            chains: list[str] = []
+            for key, value in level.items():
+                if fits(key):
+                    chains.append(prefix + key)
+                elif isinstance(value, Lookup):
+                    chains += found(value, f"{prefix}{key}/")
+            return chains
+
+        return self.cont_prune_key_chains(found(self, ""), inplace)
+
+    def cont_prune_empty(self, keep_nones: bool = False) -> Self:
+        """Drop empty levels, and leaves that are None unless these are to be kept.
+
+        Example:
+            >>> nb.Container(a=1, b={"c": {}, "d": None}).cont_prune_empty().cont_to_dict()
+            {'a': 1}
+        """
+        level: dict[str, Any] = {}
+        for key, value in self.items():
+            if isinstance(value, Lookup):
+                inner = value.cont_prune_empty(keep_nones)
+                if inner:
+                    level[key] = inner
+            elif keep_nones or value is not None:
+                level[key] = value
+        return self._like(level)
+
+
+def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
+    """Take `key_chains` in any form apart, and check that each exists."""
+    requested = keys_of_chains(container, key_chains)
+    for keys in requested:
+        container._at(keys)
+    return requested
+
+
+def _target(container: Kind, inplace: bool) -> Kind:
+    return container if inplace else container.cont_copy()
+
+
+def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
+    """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with
+    `must_exist` none may be new.
+    """
+    expected = [
+        (container._chain(chain), value)
+        for chain, value in as_container(container, given).cont_to_iterator(include_empty=True)
+    ]
+    trial = container.cont_copy()
+    for keys, value in expected:
+        if must_exist:
+            container._at(keys)
+        trial._put_at(keys, value)
+    if not inplace:
+        return trial
+    for keys, value in expected:
+        container._put_at(keys, value)
+    return container
+
+
+def as_container(like: Nested, given: object) -> Any:
+    """Make a Container of a mapping, of the type and settings of another; a Container is handed
+    back.
+    """
+    if isinstance(given, Lookup):
+        return given
+    new = like._like({})
+    new._fill(new._mapping_from(given))
+    return new
+
+
+def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
+    """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one
+    chain.
+    """
+    if isinstance(key_chains, Mapping):
+        chains: Iterable[Any] = as_container(like, key_chains).cont_all_key_chains(
+            include_empty=True
+        )
+    elif isinstance(key_chains, str):
+        chains = [key_chains]
+    elif isinstance(key_chains, Iterable):
+        chains = key_chains
+    else:
+        raise ArgumentTypeError(
+            f"key chains are a list, a dict or one string, not {type(key_chains).__name__}."
+        )
+    results = []
+    for chain in chains:
+        keys = like._keys_of(chain)
+        if not keys:
+            raise PathError(f"{chain!r} is no key chain.")
+        results.append(keys)
+    return results
+
+
+def key_test(keys: str | Iterable[str], containing: bool) -> Callable[[str], bool]:
+    """Give the test whether a key is one of several, or contains one of them."""
+    expected = {keys} if isinstance(keys, str) else set(keys)
+    if not all(isinstance(key, str) for key in expected):
+        raise ArgumentTypeError("keys are text: one key or a list of keys.")
+    return (
+        (lambda key: any(part in key for part in expected)) if containing else expected.__contains__
+    )
