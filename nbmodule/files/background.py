@@ -140,7 +140,7 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
         level, level_copy, depth = waiting.pop()
         if depth > MAX_DEPTH:
             raise ArgumentError(
-                f"cannot save: levels lie more than {MAX_DEPTH} deep. Nothing was written. Does "
+                f"cannot save: levels lie more than {MAX_DEPTH} deep. Does "
                 "a mapping contain itself?"
             )
         for name, leaf in level.items():

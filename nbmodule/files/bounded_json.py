@@ -72,12 +72,11 @@ def dump_json(value: object, what: str) -> bytes:
         raise ArgumentTypeError(
             f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, "
             "numbers, True, False, None) "
-            f"or a NumPy or JAX scalar, and {str(error)[:200]}. Nothing was written."
+            f"or a NumPy or JAX scalar, and {str(error)[:200]}."
         ) from error
     if not _is_bounded(text):
         raise ArgumentError(
-            f"cannot save {what}: {len(text)} bytes of JSON could not be read again. Nothing was "
-            "written."
+            f"cannot save {what}: {len(text)} bytes of JSON could not be read again."
         )
     return text
 

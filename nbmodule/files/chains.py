@@ -93,7 +93,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
     """
     if not isinstance(tree, Mapping):
         raise ArgumentTypeError(
-            f"cannot save {what}: expected a nested mapping of arrays, found {type(tree).__name__}."
+            f"cannot save {what}: expected a nested mapping of arrays, got {type(tree).__name__}."
         )
     stack = [(iter(tree.items()), "", 1)]
     while stack:
@@ -103,7 +103,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
                 raise ArgumentTypeError(
                     f'cannot save {what}: the key {name!r} in "/{prefix.rstrip("/")}" is a '
                     f"{type(name).__name__}, and names "
-                    "in a file are text. Nothing was written. Convert the keys with `str` first."
+                    "in a file are text. Convert the keys with `str` first."
                 )
             path = prefix + escape(name, at_root=depth == 1)
             if not isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
             elif depth >= MAX_DEPTH:
                 raise ArgumentError(
                     f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels '
-                    "deep. Nothing was written. Does a mapping contain itself?"
+                    "deep. Does a mapping contain itself?"
                 )
             else:
                 stack.append((iter(value.items()), path + "/", depth + 1))
@@ -149,7 +149,7 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
         if key in level:
             raise FileFormatError(
                 f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
-                "group, and nested names have no place for both. Nothing was loaded. "
+                "group, and nested names have no place for both. "
                 f"`nb.load(path, rename={{'{path}/x': '{path}_x'}})` moves an x below it."
             )
         if leaf is EMPTY:
@@ -175,7 +175,7 @@ def _make_levels(
             if key in level:
                 raise FileFormatError(
                     f'cannot load {where}: "/{here}" is both an array and a group, and nested '
-                    "names have no place for both. Nothing was loaded. `nb.load(path, "
+                    "names have no place for both. `nb.load(path, "
                     f"rename={{'{here}/x': '{here}_x'}})` moves an x below it."
                 )
             level[key] = levels[here] = {}

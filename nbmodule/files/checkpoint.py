@@ -79,7 +79,7 @@ def save_checkpoint(
     for name, tree in trees.items():
         if not isinstance(tree, Mapping):
             raise ArgumentTypeError(
-                f'cannot save "{name}": expected a nested mapping of arrays, found '
+                f'cannot save "{name}": expected a nested mapping of arrays, got '
                 f"{type(tree).__name__}."
             )
     folder = Path(file_name(directory, "save a checkpoint", "written"))
@@ -101,7 +101,7 @@ def check_step(step: int) -> int:
         number = operator.index(step)
     except TypeError:
         raise ArgumentTypeError(
-            f"step={step!r}: expected a whole number, found {type(step).__name__}."
+            f"step={step!r}: expected a whole number, got {type(step).__name__}."
         ) from None
     if number < 0:
         raise ArgumentError(f"step={number}: expected 0 or more.")

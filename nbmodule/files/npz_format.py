@@ -23,7 +23,7 @@ from nbmodule.files.seal import SealedRow, check_count, read_at
 from nbmodule.files.stored_leaf import MOST_AXES, TEXT
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
-_CURES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
+_FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
 
 
 def is_npz(file: FileIO) -> bool:
@@ -50,8 +50,7 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
             ):
                 raise FileFormatError(
                     f"cannot load {where}: it is an archive that holds {foreign[:200]!r}, and an "
-                    ".npz holds arrays (.npy) alone. Nothing was "
-                    f"loaded.{_CURES.get(os.path.splitext(where)[1], '')}"
+                    f".npz holds arrays (.npy) alone.{_FIXES.get(os.path.splitext(where)[1], '')}"
                 )
             if (
                 claim := sum(info.file_size for info in members)
@@ -59,7 +58,7 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
                 raise FileFormatError(
                     f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
                     f"and at most {_MOST_EXPANSION} times its size and {_FREE_CLAIM >> 20} MiB "
-                    "are read. Nothing was loaded. If you trust it, `np.load` unpacks it."
+                    "are read. If you trust it, `np.load` unpacks it."
                 )
             return [_row(archive, info, where) for info in members], None
     except FileFormatError:

@@ -50,7 +50,7 @@ def rename_rows(
     """
     if not callable(rename) and not isinstance(rename, Mapping):
         raise ArgumentTypeError(
-            f"rename: expected a dict or a function, found {type(rename).__name__}."
+            f"rename: expected a dict or a function, got {type(rename).__name__}."
         )
     used: set[str] = set()
     table = {} if callable(rename) else {old.replace(".", "/"): old for old in rename}
@@ -143,5 +143,5 @@ def _unused(unused: list[str], chains: list[str], where: str) -> PathError:
     return PathError(
         f"rename: {where} has no "
         f"{', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
-        "Nothing was loaded. Pass strict=False to leave such entries out and to see what matched."
+        "Pass strict=False to leave such entries out and to see what matched."
     )

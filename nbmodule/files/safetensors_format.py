@@ -136,13 +136,12 @@ def save_safetensors(
     if len(leaves) > MOST_ARRAYS:
         raise ArgumentError(
             f"cannot save {len(leaves):,} arrays as safetensors: at most {MOST_ARRAYS:,} are read "
-            "again. Nothing was written. `nb.save` takes any number."
+            "again. `nb.save` takes any number."
         )
     if metadata is not None:
         if not all(isinstance(text, str) for item in metadata.items() for text in item):
             raise ArgumentTypeError(
                 "cannot save the metadata: safetensors files hold text by name. "
-                "Nothing was written."
             )
         metadata = {_as_utf8(name): _as_utf8(text) for name, text in metadata.items()}
     data = {name: leaf.data() for name, leaf in leaves}  # alive until everything is written
@@ -166,7 +165,7 @@ def _as_utf8(text: str) -> str:
     except UnicodeEncodeError:
         raise ArgumentError(
             f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone "
-            "surrogate), which other programs refuse. Nothing was written."
+            "surrogate), which other programs refuse."
         ) from None
     return text
 
@@ -179,19 +178,15 @@ def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
         leaf, parts = describe(value, path), [unescape(part) for part in path.split("/")]
         dtype = leaf.notes.get("prng_impl", leaf.dtype)
         if dtype not in _DTYPES.values():
-            raise DtypeError(
-                f'cannot save "/{path}" as safetensors: the format has no {dtype}. '
-                "Nothing was written."
-            )
+            raise DtypeError(f'cannot save "/{path}" as safetensors: the format has no {dtype}.')
         if any("." in part for part in parts):
             raise ArgumentError(
                 f'cannot save "/{path}": safetensors takes a dot for the end of a level. '
-                "Nothing was written."
             )
         if leaf.element.bits == 4 and prod(leaf.shape[-1:]) % 2:
             raise DtypeError(
                 f'cannot save "/{path}" as safetensors: the format wants whole bytes, and '
-                f"{prod(leaf.shape[-1:])} numbers of 4 bits are none. Nothing was written."
+                f"{prod(leaf.shape[-1:])} numbers of 4 bits are none."
             )
         leaves.append((_as_utf8(".".join(parts)), leaf))
     return leaves

@@ -146,7 +146,7 @@ def check_count(count: int, where: str) -> None:
     if count > MOST_ARRAYS:
         raise FileFormatError(
             f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are "
-            "read from such a file. Nothing was loaded. Files of `nb.save` hold any number."
+            "read from such a file. Files of `nb.save` hold any number."
         )
 
 

@@ -72,7 +72,7 @@ def save_sharded(
             arrays[quote(path, safe="")] = leaf
         else:
             raise ArgumentTypeError(
-                f'cannot save "/{path}": expected an array, a number, text or None, found '
+                f'cannot save "/{path}": expected an array, a number, text or None, got '
                 f"{type(leaf).__name__}."
             )
     shapes = {unquote(name): list(array.shape) for name, array in arrays.items()}

@@ -127,8 +127,8 @@ def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
         source = np.asarray(refuse_masked(source, path))
     else:
         raise ArgumentTypeError(
-            f'cannot save "/{path}": expected an array, a number, text or None, found '
-            f"{type(leaf).__name__}. Nothing was written."
+            f'cannot save "/{path}": expected an array, a number, text or None, got '
+            f"{type(leaf).__name__}."
         )
     return _describe_array(source, path, dtype, notes, leaf)
 
@@ -138,7 +138,7 @@ def refuse_masked(leaf: Any, path: str) -> Any:
     if np.ma.is_masked(leaf):
         raise ArgumentTypeError(
             f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
-            "Nothing was written. x.filled(0) gives them a value."
+            "x.filled(0) gives them a value."
         )
     return leaf
 
@@ -147,19 +147,19 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     """Refuse arrays whose numbers cannot be read here."""
     if isinstance(array, Tracer):
         raise ArgumentTypeError(
-            f'cannot save "/{path}": it is being traced and has no numbers yet. Nothing was '
-            "written. Save outside of jit, grad, vmap and scan."
+            f'cannot save "/{path}": it is being traced and has no numbers yet. '
+            "Save outside of jit, grad, vmap and scan."
         )
     if array.is_deleted():
         raise ArgumentError(
-            f'cannot save "/{path}": the array was deleted, as a donated argument is. Nothing '
-            "was written. Save what the compiled call returned."
+            f'cannot save "/{path}": the array was deleted, as a donated argument is. '
+            "Save what the compiled call returned."
         )
     if not array.is_fully_addressable:
         if array.is_fully_replicated:
             return array.addressable_data(0)
         raise ArgumentError(
-            f'cannot save "/{path}": parts of it lie on other hosts. Nothing was written. '
+            f'cannot save "/{path}": parts of it lie on other hosts. '
             "Use `nbmodule.files.sharded`, which lets every host write its own part."
         )
     return array
@@ -172,12 +172,12 @@ def _describe_array(
     if element is None:
         raise DtypeError(
             f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is '
-            f"{source.dtype}. Nothing was written."
+            f"{source.dtype}."
         )
     if len(source.shape) > MOST_AXES:
         raise ArgumentError(
             f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most '
-            f"{MOST_AXES}. Nothing was written."
+            f"{MOST_AXES}."
         )
     if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
         source, element = _Cast(source, dtype), kinds()[dtype.name]
@@ -193,9 +193,7 @@ def _describe_number(number: object, path: str) -> StoredLeaf:
     except OverflowError:
         array = np.asarray(number, object)
     if array.dtype == object:
-        raise DtypeError(
-            f'cannot save "/{path}": the integer has more than 64 bits. Nothing was written.'
-        )
+        raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
     if name == "int" and array.dtype != np.uint64:
         array = array.astype(np.int64)
     element = kinds()[array.dtype.name]

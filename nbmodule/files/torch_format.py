@@ -112,7 +112,7 @@ def read_torch(file: FileIO, where: str) -> list[SealedRow]:
             content, blocks = _read_legacy(file, size)
         return list(_rows(content, file, blocks, MOST_EXPANSION * size + FREE_CLAIM))
     except _RefusedError as error:
-        raise FileFormatError(f"cannot load {where}: {error}. Nothing was loaded.") from None
+        raise FileFormatError(f"cannot load {where}: {error}.") from None
     except (
         ValueError,
         TypeError,

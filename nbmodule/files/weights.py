@@ -118,7 +118,7 @@ def _check_ending(path: str | os.PathLike[str]) -> None:
     if file_name(path, "save", "written").endswith((".safetensors", ".npz")):
         raise ArgumentError(
             f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says "
-            "otherwise. Nothing was written. Call it .h5, or use `save_safetensors`."
+            "otherwise. Call it .h5, or use `save_safetensors`."
         )
 
 

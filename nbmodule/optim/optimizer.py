@@ -48,8 +48,8 @@ from nbmodule.optim.pairing import (
     write_in_place,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
-from nbmodule.tree.difference import structure_difference
 from nbmodule.tree.container import Container
+from nbmodule.tree.difference import structure_difference
 from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:

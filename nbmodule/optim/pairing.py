@@ -27,8 +27,8 @@ from nbmodule.core.variables.commit import commit
 from nbmodule.core.variables.frame import EAGER, calling, here, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
-from nbmodule.tree.difference import describe, structure_difference
 from nbmodule.tree.container import Container
+from nbmodule.tree.difference import describe, structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule

@@ -27,8 +27,8 @@ from nbmodule.errors import (
 from nbmodule.optim import attributes
 from nbmodule.optim.pairing import is_number, is_zero, text
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
-from nbmodule.tree.difference import describe
 from nbmodule.tree.container import Container
+from nbmodule.tree.difference import describe
 
 if TYPE_CHECKING:
     from nbmodule.optim.optimizer import Optimizer

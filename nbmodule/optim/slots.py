@@ -68,8 +68,8 @@ from nbmodule.optim.rules import (
     kernel,
     placement,
 )
-from nbmodule.tree.difference import describe, structure_difference
 from nbmodule.tree.container import Container
+from nbmodule.tree.difference import describe, structure_difference
 
 LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
 

@@ -67,19 +67,15 @@ def local_parts(mesh: jax.sharding.Mesh, axes: tuple[str, ...]) -> int:
 def check_rows(name: str, leaf: Shaped, dim: int, parts: int, axes: tuple[str, ...]) -> None:
     title = f"batch{name}"
     if not hasattr(leaf, "shape") and not isinstance(leaf, (int, float, complex, bool)):
-        raise ArgumentTypeError(
-            f"shard_batch: {title} is a {type(leaf).__name__}, not an array. Nothing was moved."
-        )
+        raise ArgumentTypeError(f"shard_batch: {title} is a {type(leaf).__name__}, not an array.")
     shape = np.shape(leaf)
     if not shape:
         return
     if dim >= len(shape):
-        raise ShapeError(
-            f"shard_batch: {title} has shape {list(shape)} and no axis {dim}. Nothing was moved."
-        )
+        raise ShapeError(f"shard_batch: {title} has shape {list(shape)} and no axis {dim}.")
     if shape[dim] % parts:
         raise ShapeError(
             f"shard_batch: {title} has {shape[dim]} rows (shape {list(shape)}), which the {parts} "
-            f"devices along {' × '.join(axes)} do not divide. Nothing was moved. Leave the rest "
+            f"devices along {' × '.join(axes)} do not divide. Leave the rest "
             "out (nb.batches(..., drop_last=True)) or pad it."
         )

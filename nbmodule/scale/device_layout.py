@@ -102,7 +102,7 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
           weight  float32[8, 4]  one device  128 B on each of 1
     """
     if not is_module(model):
-        raise ArgumentTypeError(f"nb.layout describes a module; found {type(model).__name__}.")
+        raise ArgumentTypeError(f"nb.layout describes a module, got {type(model).__name__}.")
     ensure_built(model)
     named = [(place.name, box) for box, place in plan_of(model).places.items()]
     if optimizer is not None:

@@ -39,12 +39,11 @@ def join_hosts(
     Example:
         >>> nb.join_hosts('localhost:1234', processes=2, process=2)
         Traceback (most recent call last):
-        nbmodule.errors.ArgumentError: process=2: with processes=2 they are numbered 0 to 1. Nothing was joined.
+        nbmodule.errors.ArgumentError: process=2: with processes=2 they are numbered 0 to 1.
     """
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ArgumentError(
-            f"process={process}: with processes={processes} they are numbered 0 to "
-            f"{processes - 1}. Nothing was joined."
+            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}."
         )
     if processes is not None and coordinator is None:
         raise ArgumentError(
@@ -63,8 +62,8 @@ def join_hosts(
         if "before" not in str(error):
             raise
         raise DeviceError(
-            f"cannot join the other hosts: devices are in use already ({error}). Nothing was "
-            "joined. Call nb.join_hosts first, before any array or model is made."
+            f"cannot join the other hosts: devices are in use already ({error}). "
+            "Call nb.join_hosts first, before any array or model is made."
         ) from error
 
 

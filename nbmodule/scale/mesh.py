@@ -30,18 +30,17 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
     """
     devices = [find_device(x) for x in devices] if devices is not None else jax.devices()
     if len(set(devices)) != len(devices) or not devices:
-        raise DeviceError("a mesh takes each device once, and at least one. Nothing was made.")
+        raise DeviceError("a mesh takes each device once, and at least one.")
     if not axes:
-        raise ArgumentError("a mesh has named axes: nb.make_mesh(data=8), say. Nothing was made.")
+        raise ArgumentError("a mesh has named axes: nb.make_mesh(data=8), say.")
     for name, size in axes.items():
         if not is_whole(size) or (size < 1 and size != -1):
             raise ArgumentError(
                 f"{name}={size!r}: the size of an axis is a number from 1 on, or -1. "
-                "Nothing was made."
             )
     sizes = [int(size) for size in axes.values()]
     if sizes.count(-1) > 1:
-        raise ArgumentError("only one axis of a mesh may be -1. Nothing was made.")
+        raise ArgumentError("only one axis of a mesh may be -1.")
     product = math.prod(size for size in sizes if size != -1)
     if -1 in sizes and len(devices) % product == 0:
         sizes[sizes.index(-1)] = len(devices) // product
@@ -50,7 +49,7 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
         raise DeviceError(
             f"a mesh of {wanted} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
             f"devices; there {'is' if len(devices) == 1 else 'are'} {len(devices)}: "
-            f"{named(devices)}. Nothing was made. "
+            f"{named(devices)}. "
             "Pass devices= to use some of them, or other sizes."
         )
     return jax.sharding.Mesh(np.array(devices).reshape(sizes), tuple(axes))
@@ -66,8 +65,8 @@ def as_mesh(mesh: object) -> jax.sharding.Mesh:
     """Return a mesh whose axes the compiler splits by itself."""
     if not isinstance(mesh, jax.sharding.Mesh):
         raise ArgumentTypeError(
-            "mesh must be a jax.sharding.Mesh, as nb.make_mesh(data=8) gives one; found "
-            f"{type(mesh).__name__}. Nothing was moved."
+            "mesh must be a jax.sharding.Mesh, as nb.make_mesh(data=8) gives one, got "
+            f"{type(mesh).__name__}."
         )
     return jax.sharding.Mesh(mesh.devices, mesh.axis_names)
 
@@ -85,6 +84,5 @@ def check_axis(mesh: jax.sharding.Mesh, axis: Any, title: str) -> str:
         raise ArgumentError(
             f'{title}: the mesh has no axis "{axis}"{hint(str(axis), mesh.axis_names)} Its axes '
             f"are {', '.join(f'{name}={size}' for name, size in mesh.shape.items())}. "
-            "Nothing was moved."
         )
     return axis

@@ -13,7 +13,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
-from nbmodule.scale.rules import Decision, RuledVariable, as_rules
+from nbmodule.scale.sharding_rules import Decision, RuledVariable, as_rules
 
 Model = TypeVar("Model")
 
@@ -51,9 +51,7 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
         (P(None, 'data'), P())
     """
     if not is_module(model):
-        raise ArgumentTypeError(
-            f"nb.shard lays out a module; found {type(model).__name__}. Nothing was moved."
-        )
+        raise ArgumentTypeError(f"nb.shard lays out a module, got {type(model).__name__}.")
     ensure_built(model)
     mesh = as_mesh(mesh)
     leaves = list(leaves_of(model))

@@ -356,8 +356,7 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
         ):
             result = " and ".join(describe(value) for value in values)
             raise ShapeError(
-                f'cannot compute {_formula(operation)} at "{chain}": {result} do not fit '
-                f"together. Nothing was changed."
+                f'cannot compute {_formula(operation)} at "{chain}": {result} do not fit together.'
             ) from error
         error.add_note(f'This was met at "{chain}" of a Container.')
         raise

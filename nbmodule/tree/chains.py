@@ -81,7 +81,7 @@ class Restructured(Mapped):
             )
         for name, count in (("above_height", above_height), ("below_depth", below_depth)):
             if count is not None and count < 0:
-                raise ArgumentError(f"{name} is a number of levels from 0 on; found {count}.")
+                raise ArgumentError(f"{name} is a number of levels from 0 on, got {count}.")
         keys = split(key_chain)
         top, bottom = below_depth or 0, above_height or 0
         ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
@@ -250,14 +250,10 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
         keys = split(chain) if isinstance(chain, str) else ()
         if not keys:
             raise ArgumentTypeError(
-                f'"{old}" would get {chain!r} for a key chain, which is no text. Nothing was '
-                f"changed."
+                f'"{old}" would get {chain!r} for a key chain, which is no text.'
             )
         if "" in keys:
-            raise StructureError(
-                f'"{old}" would get the key chain "{chain}", with an empty key. Nothing was '
-                f"changed."
-            )
+            raise StructureError(f'"{old}" would get the key chain "{chain}", with an empty key.')
         if not isinstance(value, Restructured):
             yield keys, value, f'"{old}"'
         elif not value:

@@ -53,7 +53,7 @@ class Compared(ArrayQueries):
             {'x': 1}
         """
         if mode not in _MODES:
-            raise ArgumentError(f"mode is one of {', '.join(_MODES)}; found {mode!r}.")
+            raise ArgumentError(f"mode is one of {', '.join(_MODES)}, got {mode!r}.")
         if not isinstance(diff_keys, str) and len(diff_keys) != len(containers):
             raise ArgumentError(
                 f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."

@@ -49,7 +49,7 @@ class Stored(Compared):
             if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
                 raise ArgumentTypeError(
                     f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
-                    "a number. No file was written."
+                    "a number."
                 )
         socket("save_hdf5")(path, self.cont_to_dict())
 
@@ -84,7 +84,7 @@ class Stored(Compared):
             {'lr': 0.1, 'net': {'sizes': [3, 2]}}
         """
         if arrays not in (None, "text"):
-            raise ArgumentError(f'arrays= is None or "text"; found {arrays!r}.')
+            raise ArgumentError(f'arrays= is None or "text", got {arrays!r}.')
         text = json.dumps(_jsonable(self, "", arrays is not None), indent=4, ensure_ascii=False)
         _write(Path(file_name(path, "save", "written")), text)
 
@@ -169,7 +169,7 @@ def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
         raise ArgumentTypeError(
             f'cannot write "{chain}" to JSON: it is an array. Use cont_to_disk_as_hdf5, or '
             f'arrays="text" to write it as '
-            "text that is read back as text. No file was written."
+            "text that is read back as text."
         )
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

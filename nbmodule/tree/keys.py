@@ -55,10 +55,10 @@ def key_text(key: object) -> str:
     if not isinstance(key, str) and ("/" in text or "." in text):
         raise StructureError(
             f'the key {key!r} has the text "{text}", in which "/" and "." would separate levels. '
-            "Give it a name of your own. Nothing was changed."
+            "Give it a name of your own."
         )
     if "" in split(text):
-        raise StructureError(f"the key {key!r} has an empty part. Nothing was changed.")
+        raise StructureError(f"the key {key!r} has an empty part.")
     return text
 
 
@@ -109,9 +109,7 @@ def _entries(
     given.
     """
     if id(supplied) in within:
-        raise StructureError(
-            "cannot make a Container from a dict that contains itself. Nothing was changed."
-        )
+        raise StructureError("cannot make a Container from a dict that contains itself.")
     allow(len(within))
     for key, value in supplied.items():
         keys = prefix + split(key_text(key))
@@ -127,5 +125,4 @@ def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second:
     first = next(origin for location, origin in origins.items() if location[: len(keys)] == keys)
     raise StructureError(
         f'{first} and {second} would both lie at "{"/".join(keys)}". Rename one of them. '
-        f"Nothing was changed."
     )

@@ -90,8 +90,7 @@ def _check_kind(value: Any, part: object) -> None:
     ]
     if -1 < kinds[0] < kinds[1]:
         raise DtypeError(
-            f"cannot set elements of {describe(value)} to {supplied}: it would be lost. Nothing "
-            f"was changed."
+            f"cannot set elements of {describe(value)} to {supplied}: it would be lost. "
         )
 
 

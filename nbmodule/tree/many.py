@@ -61,7 +61,7 @@ class Joined(Restructured):
             ([[1, 2], [3, 4]], [[1, 3], [2, 4]])
         """
         if axis < 0:
-            raise ArgumentError(f"axis counts from 0 on; found {axis}.")
+            raise ArgumentError(f"axis counts from 0 on, got {axis}.")
 
         def stack(items: list[Any], depth: int) -> list[Any]:
             return (

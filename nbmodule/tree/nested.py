@@ -161,9 +161,7 @@ class Nested(dict):
         if mapping is None:
             return value
         if id(value) in within:
-            raise StructureError(
-                "cannot make a Container from a dict that contains itself. Nothing was changed."
-            )
+            raise StructureError("cannot make a Container from a dict that contains itself.")
         allow(self._above)
         new = type(self).__new__(type(self))
         set_slot(new, "_above", self._above + 1)
@@ -297,9 +295,7 @@ class Nested(dict):
         """Store at one key of this level; the link, if any, has the last word on the value."""
         value = self._admit(value)
         if isinstance(value, Nested) and value._holds(self):
-            raise StructureError(
-                f'cannot set "{key}": the Container would contain itself. Nothing was changed.'
-            )
+            raise StructureError(f'cannot set "{key}": the Container would contain itself.')
         if self._link is not None:
             value = self._link.setting(self, key, value)
         if not dict.__contains__(self, key):
@@ -329,7 +325,7 @@ class Nested(dict):
                 location, leaf = "/".join(keys), "/".join(keys[: depth + 1])
                 raise StructureError(
                     f'cannot set "{location}": "{leaf}" holds a value of type '
-                    f"{type(inner).__name__}, not a Container. Nothing was changed."
+                    f"{type(inner).__name__}, not a Container."
                 )
             level = inner
         level._put(keys[-1], value)

@@ -36,16 +36,14 @@ class Settings:
             if not 0 <= value <= most:
                 raise ArgumentError(
                     f"{name} is a number from 0 "
-                    f"{'on' if most == sys.maxsize else f'to {most}'}; found {value}."
+                    f"{'on' if most == sys.maxsize else f'to {most}'}, got {value}."
                 )
         for color in (self.default_key_color, *(self.keyword_color_dict or {}).values()):
             if color not in COLORS:
                 raise ArgumentError(f"there is no color {color!r}; there are {', '.join(COLORS)}.")
         types = self.types_to_iteratively_nest
         if not all(isinstance(item, type) for item in types):
-            raise ArgumentTypeError(
-                f"types_to_iteratively_nest is a list of types; found {types!r}."
-            )
+            raise ArgumentTypeError(f"types_to_iteratively_nest is a list of types, got {types!r}.")
 
 
 _MOST_SPACES = 200

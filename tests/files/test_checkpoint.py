@@ -173,12 +173,12 @@ def test_mapped_arrays_stay_when_their_checkpoint_is_deleted(tmp_path):
     ("options", "error", "message"),
     [
         ({"step": -1}, ArgumentError, "step=-1: expected 0 or more"),
-        ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected a whole number, found float"),
+        ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected a whole number, got float"),
         ({"keep": 0}, ArgumentError, "keep=0: expected the number of checkpoints"),
         (
             {"trees": {"model": 3}},
             ArgumentTypeError,
-            'cannot save "model": expected a nested mapping of arrays, found int',
+            'cannot save "model": expected a nested mapping of arrays, got int',
         ),
         ({"extra": {1: 2}}, ArgumentTypeError, "a dict has the key 1"),
         ({"extra": np.ones(2)}, ArgumentTypeError, "expected what JSON can say"),

@@ -336,15 +336,15 @@ def _umask() -> int:
         (
             {"a": {"b": object()}},
             ArgumentTypeError,
-            r'"/a/b": expected an array, a number, text or None, found object',
+            r'"/a/b": expected an array, a number, text or None, got object',
         ),
-        ({"a": [1, 2]}, ArgumentTypeError, r'"/a": expected an array.*found list'),
+        ({"a": [1, 2]}, ArgumentTypeError, r'"/a": expected an array.*got list'),
         ({"a": np.array(["x"])}, DtypeError, r'"/a": files hold numbers.*its dtype is <U1'),
         ({"a": np.array([object()])}, DtypeError, r'"/a": .*its dtype is object'),
         ({"a": 2**64}, DtypeError, r'"/a": the integer has more than 64 bits'),
         ({"a": {1: np.ones(1)}}, ArgumentTypeError, r'the key 1 in "/a" is a int'),
         ({"a": np.zeros((1,) * 33)}, ArgumentError, r'"/a": .* 33 axes'),
-        ([np.ones(1)], ArgumentTypeError, r"expected a nested mapping of arrays, found list"),
+        ([np.ones(1)], ArgumentTypeError, r"expected a nested mapping of arrays, got list"),
     ],
 )
 def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, tree, error, message):

@@ -122,7 +122,7 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
     other = {name: array + 1 for name, array in before.items()}
     with pytest.raises(
         nb.MissingKeysError,
-        match="(?s)cannot load the state of Adam: missing keys: vw/bias.*Nothing was changed",
+        match="(?s)cannot load the state of Adam: missing keys: vw/bias",
     ):
         optimizer.load_state_dict(
             {name: array for name, array in other.items() if name != "vw/bias"}

@@ -75,9 +75,7 @@ def test_empty_levels_are_flattened_where_asked():
 def test_leaves_that_would_share_a_chain_are_an_error():
     with pytest.raises(StructureError, match='"a/b" and "a__b" would both lie at "a__b"'):
         Container(a={"b": 1}, a__b=2).cont_flatten_key_chains()
-    with pytest.raises(
-        ArgumentError, match="above_height is a number of levels from 0 on; found -1"
-    ):
+    with pytest.raises(ArgumentError, match="above_height is a number of levels from 0 on, got -1"):
         Container(a=1).cont_flatten_key_chains(above_height=-1)
 
 

@@ -141,9 +141,7 @@ def test_the_keys_of_a_difference_can_be_chosen():
     }
     with pytest.raises(ArgumentError, match="diff_keys names 1 Containers; there are 2"):
         diff({"a": 1}, {"a": 2}, diff_keys=["old"])
-    with pytest.raises(
-        ArgumentError, match="mode is one of all, diff_only, same_only; found 'some'"
-    ):
+    with pytest.raises(ArgumentError, match="mode is one of all, diff_only, same_only, got 'some'"):
         diff({"a": 1}, {"a": 2}, mode="some")
     with pytest.raises(
         ArgumentTypeError, match="only Containers and dicts can be compared, not int"

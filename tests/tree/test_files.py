@@ -71,7 +71,7 @@ def test_json_writes_arrays_as_whole_text_where_asked(tmp_path):
     read = Container.cont_from_disk_as_json(path)
     assert read.a == f"int32[2000] {list(range(2000))}"
     assert read.b == ["bfloat16[1, 2] [[1.0, 1.0]]"]
-    with pytest.raises(ArgumentError, match="arrays= is None or \"text\"; found 'base64'"):
+    with pytest.raises(ArgumentError, match="arrays= is None or \"text\", got 'base64'"):
         Container(a=1).cont_to_disk_as_json(path, arrays="base64")
 
 

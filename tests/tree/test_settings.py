@@ -14,8 +14,8 @@ from nbmodule.tree.settings import DEFAULT
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"print_limit": -1}, ArgumentError, "print_limit is a number from 0 on; found -1"),
-        ({"print_indent": 201}, ArgumentError, "print_indent is a number from 0 to 200; found 201"),
+        ({"print_limit": -1}, ArgumentError, "print_limit is a number from 0 on, got -1"),
+        ({"print_indent": 201}, ArgumentError, "print_indent is a number from 0 to 200, got 201"),
         ({"print_indent": "4"}, ArgumentTypeError, "print_indent is a whole number, not str"),
         ({"print_indent": None}, ArgumentTypeError, "print_indent is a whole number, not NoneType"),
         ({"print_limit": True}, ArgumentTypeError, "print_limit is a whole number, not bool"),

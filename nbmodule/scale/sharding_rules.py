@@ -65,7 +65,7 @@ class Patterns:
             if not fitting:
                 raise PathError(
                     f'no variable fits the rule "{pattern}"{hint(pattern, names)} '
-                    "Nothing was moved. `model.named_tensors()` lists them all."
+                    "`model.named_tensors()` lists them all."
                 )
             for leaf in fitting:
                 if not decisions[leaf.name].final:
@@ -134,7 +134,6 @@ class TensorParallel:
                 raise PathError(
                     "tensor_parallel: no layer with variables fits "
                     f'"{pattern}"{hint(pattern, owners)} '
-                    "Nothing was moved."
                 )
         splits_any = False
         for leaf in leaves:
@@ -152,7 +151,7 @@ class TensorParallel:
         if not splits_any:
             raise PathError(
                 "tensor_parallel found no attention and no transformer layer of nbmodule. "
-                "Nothing was moved. Name the layers: nb.tensor_parallel(columns=['*.up'], "
+                "Name the layers: nb.tensor_parallel(columns=['*.up'], "
                 "rows=['*.down']), or use patterns of variables."
             )
 
@@ -188,7 +187,7 @@ class TensorParallel:
             raise ShapeError(
                 f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the '
                 f"{mesh.shape[self.axis]} devices of the "
-                f'mesh axis "{self.axis}". Nothing was moved. Use a smaller axis, or another '
+                f'mesh axis "{self.axis}". Use a smaller axis, or another '
                 "number of heads."
             )
 
@@ -221,7 +220,7 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
         P(None, 'data')
     """
     if not is_whole(min_size) or min_size < 0:
-        raise ArgumentError(f"min_size is a number of elements from 0 on; found {min_size!r}.")
+        raise ArgumentError(f"min_size is a number of elements from 0 on, got {min_size!r}.")
     return Fsdp(axis, int(min_size))
 
 
@@ -265,23 +264,21 @@ def as_rules(rules: object) -> list[Any]:
         return [part for rule in rules for part in as_rules(rule)]
     raise ArgumentTypeError(
         "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a "
-        f"list of these; found {type(rules).__name__}. Nothing was moved."
+        f"list of these, got {type(rules).__name__}."
     )
 
 
 def as_spec(pattern: object, spec: object) -> PartitionSpec:
     """Return a spec that may be written as a name, a tuple or None."""
     if not isinstance(pattern, str):
-        raise ArgumentTypeError(
-            f"a rule is a glob such as '*.weight'; found {pattern!r}. Nothing was moved."
-        )
+        raise ArgumentTypeError(f"a rule is a glob such as '*.weight', got {pattern!r}.")
     if isinstance(spec, PartitionSpec):
         return spec
     if spec is None or isinstance(spec, (str, tuple, list)):
         return PartitionSpec(*((spec,) if isinstance(spec, str) else spec or ()))
     raise ArgumentTypeError(
-        f'the rule "{pattern}" must give a PartitionSpec, a tuple of axis names, or None; found '
-        f"{type(spec).__name__}. Nothing was moved."
+        f'the rule "{pattern}" must give a PartitionSpec, a tuple of axis names, or None, got '
+        f"{type(spec).__name__}."
     )
 
 
@@ -289,10 +286,7 @@ def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh
     """Refuse a spec that does not fit a variable."""
     title = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
     if len(spec) > len(leaf.shape):
-        raise ShapeError(
-            f"{title}: it has {len(leaf.shape)} axes, the spec names {len(spec)}. Nothing was "
-            "moved."
-        )
+        raise ShapeError(f"{title}: it has {len(leaf.shape)} axes, the spec names {len(spec)}.")
     used = [
         axis
         for part in spec
@@ -302,14 +296,12 @@ def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh
     for axis in used:
         check_axis(mesh, axis, title)
     if len(set(used)) != len(used):
-        raise ArgumentError(
-            f"{title}: an axis of the mesh can split one axis only. Nothing was moved."
-        )
+        raise ArgumentError(f"{title}: an axis of the mesh can split one axis only.")
     for i, part in enumerate(spec):
         if part is not None and leaf.shape[i] % size_of(mesh, part):
             raise ShapeError(
                 f"{title}: axis {i} has size {leaf.shape[i]}, which the {size_of(mesh, part)} "
                 "devices of the mesh axis "
-                f'"{part}" do not divide. Nothing was moved. Use another axis or a smaller mesh, '
+                f'"{part}" do not divide. Use another axis or a smaller mesh, '
                 "or pad the layer."
             )
