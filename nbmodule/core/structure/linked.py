@@ -23,8 +23,8 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import calling, now, warn_of_constant, write_all
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ShapeStructureError, StructureError
-from nbmodule.tree.difference import structure_difference
 from nbmodule.tree.container import Container
+from nbmodule.tree.difference import structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
