@@ -19,7 +19,6 @@ from nbmodule.views.panels import graph_pairs, graph_view, intervention_actions,
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspection import Inspection, inspect
 from nbmodule.views.panels.loss_curve import LossCurve
-from nbmodule.views.renderers import comparison, facts  # noqa: F401 - they register their forms
 
 __all__ = [
     "Inspection",

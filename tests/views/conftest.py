@@ -18,9 +18,8 @@ from nbmodule.views.records.records import (
     ModuleTree,
     ReturnTable,
     SeriesRecord,
-    VariableRow,
-    VariableTree,
 )
+from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 def make_modules() -> ModuleTree:

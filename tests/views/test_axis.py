@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.reductions import statistics_of, union_of
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -16,7 +16,6 @@ from nbmodule.views.records.records import (
 from nbmodule.views.renderers.axis import Axis, axis_of, strip
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of
-from nbmodule.views.renderers.union import union_of
 
 
 def numbers(mean, std, size=64, **more):

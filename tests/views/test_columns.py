@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.arrays.flattening import LeafRows, flatten
-from nbmodule.views.records.records import VariableRow
+from nbmodule.views.arrays.flattening import flatten
+from nbmodule.views.records.variables import VariableRow, VariableRows
 
 
 class Pair(NamedTuple):
@@ -84,7 +84,8 @@ def test_steps_are_spelled_as_python_that_works():
 def test_a_row_is_made_when_it_is_read(monkeypatch):
     made = []
     monkeypatch.setattr(
-        "nbmodule.views.arrays.flattening.VariableRow", lambda *a: made.append(a) or VariableRow(*a)
+        "nbmodule.views.records.variables.VariableRow",
+        lambda *a, **k: made.append(a) or VariableRow(*a, **k),
     )
     mimebundle(tree_of(5_000))
     assert len(made) < 600
@@ -94,8 +95,8 @@ def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
     asked = []
     from nbmodule.views.arrays import flattening
 
-    whole = flattening.facts_of
-    monkeypatch.setattr(flattening, "facts_of", lambda x: asked.append(x) or whole(x))
+    whole = flattening.metadata_of
+    monkeypatch.setattr(flattening, "metadata_of", lambda x: asked.append(x) or whole(x))
     rows = flatten(
         [jnp.ones((2, 3)), jnp.zeros((2, 3)), np.zeros(2), np.ones(2), jnp.ones((2, 3), jnp.int32)]
     )[0]
@@ -121,7 +122,7 @@ def test_deleted_arrays_keys_and_tracers_are_each_their_own():
 def test_an_array_that_occurs_twice_is_counted_once():
     x = np.zeros(4, "float32")
     rows = record_for({"a": x, "b": x, "c": np.zeros(4, "float32")}).rows
-    assert isinstance(rows, LeafRows)
+    assert isinstance(rows, VariableRows)
     assert rows.bytes == 32
     assert [row.shared_with for row in rows] == [None, "a", None]
 

@@ -99,7 +99,7 @@ def test_the_text_is_complete_without_closing():
 
 
 def test_an_update_while_a_cell_runs_sends_little_and_the_last_one_stands_alone(monkeypatch):
-    from nbmodule.views.panels import curve as curves
+    from nbmodule.views.panels import loss_curve as curves
 
     sent = []
 

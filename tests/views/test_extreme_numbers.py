@@ -11,11 +11,9 @@ from nbmodule.base.statistics import joined, statistics_of_elements
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.views import mimebundle
 from nbmodule.views.arrays import reductions
-from nbmodule.views.arrays.host_statistics import SMALL, statistics_on_host
-from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.renderers.union import union_of
+from nbmodule.views.arrays.reductions import BLOCK, statistics_of, statistics_on_host, union_of
 
-NOISE = np.random.default_rng(0).normal(size=SMALL + 1000)
+NOISE = np.random.default_rng(0).normal(size=BLOCK + 1000)
 DOUBLE = {
     "vanishing": NOISE * 1e-310,
     "smallest": np.where(NOISE > 0, 5e-324, 0.0),
@@ -54,7 +52,7 @@ def assert_true(found, x, rel):
     assert np.abs(np.array(found.bins) - bins).sum() <= x.size * 1e-3
 
 
-@pytest.mark.parametrize("size", [7, SMALL + 1000])
+@pytest.mark.parametrize("size", [7, BLOCK + 1000])
 @pytest.mark.parametrize("kind", DOUBLE)
 def test_doubles_of_any_size_are_measured(kind, size):
     x = DOUBLE[kind][:size]

@@ -14,7 +14,8 @@ import nbmodule as nb
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.panels.figures import bytes_of
-from nbmodule.views.records.records import ArrayCard, Note, VariableRow, VariableTree
+from nbmodule.views.records.records import ArrayCard, Note
+from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 def texts(figure):

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import ModuleRow, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.records.records import ModuleRow, ModuleTree
+from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.html import Markup, _loader, data_text, escape, script_json, tag
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.static import plain_form_of

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import CallTable, ModuleTree, VariableRow, VariableTree
+from nbmodule.views.records.records import CallTable, ModuleTree
+from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of
 
 THEMES = {"light": "#ffffff", "dark": "#111418"}

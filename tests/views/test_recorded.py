@@ -13,8 +13,8 @@ from nbmodule.views.builders import tracked
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import Note, ShownStatistics
+from nbmodule.views.renderers.columns import snapshot_payload
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.payload_values import moment_payload
 
 
 def recorded(steps, layers=2, **options):
@@ -36,7 +36,7 @@ def test_the_numbers_of_each_step_are_those_of_its_return(four):
     recorder, returned = four
     data = payload_of(record_for(recorder))
     assert data["view"] == "recorded" and data["steps"] == [0, 1, 2, 3]
-    for moment, array in zip(data["moments"], returned, strict=True):
+    for moment, array in zip(data["snapshots"], returned, strict=True):
         size, mean, std, low, high, *_, heights = moment[data["path"].index("1")]
         assert size == array.size
         assert [mean, std, low, high] == pytest.approx(
@@ -62,8 +62,8 @@ def test_a_call_that_was_not_made_at_a_step_has_no_numbers_there():
     with recorder:
         model(x)
     data = payload_of(record_for(recorder))
-    assert data["moments"][0][data["path"].index("1")] is None
-    assert data["moments"][1][data["path"].index("1")] is not None
+    assert data["snapshots"][0][data["path"].index("1")] is None
+    assert data["snapshots"][1][data["path"].index("1")] is not None
 
 
 def test_one_step_has_no_slider():
@@ -72,7 +72,7 @@ def test_one_step_has_no_slider():
 
 def test_many_steps_are_thinned_and_that_is_said():
     record = record_for(recorded(130)[0])
-    steps = [moment.step for moment in record.moments]
+    steps = [moment.step for moment in record.snapshots]
     assert len(steps) == 100 and (steps[0], steps[-1]) == (0, 129)
     assert "100 of 130 steps in this page" in record.notes[0]
 
@@ -84,7 +84,7 @@ def test_a_hundred_steps_of_twelve_rows_take_little_room():
 
 
 def test_what_is_not_finite_at_a_step_is_counted_there():
-    assert moment_payload(
+    assert snapshot_payload(
         ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3)
     ) == [
         *(3, None, None, None, None),
@@ -152,7 +152,7 @@ def test_a_recorder_is_inspected_as_one_panel_without_a_call(growing):
     assert view.recorder is recorder and len(recorder.steps) == 3
     data = payload_of(view.record)
     calls, modules = data["parts"]["calls"], data["parts"]["modules"]
-    assert calls["view"] == "recorded" and len(calls["moments"]) == 3
+    assert calls["view"] == "recorded" and len(calls["snapshots"]) == 3
     assert (
         [calls["path"][line] for line in (data["returned"][i][0] for i in range(3))]
         == modules["path"]
@@ -205,12 +205,12 @@ def test_the_kernel_draws_a_call_of_the_step_that_a_page_asks_for(growing):
     _, recorder, returned = growing
     view = nb.inspect(recorder)
     line = source_for(view, view.record, False)
-    (picture,) = line.answer("moment", {"step": 1, "path": "2", "call": 0})["pictures"]
+    (picture,) = line.answer("snapshot", {"step": 1, "path": "2", "call": 0})["pictures"]
     assert picture["of"] == "float32[4, 3]"
     cells = np.frombuffer(base64.b64decode(picture["d"]), "u1").astype(float)
     assert np.corrcoef(np.clip(returned[1][1].ravel(), *picture["l"]), cells)[0, 1] > 0.999
-    assert line.answer("moment", {"step": 1, "path": "9", "call": 0}) == {"pictures": []}
-    assert line.answer("moment", {"step": "1", "path": None, "call": 0}) == {"pictures": []}
+    assert line.answer("snapshot", {"step": 1, "path": "9", "call": 0}) == {"pictures": []}
+    assert line.answer("snapshot", {"step": "1", "path": None, "call": 0}) == {"pictures": []}
 
 
 def text_of_graph(page):
@@ -257,7 +257,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
 
 
 def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html, monkeypatch):
-    monkeypatch.setattr(tracked, "MOMENT_PICTURES", 0)
+    monkeypatch.setattr(tracked, "SNAPSHOT_PICTURES", 0)
     _, recorder, _ = growing
     page = open_html(
         mimebundle(nb.inspect(recorder))["text/html"] + mimebundle(recorder)["text/html"],

@@ -131,7 +131,7 @@ def test_in_a_kernel_a_second_run_of_a_cell_frees_the_view_of_the_first():
 
 
 def test_arrays_of_another_device_are_moved_once(monkeypatch):
-    monkeypatch.setattr(retention, "_lies_elsewhere", lambda x: isinstance(x, jax.Array))
+    monkeypatch.setattr(retention, "_is_fetched", lambda x: isinstance(x, jax.Array))
     x, moved = jax.numpy.arange(3.0), {}
     first, size = moved_to_host({"a": x}, moved=moved)
     second, again = moved_to_host([x, x], moved=moved)

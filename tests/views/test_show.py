@@ -8,7 +8,8 @@ from nbmodule.base.sockets import plugged
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
 from nbmodule.views.builders.pictured import picture_for
-from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
+from nbmodule.views.records.records import Note, Picture
+from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 class Unshown:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nbmodule.views.arrays import host_statistics, reductions
+from nbmodule.views.arrays import reductions
 from nbmodule.views.arrays.reductions import statistics_of
 
 floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
@@ -37,7 +37,7 @@ def test_every_number_type_is_measured(dtype):
 
 
 def test_arrays_longer_than_a_block_are_whole():
-    x = np.random.default_rng(0).normal(size=(3, host_statistics.BLOCK)).astype("float32")
+    x = np.random.default_rng(0).normal(size=(3, reductions.BLOCK)).astype("float32")
     x[1, 7] = np.nan
     (s,) = statistics_of([x])
     assert (s.nan, sum(s.bins)) == (1, x.size - 1)
@@ -49,7 +49,7 @@ def test_reduction_on_a_device_agrees_with_that_on_the_host():
     x = np.random.default_rng(0).normal(size=(64, 33)).astype("float32")
     x[0, :3] = np.nan, np.inf, 0
     device = reductions._from_parts(x, reductions._reduce_on_device(jnp.asarray(x), 32))
-    host = host_statistics.statistics_on_host(x)
+    host = reductions.statistics_on_host(x)
     assert device[:5] == pytest.approx(host[:5], rel=1e-5)
     assert (device.nan, device.inf, device.zero) == (host.nan, host.inf, host.zero)
     assert (device.low_at, device.high_at) == (host.low_at, host.high_at)
@@ -102,10 +102,10 @@ def large(kind):
     "kind", ["normal", "shifted", "sorted", "late", "constant", "holes", "wide"]
 )
 def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
-    monkeypatch.setattr(host_statistics, "SHARED_FROM", 1 if shared else 1 << 40)
-    monkeypatch.setattr(host_statistics.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(reductions, "SHARED_FROM", 1 if shared else 1 << 40)
+    monkeypatch.setattr(reductions.os, "cpu_count", lambda: 3)
     x = large(kind)
-    s, wide = host_statistics.statistics_on_host(x), x.astype("float64")
+    s, wide = reductions.statistics_on_host(x), x.astype("float64")
     assert s.mean == pytest.approx(np.nanmean(wide), rel=1e-5, abs=1e-5 * np.nanmax(np.abs(wide)))
     assert s.std == pytest.approx(np.nanstd(wide), rel=1e-4, abs=1e-9)
     assert (s.low, s.high) == (np.nanmin(x), np.nanmax(x))
@@ -123,7 +123,7 @@ def test_many_elements_are_reduced_as_numpy_does(kind, shared, monkeypatch):
 @pytest.mark.parametrize("bins", [1, 7, 32, 100])
 def test_any_number_of_bins_counts_every_element(bins):
     x = np.random.default_rng(2).normal(size=300_000).astype("float32")
-    s = host_statistics.statistics_on_host(x, bins)
+    s = reductions.statistics_on_host(x, bins)
     assert (
         np.abs(np.subtract(s.bins, np.histogram(x.astype("f8"), bins, (s.low, s.high))[0])).max()
         <= 8
@@ -133,7 +133,7 @@ def test_any_number_of_bins_counts_every_element(bins):
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float64", "float16", "bool"])
 def test_other_types_in_many_elements(dtype):
     x = (np.random.default_rng(3).uniform(size=(300, 1001)) * 200).astype(dtype)
-    s = host_statistics.statistics_on_host(x)
+    s = reductions.statistics_on_host(x)
     assert s.mean == pytest.approx(x.mean(dtype="float64"), rel=1e-5)
     assert s.std == pytest.approx(x.std(dtype="float64"), rel=1e-5)
     assert x[s.high_at] == x.max()

@@ -14,8 +14,8 @@ from nbmodule.base.statistics import Statistics
 from nbmodule.views import html_of, mimebundle, record_for
 from nbmodule.views.builders.tracked import as_shown
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord, ShownStatistics
+from nbmodule.views.renderers.columns import snapshot_payload, statistics_payload
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.payload_values import moment_payload, statistics_payload
 from nbmodule.views.renderers.plain_text import text_of
 
 
@@ -258,7 +258,7 @@ def test_a_sample_of_zeros_does_not_make_all_elements_zero():
 
 def test_an_earlier_step_keeps_the_digits_that_a_change_is_told_by():
     same = ShownStatistics(4, 1.234567, 0.7654321, -1.0, 2.0, bins=(1, 3))
-    assert moment_payload(same)[1:3] == [
+    assert snapshot_payload(same)[1:3] == [
         statistics_payload(same)["m"],
         statistics_payload(same)["s"],
     ]

@@ -14,9 +14,8 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     SeriesRecord,
-    VariableRow,
-    VariableTree,
 )
+from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.plain_text import capped_text_of, text_of
 from nbmodule.views.renderers.text_layout import Line, align
 

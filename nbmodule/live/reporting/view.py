@@ -34,8 +34,8 @@ from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.frontend.bundle import read_frontend, widget_module
+from nbmodule.views.renderers.columns import picture_payload
 from nbmodule.views.renderers.html import view_element
-from nbmodule.views.renderers.payload import picture_payload
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.moment import Moment

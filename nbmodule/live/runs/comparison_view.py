@@ -12,7 +12,7 @@ from nbmodule.base.format import format_number, plain
 from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.live.runs.page import logged_series, outline_of
 from nbmodule.views import html_of
-from nbmodule.views.records.records import Column, FactTable, HistoryRecord
+from nbmodule.views.records.records import Column, DataTable, HistoryRecord
 from nbmodule.views.renderers.drawing import LINES
 from nbmodule.views.renderers.html import Markup, tag
 
@@ -36,13 +36,13 @@ def _curve_records(comparison: RunComparison) -> list[HistoryRecord]:
     return records
 
 
-def _comparison_table(comparison: RunComparison) -> FactTable:
+def _comparison_table(comparison: RunComparison) -> DataTable:
     """A line per setting that differs and per result, a column per run."""
     head, rows = comparison.table()
     columns = tuple(
         Column(name, [row[k] or None for row in rows]) for k, name in enumerate(head) if k
     )
-    return FactTable(
+    return DataTable(
         "comparison",
         outline_of([row[0] for row in rows]),
         columns,

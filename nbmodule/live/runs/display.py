@@ -11,7 +11,7 @@ from nbmodule.live.runs.listing import Runs
 from nbmodule.live.runs.page import outline_of
 from nbmodule.live.runs.run import RecordedRun
 from nbmodule.views import register_record
-from nbmodule.views.records.records import Column, FactTable
+from nbmodule.views.records.records import Column, DataTable
 
 _MOST_JUDGED = 100
 """Runs whose findings stand in the list; beyond, `runs[k].diagnosis` has them."""
@@ -32,7 +32,7 @@ def _column(title: str, values: Sequence[Any], leaves: int = 0) -> Column:
     return Column(title, cells, "number" if is_number else "text", leaves=leaves)
 
 
-def runs_table(runs: Runs) -> FactTable:
+def runs_table(runs: Runs) -> DataTable:
     """The list of runs as a table that sorts by each column."""
     settings, series = runs.varying[:8], runs.series[:8]
     findings = [", ".join(run.diagnosis.names) or None for run in runs[:_MOST_JUDGED]]
@@ -55,7 +55,7 @@ def runs_table(runs: Runs) -> FactTable:
     if missing:
         columns.append(Column("error", [None] * len(runs) + list(runs.errors.values())))
     labels = [*(plain(run.name, 40) for run in runs), *(path.name for path in runs.errors)]
-    return FactTable(
+    return DataTable(
         "runs",
         outline_of(labels),
         tuple(c for c in columns if any(value is not None for value in c.values)),

@@ -1,3 +1,1 @@
-"""Arrays as facts: what is known without reading them, their statistics, and pictures small enough
-to draw.
-"""
+"""Arrays reduced to what can be shown: metadata, statistics, pictures."""

@@ -1,16 +1,18 @@
-"""Mean, spread, extremes, non-finite counts and a histogram that counts every element.
+"""Mean, deviation, extremes, non-finite counts and a histogram that counts every element.
 
-Arrays that already lie in host memory (also those of the CPU backend) are read in place; see
-`host_statistics`. An array on another device is reduced there by one compiled function and only the
-results come over; small ones are fetched together instead, which is faster than compiling for their
-shapes.
+Arrays in host memory (also those of the CPU backend) are read in place, in blocks that fit the
+cache. A large array on another device is reduced there by one compiled function; small ones are
+fetched together, which is faster than compiling for their shapes.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import os
 from collections.abc import Callable, Sequence
-from typing import Any, TypeGuard
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeGuard
 
 import jax
 import jax.numpy as jnp
@@ -18,104 +20,245 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.promotion import widened
-from nbmodule.views.arrays.host_statistics import statistics_on_host
-from nbmodule.views.arrays.values import facts_of
+from nbmodule.base.statistics import exponent_of, joined_moments, place_between
+from nbmodule.views.arrays.values import metadata_of, readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32
 FETCH_WHOLE = 1 << 16
 """Bytes below which an array of another device is fetched rather than reduced there."""
+BLOCK = 1 << 17
+"""Elements that are read at once."""
+SHARED_FROM = 1 << 21
+"""Elements from which an array is distributed over threads."""
 
 
 def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatistics | None]:
-    """Reduce each array to its statistics; None where there are no values to read.
+    """Reduce each array to its statistics; None where there are no numbers to read.
 
     Example:
         >>> s, = statistics_of([np.array([1.0, 3.0, np.nan], 'float32')])
         >>> s.mean, s.std, s.low, s.high, s.nan
         (2.0, 1.0, 1.0, 3.0, 1)
     """
-    pending: dict[int, Any] = {}
-    fetched: dict[int, Any] = {}
+    remote: dict[int, Any] = {}
+    local: dict[int, Any] = {}
     for i, x in enumerate(arrays):
-        facts = facts_of(x)
-        if facts.unreadable or facts.shape is None:
-            continue
-        (pending if lies_elsewhere(x) and facts.bytes > FETCH_WHOLE else fetched)[i] = x
-    reduced = {i: _reduce_on_device(x, bins) for i, x in pending.items()}
-    host, reduced = jax.device_get((fetched, reduced))
+        about = metadata_of(x)
+        if about.is_readable:
+            (remote if is_remote(x) and about.bytes > FETCH_WHOLE else local)[i] = x
+    reduced = {i: _reduce_on_device(x, bins) for i, x in remote.items()}
+    local, reduced = jax.device_get((local, reduced))
     out: list[ShownStatistics | None] = [None] * len(arrays)
-    for i, x in host.items():
-        out[i] = _or_none(statistics_on_host, x, bins)
+    for i, x in local.items():
+        out[i] = statistics_on_host(x, bins)
     for i, parts in reduced.items():
         out[i] = _from_parts(arrays[i], parts)
     return out
 
 
-def lies_elsewhere(x: object) -> TypeGuard[jax.Array]:
-    """Tell whether reading an array means a copy from another device."""
+def is_remote(x: object) -> TypeGuard[jax.Array]:
+    """Return True if reading an array copies it from another device."""
     return isinstance(x, jax.Array) and any(d.platform != "cpu" for d in x.sharding.device_set)
 
 
-def _or_none(fn: Callable[..., Any], *args: object) -> Any:
-    try:
-        return fn(*args)
-    except TypeError:  # dtypes that hold no numbers
-        return None
+def without_values(size: int, nan: int, inf: int) -> ShownStatistics:
+    """Return the statistics of an array without a finite element."""
+    return ShownStatistics(size, *[math.nan] * 4, nan, inf)
 
 
+# -- on the host --
+class _Part(NamedTuple):
+    """The sums of one block, over its finite elements."""
+
+    count: int
+    total: float
+    low: float
+    high: float
+    low_at: int
+    high_at: int
+    nan: int
+    zero: int
+
+
+def statistics_on_host(x: object, bins: int = BINS) -> ShownStatistics:
+    """Reduce one array of the host.
+
+    Args:
+        x: Any array that holds numbers.
+        bins: How many equal intervals the histogram has.
+
+    Example:
+        >>> s = statistics_on_host(np.array([0.0, 1.0, 1.0, 3.0], "float32"), bins=3)
+        >>> s.bins, s.mean, s.zero, s.high_at
+        ((1, 2, 1), 1.25, 1, (3,))
+    """
+    values = readable_numbers(x)
+    flat = values.reshape(-1)
+    parts = _each_block(_sums, flat)
+    count, nan, zero = (sum(getattr(part, k) for part in parts) for k in ("count", "nan", "zero"))
+    inf = flat.size - count - nan
+    if not count:
+        return without_values(flat.size, nan, inf)
+    lowest, highest = (
+        min(parts, key=lambda part: part.low),
+        max(parts, key=lambda part: part.high),
+    )
+    low, high = lowest.low, highest.high
+    exponent = exponent_of(low, high)
+    if exponent:  # so that no square and no sum is lost or infinite
+        scaled = statistics_on_host(np.ldexp(flat.astype(np.float64), -exponent), bins)
+        mean, std = (math.ldexp(part, exponent) for part in (scaled.mean, scaled.std))
+        counts = scaled.bins
+    else:
+        mean = sum(part.total for part in parts) / count
+        spread = functools.partial(_spread, mean=mean, low=low, high=high, bins=bins)
+        squares, histograms = zip(*_each_block(spread, flat), strict=True)
+        std, counts = (sum(squares) / count) ** 0.5, np.sum(histograms, axis=0).tolist()
+    if not high > low:  # the mean of equal numbers is off by a rounding
+        mean, std = low, 0.0
+    where = (
+        tuple(map(int, np.unravel_index(at, values.shape)))
+        for at in (lowest.low_at, highest.high_at)
+    )
+    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), *where)
+
+
+def _each_block(work: Callable[[np.ndarray, int], Any], flat: np.ndarray) -> list[Any]:
+    """Return `work(block, offset)` for each block of an array."""
+
+    def stretch(first: int, last: int) -> list[Any]:
+        starts = range(first * BLOCK, min(last * BLOCK, flat.size), BLOCK)
+        return [work(flat[start : start + BLOCK].astype(np.float64), start) for start in starts]
+
+    parts = in_threads(stretch, -(-flat.size // BLOCK), flat.size)
+    return [part for some in parts for part in some]
+
+
+def in_threads(work: Callable[[int, int], Any], count: int, elements: int) -> list[Any]:
+    """Return `work(first, last)` for stretches of `count` items, in threads for many elements."""
+    workers = min(8, os.cpu_count() or 1, count) if elements >= SHARED_FROM else 1
+
+    def quietly(first: int, last: int) -> Any:
+        with np.errstate(all="ignore"):  # threads do not inherit the setting
+            return work(first, last)
+
+    if workers <= 1:
+        return [quietly(0, count)]
+    cuts = [count * k // workers for k in range(workers + 1)]
+    with ThreadPoolExecutor(workers) as pool:  # NumPy releases the interpreter while it computes
+        return list(pool.map(quietly, cuts[:-1], cuts[1:]))
+
+
+def _sums(block: np.ndarray, start: int) -> _Part:
+    zero = block.size - int(np.count_nonzero(block))
+    low_at, high_at = int(block.argmin()), int(block.argmax())
+    low, high, nan = float(block[low_at]), float(block[high_at]), 0
+    if math.isfinite(low) and math.isfinite(high):  # then all elements are: NaN is its own minimum
+        count, total = block.size, float(np.add.reduce(block))
+    else:
+        finite = np.isfinite(block)
+        count, total = int(np.count_nonzero(finite)), float(block[finite].sum())
+        nan = int(np.count_nonzero(np.isnan(block)))
+        low_at = int(np.where(finite, block, np.inf).argmin())
+        high_at = int(np.where(finite, block, -np.inf).argmax())
+        low = float(block[low_at]) if count else math.inf
+        high = float(block[high_at]) if count else -math.inf
+    return _Part(count, total, low, high, start + low_at, start + high_at, nan, zero)
+
+
+def _spread(
+    block: np.ndarray, _: int, mean: float, low: float, high: float, bins: int
+) -> tuple[float, np.ndarray]:
+    """Return the sum of squares around the mean, and the histogram, of one block."""
+    difference = block - mean
+    square = float(np.dot(difference, difference))
+    if not math.isfinite(square):
+        block = block[np.isfinite(block)]
+        square = float(np.square(block - mean).sum())
+    scale = bins / (high - low) if high > low else 0.0
+    codes = ((block - low) * scale).astype(np.intp)
+    return square, np.bincount(np.minimum(codes, bins - 1), minlength=bins)
+
+
+# -- on another device --
 @functools.partial(jax.jit, static_argnames="bins")
 def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
-    """Everything in one compiled function: the edges follow from the extremes, the counts from
-    comparisons with them.
-    """
+    """Reduce in one compiled function: the histogram counts comparisons with the edges."""
     x = jnp.abs(x) if jnp.iscomplexobj(x) else x
     dtype = widened(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
     x = x.astype(dtype).reshape(-1)
     finite = jnp.isfinite(x)
     n = jnp.maximum(finite.sum(), 1).astype(dtype)
-    low_at, high_at = (
-        jnp.where(finite, x, jnp.inf).argmin(),
-        jnp.where(finite, x, -jnp.inf).argmax(),
-    )
+    low_at = jnp.where(finite, x, jnp.inf).argmin()
+    high_at = jnp.where(finite, x, -jnp.inf).argmax()
     low, high = x[low_at], x[high_at]
     most = jnp.finfo(dtype).maxexp - 2
-    exponent = jnp.clip(
-        jnp.frexp(jnp.maximum(-low, high))[1], -most, most
-    )  # so that no square is lost or infinite
+    exponent = jnp.frexp(jnp.maximum(-low, high))[1]
+    exponent = jnp.clip(exponent, -most, most)  # so that no square is lost or infinite
     bottom, top, y = (jnp.ldexp(part, -exponent) for part in (low, high, jnp.where(finite, x, low)))
     mean = jnp.where(finite, y, 0).sum() / n
     square = jnp.where(finite, jnp.square(y - mean), 0).sum() / n
     edges = bottom + (top - bottom) * (np.arange(1, bins) / bins).astype(dtype)
-    above = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
-    counts = -jnp.diff(jnp.concatenate([finite.sum()[None], above, jnp.zeros(1, above.dtype)]))
-    mean, std = (
-        jnp.where(high > low, jnp.ldexp(part, exponent), equal)
-        for part, equal in ((mean, low), (square**0.5, 0))
-    )
-    return (
-        mean,
-        std,
-        low,
-        high,
-        jnp.isnan(x).sum(),
-        jnp.isinf(x).sum(),
-        (x == 0).sum(),
-        counts,
-        low_at,
-        high_at,
-    )
+    counts = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
+    counts = -jnp.diff(jnp.concatenate([finite.sum()[None], counts, jnp.zeros(1, counts.dtype)]))
+    mean = jnp.where(high > low, jnp.ldexp(mean, exponent), low)
+    std = jnp.where(high > low, jnp.ldexp(square**0.5, exponent), 0)
+    nan, inf, zero = jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum()
+    return mean, std, low, high, nan, inf, zero, counts, low_at, high_at
 
 
 def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
-    mean, std, low, high, nan, inf, zero, counts, low_at, high_at = parts
-    if int(nan) + int(inf) == x.size:
-        none = float("nan")
-        return ShownStatistics(x.size, none, none, none, none, int(nan), int(inf), int(zero))
-    where: Any = [
-        tuple(int(k) for k in np.unravel_index(int(i), x.shape)) for i in (low_at, high_at)
-    ]
-    mean, std, low, high = (float(v) for v in (mean, std, low, high))
-    return ShownStatistics(
-        x.size, mean, std, low, high, int(nan), int(inf), int(zero), tuple(map(int, counts)), *where
+    *numbers, counts, low_at, high_at = parts
+    mean, std, low, high = map(float, numbers[:4])
+    nan, inf, zero = map(int, numbers[4:])
+    if nan + inf == x.size:
+        return without_values(x.size, nan, inf)
+    where = (tuple(map(int, np.unravel_index(int(at), x.shape))) for at in (low_at, high_at))
+    counts = tuple(map(int, counts))
+    return ShownStatistics(x.size, mean, std, low, high, nan, inf, zero, counts, *where)
+
+
+# -- several arrays --
+def union_of(parts: Sequence[ShownStatistics]) -> ShownStatistics | None:
+    """Join the statistics of several arrays, as of one.
+
+    Mean, deviation, extremes and counts are exact; the elements of a bin are spread evenly.
+
+    Example:
+        >>> one = ShownStatistics(2, 0, 1, -1, 1, bins=(1, 1))
+        >>> both = union_of([one, ShownStatistics(2, 4, 1, 3, 5, nan=1, bins=(1,))])
+        >>> both[:6], both.bins
+        ((4, 1.3333333333333333, 2.1343747458109497, -1, 5, 1), (2, 1))
+    """
+    parts = [part for part in parts if part.size]
+    if not parts:
+        return None
+    size, nan, inf, zero = (
+        sum(getattr(part, name) for part in parts) for name in ("size", "nan", "inf", "zero")
     )
+    filled = [part for part in parts if part.bins and math.isfinite(part.mean)]
+    if not filled:
+        return without_values(size, nan, inf)._replace(zero=zero)
+    weights = [part.size - part.nan - part.inf for part in filled]
+    mean, std = joined_moments(weights, [p.mean for p in filled], [p.std for p in filled])
+    low, high = min(part.low for part in filled), max(part.high for part in filled)
+    counted = sum(sum(part.bins) for part in filled)
+    bins = max(len(part.bins) for part in filled) if high > low else 1
+    along = np.arange(1, bins) / bins
+    edges = low * (1 - along) + high * along
+    cumulated = np.sum([_cumulated(part, edges) for part in filled], axis=0)
+    counts = np.diff(np.rint([0, *cumulated, counted])).astype(int)
+    sampled = counted if any(part.sampled for part in parts) else 0
+    return ShownStatistics(
+        size, mean, std, low, high, nan, inf, zero, tuple(counts.tolist()), sampled=sampled
+    )
+
+
+def _cumulated(part: ShownStatistics, edges: np.ndarray) -> np.ndarray:
+    """Return how many elements are less than each edge, those of a bin spread evenly."""
+    counts = np.cumsum([0, *part.bins])
+    if not part.high > part.low:
+        return np.where(edges > part.low, counts[-1], 0)
+    places = place_between(edges, part.low, part.high) * len(part.bins)
+    return np.interp(places, np.arange(len(counts)), counts)

@@ -1,177 +1,140 @@
-"""What can be said about any leaf without reading it: is it an array, of what type, where does it
-live, can it be read.
+"""What can be said of a leaf without computing: its type, device and readability; its values as
+NumPy numbers, as exact bytes and as text.
 
-Looking never moves a device array to the host here, and never raises: a tracer, a deleted buffer or
-a random key has a type and a reason why its values are not shown.
+Nothing here moves a device array to the host or raises for a leaf that cannot be read: a tracer, a
+deleted buffer or a random key has a type and a reason.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from typing import NamedTuple, cast
+from typing import Any, cast
 
 import jax
 import jax.core
-import jax.numpy
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 from jax.typing import DTypeLike
 
-from nbmodule.base.format import format_array, plain
+from nbmodule.base.format import format_number, plain
+from nbmodule.views.records.variables import LeafMetadata
 
-
-class Facts(NamedTuple):
-    """The type and the place of one leaf."""
-
-    kind: str
-    shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int
-    device: str
-    sharding: str | None
-    unreadable: str | None
-    """Why the values cannot be shown, or None."""
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether there were values once: a buffer that was deleted, rather than a key or a shape."""
-        return bool(self.unreadable) and self.unreadable.startswith("deleted")
-
-    @property
-    def text(self) -> str:
-        """The type, as `float32[64, 3]`."""
-        return format_array(self.shape, self.dtype)
+EXACT_INTEGERS = 1 << 53
+"""Integers up to here are exact in 64 bits of floating point."""
 
 
 def is_array(x: object) -> bool:
-    """Tell whether a value is an array of JAX or NumPy, or stands for one (a tracer, a shape
-    without values).
-    """
+    """Return True for arrays of JAX or NumPy and what stands for one (a tracer, a shape)."""
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def facts_of(x: object) -> Facts:
-    """Say what a leaf is without reading its values.
+def metadata_of(x: object) -> LeafMetadata:
+    """Describe a leaf without reading its values.
 
     Example:
-        >>> facts_of(np.zeros((2, 3), 'float32')).text, facts_of('adam').dtype
+        >>> metadata_of(np.zeros((2, 3), 'float32')).text, metadata_of('adam').dtype
         ('float32[2, 3]', 'str')
     """
+    if not is_array(x):
+        return LeafMetadata(type(x).__name__, None, type(x).__name__)
+    array = cast("Any", x)
+    shape, dtype = tuple(array.shape), _name_of(array.dtype)
     if isinstance(x, jax.core.Tracer):
-        return Facts(
-            "array",
-            x.shape,
-            str(x.dtype),
-            0,
-            "",
-            None,
-            "traced: no values while a function is compiled",
-        )
+        reason = "traced: no values while a function is compiled"
+        return LeafMetadata("array", shape, dtype, unreadable=reason)
     if isinstance(x, jax.ShapeDtypeStruct):
-        return Facts("array", x.shape, str(x.dtype), 0, "", None, "a shape without values")
-    if isinstance(x, jax.Array):
-        return _facts_of_jax(x)
-    if isinstance(x, np.ndarray | np.generic):
-        unreadable = (
-            None
-            if holds_numbers(x.dtype)
-            else "objects, not numbers"
-            if x.dtype.hasobject
-            else "no numbers"
-        )
-        return Facts(
-            "array", tuple(x.shape), _spelled(x.dtype), int(x.nbytes), "host", None, unreadable
-        )
-    return Facts(type(x).__name__, None, type(x).__name__, 0, "", None, None)
+        return LeafMetadata("array", shape, dtype, unreadable="a shape without values")
+    if not isinstance(x, jax.Array):
+        return LeafMetadata("array", shape, dtype, array.nbytes, "host", None, _no_numbers(x))
+    if x.is_deleted():
+        error = "deleted: its buffer was donated or freed"
+        return LeafMetadata("array", shape, dtype, error=error)
+    reason = None
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        reason = "random key"
+    elif not x.is_fully_addressable:
+        reason = "spread over several hosts"
+    nbytes = x.size * x.dtype.itemsize
+    return LeafMetadata("array", shape, dtype, nbytes, *placement_of(x.sharding), reason)
+
+
+def _no_numbers(x: Any) -> str | None:
+    if holds_numbers(x.dtype):
+        return None
+    return "objects, not numbers" if x.dtype.hasobject else "no numbers"
 
 
 def holds_numbers(dtype: np.dtype) -> bool:
-    """Tell whether a NumPy dtype, or one of the small floats and integers that JAX adds, is made of
-    numbers.
-    """
+    """Return True for dtypes of numbers, the small floats and integers of JAX included."""
     return dtype.kind in "fiubc" or dtype.name.startswith(("float", "bfloat", "int", "uint"))
 
 
+def holds_texts(x: Any) -> bool:
+    """Return True for an array of texts."""
+    return getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S")
+
+
 def is_integer(dtype: DTypeLike) -> bool:
-    """Tell whether a dtype is an integer or a boolean, small integers of JAX included."""
+    """Return True for integers and booleans, the small integers of JAX included."""
     dtype = np.dtype(dtype)
     return dtype.kind in "iub" or dtype.name.startswith(("int", "uint"))
 
 
-def _facts_of_jax(x: jax.Array) -> Facts:
-    size = x.size * x.dtype.itemsize
-    if x.is_deleted():
-        return Facts(
-            "array", x.shape, str(x.dtype), 0, "", None, "deleted: its buffer was donated or freed"
-        )
-    device, sharding = place_of(x.sharding)
-    dtype, unreadable = _spelled(x.dtype), None
-    if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
-        unreadable = "random key"
-    elif not x.is_fully_addressable:
-        unreadable = "spread over several hosts"
-    return Facts("array", x.shape, dtype, size, device, sharding, unreadable)
-
-
 @functools.lru_cache(256)
-def _spelled(dtype: DTypeLike) -> str:
-    """The name of a dtype; NumPy takes ten microseconds to spell one."""
+def _name_of(dtype: DTypeLike) -> str:
+    """Return the name of a dtype; NumPy needs ten microseconds to write one."""
     return {"U": "str", "S": "bytes"}.get(getattr(dtype, "kind", "")) or str(dtype)
 
 
 @functools.lru_cache(512)
-def place_of(sharding: Sharding | None) -> tuple[str, str | None]:
-    """Name the devices of a sharding, and how the array is split over them (None on a single
-    device).
-    """
+def placement_of(sharding: Sharding | None) -> tuple[str, str | None]:
+    """Name the devices of a sharding, and how the array is split (None on a single device)."""
     if sharding is None:  # of what has a shape and no value
         return "no value", None
-    devices = sorted(sharding.device_set, key=lambda d: d.id)
-    first = f"{devices[0].platform}:{devices[0].id}"
+    devices = sorted(sharding.device_set, key=lambda device: device.id)
     if len(devices) == 1:
-        return first, None
+        return f"{devices[0].platform}:{devices[0].id}", None
     spec = getattr(sharding, "spec", None)
-    split = f"{', '.join(map(str, spec))}" if spec is not None else type(sharding).__name__
-    return f"{len(devices)} × {devices[0].platform}", "replicated" if not split.strip(
-        "None, "
-    ) else plain(split)
+    split = ", ".join(map(str, spec)) if spec is not None else type(sharding).__name__
+    is_replicated = not split.strip("None, ")
+    return f"{len(devices)} × {devices[0].platform}", "replicated" if is_replicated else plain(
+        split
+    )
 
 
 def readable_numbers(x: object) -> np.ndarray:
-    """Give the values of a readable array as NumPy numbers: small floats and integers widened,
-    complex as magnitude.
+    """Return the values as NumPy numbers: small types widened, complex numbers as magnitudes.
 
     An array on the CPU is not copied.
+
+    Raises:
+        TypeError: The dtype holds no numbers.
     """
     x = np.asarray(x)
     if x.dtype.kind == "c":
         x = _magnitudes(x)
-    if x.dtype.kind in "fiub" and x.dtype.type.__module__ == "numpy":  # in any order of bytes
-        kind = (
-            np.float32
-            if x.dtype.itemsize == 2 and x.dtype.kind == "f"
-            else np.float64
-            if x.dtype.itemsize > 8
-            else x.dtype.type
-        )
-        return x.astype(kind, copy=False)
     if not holds_numbers(x.dtype):
         raise TypeError(f"{x.dtype} holds no numbers")
-    return x.astype(np.int8 if is_integer(x.dtype) else np.float32)
+    if x.dtype.kind not in "fiub" or x.dtype.type.__module__ != "numpy":
+        return x.astype(np.int8 if is_integer(x.dtype) else np.float32)
+    if x.dtype == np.float16:
+        return x.astype(np.float32)
+    if x.dtype.itemsize > 8:
+        return x.astype(np.float64)
+    return x.astype(x.dtype.newbyteorder("="), copy=False)
 
 
 def _magnitudes(x: np.ndarray) -> np.ndarray:
-    """The sizes of complex numbers; in double precision where single has none for two large parts."""
+    """Return |x|, in double precision where single precision overflows."""
     with np.errstate(over="ignore"):
         sizes = np.abs(x)
     return sizes if np.isfinite(sizes).all() else np.abs(x.astype(np.complex128))
 
 
 def short_value(x: object) -> str:
-    """Write a leaf that is no array, or one number, as one short line; never runs a long or failing
-    `repr` to its end.
-    """
+    """Write a leaf that is no array as one short line; a failing `repr` is not raised."""
     if isinstance(x, str):
         return plain(repr(x[:80] + "…" if len(x) > 80 else x), 100)
     if isinstance(x, bool | int | float | complex | type(None)):
@@ -184,8 +147,55 @@ def short_value(x: object) -> str:
     if callable(x):
         return plain(getattr(x, "__qualname__", type(x).__name__), 80)
     try:
-        return plain(
-            re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80
-        )  # an address is another one in each run
+        return plain(re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80)  # an address differs per run
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         return f"repr raised {type(error).__name__}"
+
+
+def exact_bytes(x: np.ndarray) -> tuple[bytes, str]:
+    """Write values little-endian in the smallest of a few types that holds each exactly.
+
+    Args:
+        x: Numbers of any type.
+
+    Returns:
+        The bytes, and the type: 'f4', 'f8', 'i8', 'u8', or 'c8' and 'c16', real and imaginary
+        parts in turn.
+
+    Example:
+        >>> exact_bytes(np.array([16777217], 'int32'))[1], exact_bytes(np.array([1.5], 'float16'))[1]
+        ('f8', 'f4')
+    """
+    code = _exact_type(x)
+    return x.astype(f"<{code}").tobytes(), code
+
+
+def _exact_type(x: np.ndarray) -> str:
+    size = x.dtype.itemsize
+    if x.dtype.kind == "c":
+        return "c8" if size <= 8 else "c16"
+    if size <= 2 or (size <= 4 and not is_integer(x.dtype)):
+        return "f4"
+    if size <= 4 or not is_integer(x.dtype) or not x.size:
+        return "f8"
+    if int(x.min()) >= -EXACT_INTEGERS and int(x.max()) <= EXACT_INTEGERS:
+        return "f8"
+    return "u8" if x.dtype.kind == "u" else "i8"
+
+
+def exact_text(v: Any) -> str:
+    """Write one value with all the digits that tell it from its neighbors.
+
+    Example:
+        >>> exact_text(np.float32(0.1)), exact_text(np.int64(2**60)), exact_text(np.complex64(3 + 4j))
+        ('0.1', '1152921504606846976', '3+4j (|x| 5 ∠ 53.1°)')
+    """
+    v = np.asarray(v)[()]
+    if isinstance(v, str | bytes):
+        return plain(v if isinstance(v, str) else repr(v), 200)
+    if not np.iscomplexobj(v):
+        return str(v).removesuffix(".0")
+    sign = "-" if np.signbit(v.imag) else "+"
+    real, imaginary = (str(part).removesuffix(".0") for part in (v.real, abs(v.imag)))
+    angle = format_number(float(np.angle(v, deg=True)), 3)
+    return f"{real}{sign}{imaginary}j (|x| {format_number(float(abs(v)))} ∠ {angle}°)"

@@ -88,7 +88,7 @@ def _pair_row(
     compared = not gap.reason
     module = pair.actual.module
     lines = source_of(type(module)) if module is not None and pair.fault == "module" else None
-    given, wanted, found = _shapes(pair)
+    inputs, expected, actual = _shapes(pair)
     return PairRow(
         pair.path or pair.actual.class_name or "(root)",
         pair.actual.order,
@@ -96,10 +96,10 @@ def _pair_row(
         pair.actual.class_name,
         "same" if not pair.fault else "changed" if compared else "shape",
         pair.fault,
-        given,
+        inputs,
         _given(pair),
-        wanted,
-        found,
+        expected,
+        actual,
         change,
         gap.largest if compared else None,
         gap.where if compared else None,
@@ -118,9 +118,9 @@ def _shapes(pair: Pair) -> tuple[str, str, str]:
     a, b = pair.actual, pair.expected
     if not pair.mixes_layouts:
         return a.input_shapes, b.return_shapes, a.return_shapes
-    found, wanted = pair.returns
-    given = a.input_shapes if pair.inputs is None else _listed(pair.inputs[0])
-    return given, _listed(wanted), _listed(found)
+    actual, expected = pair.returns
+    inputs = a.input_shapes if pair.inputs is None else _listed(pair.inputs[0])
+    return inputs, _listed(expected), _listed(actual)
 
 
 def _listed(arrays: list[Any]) -> str:
@@ -138,11 +138,11 @@ def _given(pair: Pair) -> str:
 
 
 def _change_of(pair: Pair) -> float | None:
-    found, wanted = pair.returns
+    actual, expected = pair.returns
     at = pair.gap.leaf
     return (
-        relative_norm(np.asarray(wanted[at]), np.asarray(found[at]))
-        if found and is_array(found[at])
+        relative_norm(np.asarray(expected[at]), np.asarray(actual[at]))
+        if actual and is_array(actual[at])
         else None
     )
 
@@ -151,25 +151,25 @@ def _three(pair: Pair) -> tuple[Picture, ...]:
     """Expected, actual and their difference on one scale; a difference that would not be seen on it
     has its own.
     """
-    found, wanted = pair.returns
+    actual, expected = pair.returns
     at = pair.gap.leaf
-    if pair.gap.reason or not found or not is_array(found[at]):
+    if pair.gap.reason or not actual or not is_array(actual[at]):
         return ()
-    return three_pictures(np.asarray(wanted[at]), np.asarray(found[at]), pair.path)
+    return three_pictures(np.asarray(expected[at]), np.asarray(actual[at]), pair.path)
 
 
 def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ...]:
     """Pictures of what was expected, of what came out, and of their difference."""
     if not 2 <= a.size <= PICTURED_ELEMENTS or a.dtype.kind not in "fiub":
         return ()
-    apart = a.astype(np.float64) - b.astype(np.float64)
-    limits, own = _limits(a, b), _limits(apart)
+    difference_array = a.astype(np.float64) - b.astype(np.float64)
+    limits, finer_limits = _limits(a, b), _limits(difference_array)
     if limits is None:
-        return tuple(picture_for(x, path) for x in (b, a, apart))
-    shared = own is None or own[1] >= SEEN_SHARE * limits[1]
-    difference: Any = (-limits[1], limits[1]) if shared else own
+        return tuple(picture_for(x, path) for x in (b, a, difference_array))
+    shared = finer_limits is None or finer_limits[1] >= SEEN_SHARE * limits[1]
+    difference: Any = (-limits[1], limits[1]) if shared else finer_limits
     drawn = [picture_for(x, path, limits=limits) for x in (b, a)]
-    last = picture_for(apart, path, limits=difference)
+    last = picture_for(difference_array, path, limits=difference)
     if not shared and difference is not None:
         finer = f"scale {format_number(limits[1] / difference[1], 2)} times finer"
         last = last._replace(notes=(finer, *last.notes))

@@ -10,10 +10,11 @@ from typing import Any
 
 from nbmodule.base.format import count_noun, plain
 from nbmodule.errors import ArgumentError
-from nbmodule.views.records.records import ArrayCard, ModuleTree, Picture, Record, VariableTree
+from nbmodule.views.records.records import ArrayCard, ModuleTree, Picture, ViewRecord
+from nbmodule.views.records.variables import VariableTree
 
 
-def with_labels(record: Record, labels: Sequence[str]) -> Record:
+def with_labels(record: ViewRecord, labels: Sequence[str]) -> ViewRecord:
     """Write names at every picture that has as many bars, rows or columns.
 
     Args:
@@ -34,16 +35,23 @@ def with_labels(record: Record, labels: Sequence[str]) -> Record:
     names = tuple(plain(name, 40) for name in labels)
     if isinstance(record, ArrayCard):
         labeled = _labeled(record.picture, names)
-        found, record = labeled is not record.picture, dataclasses.replace(record, picture=labeled)
+        is_labeled, record = (
+            labeled is not record.picture,
+            dataclasses.replace(record, picture=labeled),
+        )
     elif hasattr(record, "rows"):
-        field = "values" if isinstance(record, VariableTree) else "pictures"
-        before: list[Any] = list(getattr(record, "rows", ()))
-        rows = [_labeled_row(row, field, names) for row in before]
-        found = any(new is not old for new, old in zip(rows, before, strict=True))
+        rows: Any = getattr(record, "rows", ())
+        if isinstance(record, VariableTree):
+            values = {i: _labeled(value, names) for i, value in record.columns.values.items()}
+            is_labeled = any(values[i] is not value for i, value in record.columns.values.items())
+            rows = record.columns.with_values(values)
+        else:
+            old, rows = rows, [_labeled_row(row, names) for row in rows]
+            is_labeled = any(new is not row for new, row in zip(rows, old, strict=True))
         record = dataclasses.replace(record, rows=rows)  # type: ignore[call-arg]
     else:
-        found = False
-    if found:
+        is_labeled = False
+    if is_labeled:
         return record
     note = (
         f"{count_noun(len(names), 'label')} given, but no picture has as many bars, rows or columns"
@@ -51,33 +59,22 @@ def with_labels(record: Record, labels: Sequence[str]) -> Record:
     return dataclasses.replace(record, notes=(*record.notes, note))
 
 
-def _labeled_row(row: Any, field: str, names: tuple[str, ...]) -> Any:
-    held = getattr(row, field, None)
-    if not held or isinstance(held, str):
-        return row
-    if isinstance(held, Picture):
-        new = _labeled(held, names)
-        return row if new is held else row._replace(**{field: new})
-    made = tuple(_labeled(picture, names) for picture in held)
-    return (
-        row
-        if all(a is b for a, b in zip(made, held, strict=True))
-        else row._replace(**{field: made})
-    )
+def _labeled_row(row: Any, names: tuple[str, ...]) -> Any:
+    pictures = tuple(_labeled(picture, names) for picture in getattr(row, "pictures", ()))
+    is_new = any(a is not b for a, b in zip(pictures, getattr(row, "pictures", ()), strict=True))
+    return row._replace(pictures=pictures) if is_new else row
 
 
 def _labeled(picture: Any, names: tuple[str, ...]) -> Any:
-    if (
-        picture is None
-        or picture.kind == "text"
-        or any(note.startswith("mean of") for note in picture.notes)
-    ):
+    if not isinstance(picture, Picture) or picture.kind == "text":
+        return picture
+    if any(note.startswith("mean of") for note in picture.notes):
         return picture
     sizes = picture.shape if picture.kind == "bars" else picture.shape[1:]
     return picture._replace(labels=names) if len(names) in sizes else picture
 
 
-def with_colors(record: Record, color: Mapping[str, float]) -> Record:
+def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     """Tint the rows of a tree by a number for each path.
 
     Raises:
@@ -89,12 +86,14 @@ def with_colors(record: Record, color: Mapping[str, float]) -> Record:
         raise ArgumentError(
             f"color= tints the rows of a tree; found {type(record).__name__}. Nothing was displayed."
         )
-    known = {row.path for row in record.rows}
     if isinstance(record, VariableTree):
-        known |= {name for row in record.rows for name in (row.chain, row.chain.replace("/", "."))}
-    unknown = [path for path in color if path not in known]
+        rows = record.columns
+        names = {name for i in range(len(rows)) for name in rows.spellings(i)}
+    else:
+        names = {row.path for row in record.rows}
+    unknown = [path for path in color if path not in names]
     if unknown:
-        near = ", ".join(sorted(known - {""})[:3])
+        near = ", ".join(sorted(names - {""})[:3])
         raise ArgumentError(
             f"color= names {plain(unknown[0])!r}, which is not in the tree; found for example {near}. Nothing was displayed."
         )

@@ -21,19 +21,13 @@ from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
 from nbmodule.core.variables.describe import describe_device
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.tree.container import Container
-from nbmodule.views.arrays.values import place_of
+from nbmodule.views.arrays.values import placement_of
 from nbmodule.views.builders.pytrees import array_card, measured, pytree_record
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.suspects import equal_findings, frozen_findings
 from nbmodule.views.records.findings import with_findings
-from nbmodule.views.records.records import (
-    ArrayCard,
-    Finding,
-    ModuleRow,
-    ModuleTree,
-    VariableRow,
-    VariableTree,
-)
+from nbmodule.views.records.records import ArrayCard, Finding, ModuleRow, ModuleTree
+from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 # -- what a model is made of --
@@ -48,7 +42,7 @@ def module_tree(module: CoreModule) -> ModuleTree:
     """
     ensure_built(module)
     boxes = plan_of(module).boxes
-    modes = {below.training for below in module.modules()}
+    modes = {child.training for child in module.modules()}
     names = {id(part): name for name, part in module.named_modules()}
     rows = list(_Rows(names, plan_of(module).places).below(module, "", 0))
     tree = ModuleTree(
@@ -64,10 +58,10 @@ def module_tree(module: CoreModule) -> ModuleTree:
 
 def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
     """What the variables of a model tell of what is wrong with it."""
-    places = [(place.name, box) for box, place in plan_of(module).places.items()]
+    places = [(location.name, box) for box, location in plan_of(module).places.items()]
     at = {row.path: k for k, row in enumerate(rows)}
-    held = ((name, box, at.get(name.rpartition(".")[0])) for name, box in places)
-    return [*frozen_findings(rows, places), *equal_findings(held)]
+    variables = ((name, box, at.get(name.rpartition(".")[0])) for name, box in places)
+    return [*frozen_findings(rows, places), *equal_findings(variables)]
 
 
 class _Rows:
@@ -91,18 +85,22 @@ class _Rows:
                 group = ".".join(steps[:level])
                 if group not in listed:
                     listed.add(group)
-                    inside = [below for other, below in children if other.startswith(f"{group}.")]
+                    inside = [
+                        descendant
+                        for child_name, descendant in children
+                        if child_name.startswith(f"{group}.")
+                    ]
                     yield self.group(inside, prefix + group, depth + level - 1)
             yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
 
     def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
-        held = {box: size for child in inside for box, size in self.boxes(child).items()}
+        variables = {box: size for child in inside for box, size in self.boxes(child).items()}
         return ModuleRow(
             path,
             path.rpartition(".")[2],
             f"{len(inside)} modules",
             "",
-            *_total(held),
+            *_total(variables),
             depth,
             "list",
         )
@@ -110,7 +108,7 @@ class _Rows:
     def of(self, module: CoreModule, path: str, name: str, depth: int) -> Iterator[ModuleRow]:
         doc, source = _about(type(module))
         brief = getattr(module, "brief", module.extra_repr)
-        given, returned = first_shapes(module)
+        inputs, returned = first_shapes(module)
         row = ModuleRow(
             path,
             name,
@@ -118,7 +116,7 @@ class _Rows:
             brief(),
             *_total(self.boxes(module)),
             depth,
-            input_shapes=given,
+            input_shapes=inputs,
             output_shapes=returned,
             training=module.training,
             built=module._nbm.built,
@@ -127,41 +125,41 @@ class _Rows:
             variables=_own_variables(module),
             arguments=module.extra_repr(),
         )
-        if (own := self.names.get(id(module), path)) != path:
-            yield row._replace(shared_with=own or "the model itself")
+        if (name_of_module := self.names.get(id(module), path)) != path:
+            yield row._replace(shared_with=name_of_module or "the model itself")
             return
         yield row._replace(shared_with=self.first_tied(module, path))
         yield from self.below(module, f"{path}.", depth + 1)
 
     def first_tied(self, module: CoreModule, path: str) -> str | None:
         """Return the path of the first variable of a module that another module holds before it."""
-        own: dict[Variable, str] = {}
-        _find_own(module, "", (), own)
+        variables: dict[Variable, str] = {}
+        _find_own(module, "", (), variables)
         names = (
             (self.places[variable].name, name)
-            for variable, name in own.items()
+            for variable, name in variables.items()
             if variable in self.places
         )
         return next((first for first, name in names if first != f"{path}.{name}"), None)
 
-    def boxes(self, thing: object) -> dict[Variable, tuple[int, int, int]]:
+    def boxes(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
         """The variables that a module, list, dict or plain object holds, each once, with its sizes."""
-        known = self.held.get(id(thing))
-        if known is None:
-            known = self.held[id(thing)] = {}
-            for item in items(thing):
+        sizes = self.held.get(id(obj))
+        if sizes is None:
+            sizes = self.held[id(obj)] = {}
+            for item in items(obj):
                 if isinstance(item.value, Variable):
                     if not item.value.is_released:
-                        known[item.value] = _sizes((item.value,))
+                        sizes[item.value] = _sizes((item.value,))
                 elif is_module(item.value) or is_branch(item.value):
-                    known.update(self.boxes(item.value))
-        return known
+                    sizes.update(self.boxes(item.value))
+        return sizes
 
 
-def _total(held: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
+def _total(variables: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
     trained = nbytes = buffers = 0
-    for own in held.values():
-        trained, nbytes, buffers = trained + own[0], nbytes + own[1], buffers + own[2]
+    for sizes in variables.values():
+        trained, nbytes, buffers = trained + sizes[0], nbytes + sizes[1], buffers + sizes[2]
     return trained, nbytes, buffers
 
 
@@ -172,34 +170,34 @@ def _sizes(boxes: Any) -> tuple[int, int, int]:
 
 
 def _devices(boxes: Any) -> str:
-    found = sorted({describe_device(box) for box in boxes})
-    return found[0] if len(found) == 1 else f"{len(found)} devices" if found else ""
+    names = sorted({describe_device(box) for box in boxes})
+    return names[0] if len(names) == 1 else f"{len(names)} devices" if names else ""
 
 
 def _own_variables(module: object) -> tuple[str, ...]:
     """The variables of a module that no module below it holds; nothing below is walked."""
-    found: dict[Variable, str] = {}
-    _find_own(module, "", (), found)
-    return tuple(f"{name} {describe_shape(box)}" for box, name in found.items())
+    names: dict[Variable, str] = {}
+    _find_own(module, "", (), names)
+    return tuple(f"{name} {describe_shape(box)}" for box, name in names.items())
 
 
 def _find_own(
-    thing: object, prefix: str, above: tuple[int, ...], found: dict[Variable, str]
+    obj: object, prefix: str, parents: tuple[int, ...], names: dict[Variable, str]
 ) -> None:
-    for item in items(thing):
+    for item in items(obj):
         if isinstance(item.value, Variable):
             if not item.value.is_released:
-                found.setdefault(item.value, prefix + item.name)
-        elif not is_module(item.value) and is_branch(item.value) and id(item.value) not in above:
-            _find_own(item.value, f"{prefix}{item.name}.", (*above, id(thing)), found)
+                names.setdefault(item.value, prefix + item.name)
+        elif not is_module(item.value) and is_branch(item.value) and id(item.value) not in parents:
+            _find_own(item.value, f"{prefix}{item.name}.", (*parents, id(obj)), names)
 
 
 @functools.lru_cache(512)
-def _about(kind: type) -> tuple[str | None, str | None]:
+def _about(cls: type) -> tuple[str | None, str | None]:
     """First line of a class's docstring, and where its forward was written."""
-    own = vars(kind).get("__doc__")  # what a class inherits says what another one does
-    doc = inspect.cleandoc(own).partition("\n")[0] or None if own else None
-    code = getattr(getattr(kind, "_run", None), "__code__", None)
+    text = vars(cls).get("__doc__")  # what a class inherits says what another one does
+    doc = inspect.cleandoc(text).partition("\n")[0] or None if text else None
+    code = getattr(getattr(cls, "_run", None), "__code__", None)
     return doc, place_in_code(code.co_filename, code.co_firstlineno) if code is not None else None
 
 
@@ -219,35 +217,39 @@ def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
         if alias != plan.places[box].name:
             others.setdefault(box, []).append(alias)
     chosen = {
-        box: place for box, place in plan.places.items() if buffers or isinstance(box, Parameter)
+        box: location
+        for box, location in plan.places.items()
+        if buffers or isinstance(box, Parameter)
     }
-    known: dict[Any, tuple[Any, ...]] = {}
-    rows = [_variable_row(box, place, others.get(box), known) for box, place in chosen.items()]
+    metadata: dict[Any, tuple[Any, ...]] = {}
+    rows = [
+        _variable_row(box, location, others.get(box), metadata) for box, location in chosen.items()
+    ]
     tree = measured(VariableTree("v", rows, root="model.v"), [_value(box) for box in chosen])
-    places = ((place.name, box, k) for k, (box, place) in enumerate(chosen.items()))
+    places = ((location.name, box, k) for k, (box, location) in enumerate(chosen.items()))
     return with_findings(tree, equal_findings(places))
 
 
 def _variable_row(
-    box: Variable, place: Any, others: list[str] | None, known: dict[Any, tuple[Any, ...]]
+    box: Variable, location: Any, others: list[str] | None, metadata: dict[Any, tuple[Any, ...]]
 ) -> VariableRow:
     """One row; what variables of one type and place have in common is worked out once."""
     key = (box.dtype, box.shape, box.sharding)
-    facts: Any = known.get(key)
+    facts: Any = metadata.get(key)
     if facts is None:
-        facts = known[key] = (
+        facts = metadata[key] = (
             box.shape,
             str(box.dtype),
             box.nbytes,
             describe_device(box),
-            place_of(box.sharding)[1],
+            placement_of(box.sharding)[1],
         )
-    kind = "buffer" if isinstance(box, Buffer) else "parameter"
+    category = "buffer" if isinstance(box, Buffer) else "parameter"
     shape, dtype, nbytes, device, sharding = facts
     return VariableRow(
-        place.name,
-        "/".join(place.chain),
-        kind,
+        location.name,
+        "/".join(location.chain),
+        category,
         shape,
         dtype,
         nbytes,
@@ -255,7 +257,7 @@ def _variable_row(
         sharding,
         isinstance(box, Parameter) and not box.requires_grad,
         others[0] if others else None,
-        keys=place.chain,
+        keys=location.chain,
     )
 
 

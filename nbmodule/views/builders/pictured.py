@@ -62,8 +62,8 @@ def picture_for(value: Any, path: str | None = None, **options: Any) -> Picture:
         )
 
 
-def are_any_given() -> bool:
-    """Whether a user has given any picture: most have not, and then nothing is looked for."""
+def has_pictures() -> bool:
+    """Return True if a user has registered a picture."""
     return bool(_pictures_by_type or _pictures_by_path)
 
 
@@ -71,7 +71,7 @@ def drawn_by_user(value: Any, path: str | None = None) -> Picture | None:
     """The picture of a value that a user has given for its path or its class; None where there is
     none.
     """
-    if not are_any_given():
+    if not has_pictures():
         return None
     fn = next(
         (
@@ -82,16 +82,18 @@ def drawn_by_user(value: Any, path: str | None = None) -> Picture | None:
         None,
     )
     fn = fn or next(
-        (_pictures_by_type[kind] for kind in type(value).__mro__ if kind in _pictures_by_type), None
+        (_pictures_by_type[cls] for cls in type(value).__mro__ if cls in _pictures_by_type), None
     )
     if fn is None:
         return None
     try:
-        made = fn(value)
+        drawn = fn(value)
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         return text_picture(
             type(value).__name__, f"view_for raised {type(error).__name__}: {error}"
         )
-    if isinstance(made, Picture):
-        return made
-    return text_picture(type(value).__name__, made) if isinstance(made, str) else picture_of(made)
+    if isinstance(drawn, Picture):
+        return drawn
+    return (
+        text_picture(type(value).__name__, drawn) if isinstance(drawn, str) else picture_of(drawn)
+    )

@@ -17,22 +17,22 @@ from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.pictured import drawn_by_user
 from nbmodule.views.builders.pytrees import array_card, pytree_record
 from nbmodule.views.records.findings import findings_of
-from nbmodule.views.records.records import Drawn, Finding, Note, Record, Titled
+from nbmodule.views.records.records import Finding, Note, UserPicture, ViewRecord
 
-_makers: dict[type, Callable[[Any], Record]] = {}
+_makers: dict[type, Callable[[Any], ViewRecord]] = {}
 
 
-def register_record(kind: type, maker: Callable[[Any], Record]) -> None:
+def register_record(cls: type, maker: Callable[[Any], ViewRecord]) -> None:
     """Say how values of a type become a record; the nearest class of a value decides.
 
     Args:
-        kind: A class; its subclasses are meant too.
+        cls: A class; its subclasses are included.
         maker: `maker(value)` gives a record of `views.records`.
     """
-    _makers[kind] = maker
+    _makers[cls] = maker
 
 
-def record_for(value: Any) -> Record:
+def record_for(value: Any) -> ViewRecord:
     """Make the record of any value: what is registered for its class, else an array's, else that of
     a PyTree.
 
@@ -41,17 +41,17 @@ def record_for(value: Any) -> Record:
         >>> type(record_for(np.zeros(3))).__name__, type(record_for({'a': np.zeros(3)})).__name__
         ('ArrayCard', 'VariableTree')
     """
-    if isinstance(value, Titled):
+    if isinstance(value, ViewRecord):
         return value
     shown = drawn_by_user(value)
     if is_array(value):
         card = array_card(value)
         return card if shown is None else dataclasses.replace(card, picture=shown)
     if shown is not None:
-        return Drawn(type(value).__name__, shown)
-    for kind in type(value).__mro__:
-        if kind in _makers:
-            return _makers[kind](value)
+        return UserPicture(type(value).__name__, shown)
+    for cls in type(value).__mro__:
+        if cls in _makers:
+            return _makers[cls](value)
     if is_foreign(value):
         record = socket("as_it_stands")("show", value)
         # Equinox has no mode of its own: layers have an argument `inference`.

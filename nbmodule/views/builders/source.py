@@ -26,7 +26,7 @@ class Lines(NamedTuple):
 
 
 @functools.lru_cache(512)
-def source_of(kind: Any) -> Lines | None:
+def source_of(cls: Any) -> Lines | None:
     """Give the code that a call of a module runs; None where it cannot be read.
 
     Example:
@@ -34,17 +34,17 @@ def source_of(kind: Any) -> Lines | None:
         >>> lines.place.partition(":")[0], lines.text.startswith("def ")
         ('activation.py', True)
     """
-    run = inspect.unwrap(getattr(kind, "_run", kind))
+    run = inspect.unwrap(getattr(cls, "_run", cls))
     code = getattr(run, "__code__", None)
     if code is None:
         return None
     place = Source(code.co_filename, code.co_firstlineno).place
     try:
-        found, first = inspect.getsourcelines(code)
+        lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
         return Lines(place, code.co_firstlineno, "")
-    indent = len(found[0]) - len(found[0].lstrip())
+    indent = len(lines[0]) - len(lines[0].lstrip())
     text = [
-        line[indent:].rstrip() if not line[:indent].strip() else line.rstrip() for line in found
+        line[indent:].rstrip() if not line[:indent].strip() else line.rstrip() for line in lines
     ]
     return Lines(place, first, "\n".join(text[:MOST_LINES]), max(0, len(text) - MOST_LINES))

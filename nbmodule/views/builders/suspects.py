@@ -36,16 +36,16 @@ def call_findings(table: CallTable, returned: Mapping[int, Any]) -> tuple[Findin
         table: The record.
         returned: By row, the first array of the return, where it was kept.
     """
-    found = []
+    findings = []
     for finding in derived(table):
         array = returned.get(finding.row) if finding.row is not None else None
         part = (
             _part_of(array) if array is not None and finding.text.startswith(("NaN", "Inf")) else ""
         )
-        found.append(finding._replace(text=f"{finding.text}{part}"))
+        findings.append(finding._replace(text=f"{finding.text}{part}"))
     for k, array in returned.items():
-        found += _of_weights(k, table.rows[k], array)
-    return ranked(found)
+        findings += _of_weights(k, table.rows[k], array)
+    return ranked(findings)
 
 
 def _part_of(array: Array) -> str:
@@ -104,15 +104,15 @@ def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
 
 def _of_mask(k: int, row: CallRow, x: Any, name: str) -> Iterator[Finding]:
     """Attention that looks backward, but one position too far or too few."""
-    seen = np.abs(x).reshape(-1, *x.shape[-2:]).max(0) > 0
-    if not np.triu(seen, 2).any() and np.diagonal(seen, 1).all():
+    is_attended = np.abs(x).reshape(-1, *x.shape[-2:]).max(0) > 0
+    if not np.triu(is_attended, 2).any() and np.diagonal(is_attended, 1).all():
         yield Finding(
             f"mask off by one: each position sees the next in {name}", row.path, "doubt", 2.6, k
         )
     elif (
-        not np.triu(seen, 1)[1:].any()
-        and not np.diagonal(seen)[1:].any()
-        and np.tril(seen, -1).any()
+        not np.triu(is_attended, 1)[1:].any()
+        and not np.diagonal(is_attended)[1:].any()
+        and np.tril(is_attended, -1).any()
     ):
         yield Finding(
             f"mask off by one: no position sees itself in {name}", row.path, "doubt", 2.6, k
@@ -128,27 +128,27 @@ def equal_findings(places: Iterable[tuple[str, Variable, int | None]]) -> Iterat
         places: Path, box and row of each variable, in the order of reading.
     """
     like: dict[Any, list[tuple[str, Variable, int | None]]] = {}
-    for place in places:
-        box = place[1]
+    for entry in places:
+        box = entry[1]
         if (
             isinstance(box, Parameter)
             and box.ndim >= 2
             and not box.is_pending
             and not box.is_released
         ):
-            like.setdefault((box.shape, box.dtype), []).append(place)
+            like.setdefault((box.shape, box.dtype), []).append(entry)
     left = MOST_EQUAL
     for members in like.values():
         if len(members) < 2 or (left := left - len(members) * members[0][1].size) < 0:
             continue
         same: dict[bytes, list[tuple[str, Variable, int | None]]] = {}
-        for place in members:
-            x = np.asarray(place[1].value).reshape(-1)
+        for entry in members:
+            x = np.asarray(entry[1].value).reshape(-1)
             if not (x[:SAMPLE] == x[0]).all():
-                same.setdefault(x[:SAMPLE].tobytes(), []).append(place)
+                same.setdefault(x[:SAMPLE].tobytes(), []).append(entry)
         for group in same.values():
             first = np.asarray(group[0][1].value)
-            alike = [place for place in group if np.array_equal(first, np.asarray(place[1].value))]
+            alike = [entry for entry in group if np.array_equal(first, np.asarray(entry[1].value))]
             if len(alike) > 1:
                 yield _equal(alike)
 

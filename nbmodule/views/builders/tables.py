@@ -24,18 +24,17 @@ from nbmodule.views.records.outline import Outline, group_neighbors
 from nbmodule.views.records.records import (
     Column,
     ComparisonTable,
+    DataTable,
     DifferenceRow,
     DifferenceTree,
-    FactTable,
     Note,
     PairRow,
-    VariableRow,
-    VariableTree,
 )
+from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 # -- a summary --
-def summary_record(summary: Summary) -> FactTable:
+def summary_record(summary: Summary) -> DataTable:
     """Make the record of `nb.summary`: its rows as a tree, blocks that are alike as one line, below
     the facts of the whole model.
 
@@ -71,9 +70,9 @@ def summary_record(summary: Summary) -> FactTable:
     if any(row.shared_with for row in rows):
         shared = Column("shared with", column("shared_with"))
         columns = (*columns[:2], shared, *columns[2:])
-    sizes = next(i for i, each in enumerate(columns) if each.title == "bytes") + 1
+    sizes = next(i for i, column_ in enumerate(columns) if column_.title == "bytes") + 1
     called = any(row.calls for row in summary)
-    return FactTable(
+    return DataTable(
         summary[0].class_name,
         lines,
         columns if called else columns[:sizes],
@@ -90,14 +89,14 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
     """The lines of a summary: each module below the one that holds it, lists as levels of their
     own, blocks that are alike folded.
     """
-    out, above = Outline(), []
+    out, parents = Outline(), []
     for number, row in enumerate(rows):
         steps = row.path.split(".")
-        while above and above[-1] != steps[: len(above[-1])]:
-            above.pop()
-        for depth in range(len(above[-1]) if above else 0, len(steps)):
-            out.append(len(above), steps[depth], number if depth == len(steps) - 1 else -1)
-            above.append(steps[: depth + 1])
+        while parents and parents[-1] != steps[: len(parents[-1])]:
+            parents.pop()
+        for depth in range(len(parents[-1]) if parents else 0, len(steps)):
+            out.append(len(parents), steps[depth], number if depth == len(steps) - 1 else -1)
+            parents.append(steps[: depth + 1])
     alike = [rows[r][1:] if r >= 0 else None for r in out.row]
     return group_neighbors(out, alike)
 
@@ -124,10 +123,10 @@ def _of_each(
 
 
 # -- what holds memory --
-def memory_record(memory: Memory) -> FactTable:
+def memory_record(memory: Memory) -> DataTable:
     """Make the record of `nb.memory`: what is held, the largest first."""
     lines = _flat([plain(row.what) for row in memory])
-    return FactTable(
+    return DataTable(
         "memory",
         lines,
         (
@@ -148,7 +147,7 @@ def _flat(labels: Sequence[str]) -> Outline:
 
 
 # -- where NaN began --
-def nonfinite_record(found: NonFinite) -> FactTable:
+def nonfinite_record(nonfinite: NonFinite) -> DataTable:
     """Make the record of `nb.first_nonfinite`: what the operation was given and gave, with the line
     of code and who carried it on.
 
@@ -158,34 +157,34 @@ def nonfinite_record(found: NonFinite) -> FactTable:
         >>> table.lines.label, sorted(table.wrong), table.title[0]
         (['given', 'gave'], [1], 'first non-finite value: log in head (forward pass)')
     """
-    head, *rest = str(found).splitlines()
-    seen: list[tuple[str, int, Range, str]] = [
-        *(("given", i, one, f".inputs[{i}]") for i, one in enumerate(found.inputs)),
-        *(("gave", i, one, f".outputs[{i}]") for i, one in enumerate(found.outputs)),
+    head, *lines = str(nonfinite).splitlines()
+    entries: list[tuple[str, int, Range, str]] = [
+        *(("given", i, one, f".inputs[{i}]") for i, one in enumerate(nonfinite.inputs)),
+        *(("gave", i, one, f".outputs[{i}]") for i, one in enumerate(nonfinite.outputs)),
     ]
-    several = {"given": len(found.inputs) > 1, "gave": len(found.outputs) > 1}
-    ranges = [each[2] for each in seen]
+    several = {"given": len(nonfinite.inputs) > 1, "gave": len(nonfinite.outputs) > 1}
+    ranges = [entry[2] for entry in entries]
     ends = [
         [None if end != end else end for end in ends]
         for ends in ([r.low for r in ranges], [r.high for r in ranges])
     ]
-    told = [line.strip() for line in rest if not line.lstrip().startswith(("given ", "gave "))]
-    return FactTable(
+    remarks = [line.strip() for line in lines if not line.lstrip().startswith(("given ", "gave "))]
+    return DataTable(
         "first_nonfinite",
-        _flat([f"{word} {i + 1}" if several[word] else word for word, i, _, _ in seen]),
+        _flat([f"{word} {i + 1}" if several[word] else word for word, i, _, _ in entries]),
         (
             Column("array", [r.of for r in ranges]),
             Column("lowest", ends[0], "number", leaves=1),
             Column("highest", ends[1], "number", leaves=2),
             Column("not finite", [r.nonfinite for r in ranges], "count"),
         ),
-        [place for _, _, _, place in seen],
-        tuple(line.strip() for line in rest),
+        [code for _, _, _, code in entries],
+        tuple(line.strip() for line in lines),
         frozenset(i for i, r in enumerate(ranges) if r.nonfinite),
         root="nb.first_nonfinite(model, x)",
         label="",
         title=(head,),
-        notes=tuple(told),
+        notes=tuple(remarks),
     )
 
 
@@ -205,19 +204,19 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
     """Make the record of what `expected_submod_rets` raises: the return at fault, what was expected
     and the difference as pictures.
     """
-    told: Any = error
+    details: Any = error
     text = str(error)
-    if getattr(told, "actual", None) is None:
+    if getattr(details, "actual", None) is None:
         return Note(type(error).__name__, text, True)
-    actual = np.asarray(told.actual)
-    expected = np.broadcast_to(np.asarray(told.expected), actual.shape)
+    actual = np.asarray(details.actual)
+    expected = np.broadcast_to(np.asarray(details.expected), actual.shape)
     head = text.splitlines()[0]
     numbers = actual.dtype.kind in "biufc"
     gap = gap_between(actual, expected, 0.0, 0.0) if numbers else None
     row = PairRow(
-        told.path,
-        told.number,
-        told.number,
+        details.path,
+        details.number,
+        details.number,
         status="changed",
         fault="module",
         given="not compared",
@@ -227,9 +226,9 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
         largest=None if gap is None else gap.largest,
         where=None if gap is None else gap.where,
         values=None if gap is None else (gap.expected, gap.actual),
-        pictures=three_pictures(expected, actual, told.path) if numbers else (),
+        pictures=three_pictures(expected, actual, details.path) if numbers else (),
         remark="at fault",
-        place=told.path,
+        place=details.path,
     )
     return ComparisonTable("expected", "actual", [row], 0, "error", title=(head,))
 

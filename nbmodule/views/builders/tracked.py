@@ -37,21 +37,21 @@ from nbmodule.views.records.records import (
     DifferenceTree,
     ModuleTree,
     Picture,
-    RecordedMoment,
     ReturnTable,
     ShownStatistics,
-    VariableTree,
+    StepSnapshot,
 )
+from nbmodule.views.records.variables import VariableTree
 
 MEASURED_CALLS = 400
 MEASURED_ELEMENTS = 1 << 22
-MOST_MOMENTS = 100
+MOST_SNAPSHOTS = 100
 """Recorded steps whose numbers a page brings along."""
-MOST_MOMENT_ROWS = 4000
+MOST_SNAPSHOT_ROWS = 4000
 """Rows of all of them together."""
-MOMENT_PICTURES = 32_000
+SNAPSHOT_PICTURES = 32_000
 """Cells, a byte each, of the small pictures of earlier steps: those of 12 rows at 10 steps."""
-MOMENT_SIDE = 16
+SNAPSHOT_SIDE = 16
 
 
 # -- what ran --
@@ -118,13 +118,13 @@ def with_own_times(rows: Sequence[CallRow]) -> list[CallRow]:
     measured as it ran.
     """
     spent = [(row.seconds or 0.0) - (row.compiling or 0.0) for row in rows]
-    own = list(spent)
+    times = list(spent)
     for row, seconds in zip(rows, spent, strict=True):
         if row.parent is not None:
-            own[row.parent] -= seconds
+            times[row.parent] -= seconds
     return [
         row if row.seconds is None or row.start is None else row._replace(own=max(seconds, 0.0))
-        for row, seconds in zip(rows, own, strict=True)
+        for row, seconds in zip(rows, times, strict=True)
     ]
 
 
@@ -177,25 +177,25 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownSt
     """Statistics of the first return of each call: those that came out reduced, else worked out
     here, as far as the work allows.
     """
-    found: dict[int, ShownStatistics] = {}
+    statistics: dict[int, ShownStatistics] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
         reduced = _first(call.statistics) if "statistics" in call.values else None
         if reduced is not None:
-            found[number] = as_shown(reduced)
+            statistics[number] = as_shown(reduced)
             continue
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
         if array is not None and elements + array.size <= MEASURED_ELEMENTS:
             whole[number], elements = array, elements + array.size
     for number, stats in zip(whole, statistics_of(list(whole.values()))):
         if stats is not None:
-            found[number] = stats
-    return found
+            statistics[number] = stats
+    return statistics
 
 
 def _first(statistics: Any) -> Reduced | None:
     if isinstance(statistics, list):
-        return next((each for each in statistics if each is not None), None)
+        return next((one for one in statistics if one is not None), None)
     return statistics
 
 
@@ -212,8 +212,8 @@ def as_shown(s: Reduced) -> ShownStatistics:
 def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
     if budget <= 0 or not call.captured:
         return ()
-    if not is_array(call.returns) and (own := drawn_by_user(call.returns)) is not None:
-        return (own,)
+    if not is_array(call.returns) and (drawn := drawn_by_user(call.returns)) is not None:
+        return (drawn,)
     shown = [
         leaf
         for leaf in jax.tree.leaves(call.returns)
@@ -254,19 +254,21 @@ def called_tree(module: CoreModule) -> ModuleTree:
     tracked and is still there.
     """
     tree = module_tree(module)
-    kept = module._nbm.results[0]
-    if kept is not None:
+    returns = module._nbm.results[0]
+    if returns is not None:
         calls = [
             Call(path, {"output": value}, index=index)
-            for path, index, value in listed_returns(kept)
+            for path, index, value in listed_returns(returns)
         ]
     else:
         last = last_tracked(module)
         calls = shown_calls(last) if last is not None else []
     if not calls:
         return tree
-    found = _measured(calls, {})
-    last_of = {call.path: found[number] for number, call in enumerate(calls) if number in found}
+    measured = _measured(calls, {})
+    last_of = {
+        call.path: measured[number] for number, call in enumerate(calls) if number in measured
+    }
     rows = [
         row._replace(statistics=last_of[row.path]) if row.path in last_of else row
         for row in tree.rows
@@ -312,26 +314,26 @@ def recorder_record(recorder: Recorder) -> CallTable:
         return CallTable(recorder.name, [], notes=(note,))
     last = recorder.steps[-1]
     table = recorded_table(recorder, last)
-    moments = _moments(recorder, table)
-    notes = (f"{_told(recorder, moments)}; recorder[n] shows another", note, *table.notes)
-    return dataclasses.replace(table, moments=moments, notes=notes)
+    snapshots = _snapshots(recorder, table)
+    notes = (f"{_told(recorder, snapshots)}; recorder[n] shows another", note, *table.notes)
+    return dataclasses.replace(table, snapshots=snapshots, notes=notes)
 
 
-def _told(recorder: Recorder, moments: Sequence[RecordedMoment]) -> str:
+def _told(recorder: Recorder, snapshots: Sequence[StepSnapshot]) -> str:
     """Which steps a page has, and of which it has pictures."""
     last = recorder.steps[-1]
-    if not moments:
+    if not snapshots:
         return f"step {last}"
-    part = f"{len(moments)} of " if len(moments) < len(recorder.steps) else ""
-    pictured = sum(bool(moment.pictures) for moment in moments)
+    part = f"{len(snapshots)} of " if len(snapshots) < len(recorder.steps) else ""
+    pictured = sum(bool(snapshot.pictures) for snapshot in snapshots)
     more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
     return f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}{more}"
 
 
-def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]:
+def _snapshots(recorder: Recorder, table: CallTable) -> tuple[StepSnapshot, ...]:
     """The numbers of the recorded steps, evenly chosen where there are many."""
     steps = recorder.steps
-    most = max(2, min(MOST_MOMENTS, MOST_MOMENT_ROWS // max(len(table.rows), 1)))
+    most = max(2, min(MOST_SNAPSHOTS, MOST_SNAPSHOT_ROWS // max(len(table.rows), 1)))
     if len(steps) < 2:
         return ()
     chosen = (
@@ -341,26 +343,26 @@ def _moments(recorder: Recorder, table: CallTable) -> tuple[RecordedMoment, ...]
     )
     places = _places(row.path for row in table.rows)
     pictured = _pictured_steps(table, chosen)
-    moments = []
+    snapshots = []
     for step in chosen:
         calls = list(recorder[step])
-        found, at = (
+        measured, at = (
             _measured(calls, {}),
-            {place: k for k, place in enumerate(_places(call.path for call in calls))},
+            {key: k for k, key in enumerate(_places(call.path for call in calls))},
         )
-        numbers = [at.get(place, -1) for place in places]
+        numbers = [at.get(key, -1) for key in places]
         drawn = [k if row.pictures else -1 for k, row in zip(numbers, table.rows, strict=True)]
         pictures = _small_pictures(calls, drawn) if step in pictured else {}
-        moments.append(RecordedMoment(step, tuple(map(found.get, numbers)), pictures))
-    return tuple(moments)
+        snapshots.append(StepSnapshot(step, tuple(map(measured.get, numbers)), pictures))
+    return tuple(snapshots)
 
 
 def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
     """The earlier steps of which there is room for small pictures, evenly chosen; none where
     statistics alone were kept.
     """
-    cells = sum(MOMENT_SIDE**2 for row in table.rows if row.pictures)
-    most = min(len(steps) - 1, MOMENT_PICTURES // cells if cells else 0)
+    cells = sum(SNAPSHOT_SIDE**2 for row in table.rows if row.pictures)
+    most = min(len(steps) - 1, SNAPSHOT_PICTURES // cells if cells else 0)
     return {steps[k * (len(steps) - 1) // most] for k in range(most)}
 
 
@@ -368,15 +370,15 @@ def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Pic
     """What calls returned, drawn small, by place among `rows`; these are numbers of calls, -1 for
     none.
     """
-    found = {}
+    pictures = {}
     for k, row in enumerate(rows):
         leaves = [] if row < 0 or not calls[row].captured else jax.tree.leaves(calls[row].returns)
         array = next(
             (leaf for leaf in leaves if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS), None
         )
         if array is not None:
-            found[k] = picture_for(array, calls[row].path, side=MOMENT_SIDE, tiles=1)
-    return found
+            pictures[k] = picture_for(array, calls[row].path, side=SNAPSHOT_SIDE, tiles=1)
+    return pictures
 
 
 def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[Picture, ...]:
@@ -395,11 +397,11 @@ def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[P
 
 def _places(paths: Iterable[str]) -> list[tuple[str, int]]:
     """Each path with how many calls of it came before."""
-    seen: collections.Counter[str] = collections.Counter()
+    counts: collections.Counter[str] = collections.Counter()
     out = []
     for path in paths:
-        out.append((path, seen[path]))
-        seen[path] += 1
+        out.append((path, counts[path]))
+        counts[path] += 1
     return out
 
 

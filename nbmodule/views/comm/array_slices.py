@@ -17,18 +17,16 @@ from jax import Array
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.exact import exact_text
 from nbmodule.views.arrays.pictures import (
     FIRST_TILES,
     LARGEST_SMALL_TILE,
     draw_tiles,
     picture_of,
-    with_exact,
 )
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
-from nbmodule.views.arrays.values import facts_of, readable_numbers
-from nbmodule.views.renderers.payload import picture_payload, statistics_payload
+from nbmodule.views.arrays.values import exact_text, holds_texts, metadata_of, readable_numbers
+from nbmodule.views.renderers.columns import picture_payload, statistics_payload
 
 SIDE = 320
 """Most cells along one side of a picture."""
@@ -61,18 +59,18 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         >>> found["axes"], found["window"], found["picture"]["s"]
         ([1, 2], [0, 2, 1, 4], [1, 2, 3])
     """
-    facts = facts_of(x)
-    is_text = is_text_array(x)
-    if (facts.unreadable and not is_text) or facts.shape is None:
-        raise ArgumentError(f"{facts.text}: {facts.unreadable or 'no array'}")
-    shape = facts.shape
-    found: dict[str, Any] = {"shape": list(shape), "of": facts.text}
+    about = metadata_of(x)
+    is_text = holds_texts(x)
+    if not (about.is_readable or is_text) or about.shape is None:
+        raise ArgumentError(f"{about.text}: {about.unreadable or about.error or 'no array'}")
+    shape = about.shape
+    data: dict[str, Any] = {"shape": list(shape), "of": about.text}
     if message.get("whole") and not is_text:
-        found["st"] = statistics_payload(statistics_of([x])[0])
+        data["st"] = statistics_payload(statistics_of([x])[0])
     if is_text:
-        return found | _texts(np.asarray(x), message)
+        return data | _texts(np.asarray(x), message)
     if len(shape) < 2 or 0 in shape:
-        return found | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
+        return data | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
     down, across, tiles = _axes(shape, message)
     at = _index(shape, message)
     planes, total = _planes(
@@ -80,26 +78,23 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
     )
     window = _window(message.get("window"), planes.shape[1:])
     part = planes[:, window[0] : window[1], window[2] : window[3]]
-    low, high = _limits(x, message)
+    axes = (down, across, *tiles)
     picture = draw_tiles(
         part,
         SIDE if len(part) == 1 else max(LARGEST_SMALL_TILE, int(SIDE / len(part) ** 0.5)),
         "channels" if tiles else "heatmap",
-        of=facts.text,
-        about=f"{facts.text}, {part.shape[1]} × {part.shape[2]} of it"
+        of=about.text,
+        about=f"{about.text}, {part.shape[1]} × {part.shape[2]} of it"
         + (f" as {len(part)} tiles" if tiles else " as a tile"),
         notes=[f"{total - len(part)} more"] if total > len(part) else [],
-        limit=high,
-        low=low,
-        signed=low is not None and low < 0,
+        limits=_limits(x, message),
         origin=(window[0], window[2]),
         scale=_scale(message),
+        axes=axes,
+        lengths=tuple(shape[axis] for axis in axes),
+        exact=EXACT,
     )
-    axes = (down, across, *tiles)
-    picture = with_exact(picture, part, EXACT)._replace(
-        axes=axes, lengths=tuple(shape[axis] for axis in axes)
-    )
-    return found | {
+    return data | {
         "axes": [down, across],
         "tiles": list(tiles),
         "at": at,
@@ -142,11 +137,6 @@ def cell_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
         words.insert(0, f"mean {format_number(float(finite.mean()), 6)}, {low} … {high}")
     size = "|x|: " if values.dtype.kind == "c" else ""
     return {"text": f"{size}{', '.join(words)} of {format_count(values.size)}"}
-
-
-def is_text_array(x: Any) -> bool:
-    """Tell whether an array holds texts."""
-    return getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S")
 
 
 def _not_finite(x: np.ndarray) -> list[tuple[str, int]]:
@@ -202,8 +192,8 @@ def _axes(shape: tuple[int, ...], message: dict[str, Any]) -> tuple[int, int, tu
 
 
 def _index(shape: tuple[int, ...], message: dict[str, Any]) -> list[int]:
-    given = message.get("at") or [0] * len(shape)
-    return [min(max(int(k), 0), n - 1) for k, n in zip(given, shape, strict=True)]
+    index = message.get("at") or [0] * len(shape)
+    return [min(max(int(k), 0), n - 1) for k, n in zip(index, shape, strict=True)]
 
 
 def _planes(
@@ -211,17 +201,17 @@ def _planes(
 ) -> tuple[Any, int]:
     """The array as `[tile, row, column]`, the first tiles alone, and how many there are."""
     axes = (*tiles, down, across)
-    kept = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
+    part = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
     order = [sorted(axes).index(axis) for axis in axes]
-    module: Any = jnp if isinstance(kept, jax.Array) else np
-    turned = module.transpose(kept, order)
+    module: Any = jnp if isinstance(part, jax.Array) else np
+    turned = module.transpose(part, order)
     total = math.prod(turned.shape[:-2])
     return turned.reshape(total, *turned.shape[-2:])[:count], total
 
 
-def _window(given: Any, shape: tuple[int, ...]) -> list[int]:
+def _window(window: Any, shape: tuple[int, ...]) -> list[int]:
     rows, columns = shape
-    first, last, left, right = (int(k) for k in given or (0, rows, 0, columns))
+    first, last, left, right = (int(k) for k in window or (0, rows, 0, columns))
     first, left = min(max(first, 0), rows - 1), min(max(left, 0), columns - 1)
     return [first, max(min(last, rows), first + 1), left, max(min(right, columns), left + 1)]
 
@@ -230,9 +220,9 @@ def _limits(x: Any, message: dict[str, Any]) -> tuple[float | None, float | None
     """The ends of the scale: those that are asked for, or those of the whole array; None lets the
     window decide.
     """
-    given = message.get("limits")
-    if given and not message.get("scale"):
-        return float(given[0]), float(given[1]) or None
+    limits = message.get("limits")
+    if limits and not message.get("scale"):
+        return float(limits[0]), float(limits[1]) or None
     stats = statistics_of([x])[0] if message.get("same") else None
     if stats is None or not stats.bins or message.get("scale") == "tiles":
         return None, None

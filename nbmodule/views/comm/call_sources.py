@@ -24,7 +24,7 @@ from nbmodule.views.builders.tracked import (
     shown_calls,
 )
 from nbmodule.views.comm.sources import Gone, LiveSource, register_source
-from nbmodule.views.records.records import Record
+from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.payload import payload_of
@@ -64,17 +64,17 @@ class CallsSource(LiveSource):
     def parts(self, row: int) -> list[tuple[str, Any]]:
         call = shown_calls(self._calls())[row]
         whole = {"return": call.returns, "input": call.inputs, "gradient": call.gradient}
-        found = [
+        arrays = [
             (name, [leaf for leaf in jax.tree.leaves(tree) if is_array(leaf)])
             for name, tree in whole.items()
         ]
         return [
             (name if len(leaves) == 1 else f"{name} {n + 1}", leaf)
-            for name, leaves in found
+            for name, leaves in arrays
             for n, leaf in enumerate(leaves)
         ]
 
-    def at(self, step: int) -> Record:
+    def at(self, step: int) -> ViewRecord:
         """The calls of one step."""
         self.step = step
         value = self._there()
@@ -84,7 +84,7 @@ class CallsSource(LiveSource):
             else call_table(self._calls())
         )
 
-    def record(self) -> Record:
+    def record(self) -> ViewRecord:
         self.step = None
         return self._make(self._there())
 
@@ -138,12 +138,12 @@ class PairsSource(LiveSource):
                 for name, x in (("expected", expected), ("actual", actual))
                 if at < len(x)
             ]
-        found = [(name, x) for name, x in named if is_array(x)]
-        if len(found) == 2 and found[0][1].shape == found[1][1].shape:
-            first, second = (np.asarray(x) for _, x in found)
+        arrays = [(name, x) for name, x in named if is_array(x)]
+        if len(arrays) == 2 and arrays[0][1].shape == arrays[1][1].shape:
+            first, second = (np.asarray(x) for _, x in arrays)
             if first.dtype.kind in "fiub" and second.dtype.kind in "fiub":
-                found.append(("difference", second.astype(np.float64) - first.astype(np.float64)))
-        return found
+                arrays.append(("difference", second.astype(np.float64) - first.astype(np.float64)))
+        return arrays
 
 
 for kind in (Calls, Recorder):

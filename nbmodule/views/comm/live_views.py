@@ -22,7 +22,7 @@ from typing import Any
 from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.arrays.values import facts_of
+from nbmodule.views.arrays.values import metadata_of
 from nbmodule.views.comm import model_sources  # noqa: F401 - it registers its sources
 from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.call_sources import CallsSource
@@ -30,10 +30,11 @@ from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import keep_view, running_cell_id
 from nbmodule.views.comm.sources import Gone, LiveSource, source_for
 from nbmodule.views.frontend.bundle import widget_module
-from nbmodule.views.records.records import Record
+from nbmodule.views.records.records import ViewRecord
+from nbmodule.views.renderers.columns import statistics_payload
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.limits import MOST_ROWS, fitted
-from nbmodule.views.renderers.payload import payload_of, statistics_payload
+from nbmodule.views.renderers.payload import payload_of
 
 AFTER = 0.05
 """Seconds after which the widget is opened: when the cell is over, so that its import holds up no output."""
@@ -45,7 +46,7 @@ MOST_MEASURED = 500
 class LiveView:
     """One displayed value that can be asked for more."""
 
-    def __init__(self, key: str, name: str, source: LiveSource, record: Record) -> None:
+    def __init__(self, key: str, name: str, source: LiveSource, record: ViewRecord) -> None:
         self.key, self.name, self.source = key, name, source
         self.left = _left_out(record)
         self.made = time.monotonic()
@@ -61,7 +62,7 @@ class LiveView:
         self.source.clear()
 
 
-def _left_out(record: Record) -> int:
+def _left_out(record: ViewRecord) -> int:
     return max(0, len(getattr(record, "rows", ())) - MOST_ROWS.get(type(record), sys.maxsize))
 
 
@@ -75,7 +76,7 @@ class Views:
         self._link: Any = None
         self._is_asked = False
 
-    def admit(self, value: object, record: Record, text: str) -> str | None:
+    def admit(self, value: object, record: ViewRecord, text: str) -> str | None:
         """Take a view up; gives the key under which the page will ask, or None where it has nothing
         to ask.
         """
@@ -190,7 +191,7 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
         parts = source.parts(int(message["row"]))
         return {
             "parts": [plain(name) for name, _ in parts],
-            "of": [facts_of(x).text for _, x in parts],
+            "of": [metadata_of(x).text for _, x in parts],
         }
     if kind == "slice":
         return slice_payload(_part(source, message), message)
@@ -202,17 +203,17 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
             raise Gone("it cannot have changed")
         fresh = source_again(view, record) if kind == "refresh" else record
         return {"data": packed_data(payload_of(fitted(fresh) if kind == "refresh" else fresh))}
-    found = source.answer(kind, message)
-    if found is None:
+    data = source.answer(kind, message)
+    if data is None:
         raise ArgumentError(f"a page asked for {kind!r}, which is not known")
-    return found
+    return data
 
 
 def _part(source: LiveSource, message: dict[str, Any]) -> Any:
     return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
 
 
-def source_again(view: LiveView, record: Record) -> Record:
+def source_again(view: LiveView, record: ViewRecord) -> ViewRecord:
     """Let a view stand for what its value is now."""
     view.source.renew()
     view.told, view.left = False, _left_out(record)
@@ -221,10 +222,10 @@ def source_again(view: LiveView, record: Record) -> Record:
 
 def measured(source: LiveSource, rows: list[int]) -> dict[int, Any]:
     """Statistics of the first array of each row, all read together."""
-    found = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
+    arrays = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
     return {
         row: statistics_payload(stats)
-        for row, stats in zip(found, statistics_of(list(found.values())), strict=True)
+        for row, stats in zip(arrays, statistics_of(list(arrays.values())), strict=True)
     }
 
 
@@ -260,8 +261,8 @@ def live_views() -> Views | None:
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return None
-    for known, views in _of_kernels:
-        if known is kernel:
+    for owner, views in _of_kernels:
+        if owner is kernel:
             return views
     if find_spec("anywidget") is None:  # then the static form is all there is
         return None

@@ -16,7 +16,7 @@ from nbmodule.tree.container import Container
 from nbmodule.views.builders.modules import boxes_of, variable_card, variable_tree
 from nbmodule.views.builders.tracked import called_tree
 from nbmodule.views.comm.sources import Gone, LiveSource, register_source
-from nbmodule.views.records.records import ModuleTree, Record
+from nbmodule.views.records.records import ModuleTree, ViewRecord
 
 WATCHED = 2000
 """Variables of one view that are watched for a change."""
@@ -37,11 +37,11 @@ def _held(box: Variable) -> Any:
 
 
 def _ref(box: Variable) -> Callable[[], Any]:
-    held = _held(box)
+    array = _held(box)
     try:
-        return weakref.ref(held) if held is not None else lambda: None
+        return weakref.ref(array) if array is not None else lambda: None
     except TypeError:  # a NumPy scalar
-        return lambda: held
+        return lambda: array
 
 
 class ModelSource(LiveSource):
@@ -66,9 +66,11 @@ class ModelSource(LiveSource):
     def parts(self, row: int) -> list[tuple[str, Any]]:
         module = self._there()
         path = self.record().rows[row].path
-        below = {place.name: each for each, place in plan_of(module).modules.items()}.get(path)
-        own = below.named_tensors(recursive=False) if below is not None else ()
-        return [(name, box.settled()) for name, box in own]
+        submodule = {
+            location.name: child for child, location in plan_of(module).modules.items()
+        }.get(path)
+        tensors = submodule.named_tensors(recursive=False) if submodule is not None else ()
+        return [(name, box.settled()) for name, box in tensors]
 
     def has_changed(self) -> bool:
         if self._module() is None or clock.structure == self._shape:
@@ -93,7 +95,7 @@ class VariablesSource(LiveSource):
             raise Gone("the model no longer has this variable: refresh")
         return [("", box.settled())]
 
-    def record(self) -> Record:
+    def record(self) -> ViewRecord:
         module = self._module()
         if module is None:
             raise Gone("the model is gone: run the cell again")
@@ -120,7 +122,7 @@ class BoxSource(LiveSource):
     def parts(self, row: int) -> list[tuple[str, Any]]:
         return [("", self._there().settled())]
 
-    def record(self) -> Record:
+    def record(self) -> ViewRecord:
         return variable_card(self._there())
 
     def has_changed(self) -> bool:
@@ -134,8 +136,8 @@ class BoxSource(LiveSource):
 
 
 def _of_container(container: Container) -> LiveSource | None:
-    found = boxes_of(container)
-    return None if found is None else VariablesSource(*found)
+    source = boxes_of(container)
+    return None if source is None else VariablesSource(*source)
 
 
 register_source(CoreModule, ModelSource)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from nbmodule.calls.memory import hold
-from nbmodule.views.arrays.reductions import lies_elsewhere
+from nbmodule.views.arrays.reductions import is_remote
 
 BUDGET = 256_000_000
 """Bytes that all views together may hold."""
@@ -53,8 +53,8 @@ def keep_view(view: Holder, what: Callable[[Any], str]) -> None:
     _views.append((weakref.ref(view), running_cell_id()))
     _listen()
     _views[:] = [entry for entry in _views if entry[0]() is not None]
-    alive = [held for ref, _ in _views if (held := ref()) is not None]
-    total = sum(held.nbytes for held in alive)
+    alive = [view_ for ref, _ in _views if (view_ := ref()) is not None]
+    total = sum(view_.nbytes for view_ in alive)
     for oldest in alive[:-1]:
         if total <= BUDGET:
             return
@@ -79,10 +79,10 @@ def running_cell_id() -> str | None:
 
     shell: Any = get_ipython()
     try:
-        found = shell.get_parent().get("metadata", {}).get("cellId")
+        cell = shell.get_parent().get("metadata", {}).get("cellId")
     except AttributeError:
         return None
-    return str(found) if found else None
+    return str(cell) if cell else None
 
 
 def _listen() -> None:
@@ -92,7 +92,7 @@ def _listen() -> None:
     from IPython import get_ipython
 
     shell: Any = get_ipython()
-    if shell is None or any(known is shell for known in _listening):
+    if shell is None or any(other_shell is shell for other_shell in _listening):
         return
 
     def begin(info: object = None) -> None:
@@ -129,21 +129,21 @@ def moved_to_host(
     if size > room:
         return None, size
     try:
-        fetched = jax.device_get([leaf for leaf in new.values() if _lies_elsewhere(leaf)])
+        fetched = jax.device_get([leaf for leaf in new.values() if _is_fetched(leaf)])
     except RuntimeError:  # a buffer that was deleted
         return None, 0
     arrived = iter(fetched)
     for key, leaf in new.items():
-        moved[key] = (leaf, next(arrived) if _lies_elsewhere(leaf) else leaf)
+        moved[key] = (leaf, next(arrived) if _is_fetched(leaf) else leaf)
     return jax.tree.unflatten(
         structure, [moved[id(leaf)][1] if id(leaf) in moved else leaf for leaf in leaves]
     ), size
 
 
-def _lies_elsewhere(x: object) -> bool:
+def _is_fetched(x: object) -> bool:
     return (
         not isinstance(x, Tracer)
-        and lies_elsewhere(x)
+        and is_remote(x)
         and x.is_fully_addressable
         and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     )

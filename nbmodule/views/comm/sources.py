@@ -18,7 +18,7 @@ import numpy as np
 from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.pytrees import array_card, leaves_in_order
 from nbmodule.views.comm.retention import moved_to_host
-from nbmodule.views.records.records import Record, Titled
+from nbmodule.views.records.records import ViewRecord
 
 READ_AGAIN = 1 << 22
 """Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in place."""
@@ -40,7 +40,7 @@ class LiveSource:
         """The arrays of a row."""
         return []
 
-    def record(self) -> Record | None:
+    def record(self) -> ViewRecord | None:
         """The record as it would be made now; None where a value cannot have changed."""
         return None
 
@@ -71,7 +71,7 @@ class LiveSource:
 class LeavesSource(LiveSource):
     """An array, or the leaves of a tree."""
 
-    def __init__(self, leaves: Sequence[Any], record: Record | None) -> None:
+    def __init__(self, leaves: Sequence[Any], record: ViewRecord | None) -> None:
         self._leaves: Sequence[Any] | None = leaves
         self._record = record
         self.nbytes = sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
@@ -82,7 +82,7 @@ class LeavesSource(LiveSource):
         leaf = self._leaves[row]
         return [("", leaf)] if is_array(leaf) else []
 
-    def record(self) -> Record | None:
+    def record(self) -> ViewRecord | None:
         return self._record
 
     def settle(self) -> None:
@@ -112,7 +112,7 @@ class ArraySource(LeavesSource):
             return None
         return zlib.adler32(np.ascontiguousarray(array).tobytes())
 
-    def record(self) -> Record:
+    def record(self) -> ViewRecord:
         return array_card(self.parts(0)[0][1])
 
     def has_changed(self) -> bool:
@@ -132,17 +132,17 @@ def _leaves(tree: object) -> Sequence[Any]:
 _makers: dict[type, Callable[[Any], LiveSource | None]] = {}
 
 
-def register_source(kind: type, maker: Callable[[Any], LiveSource | None]) -> None:
+def register_source(cls: type, maker: Callable[[Any], LiveSource | None]) -> None:
     """Say how values of a type are asked for more.
 
     Args:
-        kind: A class; its subclasses are meant too.
+        cls: A class; its subclasses are included.
         maker: `maker(value)` gives a `LiveSource`, or None where it is asked as any PyTree.
     """
-    _makers[kind] = maker
+    _makers[cls] = maker
 
 
-def source_for(value: object, record: Record, cut: bool) -> LiveSource | None:
+def source_for(value: object, record: ViewRecord, cut: bool) -> LiveSource | None:
     """Say how a displayed value can be asked for more; None if there is nothing to ask.
 
     Args:
@@ -155,10 +155,10 @@ def source_for(value: object, record: Record, cut: bool) -> LiveSource | None:
         >>> source.parts(0)[0][1].shape, source.nbytes
         ((2, 3), 48)
     """
-    if isinstance(value, Titled):
+    if isinstance(value, ViewRecord):
         return None
-    for kind in type(value).__mro__:
-        if kind in _makers and (source := _makers[kind](value)) is not None:
+    for cls in type(value).__mro__:
+        if cls in _makers and (source := _makers[cls](value)) is not None:
             return source
     if is_array(value):
         return ArraySource(value)

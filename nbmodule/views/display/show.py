@@ -22,7 +22,8 @@ from nbmodule.views.builders.labeled import with_colors, with_labels
 from nbmodule.views.builders.modules import module_of
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm.live_views import live_views
-from nbmodule.views.records.records import Note, Record, VariableTree
+from nbmodule.views.records.records import Note, ViewRecord
+from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.html import view_element
 from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.payload import payload_of
@@ -127,7 +128,7 @@ def mimebundle(value: object) -> dict[str, str]:
 
 
 def _bundle(
-    value: object, shown: Any, form: str, told: Callable[[str | None], None] = lambda key: None
+    value: object, shown: Any, form: str, on_key: Callable[[str | None], None] = lambda key: None
 ) -> dict[str, str]:
     """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined
     to the kernel.
@@ -135,8 +136,8 @@ def _bundle(
     `told` hears under which key the page will ask.
     """
     if shown is value and form != "text" and hasattr(type(value), "_draws_itself"):
-        own: dict[str, str] = value._repr_mimebundle_()  # pyright: ignore[reportAttributeAccessIssue]
-        return own
+        drawn: dict[str, str] = value._repr_mimebundle_()  # pyright: ignore[reportAttributeAccessIssue]
+        return drawn
     with (
         collector_paused()
     ):  # a hundred thousand new rows would set it off again and again, for half of the time
@@ -149,13 +150,13 @@ def _bundle(
         if form != "text":
             # A plain `str`: marimo writes a class derived from it as an empty object.
             bundle["text/html"] = str(
-                _html(record, _key(value, record, told) if form == "auto" else None)
+                _html(record, _key(value, record, on_key) if form == "auto" else None)
             )
     return bundle
 
 
 def _key(
-    value: object, record: Record, told: Callable[[str | None], None]
+    value: object, record: ViewRecord, on_key: Callable[[str | None], None]
 ) -> Callable[[str], str | None] | None:
     """How the page will ask the kernel about a value; None where no page can."""
     try:
@@ -166,7 +167,7 @@ def _key(
     def admit(text: str) -> str | None:
         try:
             key = views.admit(value, record, text) if views is not None else None
-            told(key)
+            on_key(key)
             return key
         except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
             return None
@@ -174,7 +175,7 @@ def _key(
     return None if views is None else admit
 
 
-def named(record: Record, value: object) -> Record:
+def named(record: ViewRecord, value: object) -> ViewRecord:
     """Write copied code with the name that the value has in the notebook, where it has one."""
     root = getattr(record, "root", "")
     if not root or "IPython" not in sys.modules:
@@ -198,14 +199,14 @@ def _name_of(value: object, names: Mapping[str, Any]) -> str | None:
     return next(
         (
             name
-            for name, known in list(names.items())
-            if known is value and not name.startswith("_")
+            for name, candidate in list(names.items())
+            if candidate is value and not name.startswith("_")
         ),
         None,
     )
 
 
-def _with_title(record: Record) -> Record:
+def _with_title(record: ViewRecord) -> ViewRecord:
     """Work the title out once for all forms: it reads every row."""
     try:
         return dataclasses.replace(record, title=tuple(title_of(record)))
@@ -218,7 +219,7 @@ def html_of(value: object) -> str:
     return _bundle(value, value, "static")["text/html"]
 
 
-def _html(record: Record, key: Callable[[str], str | None] | None = None) -> str:
+def _html(record: ViewRecord, key: Callable[[str], str | None] | None = None) -> str:
     try:
         record = fitted(record)
         data = payload_of(record)
@@ -228,7 +229,7 @@ def _html(record: Record, key: Callable[[str], str | None] | None = None) -> str
         return view_element("note", payload_of(note), plain_form_of(note))
 
 
-def _guarded(value: Any, form: Callable[[Record], str]) -> str:
+def _guarded(value: Any, form: Callable[[ViewRecord], str]) -> str:
     try:
         return form(record_for(value))
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
@@ -277,11 +278,11 @@ def display_all(on: bool = True) -> None:
         return
     formatter = shell.display_formatter.mimebundle_formatter
     array = type(jax.numpy.zeros(0))
-    for kind in (array, np.ndarray, dict, list, tuple):
+    for cls in (array, np.ndarray, dict, list, tuple):
         if on:
-            formatter.for_type(kind, _bundle_if_array)
+            formatter.for_type(cls, _bundle_if_array)
         else:
-            formatter.pop(kind, None)
+            formatter.pop(cls, None)
 
 
 def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:

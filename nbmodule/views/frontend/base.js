@@ -80,15 +80,42 @@ export function button(text, title, act) {
 }
 
 /**
- * Read one column: a plain list, values behind codes, or nothing at all.
- * @param {any} column
- * @returns {(i: number) => any}
+ * @template T
+ * @typedef {import("./payload.js").Packed<T>} Packed
+ */
+
+/**
+ * Read one column: a plain list, values behind codes, a map from line to value, or nothing at all.
+ * @template T
+ * @param {Packed<T> | undefined} column
+ * @returns {(i: number) => T | null}
  */
 export function reader(column) {
   if (!column) return () => null;
-  if (Array.isArray(column)) return (i) => column[i];
-  if (column.u) return (i) => column.u[column.i[i]];
-  return (i) => column[i];
+  if (Array.isArray(column)) return (i) => column[i] ?? null;
+  if ("u" in column) {
+    const { u, i: codes = [] } = /** @type {{ u: (T | null)[], i?: number[] }} */ (column);
+    return (i) => u[codes[i]] ?? null;
+  }
+  return (i) => /** @type {Record<number, T>} */ (column)[i] ?? null;
+}
+
+/**
+ * What a column of a payload gives for a line.
+ * @template C
+ * @typedef {C extends Packed<infer T> | undefined ? (i: number) => T | null : never} Reader
+ */
+
+/**
+ * Read several columns of a payload by their names.
+ * @template {object} D
+ * @template {(keyof D)[]} const K
+ * @param {D} data
+ * @param {[...K]} names
+ * @returns {{ [I in keyof K]: Reader<D[K[I]]> }}
+ */
+export function readers(data, ...names) {
+  return /** @type {any} */ (names.map((name) => reader(/** @type {any} */ (data[name]))));
 }
 
 /**

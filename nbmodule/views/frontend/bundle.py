@@ -93,10 +93,10 @@ def _scope(name: str) -> str:
             exports.append(f"{public}: {local}" if public else local)
     text = _IMPORT.sub(_binding, text)
     text = _EXPORTS.sub("", _EXPORT.sub(r"\1", text))
-    if other := _OTHER.search(text):
+    if unsupported := _OTHER.search(text):
         raise ValueError(
             f"Cannot join views/frontend/{name}.js: only named imports of one line from this "
-            f"folder and named exports are supported, got {other[0]!r}."
+            f"folder and named exports are supported, got {unsupported[0]!r}."
         )
     return (
         f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(exports)} }};\n}})();"

@@ -12,14 +12,14 @@ import { axisTitle, onAxis } from "./spread.js";
  * @param {import("./base.js").View} view
  * @param {import("./base.js").Data} data
  * @param {import("./base.js").Channel | null} channel
- * @param {Record<string, (i: number) => any>} [moment] statistics, pictures and changes of another step, in place of those of the data
+ * @param {Record<string, (i: number) => any>} [snapshot] statistics, pictures and changes of another step, in place of those of the data
  */
-export function drawCalls(view, data, channel, moment = {}) {
+export function drawCalls(view, data, channel, snapshot = {}) {
   const get = (/** @type {string} */ name) => reader(data[name]);
   const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
-  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map((name) => moment[name] ?? get(name));
-  const [compiling, own] = ["comp", "own"].map((name) => moment[name] ?? get(name));
-  const root = () => moment.root?.(0) ?? data.root;
+  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map((name) => snapshot[name] ?? get(name));
+  const [compiling, own] = ["comp", "own"].map((name) => snapshot[name] ?? get(name));
+  const root = () => snapshot.root?.(0) ?? data.root;
   const n = data.depth.length;
   const groups = data.groups ?? {}; // of the lines that stand for several calls: what these are, and their lines
   const rowOf = (/** @type {number} */ i) => (data.at ? data.at[i] : i);
@@ -58,7 +58,7 @@ export function drawCalls(view, data, channel, moment = {}) {
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
   let [shown, first] = [-1, -1];
   const firstBad = () => {
-    const step = moment.step?.(0) ?? 0;
+    const step = snapshot.step?.(0) ?? 0;
     if (step !== shown) [shown, first] = [step, producer(data.depth, isBad)];
     return first;
   };
@@ -84,7 +84,7 @@ export function drawCalls(view, data, channel, moment = {}) {
       ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { get title() { return moment.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => moment.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
+            { get title() { return snapshot.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
             { title: "histogram", width: "82px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
           ]
         : []),
@@ -95,13 +95,13 @@ export function drawCalls(view, data, channel, moment = {}) {
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
-      if (moment.missing?.(i)) pane.append(el("div", "quiet", moment.missing(i)));
+      if (snapshot.missing?.(i)) pane.append(el("div", "quiet", snapshot.missing(i)));
       else if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? waiting(view, "pictures"));
       facts(pane, [
         ["class", kinds(i) ?? cls(i)],
         ["in", input(i)],
         ["out", output(i)],
-        ["change", moment.change?.(i)],
+        ["change", snapshot.change?.(i)],
         ["time", time(i) === null ? "" : seconds(run(i))],
         ["compiling", compiling(i) ? `${seconds(compiling(i))} in this call` : ""],
         ["own time", typeof own(i) === "number" ? seconds(own(i)) : ""],
@@ -206,4 +206,4 @@ function timeline(view, rows, data, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all, data.moment?.columns));
+export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all, data.snapshot?.columns));

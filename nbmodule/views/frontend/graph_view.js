@@ -117,7 +117,7 @@ export class GraphView {
   follow() {
     const { signal } = this.view;
     this.view.root.addEventListener("nbm-goto", (event) => this.goTo(itemAt(this.forms, this.root, /** @type {CustomEvent} */ (event).detail)), { signal });
-    this.view.root.addEventListener("nbm-moment", () => this.refresh(), { signal });
+    this.view.root.addEventListener("nbm-snapshot", () => this.refresh(), { signal });
     this.view.root.addEventListener("nbm-look", (event) => this.camera.follow(/** @type {CustomEvent} */ (event).detail), { signal });
     this.view.root.addEventListener("nbm-mark", (event) => this.markCall(/** @type {CustomEvent} */ (event).detail), { signal });
     const resize = new ResizeObserver(() => this.resized());

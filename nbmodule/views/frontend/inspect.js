@@ -8,7 +8,7 @@ import { Divider } from "./inspect_divider.js";
 import { INSPECT_STYLES } from "./inspect_style.js";
 import { badges, facts, numbers, numberWords, spread, unionOf } from "./marks.js";
 import { render as modules } from "./modules.js";
-import { Moments } from "./moments.js";
+import { Snapshots } from "./snapshots.js";
 import { render as note } from "./note.js";
 import { drawPicture } from "./picture.js";
 import { placeOf } from "./places.js";
@@ -39,9 +39,9 @@ class Panel {
     this.channel = channel;
     this.id = `nbmi${++serial}-`;
     this.columns = columnsOf(data.parts);
-    const steps = data.parts.calls?.view === "recorded" ? new Moments(data.parts.calls) : null;
-    this.moments = steps && Object.assign(steps, { returnOf: (/** @type {number} */ i) => this.returnOf(i) });
-    this.graph = returnsOfGraph(data.parts, this.columns, this.moments);
+    const steps = data.parts.calls?.view === "recorded" ? new Snapshots(data.parts.calls) : null;
+    this.snapshots = steps && Object.assign(steps, { returnOf: (/** @type {number} */ i) => this.returnOf(i) });
+    this.graph = returnsOfGraph(data.parts, this.columns, this.snapshots);
     for (const [name, chosen] of Object.entries(view.kept ?? {})) view.memory.set(name, chosen);
     /** @type {Place} what a reader chose, else the innermost call that failed, else the model itself */
     this.selected = view.memory.get("selected") ?? this.columns.failed ?? this.worst() ?? { path: "", call: 0 };
@@ -58,20 +58,20 @@ class Panel {
     this.listen();
     this.arrange();
     this.drawDetail();
-    if (this.moments) this.follow(this.moments);
+    if (this.snapshots) this.follow(this.snapshots);
     const chosen = view.memory.get("selected");
     channel?.send({ type: "joined", path: null, ...chosen });
   }
 
   /**
    * One slider moves modules, calls, the graph and what is selected.
-   * @param {Moments} moments
+   * @param {Snapshots} snapshots
    */
-  follow(moments) {
-    moments.slider(this.view, false); // the brackets go from call to call
-    moments.moved = () => {
+  follow(snapshots) {
+    snapshots.slider(this.view, false); // the brackets go from call to call
+    snapshots.moved = () => {
       this.graph.renew();
-      for (const name of Object.keys(this.data.parts)) this.panes[name].querySelector(".nbm-view")?.dispatchEvent(new CustomEvent("nbm-moment"));
+      for (const name of Object.keys(this.data.parts)) this.panes[name].querySelector(".nbm-view")?.dispatchEvent(new CustomEvent("nbm-snapshot"));
       this.drawDetail(true);
     };
   }
@@ -81,7 +81,7 @@ class Panel {
    * @param {number} i
    */
   returnOf(i) {
-    const known = (this.data.returned?.[i] ?? []).map((/** @type {number} */ line) => this.moments?.stats(line)).filter((/** @type {any} */ s) => s?.b.length);
+    const known = (this.data.returned?.[i] ?? []).map((/** @type {number} */ line) => this.snapshots?.stats(line)).filter((/** @type {any} */ s) => s?.b.length);
     return known.length > 1 ? unionOf(known) : (known[0] ?? null);
   }
 
@@ -190,7 +190,7 @@ class Panel {
     const pane = this.panes[name];
     const data = this.data.parts[name];
     if (!data || pane.childNodes.length) return;
-    this.ends.push(PARTS[data.view](pane, { ...data, inside: true, moment: this.moments, ...(name === "graph" && this.graph.data) }, data.view === "what_if" ? this.line() : null));
+    this.ends.push(PARTS[data.view](pane, { ...data, inside: true, snapshot: this.snapshots, ...(name === "graph" && this.graph.data) }, data.view === "what_if" ? this.line() : null));
     this.mark(name);
   }
 
@@ -294,7 +294,7 @@ class Panel {
     const i = this.rowOf(selected);
     const top = stays ? pane.scrollTop : 0;
     pane.replaceChildren();
-    const root = this.moments?.root ?? (data.parts.calls ?? {}).root ?? "view.calls";
+    const root = this.snapshots?.root ?? (data.parts.calls ?? {}).root ?? "view.calls";
     const code = i < 0 ? selected.path : `${root}[${JSON.stringify(selected.path)}${selected.call ? `, ${selected.call}` : ""}]`;
     const head = el("div", "path", el("b", "", selected.path || data.title[0]));
     if (i >= 0) head.append(button("copy", `Copy ${code}`, () => void copy(this.view, code)), button("text", "Copy this call as text", () => void copy(this.view, this.textOf(i))));
@@ -314,18 +314,18 @@ class Panel {
    * @param {number} i
    */
   textOf(i) {
-    const { get, moments } = this.now();
+    const { get, snapshots } = this.now();
     const stats = get("st")(i);
-    const found = moments && !moments.isLast ? [] : this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
-    const said = [moments && `step ${count(moments.steps[moments.now])}`, `${get("in")(i) ?? ""} → ${get("out")(i) ?? ""}`, get("err")(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
+    const found = snapshots && !snapshots.isLast ? [] : this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
+    const said = [snapshots && `step ${count(snapshots.steps[snapshots.now])}`, `${get("in")(i) ?? ""} → ${get("out")(i) ?? ""}`, get("err")(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
     return `${this.selected.path || this.data.title[0]}: ${said.filter(Boolean).join(" · ")}`;
   }
 
   /** The columns of the calls at the step that is shown. */
   now() {
-    const { moments, columns } = this;
-    const other = /** @type {Record<string, (i: number) => any>} */ (moments?.columns ?? {});
-    return { moments, get: (/** @type {string} */ name) => other[name] ?? columns.get(name) };
+    const { snapshots, columns } = this;
+    const other = /** @type {Record<string, (i: number) => any>} */ (snapshots?.columns ?? {});
+    return { snapshots, get: (/** @type {string} */ name) => other[name] ?? columns.get(name) };
   }
 
   /** @param {HTMLElement} pane */
@@ -344,7 +344,7 @@ class Panel {
    * @param {number} i
    */
   drawCall(pane, i) {
-    const { get, moments } = this.now();
+    const { get, snapshots } = this.now();
     const words = el("div", "words");
     badges(words, numberWords(get("st")(i)));
     pane.append(words);
@@ -353,24 +353,24 @@ class Panel {
       ["error", get("err")(i)],
       ["in", get("in")(i)],
       ["out", get("out")(i)],
-      ["change", moments?.change(i)],
+      ["change", snapshots?.change(i)],
       ["time", time === null || time === undefined ? "" : seconds(time)],
     ]);
     for (const each of get("pic")(i) ?? []) pane.append(drawPicture(this.view, each, 280));
-    if (moments?.missing(i)) pane.append(this.asked(moments, i));
+    if (snapshots?.missing(i)) pane.append(this.asked(snapshots, i));
     numbers(pane, get("st")(i));
   }
 
   /**
    * The pictures that the page does not have, from the kernel where there is one.
-   * @param {Moments} moments
+   * @param {Snapshots} snapshots
    * @param {number} i
    */
-  asked(moments, i) {
-    const box = el("div", "quiet", moments.missing(i));
+  asked(snapshots, i) {
+    const box = el("div", "quiet", snapshots.missing(i));
     const channel = /** @type {any} */ (this.channel);
     if (!channel?.isThere || !channel.ask) return box;
-    channel.ask("moment", { step: moments.steps[moments.now], ...this.columns.places[i] }, true).then(
+    channel.ask("snapshot", { step: snapshots.steps[snapshots.now], ...this.columns.places[i] }, true).then(
       (/** @type {{ pictures: any[] }} */ { pictures }) => pictures.length && box.replaceChildren(...pictures.map((each) => drawPicture(this.view, each, 280))),
       (/** @type {Error} */ error) => box.append(`: ${error.message}`),
     );
@@ -433,14 +433,14 @@ function columnsOf(parts) {
  * What the graph of a panel shows of the calls beside it: numbers at its edges, and what they color, on one scale for all steps.
  * @param {Record<string, import("./base.js").Data>} parts
  * @param {ReturnType<typeof columnsOf>} columns
- * @param {Moments | null} moments
+ * @param {Snapshots | null} snapshots
  */
-function returnsOfGraph(parts, { get, places }, moments) {
+function returnsOfGraph(parts, { get, places }, snapshots) {
   const own = parts.graph?.returns;
   const isKnown = places.length > 0 && own && !Object.keys(own).length;
   /** @type {Record<string, any>} one object for as long as the graph is drawn, which keeps it */
   const returns = Object.create(null); // a path may be `constructor`
-  const stats = (/** @type {number} */ i) => (moments ? moments.stats(i) : get("st")(i));
+  const stats = (/** @type {number} */ i) => (snapshots ? snapshots.stats(i) : get("st")(i));
   const renew = () => {
     for (const path of Object.keys(returns)) delete returns[path];
     places.forEach(({ path, call }, i) => {
@@ -452,10 +452,10 @@ function returnsOfGraph(parts, { get, places }, moments) {
   };
   renew();
   if (!isKnown || !Object.keys(returns).length) return { renew, data: {} };
-  const ofSteps = moments ? moments.steps.map((_, k) => (/** @type {number} */ i) => moments.at(k, i)) : [stats];
+  const ofSteps = snapshots ? snapshots.steps.map((_, k) => (/** @type {number} */ i) => snapshots.at(k, i)) : [stats];
   const all = /** @type {number[]} */ (ofSteps.flatMap((of) => places.map((_, i) => of(i)?.s)).filter((s) => Number.isFinite(s) && s > 0));
   const reach = all.length ? { std: [Math.min(...all), Math.max(...all)] } : {};
-  return { renew, data: { returns, reach, ...(moments && { color: "std" }) } };
+  return { renew, data: { returns, reach, ...(snapshots && { color: "std" }) } };
 }
 
 /** @type {import("./base.js").Render} */

@@ -19,8 +19,8 @@ function draw(view, data, channel) {
   const args = get("args");
   const total = data.total || 1;
   const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
-  const stats = data.moment ? (/** @type {number} */ i) => data.moment.returnOf(i) : get("st");
-  const last = data.moment ? "return at this step" : LAST;
+  const stats = data.snapshot ? (/** @type {number} */ i) => data.snapshot.returnOf(i) : get("st");
+  const last = data.snapshot ? "return at this step" : LAST;
   const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
   const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
   const list = new Rows(view, {
@@ -35,11 +35,11 @@ function draw(view, data, channel) {
     told: (i) => (shared(i) ? { path: shared(i), call: 0 } : null),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
-      { cls: `class ${data.moment ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
+      { cls: `class ${data.snapshot ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
       { cls: "right drop3", text: (i) => (p(i) ? count(p(i)) : "") },
       { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
       { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
-      ...(data.st || data.moment ? [{ width: "70px", cls: data.moment ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+      ...(data.st || data.snapshot ? [{ width: "70px", cls: data.snapshot ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         if (!stats(i)?.b.length) return;
         cell.append(histogram(stats(i), 52, 16));
         cell.title = `${kind(i) === "module" ? last : `${last}, all within`}: ${spread(stats(i))}`;

@@ -188,7 +188,7 @@ export class Rows {
     this.list.addEventListener("dblclick", (event) => this.toggle(this.rowOf(event.target)), options);
     this.main.addEventListener("scroll", () => this.scrolled(), { ...options, passive: true });
     this.view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail), options);
-    this.view.root.addEventListener("nbm-moment", () => this.renew(), options);
+    this.view.root.addEventListener("nbm-snapshot", () => this.renew(), options);
     this.view.root.addEventListener("copy", (event) => this.copied(event), options);
     globalThis.addEventListener("beforeprint", () => this.print(true), options);
     globalThis.addEventListener("afterprint", () => this.print(false), options);

@@ -192,19 +192,19 @@ def draw_calls(figure: Figure, rows: Sequence[CallRow], timing: str) -> None:
         left.set_xlabel(f"time, {plain(timing)}", fontsize=8)
     if measured:
         _draw_spreads(axes[-1], rows)
-    for each in axes:
-        _down(each, names)
-        each.tick_params(axis="x", labelsize=7)
+    for one in axes:
+        _down(one, names)
+        one.tick_params(axis="x", labelsize=7)
     for row, label in zip(rows, axes[0].get_yticklabels(), strict=True):
         label.set_color(WRONG if row.error else "black")
 
 
 def call_names(rows: Sequence[CallRow]) -> list[str]:
     """The names of calls, indented by depth; a repeated call has its number."""
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     names = []
     for row in rows:
-        n = seen[row.path] = seen.get(row.path, 0) + 1
+        n = counts[row.path] = counts.get(row.path, 0) + 1
         name = plain(row.path or row.class_name, 36)
         names.append("  " * row.depth + (name if n == 1 else f"{name} ({ordinal(n)})"))
     return names

@@ -39,8 +39,8 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Picture,
     ReturnTable,
-    VariableTree,
 )
+from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.plain_text import best_of
 from nbmodule.views.renderers.titles import title_of
 
@@ -117,26 +117,26 @@ def figure_class() -> Any:
     return ShownFigure
 
 
-def bytes_of(figure: Figure, kind: str, dpi: int = 150) -> bytes:
+def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     """Write a figure; the same figure gives the same bytes."""
     import matplotlib as mpl
 
     out = io.BytesIO()
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind)
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix)
     with (
         mpl.rc_context({"svg.hashsalt": "nbmodule", "svg.fonttype": "none"}),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")  # a letter that the font does not have
-        figure.savefig(out, format=kind, dpi=dpi, metadata=metadata)
+        figure.savefig(out, format=suffix, dpi=dpi, metadata=metadata)
     return out.getvalue()
 
 
-def drawer(kind: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def drawer(cls: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Register how one kind of record is drawn: `fn(figure, record, **options)`."""
 
     def keep(fn: Callable[..., None]) -> Callable[..., None]:
-        _DRAWERS[kind] = fn
+        _DRAWERS[cls] = fn
         return fn
 
     return keep
@@ -182,16 +182,16 @@ def _array(figure: Figure, card: ArrayCard) -> None:
 
 @drawer(VariableTree)
 def _variables(figure: Figure, tree: VariableTree) -> None:
-    known = [
+    measured = [
         (row.path, row.statistics) for row in tree.rows if row.statistics and row.statistics.size
     ]
-    if not known:
+    if not measured:
         raise _empty(tree, "no array of it was measured")
     for axes, (path, stats) in zip(
-        _grid(figure, min(len(known), MOST_PANELS), 2.6, 1.6), known, strict=False
+        _grid(figure, min(len(measured), MOST_PANELS), 2.6, 1.6), measured, strict=False
     ):
         draw_histogram(axes, stats, plain(path))
-    _titled(figure, tree, len(known) - MOST_PANELS, "histogram")
+    _titled(figure, tree, len(measured) - MOST_PANELS, "histogram")
 
 
 @drawer(ModuleTree)
@@ -239,13 +239,13 @@ def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None
     if not changed:
         raise _empty(tree, "no values of it differ")
     shown = sorted(changed, key=lambda row: -(row.change or 0))[:40]
-    below = 3.0 if pictured else 0.0
-    figure.set_size_inches(9, 0.8 + 0.22 * len(shown) + below)
+    lower = 3.0 if pictured else 0.0
+    figure.set_size_inches(9, 0.8 + 0.22 * len(shown) + lower)
     parts = figure.subfigures(
         2 if pictured else 1,
         1,
         squeeze=False,
-        height_ratios=[0.6 + 0.22 * len(shown), *([below] if pictured else [])],
+        height_ratios=[0.6 + 0.22 * len(shown), *([lower] if pictured else [])],
     )
     draw_changes(parts[0, 0].subplots(), shown)
     if pictured:

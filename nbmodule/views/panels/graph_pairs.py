@@ -13,12 +13,12 @@ from nbmodule.graphs.writing.comparing import SIGNS, GraphComparison
 from nbmodule.graphs.writing.data import spelled
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.panels.graph_view import graph_record, still_picture
-from nbmodule.views.records.records import Titled
+from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.titles import title_facts
+from nbmodule.views.renderers.titles import title_parts
 
 BUDGET = 120_000
 """Bytes of each graph."""
@@ -26,14 +26,14 @@ MOST_CHANGES = 200
 
 
 @dataclass(frozen=True)
-class GraphPair(Titled):
+class GraphPair(ViewRecord):
     """Two graphs and what differs between them."""
 
     comparison: GraphComparison
     root: str = "comparison"
 
 
-@title_facts.register
+@title_parts.register
 def _(pair: GraphPair) -> list[str]:
     return [plain(fact, 300) for fact in pair.comparison.headline.split(" · ")]
 
@@ -54,7 +54,7 @@ def _(pair: GraphPair) -> dict[str, Any]:
         sides[name]["highlight"] = sorted({spelled(place) for place in places if place is not None})
     return {
         "view": "graphs",
-        "title": title_facts(pair),
+        "title": title_parts(pair),
         "changes": [
             [
                 SIGNS[change.status],

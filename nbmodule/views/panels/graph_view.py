@@ -21,13 +21,13 @@ from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.arrays.values import is_array
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import Titled
+from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.drawing import source_of
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.titles import title_facts
+from nbmodule.views.renderers.titles import title_parts
 
 MOST_LINES = 150
 MOST_SVG = 120_000
@@ -43,7 +43,7 @@ _THEME = (
 
 
 @dataclass(frozen=True)
-class GraphRecord(Titled):
+class GraphRecord(ViewRecord):
     """A graph, and how it is to be drawn."""
 
     graph: Graph
@@ -60,15 +60,15 @@ def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
         56
     """
 
-    def read(made: Staged) -> Graph:
+    def read(staged_call: Staged) -> Graph:
         return read_graph(
-            made.whole,
-            [made.values, *made.args],
-            made.kwargs,
+            staged_call.whole,
+            [staged_call.values, *staged_call.args],
+            staged_call.kwargs,
             variables=1,
-            names=made.names,
-            titles=made.titles,
-            aliases=made.aliases,
+            names=staged_call.names,
+            titles=staged_call.titles,
+            aliases=staged_call.aliases,
             written=True,
         )
 
@@ -135,36 +135,36 @@ def _choices(options: Options) -> dict[str, Any]:
     return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
-@title_facts.register
+@title_parts.register
 def _(record: GraphRecord) -> list[str]:
     return [plain(fact, 300) for fact in headline(record.graph).split(" · ")]
 
 
 @payload_of.register
 def _(record: GraphRecord) -> dict[str, Any]:
-    made = data(record.graph, **_choices(record.options))
-    _add_pictures(made["returns"], record.options.values)
-    notes = [note for note in (*made["notes"], *record.notes) if note]
-    return made | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
+    drawing = data(record.graph, **_choices(record.options))
+    _add_pictures(drawing["returns"], record.options.values)
+    notes = [note for note in (*drawing["notes"], *record.notes) if note]
+    return drawing | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
 
 
 def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None:
     """A small picture of what each tracked call returned, as far as the arrays were kept."""
     room = MOST_PICTURES
     for call in () if isinstance(values, Mapping) else values:
-        known = returns[call.path]
+        returned = returns[call.path]
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
         if (
             room
             and array is not None
-            and call.index < len(known)
-            and "picture" not in known[call.index]
+            and call.index < len(returned)
+            and "picture" not in returned[call.index]
         ):
             room -= 1
-            made = picture_of(array, side=SIDE, tiles=1)
-            high, wide = made.shape[-2:] if len(made.shape) > 1 else (1, 2)
+            picture = picture_of(array, side=SIDE, tiles=1)
+            high, wide = picture.shape[-2:] if len(picture.shape) > 1 else (1, 2)
             size = [max(SIDE * x // max(high, wide), SIDE // 3) for x in (wide, high)]
-            known[call.index] |= {"picture": source_of(made), "size": size}
+            returned[call.index] |= {"picture": source_of(picture), "size": size}
 
 
 @text_form(GraphRecord)

@@ -108,12 +108,12 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """The one outermost module among the arguments of a function, else among what it reaches."""
     while isinstance(fn, Jit):
         fn = fn.fn
-    for things in (split((args, kwargs))[1], reachable(fn)):
-        modules = [thing for thing in things if is_module(thing)]
+    for objects in (split((args, kwargs))[1], reachable(fn)):
+        modules = [obj for obj in objects if is_module(obj)]
         roots = [
             m
             for m in modules
-            if not any(m is not other and m in plan_of(other).modules for other in modules)
+            if not any(m is not outer and m in plan_of(outer).modules for outer in modules)
         ]
         if len(roots) == 1:
             return roots[0]
@@ -148,11 +148,11 @@ def _once(
     module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Ran:
     error: Exception | None = None
-    things = {
-        id(thing): thing
-        for thing in (module, *split((args, kwargs))[1], *(() if fn is module else reachable(fn)))
+    objects = {
+        id(obj): obj
+        for obj in (module, *split((args, kwargs))[1], *(() if fn is module else reachable(fn)))
     }
-    with unchanged(list(things.values())), untracked():
+    with unchanged(list(objects.values())), untracked():
         with track(module, last=1) as recorded:
             try:
                 framed(lambda frame: fn(*args, **kwargs), log=tracker.current_log())
@@ -206,7 +206,7 @@ def _random(tree: ModuleTree, called: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def _sources(module: CoreModule) -> dict[str, Lines]:
-    found = {"": source_of(type(module))}
-    for below, place in plan_of(module).modules.items():
-        found[place.name] = source_of(type(below))
-    return {path: lines for path, lines in found.items() if lines is not None}
+    sources = {"": source_of(type(module))}
+    for submodule, location in plan_of(module).modules.items():
+        sources[location.name] = source_of(type(submodule))
+    return {path: lines for path, lines in sources.items() if lines is not None}

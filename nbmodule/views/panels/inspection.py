@@ -39,7 +39,7 @@ from nbmodule.views.panels.intervention_views import (
 )
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
-from nbmodule.views.renderers.payload_values import picture_payload
+from nbmodule.views.renderers.columns import picture_payload
 
 _FACTS = tuple(
     name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent")
@@ -90,18 +90,18 @@ class Inspection:
     """
 
     def __init__(
-        self, parts: Parts, asked: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
+        self, parts: Parts, request: tuple[Any, tuple[Any, ...], dict[str, Any]] | None = None
     ) -> None:
         ran, why = _tried(parts.run)
-        made, no_graph = _tried(parts.graph)
+        graph, no_graph = _tried(parts.graph)
         self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls
-        self.graph: Graph | None = made
+        self.graph: Graph | None = graph
         self._selected: tuple[str, int] | None = None
         self._send: Callable[[dict[str, Any]], None] | None = None
-        self._asked = asked
+        self._asked = request
         self._what_if: WhatIf | None = None
         self._recorder = None if parts.recorder is None else weakref.ref(parts.recorder)
-        self._shown = _panel(parts, ran, why, made, no_graph)
+        self._shown = _panel(parts, ran, why, graph, no_graph)
         self.calls, self.nbytes = _in_host_memory(self.calls)
         keep_view(self, lambda view: f"inspect {view.record.name}")
 
@@ -175,9 +175,9 @@ class Inspection:
             raise ArgumentTypeError(
                 f"one call is selected, {which!r} names {len(call)}. The selection was left as it is."
             )
-        same = [other for other in self.calls if other.path == call.path]
-        for number, other in enumerate(same):
-            if other is call or (other.step, other.order) == (call.step, call.order):
+        same = [call_ for call_ in self.calls if call_.path == call.path]
+        for number, call_ in enumerate(same):
+            if call_ is call or (call_.step, call_.order) == (call.step, call.order):
                 return call.path, number
         raise PathError(f"{call!r} is not a call of this run. The selection was left as it is.")
 
@@ -305,17 +305,17 @@ def _panel(
     parts: Parts,
     ran: Ran | None,
     why: Exception | None,
-    made: Graph | None,
+    graph_: Graph | None,
     no_graph: Exception | None,
 ) -> Panel:
     name = parts.name
     graph = (
         _missing("graph", no_graph)
-        if made is None
-        else dataclasses.replace(graph_record(made), root="view.graph")
+        if graph_ is None
+        else dataclasses.replace(graph_record(graph_), root="view.graph")
     )
     if ran is None:
-        title = (name, *headline(made).split(" · ")[1:]) if made is not None else (name,)
+        title = (name, *headline(graph_).split(" · ")[1:]) if graph_ is not None else (name,)
         return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
     table = ran.table or dataclasses.replace(call_table(ran.calls), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
@@ -342,22 +342,24 @@ def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
     if outer is None:
         return (name, *filter(None, (mode,)), "no calls")
     flow = f"{outer.input_shapes} → {'raised' if outer.error else outer.return_shapes}"
-    known = [row.statistics for row in table.rows if row.statistics]
-    bad = sum(1 for s in known if s.nan + s.inf)
+    measured = [row.statistics for row in table.rows if row.statistics]
+    bad = sum(1 for s in measured if s.nan + s.inf)
     finite = (
         f"non-finite in {count_noun(bad, 'return')}"
         if bad
         else "all finite"
-        if len(known) == len(table.rows)
+        if len(measured) == len(table.rows)
         else ""
     )
     return tuple(filter(None, (name, flow, mode, finite)))
 
 
 def _missing(what: str, error: Exception | None) -> Note:
-    known = isinstance(error, NoModules)
+    is_expected = isinstance(error, NoModules)
     return Note(
-        what, f"no {what}: {plain(str(error), 600) if known else _said(error)}", is_error=not known
+        what,
+        f"no {what}: {plain(str(error), 600) if is_expected else _said(error)}",
+        is_error=not is_expected,
     )
 
 
@@ -369,7 +371,7 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
     """The same calls with their values on the host; those that find no room keep their statistics
     alone.
     """
-    kept: dict[int, Call] = {}
+    copies: dict[int, Call] = {}
     moved: dict[int, tuple[Any, Any]] = {}
     total = left_out = 0
     for call in calls:
@@ -388,13 +390,13 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
             **{fact: getattr(call, fact) for fact in _FACTS},
             _module=call._module,
         )
-        new.parent = kept.get(id(call.parent))
-        kept[id(call)] = new
+        new.parent = copies.get(id(call.parent))
+        copies[id(call)] = new
     notes = [
         *calls.notes,
         *([f"returns of {format_bytes(left_out)} were let go"] if left_out else []),
     ]
-    return Calls(list(kept.values()), name=calls.name, known=calls.known, notes=notes), total
+    return Calls(list(copies.values()), name=calls.name, known=calls.known, notes=notes), total
 
 
 def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
@@ -429,7 +431,7 @@ class _Line(LiveSource):
             return None
         if kind == SETTLE:
             return settled(view)
-        if kind == "moment":
+        if kind == "snapshot":
             return _pictured(view, message)
         return answered(view.what_if, kind, message) if kind in ACTS else None
 

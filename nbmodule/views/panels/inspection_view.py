@@ -14,14 +14,14 @@ from nbmodule.views.builders.source import Lines
 from nbmodule.views.panels.graph_view import GraphRecord
 from nbmodule.views.panels.intervention_views import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
-from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, Titled
+from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, ViewRecord
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.outlines import call_outline, group_lines, module_outline
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.titles import title_facts
+from nbmodule.views.renderers.titles import title_parts
 
 MOST_SOURCE = 40_000
 """Letters of code in one panel."""
@@ -30,7 +30,7 @@ PICTURE_BYTES = 60_000
 
 
 @dataclass(frozen=True)
-class Panel(Titled):
+class Panel(ViewRecord):
     """The parts of an inspection; one that cannot be made is a note that says why."""
 
     name: str
@@ -54,7 +54,7 @@ class Panel(Titled):
             yield "what if", self.what_if
 
 
-@title_facts.register
+@title_parts.register
 def _(panel: Panel) -> list[str]:
     return [plain(panel.name)]
 
@@ -83,7 +83,7 @@ def _bar(panel: Panel, parts: dict[str, Any]) -> dict[str, Any]:
         [f.kind, text := plain(f.text, 300), lines.get((f.part, text)), f.part, plain(f.path)]
         for f in findings_of(panel)
     ]
-    worst = next((place for place in bar if place[0] != "note" and place[2] is not None), None)
+    worst = next((entry for entry in bar if entry[0] != "note" and entry[2] is not None), None)
     return {**({"findings": bar} if bar else {}), **({"first": worst[2:]} if worst else {})}
 
 
@@ -92,7 +92,7 @@ def _(panel: Panel) -> dict[str, Any]:
     parts = {name: payload_of(fitted(part, PICTURE_BYTES)) for name, part in panel.parts()}
     notes = [plain(note, 2000) for note in panel.notes]
     texts: dict[Lines, int] = {}
-    has_steps = isinstance(panel.calls, CallTable) and bool(panel.calls.moments)
+    has_steps = isinstance(panel.calls, CallTable) and bool(panel.calls.snapshots)
     at: dict[str, int] = {}
     spent = 0
     for path, lines in panel.sources.items():
@@ -101,7 +101,7 @@ def _(panel: Panel) -> dict[str, Any]:
             at[path] = texts.setdefault(lines, len(texts))
     return {
         "view": "inspect",
-        "title": [plain(fact, 300) for fact in panel.title] or title_facts(panel),
+        "title": [plain(fact, 300) for fact in panel.title] or title_parts(panel),
         "root": panel.root,
         **({"notes": notes} if notes else {}),
         **_bar(panel, parts),
@@ -118,18 +118,18 @@ def _returned(panel: Panel) -> dict[str, Any]:
     panel has several steps.
     """
     tree, table = panel.modules, panel.calls
-    if isinstance(tree, Note) or isinstance(table, Note) or len(table.moments) < 2:
+    if isinstance(tree, Note) or isinstance(table, Note) or len(table.snapshots) < 2:
         return {}
     calls, modules = call_outline(table.rows, grouped=True), module_outline(tree)
     line = {table.rows[row].path: i for i, row in enumerate(calls.row) if row >= 0}
-    own = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
-    found = {
+    call_lines = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
+    lines_of = {
         i: [at]
         if at is not None
-        else [own[j] for j in group_lines(modules, i) if own[j] is not None]
-        for i, at in enumerate(own)
+        else [call_lines[j] for j in group_lines(modules, i) if call_lines[j] is not None]
+        for i, at in enumerate(call_lines)
     }
-    return {"returned": {i: lines for i, lines in found.items() if lines}}
+    return {"returned": {i: lines for i, lines in lines_of.items() if lines}}
 
 
 def _code(lines: Lines) -> list[Any]:

@@ -26,14 +26,14 @@ KINDS = tuple(FUNCTIONS)
 class WhatIfSource(LiveSource):
     """Brings what a hand does in the page to the object."""
 
-    def __init__(self, found: WhatIf) -> None:
-        self._found = weakref.ref(found)
+    def __init__(self, what_if: WhatIf) -> None:
+        self._found = weakref.ref(what_if)
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        found = self._found()
-        if found is None:
+        what_if = self._found()
+        if what_if is None:
             raise Gone("what was tried is gone: run the cell again")
-        return settled(found) if kind == SETTLE else answered(found, kind, message)
+        return settled(what_if) if kind == SETTLE else answered(what_if, kind, message)
 
 
 def settled(value: Any) -> dict[str, Any]:
@@ -45,16 +45,16 @@ def settled(value: Any) -> dict[str, Any]:
     return {"renewed": renew(value)}
 
 
-def answered(found: WhatIf, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+def answered(what_if: WhatIf, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
     """Do what a page asks; None for an unknown question."""
     act = ACTS.get(kind)
     if act is None:
         return None
-    act(found, message)
-    return {"data": packed_data(payload_of(what_if_record(found)))}
+    act(what_if, message)
+    return {"data": packed_data(payload_of(what_if_record(what_if)))}
 
 
-def _add(found: WhatIf, message: dict[str, Any]) -> None:
+def _add(what_if: WhatIf, message: dict[str, Any]) -> None:
     kind = str(message.get("what"))
     if kind not in KINDS:
         raise ArgumentError(f"a page asked to set a place to {kind!r}, which is not known")
@@ -62,67 +62,69 @@ def _add(found: WhatIf, message: dict[str, Any]) -> None:
     parts = ((part, (int(index or 0),)),) if part else ()
     if kind == "example":
         row = int(message.get("number") or 0)
-        example, said = found.run.row(row), f"x[{row}:{row + 1}]"
-        found.add({str(message.get("path", "")): Setting(kind, parts, example=example, said=said)})
+        example, said = what_if.run.row(row), f"x[{row}:{row + 1}]"
+        what_if.add(
+            {str(message.get("path", "")): Setting(kind, parts, example=example, said=said)}
+        )
         return
     number = (
         {"scale": 0.5, "noise": 0.1}.get(kind, 1.0)
         if message.get("number") is None
         else float(message["number"])
     )
-    found.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
+    what_if.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
 
 
-def _turn(found: WhatIf, message: dict[str, Any]) -> None:
-    found.turn(int(message["at"]), float(message["number"]))
+def _turn(what_if: WhatIf, message: dict[str, Any]) -> None:
+    what_if.turn(int(message["at"]), float(message["number"]))
 
 
-def _switch(found: WhatIf, message: dict[str, Any]) -> None:
-    found.switch(int(message["at"]), bool(message["on"]))
+def _switch(what_if: WhatIf, message: dict[str, Any]) -> None:
+    what_if.switch(int(message["at"]), bool(message["on"]))
 
 
-def _drop(found: WhatIf, message: dict[str, Any]) -> None:
-    found.drop(int(message["at"]))
+def _drop(what_if: WhatIf, message: dict[str, Any]) -> None:
+    what_if.drop(int(message["at"]))
 
 
-def _look_at(found: WhatIf, message: dict[str, Any]) -> None:
-    found.look_at(int(message["index"]))
+def _look_at(what_if: WhatIf, message: dict[str, Any]) -> None:
+    what_if.look_at(int(message["index"]))
 
 
-def _sweep(found: WhatIf, message: dict[str, Any]) -> None:
+def _sweep(what_if: WhatIf, message: dict[str, Any]) -> None:
     only = str(message.get("only") or "") or None
-    found.sweep(str(message["over"]), only=only)
+    what_if.sweep(str(message["over"]), only=only)
 
 
-def _attribute(found: WhatIf, message: dict[str, Any]) -> None:
-    found.attribute(str(message.get("method", "gradient")))
+def _attribute(what_if: WhatIf, message: dict[str, Any]) -> None:
+    what_if.attribute(str(message.get("method", "gradient")))
 
 
-def _edit(found: WhatIf, message: dict[str, Any]) -> None:
+def _edit(what_if: WhatIf, message: dict[str, Any]) -> None:
     method, path = str(message.get("method")), str(message.get("path", ""))
     if method not in EDITS:
         raise ArgumentError(f"a page asked for the edit {method!r}, which is not known")
     if method in ("replace", "insert"):
         is_after = bool(message.get("after"))
         with other_keys():
-            part, said = part_for(found, str(message.get("by")), path, method, is_after)
-        found.edit(method, _after(path) if is_after else path, part, said)
+            part, said = part_for(what_if, str(message.get("by")), path, method, is_after)
+        what_if.edit(method, _after(path) if is_after else path, part, said)
     elif method == "share":
-        found.edit(method, path, str(message.get("by")))
+        what_if.edit(method, path, str(message.get("by")))
     elif method == "set":
-        found.edit(method, path, str(message.get("name")), message.get("value"))
+        what_if.edit(method, path, str(message.get("name")), message.get("value"))
     else:
-        found.edit(method, path)
+        what_if.edit(method, path)
 
 
 def _after(path: str) -> str:
     """The place behind one in a list."""
-    above, _, last = path.rpartition(".")
+    parent, _, last = path.rpartition(".")
     if not last.isdigit():
         raise ArgumentError(
             f'"{path}" stands in no list, so that nothing can be put after it. Nothing was changed.'
         )
-    return f"{above}.{int(last) + 1}" if above else str(int(last) + 1)
+    return f"{parent}.{int(last) + 1}" if parent else str(int(last) + 1)
 
 
 ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], None]] = {

@@ -19,13 +19,13 @@ from nbmodule.interventions.what_if import WhatIf
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.panels.notebook_modules import parts_for
-from nbmodule.views.records.records import Picture, Titled
+from nbmodule.views.records.records import Picture, ViewRecord
+from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.payload_values import number, picture_payload
 from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.titles import title_facts
+from nbmodule.views.renderers.titles import title_parts
 
 if TYPE_CHECKING:
     from jax import Array
@@ -60,7 +60,7 @@ class PlaceRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SweepRecord(Titled):
+class SweepRecord(ViewRecord):
     """A heat map: what each place changes."""
 
     name: str
@@ -73,7 +73,7 @@ class SweepRecord(Titled):
 
 
 @dataclass(frozen=True)
-class AttributionRecord(Titled):
+class AttributionRecord(ViewRecord):
     """Which inputs and modules an output comes from."""
 
     name: str
@@ -83,7 +83,7 @@ class AttributionRecord(Titled):
 
 
 @dataclass(frozen=True)
-class WhatIfRecord(Titled):
+class WhatIfRecord(ViewRecord):
     """What was tried, and what it changes."""
 
     name: str
@@ -105,7 +105,7 @@ class WhatIfRecord(Titled):
     text: tuple[str, ...] = ()
 
 
-def sweep_record(found: Sweep) -> SweepRecord:
+def sweep_record(sweep: Sweep) -> SweepRecord:
     """Make the record of a sweep.
 
     Example:
@@ -114,41 +114,49 @@ def sweep_record(found: Sweep) -> SweepRecord:
         >>> record.rows, record.columns
         (('0',), ('0', '1', '2', '3'))
     """
-    most = max(1, MOST_CELLS // max(1, len(found.rows)))
+    most = max(1, MOST_CELLS // max(1, len(sweep.rows)))
     notes = (
-        (f"{len(found.columns) - most} columns left out: see .values",)
-        if len(found.columns) > most
+        (f"{len(sweep.columns) - most} columns left out: see .values",)
+        if len(sweep.columns) > most
         else ()
     )
     cells = tuple(
-        tuple(float(x) if found.has(r, c) else None for c, x in enumerate(row[:most]))
-        for r, row in enumerate(found.shown_values)
+        tuple(float(x) if sweep.has(r, c) else None for c, x in enumerate(row[:most]))
+        for r, row in enumerate(sweep.shown_values)
     )
     return SweepRecord(
-        found.name,
-        found.rows,
-        found.columns[:most],
+        sweep.name,
+        sweep.rows,
+        sweep.columns[:most],
         cells,
-        found.over,
-        tuple(repr(found).split("\n")),
-        title=found.facts,
+        sweep.over,
+        tuple(repr(sweep).split("\n")),
+        title=sweep.facts,
         notes=notes,
     )
 
 
-def attribution_record(found: Attribution) -> AttributionRecord:
+def attribution_record(attribution: Attribution) -> AttributionRecord:
     """Make the record of an attribution: the picture of the input, and modules by how much they
     matter.
     """
-    rows = tuple(sorted(found.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
+    rows = tuple(sorted(attribution.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
     picture = (
-        None if found.inputs is None else picture_of(_first(found.inputs), labels=found.labels)
+        None
+        if attribution.inputs is None
+        else picture_of(_first(attribution.inputs), labels=attribution.labels)
     )
-    notes = list(found.notes)
-    if found.inputs is not None and found.inputs.ndim > 1 and found.inputs.shape[0] > 1:
-        notes.append(f"the picture is of the first of {found.inputs.shape[0]}")
-    text = tuple(repr(found).split("\n"))
-    return AttributionRecord(found.name, picture, rows, text, title=found.facts, notes=tuple(notes))
+    notes = list(attribution.notes)
+    if (
+        attribution.inputs is not None
+        and attribution.inputs.ndim > 1
+        and attribution.inputs.shape[0] > 1
+    ):
+        notes.append(f"the picture is of the first of {attribution.inputs.shape[0]}")
+    text = tuple(repr(attribution).split("\n"))
+    return AttributionRecord(
+        attribution.name, picture, rows, text, title=attribution.facts, notes=tuple(notes)
+    )
 
 
 def _first(x: np.ndarray) -> np.ndarray:
@@ -157,7 +165,7 @@ def _first(x: np.ndarray) -> np.ndarray:
     return x[..., 0] if x.ndim == 3 and x.shape[-1] == 1 else x
 
 
-def what_if_record(found: WhatIf) -> WhatIfRecord:
+def what_if_record(what_if: WhatIf) -> WhatIfRecord:
     """Make the record of what was tried.
 
     Example:
@@ -166,25 +174,25 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
         >>> record.tried[0].words, record.rows[1]
         ('set to zero', ('0', 1.0))
     """
-    result = found.result
-    title = [found.name]
+    result = what_if.result
+    title = [what_if.name]
     if result.metric_before is not None and result.metric_after is not None:
         title.append(
-            f"{found.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}"
+            f"{what_if.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}"
         )
     title.append(
-        f"{len(found.tried)} tried" if found.tried or found.edited else "nothing is changed"
+        f"{len(what_if.tried)} tried" if what_if.tried or what_if.edited else "nothing is changed"
     )
     pictures = {"before": result.before, "after": result.after, "difference": result.difference}
     limits = _limits([_shown(x) for x in pictures.values()])
     shown = {
         name: picture_of(_shown(x), limits=limits)
         for name, x in pictures.items()
-        if name == "before" or found.tried or found.edited
+        if name == "before" or what_if.tried or what_if.edited
     }
     tried = tuple(
         TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on)
-        for e in found.tried
+        for e in what_if.tried
     )
     rows = tuple(result.changes.items())[:MOST_PLACES]
     notes = (
@@ -193,21 +201,21 @@ def what_if_record(found: WhatIf) -> WhatIfRecord:
         else (f"outputs are those of the first of {result.before.shape[0]}",)
     )
     return WhatIfRecord(
-        found.name,
+        what_if.name,
         tried,
         rows,
         shown,
-        _places(found),
-        attributes_of(names_of(found.current.model)),
-        tuple(found.edit_code.splitlines()),
-        found.code,
-        found.noun,
-        None if found.swept is None else sweep_record(found.swept),
-        None if found.attributed is None else attribution_record(found.attributed),
-        tuple(parts_for(found)),
-        bool(found.can_undo),
-        bool(found.edited or any(e.on for e in found.tried)),
-        tuple(repr(found).split("\n")),
+        _places(what_if),
+        attributes_of(names_of(what_if.current.model)),
+        tuple(what_if.edit_code.splitlines()),
+        what_if.code,
+        what_if.noun,
+        None if what_if.swept is None else sweep_record(what_if.swept),
+        None if what_if.attributed is None else attribution_record(what_if.attributed),
+        tuple(parts_for(what_if)),
+        bool(what_if.can_undo),
+        bool(what_if.edited or any(e.on for e in what_if.tried)),
+        tuple(repr(what_if).split("\n")),
         title=tuple(title),
         notes=notes,
     )
@@ -224,8 +232,8 @@ def _shown(x: np.ndarray) -> np.ndarray:
     return x[0] if x.ndim > 2 or (x.ndim == 2 and x.shape[0] == 1) else x
 
 
-def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
-    run = found.current
+def _places(what_if: WhatIf) -> tuple[PlaceRow, ...]:
+    run = what_if.current
     named = names_of(run.model)
     rows = []
     for path, x in list(run.before.returns.items())[:MOST_PLACES]:
@@ -237,12 +245,12 @@ def _places(found: WhatIf) -> tuple[PlaceRow, ...]:
 
 def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The numbers, texts and flags that can be set, of each module that has some, by path."""
-    known = {path: scalars_of(module) for path, module in list(modules.items())[:MOST_PLACES]}
+    scalars = {path: scalars_of(module) for path, module in list(modules.items())[:MOST_PLACES]}
     shown = {
-        path: {plain(name): value for name, value in own.items() if value is not None}
-        for path, own in known.items()
+        path: {plain(name): value for name, value in values.items() if value is not None}
+        for path, values in scalars.items()
     }
-    return {path: own for path, own in shown.items() if own}
+    return {path: values for path, values in shown.items() if values}
 
 
 def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
@@ -270,7 +278,7 @@ def _static(record: Touched) -> Markup:
 
 
 for kind in (SweepRecord, AttributionRecord, WhatIfRecord):
-    title_facts.register(kind)(_facts)
+    title_parts.register(kind)(_facts)
     text_form(kind)(_lines)
     body_of.register(kind)(_static)
 
@@ -322,8 +330,8 @@ def _(record: WhatIfRecord) -> dict[str, Any]:
         "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
         "places": [[plain(p.path), p.heads, p.channels, p.units, p.tokens] for p in record.places],
         "attributes": {
-            plain(path): {name: _scalar(v) for name, v in own.items()}
-            for path, own in record.attributes.items()
+            plain(path): {name: _scalar(v) for name, v in values.items()}
+            for path, values in record.attributes.items()
         },
         "parts": [plain(name) for name in record.parts],
         "edits": [plain(line, 200) for line in record.edits],

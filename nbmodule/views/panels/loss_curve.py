@@ -23,7 +23,7 @@ from nbmodule.base.format import format_count, format_number, plain, shown
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.payload import thinned
+from nbmodule.views.renderers.payload import downsampled
 
 MOST_WAITING = 256
 """Values that may wait for the device before the oldest is read whatever it takes."""
@@ -109,8 +109,8 @@ class LossCurve:
             steps.append(step)
             values.append(float(np.asarray(value).reshape(())))
             if len(values) > KEPT_POINTS:
-                kept = thinned(values, KEPT_POINTS // 2)
-                self._points[name] = ([steps[i] for i in kept], [values[i] for i in kept])
+                points = downsampled(values, KEPT_POINTS // 2)
+                self._points[name] = ([steps[i] for i in points], [values[i] for i in points])
 
     def record(self) -> HistoryRecord:
         """Give what has been read so far as a record."""
@@ -143,16 +143,16 @@ class LossCurve:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        cls: type[BaseException] | None,
         error: BaseException | None,
         at: TracebackType | None,
     ) -> None:
-        if kind is None:
+        if cls is None:
             self.close()
-        elif issubclass(kind, KeyboardInterrupt):
+        elif issubclass(cls, KeyboardInterrupt):
             self.close(f"stopped at {format_count(int(self._step))}")
         else:
-            self.close(f"failed: {kind.__name__}: {plain(str(error), 100)}")
+            self.close(f"failed: {cls.__name__}: {plain(str(error), 100)}")
 
     @shown
     def __repr__(self) -> str:
@@ -226,10 +226,10 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
     from nbmodule.views.renderers.payload import payload_of
     from nbmodule.views.renderers.plain_text import capped_text_of
 
-    kept = [thinned(series.values, BRIEF_POINTS) for series in history.series]
+    points = [downsampled(series.values, BRIEF_POINTS) for series in history.series]
     series = tuple(
         SeriesRecord(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
-        for one, at in zip(history.series, kept, strict=True)
+        for one, at in zip(history.series, points, strict=True)
     )
     data = payload_of(dataclasses.replace(history, series=series))
     text = capped_text_of(history)
@@ -279,10 +279,10 @@ def _at_end_of_cell(curve: LossCurve) -> Any:
     from IPython import get_ipython
 
     events = get_ipython().events
-    held = weakref.ref(curve)
+    reference = weakref.ref(curve)
 
     def end(result: object = None) -> None:
-        alive = held()
+        alive = reference()
         error = getattr(result, "error_in_exec", None)
         if alive is None:
             stop()

@@ -22,12 +22,12 @@ from nbmodule.interventions.what_if import WhatIf
 MOST_PARTS = 200
 
 
-def parts_for(found: WhatIf) -> dict[str, Any]:
+def parts_for(what_if: WhatIf) -> dict[str, Any]:
     """By name what can be put somewhere: functions that make a layer, then modules and classes of
     the notebook, which come first.
     """
-    own = {name: value for name, value in _notebook().items() if _is_part(name, value, found)}
-    return dict(list({**socket("between")(), **own}.items())[:MOST_PARTS])
+    named = {name: value for name, value in _notebook().items() if _is_part(name, value, what_if)}
+    return dict(list({**socket("between")(), **named}.items())[:MOST_PARTS])
 
 
 def _notebook() -> dict[str, Any]:
@@ -37,7 +37,7 @@ def _notebook() -> dict[str, Any]:
     return dict(getattr(shell, "user_ns", {}))
 
 
-def _is_part(name: str, value: object, found: WhatIf) -> bool:
+def _is_part(name: str, value: object, what_if: WhatIf) -> bool:
     """Whether a name of the notebook holds a module, or a class of them, and not the model that is
     looked at.
     """
@@ -45,11 +45,11 @@ def _is_part(name: str, value: object, found: WhatIf) -> bool:
         return False
     if isinstance(value, type):
         return issubclass(value, CoreModule) and value is not CoreModule
-    return is_module(value) and found.run.model not in (value, *plan_of(value).modules)
+    return is_module(value) and what_if.run.model not in (value, *plan_of(value).modules)
 
 
 def part_for(
-    found: WhatIf, name: str, path: str, method: str, is_after: bool
+    what_if: WhatIf, name: str, path: str, method: str, is_after: bool
 ) -> tuple[Any, str | None]:
     """A module for a place, by its name, and how it is written in code; None where its text says
     it.
@@ -60,7 +60,7 @@ def part_for(
     Raises:
         ArgumentError: there is no such name, or its class takes more than that.
     """
-    parts = parts_for(found)
+    parts = parts_for(what_if)
     if name not in parts:
         raise ArgumentError(
             f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was changed."
@@ -68,7 +68,7 @@ def part_for(
     part = parts[name]
     if is_module(part):
         return part, name
-    inputs, outputs = _features(found, path)
+    inputs, outputs = _features(what_if, path)
     inputs, outputs = (
         (outputs, outputs) if is_after else (inputs, outputs if method == "replace" else inputs)
     )
@@ -77,12 +77,12 @@ def part_for(
     return part(inputs, outputs), None
 
 
-def _features(found: WhatIf, path: str) -> tuple[int, int]:
+def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     """How many features a module is given, and how many it returns, on the input."""
-    run = found.current
+    run = what_if.current
     module = names_of(run.model).get(path)
     if module is None:
-        raise ArgumentError(f'{found.name} has no submodule "{path}". Nothing was changed.')
+        raise ArgumentError(f'{what_if.name} has no submodule "{path}". Nothing was changed.')
     met = watched_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
     if not met:
         raise ArgumentError(f'"{path}" did not run on this input. Nothing was changed.')
@@ -96,26 +96,26 @@ def _channels(module: Any, values: object) -> int:
     return x.shape[axis] if x.ndim else 1
 
 
-def _built(kind: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
+def _built(cls: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
     """A module of a class of the notebook, for so many features."""
-    taken = [
+    parameters = [
         p
-        for p in inspect.signature(kind).parameters.values()
+        for p in inspect.signature(cls).parameters.values()
         if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    wanted = [p for p in taken if p.default is p.empty]
-    if len(wanted) > 2:
+    required = [p for p in parameters if p.default is p.empty]
+    if len(required) > 2:
         raise ArgumentError(
-            f"{name} takes {', '.join(p.name for p in wanted)}, and only the numbers of features are known: make one in a cell, as in "
+            f"{name} takes {', '.join(p.name for p in required)}, and only the numbers of features are known: make one in a cell, as in "
             f"part = {name}(...), and choose it by that name. Nothing was changed."
         )
-    given = list(zip(wanted, (inputs, outputs)))
-    texts = [f"{p.name}={size}" if p.kind is p.KEYWORD_ONLY else str(size) for p, size in given]
+    sizes = list(zip(required, (inputs, outputs)))
+    texts = [f"{p.name}={size}" if p.kind is p.KEYWORD_ONLY else str(size) for p, size in sizes]
     said = f"{name}({', '.join(texts)})"
     try:
-        positional = [size for p, size in given if p.kind is not p.KEYWORD_ONLY]
-        return kind(
-            *positional, **{p.name: size for p, size in given if p.kind is p.KEYWORD_ONLY}
+        positional = [size for p, size in sizes if p.kind is not p.KEYWORD_ONLY]
+        return cls(
+            *positional, **{p.name: size for p, size in sizes if p.kind is p.KEYWORD_ONLY}
         ), said
     except Exception as error:
         raise ArgumentError(

@@ -67,12 +67,12 @@ def _arguments(step: RecordedStep) -> tuple[jax.ShapeDtypeStruct, ...]:
         NoModules: it was given something else than arrays, or only a part of it ran.
     """
     text = next((call.input_shapes for call in step if call.path == "" and not call.error), "")
-    found = [
-        (kind, tuple(map(int, filter(None, shape.split(", ")))))
-        for kind, shape in _ARRAY.findall(text)
+    arrays = [
+        (dtype, tuple(map(int, filter(None, shape.split(", ")))))
+        for dtype, shape in _ARRAY.findall(text)
     ]
     if not text or _ARRAY.sub("", text):
         raise NoModules(
             f"the arguments are not known ({text or 'the model itself was not called'}): nb.inspect(recorder, x)."
         )
-    return tuple(jax.ShapeDtypeStruct(shape, kind) for kind, shape in found)
+    return tuple(jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in arrays)

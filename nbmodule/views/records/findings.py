@@ -1,8 +1,8 @@
-"""What is wrong with what a view shows, worked out from its record: the bug bar under a title, the
+"""What is wrong with what a view shows, derived from its record: the bug bar below a title, the
 text, `view.findings`.
 
-A finding is a sentence, a place and how bad it is. A record's maker adds what only the arrays tell;
-all else is read from the rows here. Nothing to say gives nothing: a model that is well has no bar.
+A finding is a sentence, a path and a severity. The builder of a record adds what only the arrays
+tell; all else is read from the rows here. A healthy model has no findings and no bar.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from nbmodule.views.records.records import (
     ModuleTree,
     ReturnTable,
     ShownStatistics,
-    VariableTree,
 )
+from nbmodule.views.records.variables import VariableTree
 
 SIGNS = {"wrong": "▲", "doubt": "●", "note": "○"}
 """From worst to mildest."""
@@ -40,12 +40,12 @@ GROWTH_A_LAYER = 1.4
 OVERFIT = 1.1
 _SIZES = frozenset(
     (
-        "in_features out_features features num_features hidden_features normalized_shape output_size num_embeddings embedding_dim "
-        "in_channels out_channels kernel_size stride padding dilation groups scale_factor"
+        "in_features out_features features num_features hidden_features normalized_shape "
+        "output_size num_embeddings embedding_dim in_channels out_channels kernel_size stride "
+        "padding dilation groups scale_factor"
     ).split()
 )
 """Arguments that differ from layer to layer for good reasons."""
-_DROPS, _REMEMBERS = "Dropout", "BatchNorm"
 
 
 def findings_of(record: object) -> tuple[Finding, ...]:
@@ -57,148 +57,128 @@ def findings_of(record: object) -> tuple[Finding, ...]:
         >>> [finding.text for finding in findings_of(CallTable("Net", rows))]
         ['NaN first in mlp']
     """
-    given = getattr(record, "findings", None)
-    return ranked(derived(record)) if given is None else given
+    stored = getattr(record, "findings", None)
+    return ranked(derived(record)) if stored is None else stored
 
 
 def with_findings(record: Any, more: Iterable[Finding] = ()) -> Any:
-    """The record with its findings: those of its rows, and what its maker saw in the arrays."""
+    """Return the record with the findings of its rows and those of its builder."""
     return dataclasses.replace(record, findings=ranked([*more, *derived(record)]))
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Worst first, each sentence once."""
+    """Sort by severity, each sentence once."""
     order = list(SIGNS)
-    each: dict[str, Finding] = {}
+    unique: dict[str, Finding] = {}
     for finding in findings:
-        each.setdefault(finding.text, finding)
-    return tuple(sorted(each.values(), key=lambda f: (order.index(f.kind), -f.weight)))[
-        :MOST_FINDINGS
-    ]
+        unique.setdefault(finding.text, finding)
+    worst_first = sorted(unique.values(), key=lambda f: (order.index(f.kind), -f.weight))
+    return tuple(worst_first[:MOST_FINDINGS])
 
 
 def worst_of(findings: Sequence[Finding]) -> Finding | None:
-    """Where a view opens: the first finding that stands at a row and is more than a note."""
+    """Return the finding at which a view opens: the first at a row that is more than a note."""
     return next((f for f in findings if f.row is not None and f.kind != "note"), None)
 
 
 def findings_text(findings: Sequence[Finding]) -> list[str]:
-    """Each finding with its sign, as text."""
+    """Write each finding with its sign."""
     return [f"{SIGNS[f.kind]} {f.text}" for f in findings]
 
 
 @functools.singledispatch
 def derived(record: object) -> list[Finding]:
-    """Read findings from the rows of a record; rooms above register their own kinds here."""
+    """Read findings from the rows of a record; panels register their own records here."""
     return []
 
 
-# -- what ran --
-@derived.register
-def _(table: CallTable) -> list[Finding]:
-    return [*_of_calls(table.rows, table.input_fault), *_not_called(table.not_called)]
-
-
-@derived.register
-def _(table: ReturnTable) -> list[Finding]:
-    return _of_calls(table.rows)
-
-
-def _of_calls(rows: Sequence[CallRow], input_fault: str = "") -> list[Finding]:
-    return [*_raised(rows), *_nonfinite(rows, input_fault), *_dead(rows), *_growing(rows)]
+# -- calls --
+@derived.register(CallTable)
+@derived.register(ReturnTable)
+def _calls(table: CallTable | ReturnTable) -> list[Finding]:
+    rows = table.rows
+    fault = table.input_fault if isinstance(table, CallTable) else ""
+    missing = table.not_called if isinstance(table, CallTable) else ()
+    raised = [k for k, row in enumerate(rows) if row.error][-1:]  # the innermost starts last
+    return [
+        *(Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in raised),
+        *_nonfinite(rows, fault),
+        *_dead(rows),
+        *_growing(rows),
+        *_not_called(missing),
+    ]
 
 
 def _name(row: CallRow) -> str:
     return row.path or row.class_name or "the model itself"
 
 
-def _raised(rows: Sequence[CallRow]) -> list[Finding]:
-    """The innermost call that raised: it began last."""
-    failed = [k for k, row in enumerate(rows) if row.error]
-    return [
-        Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in failed[-1:]
-    ]
-
-
-def _nonfinite(rows: Sequence[CallRow], input_fault: str = "") -> list[Finding]:
-    """The input, if that is not finite; else the call that made the first number that is not finite: the innermost one, since a call
-    returns after those within it.
+def _nonfinite(rows: Sequence[CallRow], input_fault: str) -> list[Finding]:
+    """Name the input, if it is not finite; else the innermost call that made the first non-finite
+    number, since a call returns after those inside of it.
     """
-    bad = [
-        row.statistics is not None and row.statistics.nan + row.statistics.inf > 0 for row in rows
-    ]
+    bad = [r.statistics is not None and r.statistics.nan + r.statistics.inf > 0 for r in rows]
     if True not in bad:
         return []
     if input_fault:
         return [Finding(input_fault, rows[0].path, "wrong", 2.0, 0)]
     first = bad.index(True)
-    at = first + 1
-    while at < len(rows) and rows[at].depth > rows[first].depth:
-        first = at if bad[at] else first
-        at += 1
+    depth = rows[first].depth
+    for k in range(first + 1, len(rows)):
+        if rows[k].depth <= depth:
+            break
+        if bad[k]:
+            first, depth = k, rows[k].depth
     stats = rows[first].statistics
     word = "NaN" if stats is not None and stats.nan else "Inf"
     return [Finding(f"{word} first in {_name(rows[first])}", rows[first].path, "wrong", 2.0, first)]
 
 
 def _dead(rows: Sequence[CallRow]) -> list[Finding]:
-    """Activations that hardly let anything through; one that is fed by zeros is not to blame."""
-    found: list[Finding] = []
+    """Name activations that are nearly all zero, unless their input is zero too."""
+    findings: list[Finding] = []
     for k, row in enumerate(rows):
         s = row.statistics
-        if (
-            s is None
-            or s.size < SMALLEST_SIZE
-            or s.zero < DEAD_SHARE * s.size
-            or s.low < 0
-            or _is_indicator(s)
-        ):
+        if s is None or s.size < SMALLEST_SIZE or s.zero < DEAD_SHARE * s.size or s.low < 0:
+            continue
+        if _is_indicator(s) or _is_zero(_previous(rows, k)):
             continue
         share = s.zero / s.size
-        if _is_zero(_before(rows, k)):
-            continue
         if share < 1 or "relu" in row.class_name.lower():
-            found.append(
-                Finding(
-                    f"dead {format_percent(share)} {_name(row)}", row.path, "doubt", 1 + share, k
-                )
-            )
-        elif not any(other.parent == row.order for other in rows[k + 1 :]):
-            found.append(Finding(f"only zeros from {_name(row)}", row.path, "doubt", 1.5, k))
-    return found
+            text = f"dead {format_percent(share)} {_name(row)}"
+            findings.append(Finding(text, row.path, "doubt", 1 + share, k))
+        elif not any(inner.parent == row.order for inner in rows[k + 1 :]):
+            findings.append(Finding(f"only zeros from {_name(row)}", row.path, "doubt", 1.5, k))
+    return findings
 
 
-def _before(rows: Sequence[CallRow], k: int) -> CallRow | None:
-    """The call that began last before this one and does not hold it."""
-    around, at = set(), rows[k].parent
-    while at is not None and at < k:
-        around.add(at)
-        at = rows[at].parent
-    return next((rows[j] for j in range(k - 1, -1, -1) if j not in around), None)
+def _previous(rows: Sequence[CallRow], k: int) -> CallRow | None:
+    """Return the call that began last before this one and does not contain it."""
+    outer, parent = set(), rows[k].parent
+    while parent is not None and parent < k:
+        outer.add(parent)
+        parent = rows[parent].parent
+    return next((rows[j] for j in range(k - 1, -1, -1) if j not in outer), None)
 
 
 def _is_zero(row: CallRow | None) -> bool:
-    return (
-        row is not None
-        and row.statistics is not None
-        and 0 < row.statistics.size == row.statistics.zero
-    )
+    s = None if row is None else row.statistics
+    return s is not None and 0 < s.size == s.zero
 
 
 def _is_indicator(s: ShownStatistics) -> bool:
-    """Whether an array holds zeros and ones alone, as a mask and a one-hot code do."""
+    """Return True for arrays of zeros and ones, as a mask or a one-hot code."""
     return s.high == 1 and math.isclose(s.mean * s.size, s.size - s.zero, rel_tol=1e-4)
 
 
 def _growing(rows: Sequence[CallRow]) -> list[Finding]:
-    """Chains of layers of one kind whose returns grow or die with depth."""
+    """Name chains of layers of one class whose returns grow or vanish with depth."""
     chains: dict[tuple[str, str], list[int]] = {}
     for k, row in enumerate(rows):
-        family = _family(row.path, last=True)
-        s = row.statistics
+        family, s = _family(row.path, last=True), row.statistics
         if family and s is not None and s.size >= SMALLEST_SIZE and s.bins:
             chains.setdefault((family, row.class_name), []).append(k)
-    found = []
+    findings = []
     for members in chains.values():
         spreads = [getattr(rows[k].statistics, "std", 0.0) for k in members]
         if len(members) < SMALLEST_FAMILY or not all(0 < s < math.inf for s in spreads):
@@ -208,144 +188,114 @@ def _growing(rows: Sequence[CallRow]) -> list[Finding]:
         if size < GROWTH or size ** (1 / (len(members) - 1)) < GROWTH_A_LAYER:
             continue
         first, last = rows[members[0]].path, rows[members[-1]].path
-        word = "grows" if ratio > 1 else "dies"
-        factor = f"×{format_number(ratio, 2)}"
-        text = f"deviation {word} {factor} from {first} to {last}"
-        found.append(Finding(text, last, "doubt", 2 + math.log10(size) / 100, members[-1]))
-    return sorted(found, key=lambda f: f.path.count("."))[
-        :1
-    ]  # what is within the layers of a chain grows as they do
+        change = f"{'grows' if ratio > 1 else 'dies'} ×{format_number(ratio, 2)}"
+        text = f"deviation {change} from {first} to {last}"
+        findings.append(Finding(text, last, "doubt", 2 + math.log10(size) / 100, members[-1]))
+    return sorted(findings, key=lambda f: f.path.count("."))[:1]  # inner layers grow with outer
 
 
 def _not_called(paths: Sequence[str]) -> list[Finding]:
     if not paths:
         return []
     names = {path.rpartition(".")[2] for path in paths}
-    if len(paths) == 1:
-        text = paths[0]
-    elif len(names) == 1:
+    text = paths[0] if len(paths) == 1 else f"{paths[0]} + {len(paths) - 1}"
+    if len(paths) > 1 and len(names) == 1:
         text = count_noun(len(paths), names.pop())
-    else:
-        text = f"{paths[0]} + {len(paths) - 1}"
     return [Finding(f"not called: {plain(text)}", paths[0], "note")]
 
 
-# -- what it is made of --
+# -- modules --
 @derived.register
 def _(tree: ModuleTree) -> list[Finding]:
-    failed = [k for k, row in enumerate(tree.rows) if row.error]
-    return [
-        *(
-            Finding(f"raised in {tree.rows[k].path}", tree.rows[k].path, "wrong", 3.0, k)
-            for k in failed[-1:]
-        ),
-        *_mixed(tree),
-        *_odd_ones(tree.rows),
+    failed = [k for k, row in enumerate(tree.rows) if row.error][-1:]
+    raised = [
+        Finding(f"raised in {tree.rows[k].path}", tree.rows[k].path, "wrong", 3.0, k)
+        for k in failed
     ]
+    return [*raised, *_mixed(tree), *_odd_ones(tree.rows)]
 
 
 def _mixed(tree: ModuleTree) -> list[Finding]:
-    """Modules that are in another mode than most; the outermost of them is named."""
+    """Name the outermost of the modules that are in another mode than most."""
     if not tree.mode.startswith("mixed"):
         return []
-    known = [(k, row.training) for k, row in enumerate(tree.rows) if row.training is not None]
-    trains = sum(mode for _, mode in known)
-    few = 2 * trains < len(known)
-    odd = next((k for k, mode in known if mode is few), None)
-    path = tree.rows[odd].path if odd is not None else ""
-    text = "train and eval mixed" + (f": {path} in {'train' if few else 'eval'}" if path else "")
-    return [Finding(text, path, "doubt", 1.9, odd)]
+    modes = [(k, row.training) for k, row in enumerate(tree.rows) if row.training is not None]
+    rare = 2 * sum(mode for _, mode in modes) < len(modes)
+    odd = next((k for k, mode in modes if mode is rare), None)
+    path = "" if odd is None else tree.rows[odd].path
+    where = f": {path} in {'train' if rare else 'eval'}" if path else ""
+    return [Finding(f"train and eval mixed{where}", path, "doubt", 1.9, odd)]
 
 
 def _odd_ones(rows: Sequence[ModuleRow]) -> list[Finding]:
-    """Layers that stand where others of one kind stand, and differ from all of them in one setting."""
+    """Name layers that differ in one setting from all that stand in their place elsewhere."""
     families: dict[str, list[int]] = {}
     for k, row in enumerate(rows):
         family = _family(row.path, last=False)
         if family and row.kind == "module":
             families.setdefault(family, []).append(k)
-    found = []
+    findings = []
     for members in families.values():
-        if len(members) < SMALLEST_FAMILY:
-            continue
         classes = [rows[k].class_name for k in members]
-        if (odd := _odd(classes)) is not None:
-            other = classes[odd - 1]
-            found.append(_odd_finding(rows, members, odd, f"is {classes[odd]}", f"{other}"))
         settings = [_settings(rows[k]) for k in members]
-        for name in dict.fromkeys(name for each in settings for name in each):
-            values = [each.get(name, "the usual") for each in settings]
-            if (odd := _odd(values)) is not None and len(set(classes)) == 1:
-                found.append(
-                    _odd_finding(rows, members, odd, f"has {name} {values[odd]}", values[odd - 1])
-                )
-    return found
-
-
-def _odd_finding(
-    rows: Sequence[ModuleRow], members: list[int], odd: int, has: str, others: str
-) -> Finding:
-    path = rows[members[odd]].path
-    text = f"odd one out: {path} {has}, the other {len(members) - 1} {others}"
-    return Finding(text, path, "doubt", 1.5, members[odd])
+        columns = [("is", classes)]
+        if len(set(classes)) == 1:
+            names = dict.fromkeys(name for some in settings for name in some)
+            columns = [(f"has {n}", [some.get(n, "the usual") for some in settings]) for n in names]
+        for verb, values in columns:
+            odd = _odd(values)
+            if odd is not None and len(members) >= SMALLEST_FAMILY:
+                path, most = rows[members[odd]].path, f"the other {len(members) - 1}"
+                text = f"odd one out: {path} {verb} {values[odd]}, {most} {values[odd - 1]}"
+                findings.append(Finding(text, path, "doubt", 1.5, members[odd]))
+    return findings
 
 
 def _odd(values: Sequence[str]) -> int | None:
-    """Which one differs, where all others are alike."""
-    if len(set(values)) != 2:
-        return None
-    alone = [k for k, value in enumerate(values) if values.count(value) == 1]
-    return alone[0] if len(alone) == 1 else None
+    """Return the index of the one value that differs, if all others are equal."""
+    single = [k for k, value in enumerate(values) if values.count(value) == 1]
+    return single[0] if len(set(values)) == 2 and len(single) == 1 else None
 
 
 def _settings(row: ModuleRow) -> dict[str, str]:
-    """The arguments of a layer that are no sizes, as they stand in its text."""
-    given = (part.partition("=") for part in row.arguments.split(", "))
-    return {name: value for name, sign, value in given if sign and name not in _SIZES}
+    """Return the arguments of a layer that are no sizes, as text."""
+    parts = (part.partition("=") for part in row.arguments.split(", "))
+    return {name: value for name, sign, value in parts if sign and name not in _SIZES}
 
 
 def _family(path: str, *, last: bool) -> str:
-    """A path with `*` in place of its innermost number; empty where it has none, or only one that
-    ends it and is not asked for.
+    """Return a path with `*` in place of its innermost number; empty where it has none.
+
+    A number at the end counts only with `last`.
     """
     steps = path.split(".")
-    places = [k for k, step in enumerate(steps) if step.isdigit() and (last or k < len(steps) - 1)]
-    if not places:
+    numbers = [k for k, step in enumerate(steps) if step.isdigit() and (last or k < len(steps) - 1)]
+    if not numbers:
         return ""
-    steps[places[-1]] = "*"
+    steps[numbers[-1]] = "*"
     return ".".join(steps)
 
 
-# -- its numbers --
+# -- variables --
 @derived.register
 def _(tree: VariableTree) -> list[Finding]:
-    rows = tree.rows
-    facts = getattr(
-        rows, "statistics", None
-    )  # a large PyTree keeps what was measured, and makes no row before one is read
-    found = []
-    for k, stats in enumerate(row.statistics for row in rows) if facts is None else facts.items():
+    rows, findings = tree.columns, []
+    for k, stats in rows.statistics.items():
         if stats is not None and stats.nan + stats.inf:
-            word = (
+            count = (
                 f"NaN {format_count(stats.nan)}" if stats.nan else f"Inf {format_count(stats.inf)}"
             )
-            found.append(
-                Finding(
-                    f"{word} in {_path(rows[k])}", _path(rows[k]), "wrong", stats.nan + stats.inf, k
-                )
-            )
-    frozen = [k for k, row in enumerate(rows) if row.frozen] if facts is None else []
-    if frozen:
-        found.append(frozen_finding([rows[k].path for k in frozen], len(rows), frozen[0]))
-    return found
-
-
-def _path(row: Any) -> str:
-    return plain(row.path or row.chain.replace("/", "."))
+            path = plain(rows.path(k))
+            weight = stats.nan + stats.inf
+            findings.append(Finding(f"{count} in {path}", path, "wrong", weight, k))
+    if rows.frozen:
+        frozen = sorted(rows.frozen)
+        findings.append(frozen_finding([rows.path(k) for k in frozen], len(rows), frozen[0]))
+    return findings
 
 
 def frozen_finding(paths: Sequence[str], total: int, row: int | None) -> Finding:
-    """What is not trained, as one note."""
+    """Return one note on all that is not trained."""
     text = paths[0] if len(paths) == 1 else f"{len(paths)} of {total} variables, first {paths[0]}"
     return Finding(f"frozen: {plain(text)}", paths[0], "note", 1.0, row)
 
@@ -354,35 +304,30 @@ def frozen_finding(paths: Sequence[str], total: int, row: int | None) -> Finding
 @derived.register
 def _(table: ComparisonTable) -> list[Finding]:
     faults = [k for k, row in enumerate(table.rows) if row.fault == "module"]
-    if not faults:
-        faults = [k for k, row in enumerate(table.rows) if row.fault][:1]
-    found = []
-    for k in faults:
-        row = table.rows[k]
-        apart = (
-            "another shape" if row.change is None else f"{format_number(row.change, 2)} of its norm"
-        )
-        first = k == table.first
-        text = f"{'first fault' if first else 'at fault'} {row.path}: off by {apart}"
+    findings = []
+    for k in faults or [k for k, row in enumerate(table.rows) if row.fault][:1]:
+        row, is_first = table.rows[k], k == table.first
         size = row.change if row.change is not None and math.isfinite(row.change) else 1.0
-        found.append(Finding(text, row.path, "wrong", math.inf if first else size, k))
-    return found
+        by = "another shape"
+        if row.change is not None:
+            by = f"{format_number(row.change, 2)} of its norm"
+        text = f"{'first fault' if is_first else 'at fault'} {row.path}: off by {by}"
+        findings.append(Finding(text, row.path, "wrong", math.inf if is_first else size, k))
+    return findings
 
 
 @derived.register
 def _(history: HistoryRecord) -> list[Finding]:
-    found = []
+    findings = []
     for series in history.series:
         pairs = list(zip(map(int, series.steps), series.values, strict=True))
         bad = next((pair for pair in pairs if not math.isfinite(pair[1])), None)
         finite = [pair for pair in pairs if math.isfinite(pair[1])]
         best = min(finite, key=lambda pair: pair[1]) if finite else None
         last = series.values[-1] if pairs else math.nan
-        found += [
-            finding
-            for finding, _ in of_series(series.name, history.axis, bad, best, last, len(pairs))
-        ]
-    return found
+        curve = of_series(series.name, history.axis, bad, best, last, len(pairs))
+        findings += [finding for finding, _ in curve]
+    return findings
 
 
 def of_series(
@@ -393,33 +338,25 @@ def of_series(
     last: float,
     count: int,
 ) -> list[tuple[Finding, int]]:
-    """What one curve tells, each with the step that shows it.
+    """Return the findings of one curve, each with the step that shows it.
 
     Args:
         name: Of the curve.
-        axis: What it goes over.
+        axis: What a step is called.
         bad: The first point that is not finite.
         best: The best point.
         last: The newest value.
         count: How many points there are.
     """
+    label = plain(name)
     if bad is not None:
         word = "NaN" if math.isnan(bad[1]) else "Inf"
-        return [
-            (
-                Finding(
-                    f"{word} in {plain(name)} from {axis} {format_count(bad[0])}",
-                    name,
-                    "wrong",
-                    2.0,
-                ),
-                bad[0],
-            )
-        ]
+        text = f"{word} in {label} from {axis} {format_count(bad[0])}"
+        return [(Finding(text, name, "wrong", 2.0), bad[0])]
     if best is None or count < 5 or not name.startswith(("val_loss", "valid_loss", "test_loss")):
         return []
     if not 0 < best[1] * OVERFIT < last:
         return []
-    went = f"{format_number(best[1], 3)} → {format_number(last, 3)}"
-    text = f"{plain(name)} rises since {axis} {format_count(best[0])}: {went}"
+    rise = f"{format_number(best[1], 3)} → {format_number(last, 3)}"
+    text = f"{label} rises since {axis} {format_count(best[0])}: {rise}"
     return [(Finding(text, name, "doubt", 1.0), best[0])]

@@ -19,6 +19,8 @@ SMALLEST_GROUP = 3
 SMALLEST_PATTERN = 4
 """Times that two or more neighbors come again before they are one line."""
 LONGEST_PERIOD = 4
+MOST_GROUPED = 20_000
+"""Rows from which neighbors are not grouped: such a tree is searched, not read."""
 
 
 @dataclass
@@ -55,10 +57,10 @@ class Outline:
 
     def pattern(self, i: int) -> list[int]:
         """The members of a group that differ, which come again after that."""
-        ends, found = self.ends(), [i + 1]
-        while len(found) < self.period.get(i, 1):
-            found.append(ends[found[-1]])
-        return found
+        ends, members = self.ends(), [i + 1]
+        while len(members) < self.period.get(i, 1):
+            members.append(ends[members[-1]])
+        return members
 
     def kinds(self, i: int, names: Sequence[str]) -> str:
         """What a group holds, as `12 × Block` or `125 × (A, B)`.
@@ -67,8 +69,8 @@ class Outline:
             i: The line of the group.
             names: What the members of its pattern are called.
         """
-        each = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        return f"{self.members[i][0] // len(names)} × {each}"
+        pattern = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        return f"{self.members[i][0] // len(names)} × {pattern}"
 
     def ends(self) -> list[int]:
         """For each line, the first line after it that is not below it."""
@@ -97,14 +99,13 @@ def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
     for i, steps in enumerate(keys):
         level: dict[Any, Any] = root
         for step in steps[:-1]:
-            below = level.get(step)
-            if type(below) is not dict:
-                below = level[step] = {} if below is None else {None: below}
-            level = below
+            branch = level.get(step)
+            if type(branch) is not dict:
+                branch = level[step] = {} if branch is None else {None: branch}
+            level = branch
         name = steps[-1] if steps else ""
         if name in level:  # two leaves of one name, or a leaf that is also a branch: both are shown
-            held = level[name]
-            level = held if type(held) is dict else level
+            level = level[name] if type(level[name]) is dict else level
             name = _free(level, name)
         level[name] = i
     out = Outline()
@@ -117,11 +118,11 @@ def _free(level: dict[str, Any], name: str) -> str:
 
 
 def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
-    for label, below in level.items():
-        is_level = type(below) is dict
-        out.append(depth, "" if label is None else label, -1 if is_level else below)
+    for label, item in level.items():
+        is_level = type(item) is dict
+        out.append(depth, "" if label is None else label, -1 if is_level else item)
         if is_level:
-            _write(below, depth + 1, out)
+            _write(item, depth + 1, out)
 
 
 def group_neighbors(
@@ -158,14 +159,14 @@ def group_neighbors(
 
 def _structures(tree: Outline, signature: Sequence[Hashable], ends: Sequence[int]) -> list[int]:
     """Number each line by its structure: its own signature, and the names and structures below."""
-    known: dict[Any, int] = {}
+    numbers: dict[Any, int] = {}
     shape = [0] * len(tree)
     for i in range(len(tree) - 1, -1, -1):
-        below, j = [], i + 1
+        children, j = [], i + 1
         while j < ends[i]:
-            below.append((tree.label[j], shape[j]))
+            children.append((tree.label[j], shape[j]))
             j = ends[j]
-        shape[i] = known.setdefault((signature[i], tuple(below)), len(known))
+        shape[i] = numbers.setdefault((signature[i], tuple(children)), len(numbers))
     return shape
 
 
@@ -284,7 +285,7 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
     """
     ends = tree.ends()
     level = _siblings(0, len(tree), ends)
-    seen, opened = len(level), []
+    rows, opened = len(level), []
     while level:
         inner = {
             i: _siblings(i + 1, ends[i], ends)
@@ -292,14 +293,14 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
             if ends[i] > i + 1 and (groups or i not in tree.members)
         }
         fits = {
-            i: below for i, below in inner.items() if seen + len(below) <= limit
+            i: lines for i, lines in inner.items() if rows + len(lines) <= limit
         }  # one wide level keeps no other shut
         more = sum(map(len, fits.values()))
-        if seen + more > limit:
+        if rows + more > limit:
             break
-        seen += more
+        rows += more
         opened += fits
-        level = [j for below in fits.values() for j in below]
+        level = [j for lines in fits.values() for j in lines]
     return sorted(opened)
 
 

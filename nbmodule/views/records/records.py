@@ -1,9 +1,8 @@
-"""The facts that views draw: plain records, made without knowing how they will be shown.
+"""The records that views draw. A record does not depend on how it will be shown.
 
-A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be kept,
-compared and drawn later. Rows are named tuples rather than dataclasses: a named tuple is made four
-times faster, and `zip(*rows)` turns rows into columns without a Python loop. A large PyTree makes
-none before one is read; see `columns.LeafRows`.
+A record holds text, numbers and bytes only: no array, no module, no tracer, so that it can be
+stored, compared and drawn later. Rows are named tuples, which are created four times faster than
+dataclasses.
 """
 
 from __future__ import annotations
@@ -107,8 +106,8 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Titled:
-    """What every record may carry."""
+class ViewRecord:
+    """What every record has."""
 
     title: tuple[str, ...] = ()
     """The facts of the title line, the name first. Empty: worked out from the rows."""
@@ -154,7 +153,7 @@ class ModuleRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ModuleTree(Titled):
+class ModuleTree(ViewRecord):
     """What a model is made of. `rows` leaves out the root, which is the title."""
 
     name: str
@@ -168,41 +167,6 @@ class ModuleTree(Titled):
     variables: tuple[str, ...] = ()
     root: str = "model"
     """The name that stands for the root in copied code."""
-    color: Mapping[str, float] = field(default_factory=dict)
-    """A number for paths, by which rows are tinted."""
-
-
-class VariableRow(NamedTuple):
-    """One variable, or one leaf of any PyTree."""
-
-    path: str
-    chain: str = ""
-    kind: str = "parameter"
-    """'parameter', 'buffer', 'array', or the type name of a leaf that is no array."""
-    shape: tuple[int, ...] | None = None
-    dtype: str = ""
-    bytes: int = 0
-    device: str = ""
-    sharding: str | None = None
-    frozen: bool = False
-    shared_with: str | None = None
-    statistics: ShownStatistics | None = None
-    values: str | Picture | None = None
-    error: str | None = None
-    keys: tuple[str, ...] = ()
-    """The steps from the root. Empty: `chain` cut at `/`, or `path` cut at `.`"""
-
-
-@dataclass(frozen=True)
-class VariableTree(Titled):
-    """The numbers of a model, of a Container, of any PyTree."""
-
-    name: str
-    rows: Sequence[VariableRow]
-    root: str = "v"
-    noun: str = "variable"
-    spelled: Mapping[str, str] = field(default_factory=dict)
-    """How a step is written in Python where that is not `.name` or `[0]`, as `{"a": "['a']"}`."""
     color: Mapping[str, float] = field(default_factory=dict)
     """A number for paths, by which rows are tinted."""
 
@@ -233,7 +197,7 @@ class CallRow(NamedTuple):
     """The seconds less those of the calls within it, and without compiling."""
 
 
-class RecordedMoment(NamedTuple):
+class StepSnapshot(NamedTuple):
     """What the calls of a table returned at an earlier step, in numbers."""
 
     step: int
@@ -244,7 +208,7 @@ class RecordedMoment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CallTable(Titled):
+class CallTable(ViewRecord):
     """What ran, in which order, with what result."""
 
     name: str
@@ -253,14 +217,14 @@ class CallTable(Titled):
     timing: str = "measured"
     """Where the times come from: 'measured', 'each module measured alone, compiled', or that there are none."""
     root: str = "calls"
-    moments: tuple[RecordedMoment, ...] = ()
+    snapshots: tuple[StepSnapshot, ...] = ()
     """The same calls at the steps that were recorded, in their order; the last one is what the rows show."""
     input_fault: str = ""
     """Names the first element of the model's input that is not finite."""
 
 
 @dataclass(frozen=True)
-class ReturnTable(Titled):
+class ReturnTable(ViewRecord):
     """What the submodules gave back, as pictures; the same rows as the table of calls."""
 
     name: str
@@ -289,7 +253,7 @@ class DifferenceRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class DifferenceTree(Titled):
+class DifferenceTree(ViewRecord):
     """How two trees differ."""
 
     a: str
@@ -335,7 +299,7 @@ class PairRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ComparisonTable(Titled):
+class ComparisonTable(ViewRecord):
     """Two runs side by side."""
 
     a: str
@@ -357,7 +321,7 @@ class SeriesRecord(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HistoryRecord(Titled):
+class HistoryRecord(ViewRecord):
     """Numbers over steps: loss, accuracy, learning rate."""
 
     name: str
@@ -368,7 +332,7 @@ class HistoryRecord(Titled):
 
 
 @dataclass(frozen=True)
-class ArrayCard(Titled):
+class ArrayCard(ViewRecord):
     """One array: picture, histogram, extremes, a corner of its values."""
 
     name: str
@@ -386,7 +350,7 @@ class ArrayCard(Titled):
 
 
 class Column(NamedTuple):
-    """One column of a table of facts: a value for each line, None where a line has none."""
+    """One column of a data table: a value for each line, None where a line has none."""
 
     title: str
     values: Sequence[str | float | None]
@@ -399,10 +363,8 @@ class Column(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FactTable(Titled):
-    """Lines with columns that a reader can sort by; what kind of thing they are about is the
-    maker's affair.
-    """
+class DataTable(ViewRecord):
+    """Lines with columns that a reader can sort by."""
 
     name: str
     lines: Outline
@@ -420,7 +382,7 @@ class FactTable(Titled):
 
 
 @dataclass(frozen=True)
-class Drawn(Titled):
+class UserPicture(ViewRecord):
     """A value for whose kind a user has given a picture."""
 
     name: str
@@ -429,22 +391,9 @@ class Drawn(Titled):
 
 
 @dataclass(frozen=True)
-class Note(Titled):
+class Note(ViewRecord):
     """A display of one text: the form that a part takes which cannot be drawn."""
 
     name: str
     text: str
     is_error: bool = False
-
-
-Record = (
-    Titled
-    | ModuleTree
-    | VariableTree
-    | CallTable
-    | ReturnTable
-    | DifferenceTree
-    | HistoryRecord
-    | ArrayCard
-    | Note
-)

@@ -36,8 +36,8 @@ class Axis(NamedTuple):
         """
         if not self.linear:
             return (x - self.low) / (self.high - self.low)
-        low, high, here = (math.asinh(v / self.linear) for v in (self.low, self.high, x))
-        return (here - low) / (high - low)
+        low, high, value = (math.asinh(v / self.linear) for v in (self.low, self.high, x))
+        return (value - low) / (high - low)
 
     def legend(self) -> str:
         """The scale in words.
@@ -57,13 +57,13 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
         >>> axis_of([ShownStatistics(4, 0.5, 1.0, -1, 2, bins=(4,)), None])
         Axis(low=-0.5, high=1.5, linear=0.0)
     """
-    known = [s for s in statistics if s is not None and is_placed(s)]
-    low = min((s.mean - s.std for s in known), default=0.0)
-    high = max((s.mean + s.std for s in known), default=0.0)
+    present = [s for s in statistics if s is not None and is_placed(s)]
+    low = min((s.mean - s.std for s in present), default=0.0)
+    high = max((s.mean + s.std for s in present), default=0.0)
     low, high = min(low, 0.0), max(high, 0.0)
     if not (high > low and math.isfinite(high - low)):
         return None
-    sizes = [size for s in known if (size := abs(s.mean) + s.std) > FINEST * (high - low)]
+    sizes = [size for s in present if (size := abs(s.mean) + s.std) > FINEST * (high - low)]
     smallest = min(sizes, default=0.0)
     return Axis(low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0)
 

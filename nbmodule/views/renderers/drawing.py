@@ -178,13 +178,13 @@ def _bars(picture: Picture) -> Markup:
     zero = 80 - (0 - low) / span * 80
     parts = []
     for k, v in enumerate(values):
-        known = abs(v) < float("inf")
-        y = 80 - (v - low) / span * 80 if known else 0.0
-        color = "#d614be" if not known else "#c74e08" if low < 0 <= v else "#1158a8"
-        tall = max(abs(y - zero), 0.5) if known else 80
+        is_finite = abs(v) < float("inf")
+        y = 80 - (v - low) / span * 80 if is_finite else 0.0
+        color = "#d614be" if not is_finite else "#c74e08" if low < 0 <= v else "#1158a8"
+        tall = max(abs(y - zero), 0.5) if is_finite else 80
         box = {
             "x": f"{k * step:.1f}",
-            "y": f"{min(y, zero) if known else 0:.1f}",
+            "y": f"{min(y, zero) if is_finite else 0:.1f}",
             "width": f"{step * 0.85:.1f}",
         }
         parts.append(tag("rect", **box, height=f"{tall:.1f}", fill=color))
@@ -234,9 +234,9 @@ def _line(
     xs, ys = zip(*shared, strict=True)
     left, bottom = min(xs), min(ys)
     wide, tall = (max(xs) - left) or 1.0, (max(ys) - bottom) or 1.0
-    place = [
+    points_ = [
         f"{8 + (x - left) / wide * (width - 16):.1f},"
         f"{height - 24 - (y - bottom) / tall * (height - 40):.1f}"
         for x, y in points
     ]
-    return tag("polyline", points=" ".join(place), fill="none", stroke=color, stroke_width="1.5")
+    return tag("polyline", points=" ".join(points_), fill="none", stroke=color, stroke_width="1.5")

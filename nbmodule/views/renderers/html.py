@@ -44,7 +44,7 @@ def escape(text: object) -> Markup:
     return text if isinstance(text, Markup) else Markup(_encodable(str(text)).translate(_TEXT))
 
 
-def tag(kind: str, *inside: object, **attributes: object) -> Markup:
+def tag(name_: str, *inside: object, **attributes: object) -> Markup:
     """Write an element; a trailing underscore of an attribute is dropped, an inner one is a hyphen,
     None leaves it out.
 
@@ -52,7 +52,7 @@ def tag(kind: str, *inside: object, **attributes: object) -> Markup:
         >>> tag('a', 'x < y', href='"', class_='k')
         '<a href="&quot;" class="k">x &lt; y</a>'
     """
-    parts = [kind]
+    parts = [name_]
     for name, value in attributes.items():
         if value is None or value is False:
             continue
@@ -61,7 +61,9 @@ def tag(kind: str, *inside: object, **attributes: object) -> Markup:
             name if value is True else f'{name}="{_encodable(str(value)).translate(_ATTRIBUTE)}"'
         )
     opening = f"<{' '.join(parts)}>"
-    return Markup(opening if kind in _VOID else f"{opening}{''.join(map(escape, inside))}</{kind}>")
+    return Markup(
+        opening if name_ in _VOID else f"{opening}{''.join(map(escape, inside))}</{name_}>"
+    )
 
 
 def _encodable(text: str) -> str:
@@ -108,8 +110,8 @@ def view_element(
             a cell runs.
     """
     text = data_text(data)
-    known = key(text) if key is not None else None
-    live = f' data-view="{known}"' if known else ""
+    live_key = key(text) if key is not None else None
+    live = f' data-view="{live_key}"' if live_key else ""
     return Markup(
         f'<nbm-view data-nbm="{element_script(view)[0]}"{live} data-lm-suppress-shortcuts="true">{plain_form}'
         f'<script type="application/json">{text}</script>{_loader(view) if brings_renderer else ""}</nbm-view>'

@@ -1,4 +1,4 @@
-"""Keeps a view within its share of a notebook: pictures first, then rows are left out, and the foot
+"""Keep a view within its share of a notebook: pictures are left out first, then rows, and the foot
 line says so.
 """
 
@@ -9,21 +9,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun
-from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.records import (
     CallTable,
     ComparisonTable,
     DifferenceTree,
     ModuleTree,
     Picture,
-    Record,
     ReturnTable,
-    VariableTree,
+    ViewRecord,
 )
+from nbmodule.views.records.variables import VariableRows, VariableTree
 
 PICTURE_BYTES = 150_000
 """Bytes of picture data in one view; base64 makes a third more of them."""
-MOST_ROWS = {
+MOST_ROWS: dict[type, int] = {
     VariableTree: 100_000,
     ModuleTree: 20_000,
     CallTable: 20_000,
@@ -33,7 +32,7 @@ MOST_ROWS = {
 }
 
 
-def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:
+def fitted(record: ViewRecord, pictures: int = PICTURE_BYTES) -> ViewRecord:
     """Leave out what would make a view too large.
 
     Args:
@@ -41,7 +40,7 @@ def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:
         pictures: Bytes that its pictures may have.
 
     Example:
-        >>> from nbmodule.views.records.records import VariableRow
+        >>> from nbmodule.views.records.variables import VariableRow
         >>> tree = VariableTree('v', [VariableRow(f'w{i}') for i in range(100_001)])
         >>> fitted(tree).notes
         ('1 row left out: ask for a part',)
@@ -49,51 +48,34 @@ def fitted(record: Record, pictures: int = PICTURE_BYTES) -> Record:
     most = MOST_ROWS.get(type(record))
     if most is None:
         return record
-    rows: Sequence[Any] = getattr(record, "rows", ())
+    rows: Any = getattr(record, "rows", ())
     notes = list(record.notes)
     if len(rows) > most:
         notes.append(f"{count_noun(len(rows) - most, 'row')} left out: ask for a part")
-        rows = rows[:most]
-    field = (
-        "values"
-        if isinstance(record, VariableTree)
-        else "pictures"
-        if type(record) is not ModuleTree
-        else None
-    )
-    if field is not None:
-        rows, dropped = _within(rows, field, pictures)
+        rows = rows.first(most) if isinstance(rows, VariableRows) else rows[:most]
+    if type(record) is not ModuleTree:
+        rows, dropped = _within(rows, pictures)
         if dropped:
             notes.append(f"{count_noun(dropped, 'picture')} left out: show one of them")
-    return dataclasses.replace(record, rows=rows, notes=tuple(notes))
+    return dataclasses.replace(record, rows=rows, notes=tuple(notes))  # type: ignore[call-arg]
 
 
-def _within(rows: Sequence[Any], field: str, budget: int) -> tuple[Sequence[Any], int]:
-    """Keep pictures in order until their bytes are used up."""
-    if isinstance(rows, LeafRows):
-        return _leaves_within(rows, budget)
-    used, dropped, out = 0, 0, None
-    for i, row in enumerate(rows):
-        held = getattr(row, field)
-        if not held or isinstance(held, str):
-            continue
-        pictures = (held,) if isinstance(held, Picture) else held
-        size = sum(len(p.data) for p in pictures)
-        if used + size <= budget:
+def _within(rows: Any, budget: int) -> tuple[Sequence[Any], int]:
+    """Drop the pictures that exceed a budget of bytes, and count them."""
+    is_columns = isinstance(rows, VariableRows)
+    values = rows.values if is_columns else {i: row.pictures for i, row in enumerate(rows)}
+    used, dropped = 0, {}
+    for i, value in values.items():
+        pictures = (value,) if isinstance(value, Picture) else () if is_columns else value
+        size = sum(len(picture.data) for picture in pictures)
+        if used + size > budget:
+            dropped[i] = len(pictures)
+        else:
             used += size
-            continue
-        out = list(rows) if out is None else out
-        out[i] = row._replace(**{field: None if isinstance(held, Picture) else ()})
-        dropped += len(pictures)
-    return (rows if out is None else out), dropped
-
-
-def _leaves_within(rows: LeafRows, budget: int) -> tuple[LeafRows, int]:
-    used, kept = 0, {}
-    for i, held in rows.values.items():
-        size = len(held.data) if isinstance(held, Picture) else 0
-        if used + size <= budget:
-            used, kept[i] = used + size, held
-    return (rows if len(kept) == len(rows.values) else rows.with_values(kept)), len(
-        rows.values
-    ) - len(kept)
+    if not dropped:
+        return rows, 0
+    if is_columns:
+        rows = rows.with_values({i: v for i, v in values.items() if i not in dropped})
+    else:
+        rows = [r._replace(pictures=()) if i in dropped else r for i, r in enumerate(rows)]
+    return rows, sum(dropped.values())

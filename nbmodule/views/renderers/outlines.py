@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from nbmodule.base.format import ordinal
-from nbmodule.views.arrays.flattening import LeafRows
+from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.outline import (
+    MOST_GROUPED,
     SMALLEST_GROUP,
     Outline,
     group_neighbors,
@@ -22,14 +23,8 @@ from nbmodule.views.records.records import (
     ComparisonTable,
     DifferenceTree,
     ModuleTree,
-    VariableRow,
-    VariableTree,
 )
-from nbmodule.views.renderers.union import union_of
-
-MOST_GROUPED = 20_000
-"""Rows beyond which neighbors are not looked for: such a tree is searched, not read."""
-
+from nbmodule.views.records.variables import VariableTree
 
 OPEN_MEMBERS = 30
 """Members of a group that a text lists, one line each."""
@@ -98,7 +93,7 @@ def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
     Returns:
         The lines, and for each line the rows that it stands for.
     """
-    whole = variable_outline(tree)
+    whole = tree.columns.lines
     ends = whole.ends()
     out, rows = Outline(), []
 
@@ -125,32 +120,6 @@ def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
     return out, rows
 
 
-def keys_of(row: VariableRow) -> tuple[str, ...]:
-    """The steps from the root of a tree to one of its leaves."""
-    if row.keys:
-        return row.keys
-    return tuple(row.chain.split("/")) if row.chain else tuple(row.path.split("."))
-
-
-def variable_outline(tree: VariableTree, *, grouped: bool = True) -> Outline:
-    """The lines of a variable tree, levels included; leaves are never grouped, they differ in
-    meaning.
-    """
-    rows = tree.rows
-    if isinstance(rows, LeafRows):
-        return (
-            join_levels(rows.outline) if not grouped or len(rows) > MOST_GROUPED else rows.grouped
-        )
-    outline = outline_of_keys([row.keys or keys_of(row) for row in rows])
-    if len(rows) > MOST_GROUPED:
-        return join_levels(outline)
-    alike = [
-        (r.kind, r.shape, r.dtype, r.frozen, r.error) if i >= 0 and (r := rows[i]) else None
-        for i in outline.row
-    ]
-    return join_levels(group_neighbors(outline, alike, leaves=False, longest=1))
-
-
 def difference_outline(tree: DifferenceTree) -> Outline:
     """The lines of a difference, levels included."""
     keys = [r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
@@ -165,10 +134,10 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
         grouped: Whether neighbors of one list, or calls of one module, that are alike in class,
             shapes and all that is within them are one line, which opens to them.
     """
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     labels = []
     for row in rows:
-        n = seen[row.path] = seen.get(row.path, 0) + 1
+        n = counts[row.path] = counts.get(row.path, 0) + 1
         name = row.path or row.class_name or "(root)"
         labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
     lowest = min((row.depth for row in rows), default=0)
@@ -191,8 +160,8 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
     return out
 
 
-def shown_rows(rows: Sequence[CallRow], outline: Outline) -> list[CallRow]:
-    """The row of each line; of one that stands for several calls, all of them taken together."""
+def line_rows(rows: Sequence[CallRow], outline: Outline) -> list[CallRow]:
+    """Return the row of each line; that of a group joins its calls."""
     return [rows[r] if r >= 0 else _joined(rows, outline, i) for i, r in enumerate(outline.row)]
 
 
@@ -220,7 +189,7 @@ def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
     """
     calls = [rows[outline.row[j]] for j in group_lines(outline, i)]
     seconds = [call.seconds for call in calls if call.seconds is not None]
-    own = [call.own for call in calls if call.own is not None]
+    own_times = [call.own for call in calls if call.own is not None]
     return CallRow(
         "",
         order=calls[0].order,
@@ -231,7 +200,7 @@ def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
         outputs=calls[-1].outputs,
         seconds=sum(seconds) if seconds else None,
         compiling=sum(call.compiling or 0.0 for call in calls) or None,
-        own=sum(own) if own else None,
+        own=sum(own_times) if own_times else None,
         statistics=union_of([call.statistics for call in calls if call.statistics is not None]),
         error=next((call.error for call in calls if call.error), None),
     )
@@ -247,12 +216,12 @@ def folded_groups(outline: Outline) -> set[int]:
 
 def _steps_within(rows: Sequence[CallRow], depths: Sequence[int]) -> list[str]:
     """Each path below that of the call around it."""
-    above: list[str] = []
+    parents: list[str] = []
     names = []
     for row, depth in zip(rows, depths, strict=True):
-        around = above[depth - 1] if depth else ""
-        names.append(row.path.removeprefix(f"{around}.") if around else row.path)
-        above[depth:] = [row.path]
+        parent = parents[depth - 1] if depth else ""
+        names.append(row.path.removeprefix(f"{parent}.") if parent else row.path)
+        parents[depth:] = [row.path]
     return names
 
 
@@ -264,7 +233,7 @@ def _without_number(step: str) -> str:
     return f"{head}." if tail.isdigit() else step
 
 
-def _span(first: str, last: str, around: str) -> str:
+def _span(first: str, last: str, parent: str) -> str:
     """From which call to which; what the line or both of them say already is not said again.
 
     Example:
@@ -272,10 +241,10 @@ def _span(first: str, last: str, around: str) -> str:
         ('blocks.0…23', '0…23', 'cell … (12th)')
     """
     if last.startswith(f"{first} ("):
-        return f"{'' if first == around else first} … {last[len(first) + 1 :]}".strip()
+        return f"{'' if first == parent else first} … {last[len(first) + 1 :]}".strip()
     steps, others = first.split("."), last.split(".")
     shared = next((k for k, (a, b) in enumerate(zip(steps, others, strict=False)) if a != b), 0)
-    head, tail = first.removeprefix(f"{around}.") if around else first, ".".join(others[shared:])
+    head, tail = first.removeprefix(f"{parent}.") if parent else first, ".".join(others[shared:])
     return f"{head}…{tail}"
 
 
@@ -284,10 +253,10 @@ def comparison_outline(table: ComparisonTable) -> Outline:
     to them.
     """
     out = Outline()
-    seen: dict[str, int] = {}
+    counts: dict[str, int] = {}
     labels = []
     for row in table.rows:
-        n = seen[row.path] = seen.get(row.path, 0) + 1
+        n = counts[row.path] = counts.get(row.path, 0) + 1
         labels.append(row.path if n == 1 else f"{row.path} ({ordinal(n)})")
     k = 0
     while k < len(table.rows):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from nbmodule.base.format import (
     count_noun,
@@ -24,36 +25,40 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.calls.call import NOT_CAPTURED
+from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, findings_text
-from nbmodule.views.records.outline import Outline, visible
+from nbmodule.views.records.outline import MOST_GROUPED, SMALLEST_GROUP, Outline, visible
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
     CallTable,
+    ComparisonTable,
+    DataTable,
     DifferenceRow,
     DifferenceTree,
     HistoryRecord,
     ModuleRow,
     ModuleTree,
     Note,
-    Record,
+    PairRow,
     ReturnTable,
     SeriesRecord,
     ShownStatistics,
-    VariableRow,
-    VariableTree,
+    UserPicture,
+    ViewRecord,
 )
+from nbmodule.views.records.variables import VariableRow, VariableRows, VariableTree
 from nbmodule.views.renderers.axis import axis_of, strip
 from nbmodule.views.renderers.outlines import (
-    MOST_GROUPED,
     call_label,
     call_outline,
+    comparison_outline,
     folded_groups,
     folded_modules,
     folded_paths,
     folded_variables,
     group_lines,
-    shown_rows,
+    line_rows,
 )
 from nbmodule.views.renderers.text_layout import (
     MOST_LINES,
@@ -66,7 +71,6 @@ from nbmodule.views.renderers.text_layout import (
     terminal_width,
 )
 from nbmodule.views.renderers.titles import COMPILING_SHARE, title_of
-from nbmodule.views.renderers.union import union_of
 
 MOST_FLOW = 40
 """Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row would be seen."""
@@ -78,7 +82,11 @@ _FORMS: dict[type, Callable[..., list[str]]] = {}
 
 
 def text_of(
-    record: Record, *, width: int | None = None, limit: int | None = None, color: bool | None = None
+    record: ViewRecord,
+    *,
+    width: int | None = None,
+    limit: int | None = None,
+    color: bool | None = None,
 ) -> str:
     """Write a record as text.
 
@@ -107,20 +115,25 @@ def text_of(
         limit, _laid_out(record)
     ):  # what will not be shown is not laid out
         cut = len(rows) - limit
-        record = dataclasses.replace(record, rows=rows[:limit])
+        record = dataclasses.replace(record, rows=first_rows(rows, limit))  # type: ignore
     lines += _FORMS[type(record)](record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
 
 
-def _laid_out(record: Record) -> int:
+def first_rows(rows: Sequence[Any], count: int) -> Sequence[Any]:
+    """Return the first rows, as columns if they are."""
+    return rows.first(count) if isinstance(rows, VariableRows) else rows[:count]
+
+
+def _laid_out(record: ViewRecord) -> int:
     """How many rows are looked at, however few are shown: those that are alike are one line
     wherever they stand.
     """
     return MOST_GROUPED if isinstance(record, ModuleTree | VariableTree | CallTable) else 0
 
 
-def bar_of(record: Record, width: int) -> list[str]:
+def bar_of(record: ViewRecord, width: int) -> list[str]:
     """The findings as lines of text; none where nothing is wrong.
 
     Example:
@@ -129,26 +142,26 @@ def bar_of(record: Record, width: int) -> list[str]:
         ['● train and eval mixed: b in eval']
     """
     lines: list[str] = []
-    for each in findings_text(findings_of(record)[:MOST_SAID]):
-        if lines and width_of(lines[-1]) + 3 + width_of(each) <= width:
-            lines[-1] += f"   {each}"
+    for finding in findings_text(findings_of(record)[:MOST_SAID]):
+        if lines and width_of(lines[-1]) + 3 + width_of(finding) <= width:
+            lines[-1] += f"   {finding}"
         else:
-            lines.append(each)
+            lines.append(finding)
     return lines
 
 
-def capped_text_of(record: Record) -> str:
+def capped_text_of(record: ViewRecord) -> str:
     """Write a record as the text that stands beside its HTML in a saved notebook."""
     return text_of(record, width=80, limit=MOST_LINES, color=False)
 
 
-def text_form(kind: type) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
+def text_form(cls: type) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
     """Register how one kind of record is written: `fn(record, width, color)` gives the lines below
     the title.
     """
 
     def keep(fn: Callable[..., list[str]]) -> Callable[..., list[str]]:
-        _FORMS[kind] = fn
+        _FORMS[cls] = fn
         return fn
 
     return keep
@@ -200,10 +213,10 @@ def module_line(row: ModuleRow, name: str) -> Line:
 
 
 def _shapes(row: ModuleRow) -> str:
-    given, returned = row.input_shapes, row.output_shapes
+    inputs, returned = row.input_shapes, row.output_shapes
     return (
-        f"{given or '?'} → {'same' if given == returned else returned or '?'}"
-        if given or returned
+        f"{inputs or '?'} → {'same' if inputs == returned else returned or '?'}"
+        if inputs or returned
         else ""
     )
 
@@ -222,34 +235,34 @@ def module_badges(row: ModuleRow) -> list[str]:
 def _variables(tree: VariableTree, width: int, color: bool) -> list[str]:
     outline, rows = folded_variables(tree)
     lines = []
-    for i, (each, lead) in enumerate(zip(rows, branches(outline), strict=True)):
+    for i, (members, lead) in enumerate(zip(rows, branches(outline), strict=True)):
         name = lead + plain(outline.label[i])
-        if each:
-            lines.append(_variables_line(tree.rows, each, name))
+        if members:
+            lines.append(_variables_line(tree.rows, members, name))
         else:
             alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
             lines.append(Line((name, alike) if alike else (name,)))
     return align(lines, frozenset({2}), width, color, leaving=(2,))
 
 
-def _variables_line(rows: Sequence[VariableRow], each: Sequence[int], name: str) -> Line:
+def _variables_line(rows: Sequence[VariableRow], members: Sequence[int], name: str) -> Line:
     """The cells of variables of the same kind in modules that are alike, as those of one array."""
-    first = rows[each[0]]
-    if len(each) == 1:
+    first = rows[members[0]]
+    if len(members) == 1:
         return variable_line(first, name)
-    kind = f"{len(each)} × {plain(format_array(first.shape, first.dtype))}"
-    if len(each) > MOST_JOINED:
-        return Line((name, kind))
-    every = [rows[i] for i in each]
-    known = [row.statistics for row in every if row.statistics is not None]
+    type_text = f"{len(members)} × {plain(format_array(first.shape, first.dtype))}"
+    if len(members) > MOST_JOINED:
+        return Line((name, type_text))
+    every = [rows[i] for i in members]
+    measured = [row.statistics for row in every if row.statistics is not None]
     joined = first._replace(
         bytes=sum(row.bytes for row in every if not row.shared_with),
-        statistics=union_of(known) if len(known) == len(every) else None,
+        statistics=union_of(measured) if len(measured) == len(every) else None,
         values=None,
         shared_with=first.shared_with if len({row.shared_with for row in every}) == 1 else None,
     )
     line = variable_line(joined, name)
-    return line._replace(cells=(name, kind, *line.cells[2:]))
+    return line._replace(cells=(name, type_text, *line.cells[2:]))
 
 
 def variable_line(row: VariableRow, name: str) -> Line:
@@ -310,7 +323,7 @@ def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[
 def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]:
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
-    shown, axis = shown_rows(rows, outline), axis_of(row.statistics for row in rows)
+    shown, axis = line_rows(rows, outline), axis_of(row.statistics for row in rows)
     head = ("#", "call", "in → out", "time", "mean ± std", axis.legend() if axis else "")
     lines = [Line(head, color="dim")] if rows else []
     room = max(MOST_FLOW, width - 60)
@@ -472,3 +485,76 @@ def _note(note: Note, _: int, color: bool) -> list[str]:
         paint(plain(line, 2000), "red" if note.is_error else "", color)
         for line in note.text.splitlines()
     ]
+
+
+# -- two runs --
+CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "░"}
+"""One letter for each call: it agrees, is at fault, contains the fault, carries it."""
+
+
+@text_form(ComparisonTable)
+def _comparison(table: ComparisonTable, width: int, color: bool) -> list[str]:
+    outline = comparison_outline(table)
+    lines = [Line(("call", "input", "off by", "largest"), color="dim")]
+    carried: list[Line] = []
+
+    def flush() -> None:
+        short = [Line((f"{len(carried)} calls carry it on",), color="dim")]
+        lines.extend(carried if len(carried) < SMALLEST_GROUP else short)
+        carried.clear()
+
+    for depth, label, k in zip(outline.depth, outline.label, outline.row, strict=True):
+        if depth:
+            continue
+        line = Line((plain(label),)) if k < 0 else _pair_line(table.rows[k], plain(label))
+        if k >= 0 and table.rows[k].fault == "input":
+            carried.append(line)
+            continue
+        flush()
+        lines.append(line)
+    flush()
+    letters = [fault_strip(table, width)] if len(table.rows) > 1 else []
+    return [*letters, *align(lines, frozenset({2}), width, color)]
+
+
+def fault_strip(table: ComparisonTable, width: int) -> str:
+    """Write one letter for each call, in the order in which they began, with the legend.
+
+    Example:
+        >>> rows = [PairRow("", 0, fault="inside"), PairRow("a", 1), PairRow("b", 2, fault="module")]
+        >>> fault_strip(ComparisonTable("expected", "actual", rows), 80)
+        '▓▒█  ▒ agrees  █ at fault  ▓ holds it  ░ carries it'
+    """
+    legend = "▒ agrees  █ at fault  ▓ holds it  ░ carries it"
+    letters = [CELLS[row.fault] for row in sorted(table.rows, key=lambda row: row.order)]
+    n, parts = len(letters), min(max(width - len(legend) - 2, 10), len(letters))
+    shares = [letters[k * n // parts : (k + 1) * n // parts] for k in range(parts)]
+    return f"{''.join(min(share, key='█▓░▒'.index) for share in shares)}  {legend}"
+
+
+def _pair_line(row: PairRow, name: str) -> Line:
+    change = "" if row.change is None else format_number(row.change, 3)
+    where = f" at {list(row.where)}" if row.where else ""
+    largest = "" if row.largest is None else f"{format_number(row.largest, 3)}{where}"
+    if row.status == "shape":
+        largest = f"{row.b}, expected {row.a}"
+    wrong = row.fault in ("module", "tap")
+    words = [row.remark, row.source or ""] if wrong or row.fault == "inside" else []
+    remark = plain(", ".join(filter(None, words)))
+    cells = (name, row.given, change, plain(largest))
+    return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "dim")
+
+
+# -- tables and pictures of users --
+@text_form(DataTable)
+def _table(table: DataTable, width: int, color: bool) -> list[str]:
+    del width, color
+    return [plain(line, 2000) for line in table.text]
+
+
+@text_form(UserPicture)
+def _user_picture(picture: UserPicture, width: int, color: bool) -> list[str]:
+    del width, color
+    shown = picture.picture
+    texts = shown.notes if shown.kind == "text" else (shown.about,)
+    return [plain(line, 2000) for text in texts for line in text.splitlines()]

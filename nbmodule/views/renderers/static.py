@@ -15,23 +15,29 @@ from typing import Any
 
 from nbmodule.base.format import cut_middle, plain
 from nbmodule.views.records.findings import findings_of, findings_text
-from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.outline import MOST_GROUPED, Outline, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
+    ComparisonTable,
     HistoryRecord,
     ModuleTree,
     ReturnTable,
-    VariableTree,
+    UserPicture,
 )
+from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import (
-    MOST_GROUPED,
     call_outline,
     module_outline,
-    variable_outline,
 )
-from nbmodule.views.renderers.plain_text import bar_of, module_line, text_of, variable_line
+from nbmodule.views.renderers.plain_text import (
+    bar_of,
+    first_rows,
+    module_line,
+    text_of,
+    variable_line,
+)
 from nbmodule.views.renderers.text_layout import Line, align
 from nbmodule.views.renderers.titles import title_of
 
@@ -47,10 +53,10 @@ def plain_form_of(record: Any) -> Markup:
     if (
         len(getattr(record, "rows", ())) > MOST_GROUPED
     ):  # such a tree is not grouped, its first rows are all that is shown
-        record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
+        record = dataclasses.replace(record, rows=first_rows(record.rows, MOST_ROWS + 1))
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
-    found = findings_text(findings_of(record))
-    bar = [tag("div", "   ".join(found), style="white-space:pre-wrap")] if found else []
+    findings = findings_text(findings_of(record))
+    bar = [tag("div", "   ".join(findings), style="white-space:pre-wrap")] if findings else []
     return tag(
         "div",
         head,
@@ -64,8 +70,8 @@ def plain_form_of(record: Any) -> Markup:
 def body_of(record: Any) -> Markup:
     """Write what stands below the title; rooms above register their own kinds here."""
     lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
-    kept = len(lines) - len(getattr(record, "notes", ()))
-    return tag("pre", "\n".join(lines[1 + len(bar_of(record, WIDTH)) : kept]), style=PRE)
+    count = len(lines) - len(getattr(record, "notes", ()))
+    return tag("pre", "\n".join(lines[1 + len(bar_of(record, WIDTH)) : count]), style=PRE)
 
 
 @body_of.register
@@ -75,18 +81,18 @@ def _(tree: ModuleTree) -> Markup:
     def line(i: int) -> Line:
         name = cut_middle(plain(outline.display(i)), 60)
         row = outline.row[i]
-        made = module_line(tree.rows[row], name) if row >= 0 else Line((name,))
+        cells = module_line(tree.rows[row], name) if row >= 0 else Line((name,))
         if i not in outline.members:
-            return made
-        kind = f"{outline.members[i][0]} × {plain(tree.rows[outline.row[i + 1]].class_name)}"
-        return Line((name, kind, *made.cells[2:]), made.remark)
+            return cells
+        classes = f"{outline.members[i][0]} × {plain(tree.rows[outline.row[i + 1]].class_name)}"
+        return Line((name, classes, *cells.cells[2:]), cells.remark)
 
     return _details(outline, line, frozenset({2}))
 
 
 @body_of.register
 def _(tree: VariableTree) -> Markup:
-    outline = variable_outline(tree)
+    outline = tree.columns.lines
 
     def line(i: int) -> Line:
         name = cut_middle(plain(outline.display(i)), 60)
@@ -170,3 +176,21 @@ def _(card: ArrayCard) -> Markup:
     lines = text_of(card, width=WIDTH, color=False).split("\n")[1:]
     image = [image_of(card.picture)] if card.picture else []
     return tag("div", *image, tag("pre", "\n".join(lines), style=PRE))
+
+
+@body_of.register
+def _(table: ComparisonTable) -> Markup:
+    lines = text_of(table, width=WIDTH, color=False).split("\n")
+    text = "\n".join(lines[1 + len(bar_of(table, WIDTH)) : len(lines) - len(table.notes)])
+    pictures = () if table.first is None else table.rows[table.first].pictures
+    style = "display:inline-block;margin:4px 16px 4px 0"
+    drawn = [
+        tag("div", tag("b", plain(name)), image_of(picture), style=style)
+        for name, picture in zip((table.a, table.b, "difference"), pictures, strict=False)
+    ]
+    return tag("div", *drawn, tag("pre", text, style=PRE))
+
+
+@body_of.register
+def _(picture: UserPicture) -> Markup:
+    return tag("div", image_of(picture.picture))

@@ -12,24 +12,26 @@ from nbmodule.base.format import (
     format_seconds,
     plain,
 )
-from nbmodule.views.arrays.flattening import LeafRows
 from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
+    ComparisonTable,
+    DataTable,
     DifferenceTree,
     HistoryRecord,
     ModuleTree,
     Note,
-    Record,
     ReturnTable,
-    VariableTree,
+    UserPicture,
+    ViewRecord,
 )
+from nbmodule.views.records.variables import VariableTree
 
 COMPILING_SHARE = 0.1
 """Of the time; less than that is not worth a word."""
 
 
-def title_of(record: Record) -> list[str]:
+def title_of(record: ViewRecord) -> list[str]:
     """List the facts of the title line, the name first.
 
     Example:
@@ -37,47 +39,37 @@ def title_of(record: Record) -> list[str]:
         >>> title_of(ModuleTree('Net', [], parameters=10, bytes=40, mode='train'))
         ['Net', '10 parameters', '40 B', 'train']
     """
-    given = getattr(record, "title", ())
-    return [plain(fact, 300) for fact in given] if given else title_facts(record)
+    title = getattr(record, "title", ())
+    return [plain(fact, 300) for fact in title] if title else title_parts(record)
 
 
 @functools.singledispatch
-def title_facts(record: object) -> list[str]:
+def title_parts(record: object) -> list[str]:
     """Work the title out from the rows of a record; rooms above register their own kinds here."""
     return [type(record).__name__]
 
 
-@title_facts.register
+@title_parts.register
 def _(tree: ModuleTree) -> list[str]:
     buffers = [count_noun(tree.buffers, "buffer")] if tree.buffers else []
     size = [count_noun(tree.parameters, "parameter"), *buffers, format_bytes(tree.bytes)]
     return [plain(tree.name), *size, *filter(None, (tree.device, tree.mode))]
 
 
-@title_facts.register
+@title_parts.register
 def _(tree: VariableTree) -> list[str]:
-    rows = tree.rows
-    if isinstance(rows, LeafRows):
-        measured = [s for s in rows.statistics.values() if s]
-        arrays, size = rows.count(lambda facts: facts.shape is not None), rows.bytes
-    else:
-        measured = [r.statistics for r in rows if r.statistics]
-        arrays = sum(1 for r in rows if r.shape is not None)
-        listed = {r.path for r in rows} | {r.chain for r in rows}
-        size = sum(r.bytes for r in rows if not r.shared_with or r.shared_with not in listed)
+    rows = tree.columns
+    measured = [s for s in rows.statistics.values() if s]
     bad = sum(s.nan + s.inf for s in measured)
-    finite = (
-        f"{format_count(bad)} non-finite"
-        if bad
-        else "all finite"
-        if measured and len(measured) == arrays
-        else ""
-    )
-    facts = [plain(tree.name), count_noun(len(rows), tree.noun), format_bytes(size)]
-    return [*facts, *([finite] if finite else [])]
+    parts = [plain(tree.name), count_noun(len(rows), tree.noun), format_bytes(rows.bytes)]
+    if bad:
+        parts.append(f"{format_count(bad)} non-finite")
+    elif measured and len(measured) == rows.total(lambda about: about.shape is not None):
+        parts.append("all finite")
+    return parts
 
 
-@title_facts.register
+@title_parts.register
 def _(table: CallTable) -> list[str]:
     if not table.rows:
         return [plain(table.name), "no calls yet"]
@@ -97,7 +89,7 @@ def _(table: CallTable) -> list[str]:
     return [*title, *([f"{failed} raised"] if failed else [])]
 
 
-@title_facts.register
+@title_parts.register
 def _(table: ReturnTable) -> list[str]:
     return [
         plain(table.name),
@@ -105,7 +97,7 @@ def _(table: ReturnTable) -> list[str]:
     ]
 
 
-@title_facts.register
+@title_parts.register
 def _(tree: DifferenceTree) -> list[str]:
     counts: dict[str, int] = {}
     for row in tree.rows:
@@ -121,14 +113,14 @@ def _(tree: DifferenceTree) -> list[str]:
     return [f"{plain(tree.a)} → {plain(tree.b)}", *(facts or ["nothing to compare"])]
 
 
-@title_facts.register
+@title_parts.register
 def _(history: HistoryRecord) -> list[str]:
     last = max((s.steps[-1] for s in history.series if s.steps), default=None)
     step = [f"{history.axis} {format_count(int(last))}"] if last is not None else ["no values yet"]
     return [plain(history.name), *step, *([plain(history.state)] if history.state else [])]
 
 
-@title_facts.register
+@title_parts.register
 def _(card: ArrayCard) -> list[str]:
     facts = [
         plain(format_array(card.shape, card.dtype)),
@@ -141,6 +133,16 @@ def _(card: ArrayCard) -> list[str]:
     ]
 
 
-@title_facts.register
-def _(note: Note) -> list[str]:
-    return [plain(note.name)]
+@title_parts.register
+def _(table: ComparisonTable) -> list[str]:
+    if not table.rows:
+        return ["nothing to compare"]
+    count = count_noun(len(table.rows), "call")
+    return [f"{plain(table.a)} → {plain(table.b)}", f"{count}, all agree"]
+
+
+@title_parts.register(DataTable)
+@title_parts.register(UserPicture)
+@title_parts.register(Note)
+def _(record: DataTable | UserPicture | Note) -> list[str]:
+    return [plain(record.name)]

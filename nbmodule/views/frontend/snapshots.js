@@ -13,7 +13,7 @@ import { sampleAt } from "./scale.js";
  * @param {any[] | null} packed
  * @returns {Stats | null}
  */
-export function momentOf(packed) {
+export function statisticsOf(packed) {
   if (!packed) return null;
   const [n, m, s, lo, hi, nan, inf, z, heights] = packed;
   return { n, m, s, lo, hi, nan, inf, z, b: [...heights].map((letter) => parseInt(letter, 36)), share: true };
@@ -29,7 +29,7 @@ export function changeOf(now, before) {
 }
 
 /** The lines of a table of calls at each of its steps; the last one is what the table itself says. */
-export class Moments {
+export class Snapshots {
   /** @param {import("./base.js").Data} data */
   constructor(data) {
     this.data = data;
@@ -52,7 +52,7 @@ export class Moments {
    * @returns {Stats | null}
    */
   at(k, i) {
-    return (k === this.last ? this.known(i) : momentOf(this.data.moments[k][i])) ?? null;
+    return (k === this.last ? this.known(i) : statisticsOf(this.data.snapshots[k][i])) ?? null;
   }
 
   /** @param {number} i */

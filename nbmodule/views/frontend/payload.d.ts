@@ -1,0 +1,167 @@
+// Written by tools/make_types.py from nbmodule/views/renderers/columns.py. Do not edit.
+
+import type { Finding } from "./base.js";
+import type { Stats } from "./marks.js";
+import type { Picture } from "./picture.js";
+
+/** A column: a list, values behind codes, or a map from line to value. */
+export type Packed<T> = (T | null)[] | { u: (T | null)[]; i?: number[]; of?: string } | Record<number, T>;
+
+/** What every view has. */
+export interface Head {
+  view: string;
+  title: string[];
+  root: string;
+  code?: string;
+  notes?: string[];
+  findings?: Finding[];
+  first?: number;
+  inside?: boolean;
+}
+
+/** The lines of a tree, with whole labels. */
+export interface Listed extends Head {
+  depth: number[];
+  open: number[];
+  label: string[];
+}
+
+/** The lines of a tree, with single steps: levels that share a line, ranges and sizes of groups. */
+export interface Tree extends Head {
+  depth: number[];
+  open: number[];
+  step: Packed<string>;
+  more?: Record<number, string[]>;
+  ranges?: Record<number, string>;
+  members?: Record<number, number>;
+  at?: number[];
+}
+
+/** The statistics of an earlier step; see `statisticsOf` of snapshots.js. */
+export type SnapshotStats = [n: number, m: number, s: number, lo: number, hi: number, nan: number, inf: number, z: number, heights: string];
+
+/** What a table of calls reads in place of its columns, at another step. */
+export type CallColumns = Record<string, (i: number) => unknown>;
+
+/** What the modules of a panel returned at the step that is shown. */
+export interface SnapshotOfModules {
+  returnOf: (i: number) => Stats | null;
+}
+
+export interface ModulesData extends Listed {
+  path?: Packed<string>;
+  cls?: Packed<string>;
+  sum?: Packed<string>;
+  p?: Packed<number>;
+  buf?: Packed<number>;
+  in?: Packed<string>;
+  out?: Packed<string>;
+  kind?: Packed<string>;
+  shared?: Packed<string>;
+  late?: Packed<boolean>;
+  doc?: Packed<string>;
+  src?: Packed<string>;
+  st?: Packed<Stats>;
+  args?: Packed<string>;
+  vars?: Packed<string[]>;
+  err?: Packed<string>;
+  total?: number;
+  empty?: string;
+  at?: number[];
+  color?: Record<number, number>;
+  training?: Packed<string>;
+  snapshot?: SnapshotOfModules;
+}
+
+export interface VariablesData extends Tree {
+  type?: Packed<string>;
+  bytes?: Packed<number>;
+  kind?: Packed<string>;
+  dev?: Packed<string>;
+  split?: Packed<string>;
+  err?: Packed<string>;
+  codes: number[];
+  frozen?: Record<number, boolean>;
+  color?: Record<number, number>;
+  shared?: Record<number, string>;
+  spelled?: Record<string, string>;
+  st?: Record<number, Stats>;
+  val?: Record<number, string>;
+  pic?: Record<number, Picture>;
+}
+
+export interface CallsData extends Listed {
+  path?: Packed<string>;
+  order?: Packed<number>;
+  cls?: Packed<string>;
+  in?: Packed<string>;
+  out?: Packed<string>;
+  sec?: Packed<number>;
+  start?: Packed<number>;
+  comp?: Packed<number>;
+  own?: Packed<number>;
+  src?: Packed<string>;
+  err?: Packed<string>;
+  st?: Packed<Stats>;
+  pic?: Packed<Picture[]>;
+  at?: number[];
+  groups?: Record<number, [kinds: string, lines: number[]]>;
+  axis?: [number, number, number];
+  not_called?: string[];
+  timing?: string;
+  how?: string;
+  steps?: number[];
+  snapshots?: (SnapshotStats | null)[][];
+  small?: Record<number, Record<number, Picture>>;
+  snapshot?: { columns: CallColumns };
+}
+
+export interface DifferenceData extends Tree {
+  path?: Packed<string>;
+  status?: Packed<string>;
+  ca?: Packed<string>;
+  cb?: Packed<string>;
+  change?: Packed<number>;
+  largest?: Packed<number>;
+  where?: Packed<number[]>;
+  pic?: Packed<Picture[]>;
+  err?: Packed<string>;
+  a: string;
+  b: string;
+  chain?: Packed<string>;
+}
+
+export interface ComparisonData extends Listed {
+  path?: Packed<string>;
+  place?: Packed<string>;
+  order?: Packed<number>;
+  fault?: Packed<string>;
+  cls?: Packed<string>;
+  in?: Packed<string>;
+  given?: Packed<string>;
+  ca?: Packed<string>;
+  cb?: Packed<string>;
+  change?: Packed<number>;
+  largest?: Packed<number>;
+  where?: Packed<number[]>;
+  pic?: Packed<Picture[]>;
+  values?: Packed<number[]>;
+  src?: Packed<string>;
+  remark?: Packed<string>;
+  a: string;
+  b: string;
+  row: number[];
+}
+
+export interface ProfileData extends Listed {
+  path?: Packed<string>;
+  kind?: Packed<string>;
+  share?: Packed<number>;
+  flops?: Packed<number>;
+  bytes?: Packed<number>;
+  forward?: Packed<number>;
+  backward?: Packed<number>;
+  optimizer?: Packed<number>;
+  rest?: Packed<number>;
+  best: number;
+}

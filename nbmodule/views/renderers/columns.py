@@ -1,0 +1,284 @@
+"""The columns of each record: key, type, and how a row gives its cell.
+
+One line here is one column of a payload and one property of `frontend/payload.d.ts`, by which the
+front end is checked (`tools/make_types.py` writes that file). A page reads a column with `reader` of
+`views/frontend/base.js`: a list, `{u: values, i: codes}`, or a map from line to value where few
+lines have one. Empty columns are left out. Every text goes through `plain`, so that no control or
+direction mark reaches a page.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from nbmodule.base.format import plain
+from nbmodule.calls.profile import PASSES
+from nbmodule.views.records.records import Picture, ShownStatistics
+
+LONG_TEXT = 2000
+SNAPSHOT_BINS = 12
+_HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+# -- single values --
+def filled(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out what is None."""
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def number(v: Any) -> Any:
+    """Write whole numbers exactly, others with six significant digits.
+
+    NaN and infinities become text, since JSON has no word for them.
+
+    Example:
+        >>> number(2469999.0), number(0.12345678), number(float("nan"))
+        (2469999, 0.123457, 'NaN')
+    """
+    if v is None:
+        return None
+    v = float(v)
+    if v != v:
+        return "NaN"
+    if v in (float("inf"), float("-inf")):
+        return "Infinity" if v > 0 else "-Infinity"
+    short = v if v.is_integer() and abs(v) < 1e15 else float(f"{v:.6g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
+    """Write statistics as `views/frontend/marks.js` reads them."""
+    if s is None:
+        return None
+    names = ("m", "s", "lo", "hi") if s.bins else ()
+    counts = {"nan": s.nan, "inf": s.inf, "z": s.zero, "of": s.sampled}
+    places = {name: list(at) for name, at in (("la", s.low_at), ("ha", s.high_at)) if at}
+    return {
+        "n": s.size,
+        "b": list(s.bins),
+        **dict(zip(names, map(number, s[1:5]), strict=False)),
+        **{name: count for name, count in counts.items() if count},
+        **places,
+    }
+
+
+def snapshot_payload(s: ShownStatistics | None) -> list[Any] | None:
+    """Write the statistics of an earlier step in few letters; `statisticsOf` of
+    `views/frontend/snapshots.js` reads them.
+
+    Returns:
+        Elements, mean, deviation, lowest, highest (four digits of these two), NaN, infinities,
+        zeros, and the heights of at most 12 bins, one letter each; None where nothing is known.
+
+    Example:
+        >>> snapshot_payload(ShownStatistics(6, 0.5, 1.0, -1.0, 2.0, zero=1, bins=(1, 3, 2)))
+        [6, 0.5, 1, -1, 2, 0, 0, 1, 'czo']
+    """
+    if s is None:
+        return None
+    step = -(-len(s.bins) // SNAPSHOT_BINS) or 1
+    bins = [sum(s.bins[i : i + step]) for i in range(0, len(s.bins), step)]
+    top = max(bins, default=0)
+    letters = "".join(_HEIGHTS[-(-35 * b // top)] for b in bins) if top else ""
+    ends = [float(f"{v:.4g}") for v in (s.low, s.high)]
+    numbers = [s.mean, s.std, *ends] if letters else [None] * 4
+    return [s.size, *map(number, numbers), s.nan, s.inf, s.zero, letters]
+
+
+def picture_payload(p: Picture) -> dict[str, Any]:
+    """Write a picture as `views/frontend/picture.js` reads it."""
+    is_whole = p.window == (0, 0, *p.shape[1:]) or not any(p.window)
+    return filled(
+        {
+            "k": p.kind,
+            "s": list(p.shape),
+            "d": base64.b64encode(p.data).decode(),
+            "sc": p.scale,
+            "l": [number(v) for v in p.limits],
+            "c": [plain(c, 40) for c in p.classes] or None,
+            "lb": [plain(t, 40) for t in p.labels] or None,
+            "of": plain(p.of),
+            "about": plain(p.about, 400),
+            "notes": [plain(n) for n in p.notes] or None,
+            "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
+            "e": base64.b64encode(p.exact).decode() if p.exact else None,
+            "et": p.exact_type if p.exact and p.exact_type != "f4" else None,
+            "te": [number(v) for v in p.ends] or None,
+            "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
+            "w": None if is_whole else list(p.window),
+        }
+    )
+
+
+def _pictures(pictures: Sequence[Picture]) -> list[dict[str, Any]] | None:
+    return [picture_payload(p) for p in pictures] or None
+
+
+# -- how columns are packed --
+def packed(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> Any:
+    """Shorten a column; None when it says nothing. `clean` is applied once to each distinct value.
+
+    Example:
+        >>> packed(['a', 'a', 'b', 'a', 'a', 'b', 'a', 'a', 'a']), packed([None, None]), packed([1, None])
+        ({'u': ['a', 'b'], 'i': [0, 0, 1, 0, 0, 1, 0, 0, 0]}, None, [1, None])
+    """
+    codes: dict[Any, int] = {}
+    indices = [codes.setdefault(v, len(codes)) for v in values]
+    if all(not v and v != "" for v in codes):
+        return None
+    cleaned = [clean(v) for v in codes]
+    if len(codes) * 2 < len(indices) and len(indices) > 8:
+        return {"u": cleaned, "i": indices}
+    return [cleaned[k] for k in indices]
+
+
+def texts(values: Iterable[Any], longest: int = 200) -> Any:
+    """Pack a column of texts."""
+    return packed([v or None for v in values], lambda v: None if v is None else plain(v, longest))
+
+
+def numbers(values: Sequence[Any]) -> list[Any] | None:
+    """Pack a column of numbers; None where there is none."""
+    return [number(v) for v in values] if any(v is not None for v in values) else None
+
+
+def sparse(values: Iterable[Any]) -> dict[int, Any] | None:
+    """Pack a column of which few lines have a value."""
+    return {i: v for i, v in enumerate(values) if v is not None and v != ()} or None
+
+
+def every(values: Iterable[Any]) -> list[Any]:
+    """Pack a column in which each line has a text."""
+    return [v if v is None else plain(v) for v in values]
+
+
+class ColumnField(NamedTuple):
+    """One column of a record."""
+
+    key: str
+    type: str
+    """Of one cell, in TypeScript."""
+    cell: Callable[[Any], Any]
+    """What a row gives."""
+    pack: Callable[[Any], Any] = texts
+
+
+def _text(key: str, name: str = "", longest: int = 200) -> ColumnField:
+    return ColumnField(
+        key, "string", attrgetter(name or key), lambda values: texts(values, longest)
+    )
+
+
+def _number(key: str, name: str = "") -> ColumnField:
+    return ColumnField(key, "number", attrgetter(name or key), numbers)
+
+
+def _few(key: str, type: str, cell: Callable[[Any], Any]) -> ColumnField:
+    return ColumnField(key, type, cell, sparse)
+
+
+_PATH, _CLASS, _INDEX = _text("path"), _text("cls", "class_name"), _number("order")
+_ERROR, _SOURCE = _text("err", "error", LONG_TEXT), _text("src", "source")
+_STATISTICS = _few("st", "Stats", lambda row: statistics_payload(row.statistics))
+_PICTURES = _few("pic", "Picture[]", lambda row: _pictures(row.pictures))
+_CHANGE = (
+    _number("change"),
+    _number("largest"),
+    _few("where", "number[]", attrgetter("where")),
+    _PICTURES,
+)
+
+MODULES = (
+    _PATH,
+    _CLASS,
+    _text("sum", "summary"),
+    ColumnField("p", "number", attrgetter("parameters"), packed),
+    ColumnField("buf", "number", attrgetter("buffers"), packed),
+    _text("in", "input_shapes"),
+    _text("out", "output_shapes"),
+    _text("kind"),
+    _text("shared", "shared_with"),
+    ColumnField("late", "boolean", lambda row: not row.built, packed),
+    _text("doc", longest=300),
+    _SOURCE,
+    _STATISTICS,
+    _text("args", "arguments", 400),
+    _few("vars", "string[]", lambda row: [plain(v) for v in row.variables] or None),
+    _ERROR,
+)
+CALLS = (
+    ColumnField("path", "string", attrgetter("path"), every),
+    ColumnField("order", "number", attrgetter("order"), list),
+    _CLASS,
+    _text("in", "inputs", 400),
+    _text("out", "outputs", 400),
+    _number("sec", "seconds"),
+    _number("start"),
+    _few("comp", "number", lambda row: number(row.compiling or None)),
+    _number("own"),
+    _SOURCE,
+    _ERROR,
+    _STATISTICS,
+    _PICTURES,
+)
+DIFFERENCES = (
+    _PATH,
+    _text("status"),
+    _text("ca", "a"),
+    _text("cb", "b"),
+    *_CHANGE,
+    _ERROR,
+)
+PAIRS = (
+    _PATH,
+    ColumnField("place", "string", attrgetter("place"), every),
+    _INDEX,
+    _text("fault"),
+    _CLASS,
+    _text("in", "inputs", 400),
+    _text("given"),
+    _text("ca", "a", 400),
+    _text("cb", "b", 400),
+    *_CHANGE,
+    _few("values", "number[]", lambda row: row.values and [number(x) for x in row.values]),
+    _SOURCE,
+    _text("remark", longest=LONG_TEXT),
+)
+
+PROFILE = (
+    ColumnField("path", "string", attrgetter("path"), every),
+    ColumnField("kind", "string", attrgetter("kind"), list),
+    *map(_number, ("share", "flops", "bytes", *PASSES)),
+)
+VARIABLES = (
+    _text("type", "text"),
+    ColumnField("bytes", "number", attrgetter("bytes"), packed),
+    _text("kind"),
+    _text("dev", "device"),
+    _text("split", "sharding"),
+    _ERROR,
+)
+"""Of the distinct metadata of variables, to which each line has a code."""
+
+
+def columns_of(
+    fields: Sequence[ColumnField], rows: Sequence[Any], lines: Sequence[int] | None = None
+) -> dict[str, Any]:
+    """Pack the columns of rows.
+
+    Args:
+        fields: The columns.
+        rows: The rows.
+        lines: For each line the index of its row, or -1; by default each row is a line.
+    """
+    out = {}
+    for field in fields:
+        cells = [field.cell(row) for row in rows]
+        if lines is not None:
+            cells.append(None)
+            cells = [cells[r] for r in lines]
+        out[field.key] = field.pack(cells)
+    return filled(out)
