@@ -262,6 +262,13 @@ def test_entries_become_keys_and_the_state_is_a_plain_dict():
     assert nb.export_state(exported)[1] == {}
 
 
+def test_entries_in_nested_tuples_are_exported():
+    entries = nb.StateEntry(1.0), (nb.StateEntry(2.0), "text")
+    model, state = nb.export_state(nb.Module(pair=entries))
+    assert state[model.pair[0]] == 1.0
+    assert state[model.pair[1][0]] == 2.0
+
+
 def test_state_goes_through_every_transform():
     model, state = nb.export_state(Counter())
     y, after = jax.jit(lambda m, x, s: m(x, s))(model, 3.0, state)

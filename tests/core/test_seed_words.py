@@ -80,5 +80,5 @@ def test_a_sequential_times_n_is_the_same_layers_again_as_in_torch():
         x = jnp.array([[0.3, -0.7]])
         np.testing.assert_allclose(deep(x), layer(layer(layer(x))), rtol=1e-6)
     for wrong in (0, -1, 1.5, True, "2"):
-        with pytest.raises(nb.ArgumentError, match="a whole number of times, at least once; found"):
+        with pytest.raises(nb.ArgumentError, match="a whole number of times, at least once; got"):
             layer * wrong

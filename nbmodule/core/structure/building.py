@@ -1,7 +1,8 @@
-"""How a module comes by its variables: when it builds, what it draws, what it is given instead."""
+"""Build a module: when, with which new variables, and with which given ones."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -65,12 +66,11 @@ class Config:
 
 
 def _config_elsewhere(device: str | None, choices: dict[str, Any]) -> Config:
-    """Return the choices where they are unpickled; a device that is not there is JAX's default."""
+    """Return the choices where they are unpickled; an absent device becomes JAX's default."""
     try:
-        result = find_device(device)
+        return Config(find_device(device), **choices)
     except DeviceError:
-        result = None
-    return Config(result, **choices)
+        return Config(None, **choices)
 
 
 PLAIN = Config()
@@ -83,39 +83,31 @@ def make_config(
     if build_mode not in BUILD_MODES:
         raise ArgumentError(
             "build_mode must be 'on_init' (build at once), 'explicit' (when build() is called) or "
-            "'on_call' (at the first "
-            f"call); found {build_mode!r}. Nothing was made."
+            f"'on_call' (at the first call), got {build_mode!r}."
         )
     if device is not None and devices is not None:
-        raise ArgumentError(
-            "give device= (one device) or devices= (several, or a mesh), not both. Nothing was "
-            "made."
-        )
-    placed = replicated(devices) if devices is not None else None
+        raise ArgumentError("give device= (one device) or devices= (several, or a mesh), not both.")
+    sharding = replicated(devices) if devices is not None else None
     choices |= {name: as_stateful_option(name, choices[name]) for name in STATEFUL}
-    config = Config(find_device(device), placed, find_dtype(dtype), build_mode, **choices)
+    config = Config(find_device(device), sharding, find_dtype(dtype), build_mode, **choices)
     return PLAIN if config == PLAIN else config
 
 
 def as_stateful_option(name: str, provided: object) -> tuple[Any, ...]:
-    """Check a list of things, or of their places among the arguments, whose changes belong to a
-    compiled call.
-    """
+    """Check a list of stateful objects, or of their positions among the arguments."""
     if provided is None:
         return ()
     if not isinstance(provided, (list, tuple)):
+        example = "[obj]" if name == "stateful" else "[[0]]"
         raise ArgumentTypeError(
-            f"{name}= takes a list, as in {name}={'[obj]' if name == 'stateful' else '[[0]]'}; "
-            f"found {type(provided).__name__}."
+            f"{name}= takes a list, as in {name}={example}, got {type(provided).__name__}."
         )
-    return (
-        tuple(provided)
-        if name == "stateful"
-        else tuple(tuple(i) if isinstance(i, (list, tuple)) else (i,) for i in provided)
-    )
+    if name == "stateful":
+        return tuple(provided)
+    return tuple(tuple(i) if isinstance(i, (list, tuple)) else (i,) for i in provided)
 
 
-# -- when --
+# When
 def finish(module: Hull) -> None:
     """Finish a constructor: build now if that is the mode, and decide how calls go."""
     inner = module._nbm
@@ -127,7 +119,7 @@ def finish(module: Hull) -> None:
 
 
 def settle(module: Hull) -> None:
-    """Decide whether calls of `module` may take the short way."""
+    """Decide whether calls of `module` may go directly to its forward."""
     inner = module._nbm
     config = inner.config
     inner.special = bool(
@@ -145,21 +137,16 @@ def settle(module: Hull) -> None:
 
 
 def ensure_built(module: Any) -> None:
-    """Before variables are looked at: a module that builds when it is made, and whose constructor
-    still runs, builds now.
-    """
+    """Before variables are read, build a module whose constructor still runs."""
     inner = module._nbm
-    if inner.built or inner.building:
+    if inner.built or inner.building or not has_own_build(module):
         return
     if inner.config is None or inner.config.build_mode == "on_init":
-        if has_own_build(module):
-            if inner.config is None:
-                inner.config = PLAIN
-            build(module)
+        build(module)
 
 
 def has_own_build(module: Any) -> bool:
-    """Return True if the class says itself how it is built."""
+    """Return True if the class defines how it is built."""
     cls = type(module)
     return (
         cls._build is not cls._base_build or cls._create_variables is not cls._base_create_variables
@@ -167,7 +154,7 @@ def has_own_build(module: Any) -> bool:
 
 
 def build_for_call(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """The build that a first call asks for."""
+    """Build at a first call."""
     inner = module._nbm
     if inner.built or inner.building:
         return
@@ -175,7 +162,6 @@ def build_for_call(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if config.build_mode == "explicit":
         raise NotBuiltError(
             f"{type(module).__name__} is not built: it was made with build_mode='explicit'. "
-            "Nothing was computed. "
             "Call its build() first, or make it with build_mode='on_init' or 'on_call'."
         )
     if config.build_mode == "on_call":
@@ -203,32 +189,24 @@ def build(
         inner, device=find_device(device), dtype=find_dtype(dtype), dynamic_backend=dynamic_backend
     )
     if not inner.built:
-        local = inner.config.build_mode == "on_init" and not (args or kwargs)
-        make(module, *((inner.args, inner.kwargs) if local else (args, kwargs)))
+        if inner.config.build_mode == "on_init" and not (args or kwargs):
+            args, kwargs = inner.args, inner.kwargs
+        make(module, args, kwargs)
     settle(module)
-    variables = (
-        inner.released
-        if not inner.config.store_vars
-        else v_of(module)
-        if now.frame is None
-        else None
-    )
+    if not inner.config.store_vars:
+        variables = inner.released
+    else:
+        variables = v_of(module) if now.frame is None else None
     return variables if variables is not None and variables.keys() else True
 
 
 def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Run `_build` and `_create_variables`, once; while a function is being traced, with values of
-    their own.
-    """
-    inner, cls = module._nbm, type(module)
-    if (
-        cls._build is cls._base_build
-        and cls._create_variables is cls._base_create_variables
-        and inner.given is None
-    ):
-        if inner.config.devices is None and inner.config.store_vars:
-            inner.built = True
-            return
+    """Run `_build` and `_create_variables` once; while a function is traced, with real values."""
+    inner = module._nbm
+    is_plain = inner.config.devices is None and inner.config.store_vars
+    if is_plain and inner.given is None and not has_own_build(module):
+        inner.built = True
+        return
     if now.keep is not None:
         now.keep(module)
     inner.building, before = (args, kwargs), now.outside
@@ -272,168 +250,130 @@ def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         use_given(module, provided)
 
 
-# -- what --
+# What
 def create(module: Any) -> dict[str, Any]:
-    """Call `_create_variables` and make boxes of what it returns; arrays of another module's `v`
-    are that module's boxes.
+    """Return variables for what `_create_variables` returns.
+
+    Arrays of another module's `v` are recognized by identity: their variables are shared.
     """
     config = module._nbm.config
-    expected = {"device": config.device, "dev": config.device, "dtype": config.dtype}
+    options = {"device": config.device, "dev": config.device, "dtype": config.dtype}
     try:
         # Users write `_create_variables(self)` and `(self, device, dtype)` alike.
         names = inspect.signature(module._create_variables).parameters
     except (TypeError, ValueError):
         names = {}
-    takes_all = (
-        any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()) if names else False
-    )
-    before = now.lent
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()):
+        names = {**names, "device": None, "dtype": None}
+    before, now.lent = now.lent, []
     try:
-        now.lent = []
-        created = module._create_variables(
-            **{
-                name: value
-                for name, value in expected.items()
-                if name in names or (takes_all and name != "dev")
-            }
-        )
-        if not isinstance(created, Mapping):
-            raise ArgumentTypeError(
-                f"{type(module).__name__}._create_variables must return a dict or a Container of "
-                "arrays; it returned "
-                f"{type(created).__name__}. The module has no variables yet."
-            )
+        created = module._create_variables(**{n: x for n, x in options.items() if n in names})
         lenders = [module, *now.lent]
     finally:
         now.lent = before
-    # An array of another module is recognized by identity, so variables can be shared.
+    if not isinstance(created, Mapping):
+        raise ArgumentTypeError(
+            f"{type(module).__name__}._create_variables must return a dict or a Container of "
+            f"arrays, got {type(created).__name__}."
+        )
     lent = {
         id(box._value): box
         for lender in lenders
         for box in plan_of(lender).boxes
         if not box.is_pending
     }
-    boxes = {name: _boxed(module, name, value, lent) for name, value in created.items()}
-    cached = set(lent.values())
-    module._nbm.taken = frozenset(box for _, box in flat(boxes) if box in cached)
-    return boxes
+    variables = {name: _variable_for(module, name, x, lent) for name, x in created.items()}
+    shared = set(lent.values())
+    module._nbm.taken = frozenset(box for _, box in flat(variables) if box in shared)
+    return variables
 
 
-def _boxed(module: Hull, name: str, value: Any, lent: dict[int, Variable]) -> Any:
+def _variable_for(module: Hull, name: str, value: Any, lent: dict[int, Variable]) -> Any:
+    title = f"{type(module).__name__}._create_variables:"
     if not isinstance(name, str):
-        raise ArgumentTypeError(
-            f"{type(module).__name__}._create_variables: names must be text, found {name!r}. The "
-            "module has no variables yet."
-        )
+        raise ArgumentTypeError(f"{title} names must be text, got {name!r}.")
     if isinstance(value, Mapping):
-        return {key: _boxed(module, key, part, lent) for key, part in value.items()}
-    if isinstance(value, Variable):
-        box, local = value, value.is_pending and id(value) not in lent
-    elif id(value) in lent:
+        return {key: _variable_for(module, key, part, lent) for key, part in value.items()}
+    if id(value) in lent and not isinstance(value, Variable):
         return lent[id(value)]
+    if isinstance(value, Variable):
+        box, is_new = value, value.is_pending and id(value) not in lent
     elif isinstance(value, (jax.Array, np.ndarray, np.generic, int, float, complex)):
-        box, local = Parameter(value), True
+        box, is_new = Parameter(value), True
     else:
         raise ArgumentTypeError(
-            f"{type(module).__name__}._create_variables: {name!r} must be an array or a nested "
-            "dict of arrays; found "
-            f"{type(value).__name__}. The module has no variables yet."
+            f"{title} {name!r} must be an array or a nested dict of arrays, got "
+            f"{type(value).__name__}."
         )
-    if local:
+    if is_new:
         move((box,), module._nbm.config.device, module._nbm.config.dtype)
     return box
 
 
 def move(boxes: Sequence[Variable], location: Any, dtype: DTypeLike | None) -> None:
-    """Put variables on a device or sharding, and (floating ones only) into a dtype; what is pending
-    stays so.
-    """
+    """Move variables to a device or sharding, and cast floating ones; pending draws stay pending."""
     move_each(boxes, [location] * len(boxes), dtype)
 
 
 def move_each(
-    boxes: Sequence[Variable], places: Sequence[Any], dtype: DTypeLike | None = None
+    boxes: Sequence[Variable], locations: Sequence[Any], dtype: DTypeLike | None = None
 ) -> None:
-    """As `move`, with a place for each variable; all of them move at the same moment."""
-    pairs = list(zip(boxes, places, strict=True))
-    waiting = [(box, location) for box, location in pairs if box.is_pending]
-    draws = [_moved_draw(box._pending, location, _cast(box, dtype)) for box, location in waiting]
-    remaining = [(box, location) for box, location in pairs if not box.is_pending]
-    moved = [
-        (box, box.value, _moved(box.value, location, _cast(box, dtype)))
-        for box, location in remaining
-    ]
-    changed = [(box, new) for box, old, new in moved if new is not old]
-    write_all(
-        [box for box, _ in changed],
-        [new for _, new in changed],
-        [box for box, _ in waiting],
-        draws,
-        declared(boxes, places),
-    )
-
-
-def _cast(box: Variable, dtype: object) -> Any:
-    """Return the dtype that a variable is to be cast to, if any."""
-    return (
-        dtype
-        if dtype is not None and jnp.issubdtype(box.dtype, jnp.floating) and box.dtype != dtype
-        else None
-    )
+    """Move each variable to its location, all at one moment; see `move`."""
+    pending, draws, moved, values = [], [], [], []
+    for box, location in zip(boxes, locations, strict=True):
+        is_cast = jnp.issubdtype(box.dtype, jnp.floating) and dtype not in (None, box.dtype)
+        new_dtype = dtype if is_cast else None
+        if box.is_pending:
+            pending.append(box)
+            draws.append(_moved_draw(box._pending, location, new_dtype))
+            continue
+        value = _moved(box.value, location, new_dtype)
+        if value is not box.value:
+            moved.append(box)
+            values.append(value)
+    write_all(moved, values, pending, draws, declared(boxes, locations))
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
     draw: Any = old.draw
     if dtype is not None and draw is not None:
-        drawn = draw
-        draw = lambda: jnp.asarray(drawn()).astype(dtype)  # noqa: E731 - a draw has no name
-    return Pending(
-        draw,
-        old.shape,
-        dtype or old.dtype,
-        location if location is not None else old.device,
-        old.follows,
-    )
+        draw = functools.partial(_cast_draw, draw, dtype)
+    device = old.device if location is None else location
+    return Pending(draw, old.shape, dtype or old.dtype, device, old.follows)
+
+
+def _cast_draw(draw: Any, dtype: Any) -> Any:
+    return jnp.asarray(draw()).astype(dtype)
 
 
 def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:
     if dtype is not None:
         value = value.astype(dtype)
-    if location is not None:
-        value = (spread if isinstance(location, jax.NamedSharding) else jax.device_put)(
-            value, location
-        )
-    return value
+    if location is None:
+        return value
+    put = spread if isinstance(location, jax.NamedSharding) else jax.device_put
+    return put(value, location)
 
 
 def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
-    """Take over variables that were handed to the constructor; parts of children that are not built
-    yet wait there.
-    """
+    """Set variables that were given to the constructor; parts of unbuilt children wait there."""
     plan = plan_of(module)
     remaining = dict(flat(provided))
     for child, location in plan.modules.items():
-        if not child._nbm.built:
-            depth = len(location.chain)
-            part = {
-                chain[depth:]: remaining.pop(chain)
-                for chain in list(remaining)
-                if chain[:depth] == location.chain
-            }
-            older = in_older_form(location.chain)
-            part |= {
-                chain[len(older) :]: remaining.pop(chain)
-                for chain in list(remaining)
-                if chain[: len(older)] == older != ()
-            }
-            if part:
-                child._nbm.given = nest(part)
+        if child._nbm.built:
+            continue
+        part = {}
+        for prefix in (location.chain, in_older_form(location.chain)):
+            for chain in [
+                chain for chain in remaining if prefix and chain[: len(prefix)] == prefix
+            ]:
+                part[chain[len(prefix) :]] = remaining.pop(chain)
+        if part:
+            child._nbm.given = nest(part)
     config = module._nbm.config or PLAIN
-    expected = {
-        location.chain: box for box, location in plan.places.items() if isinstance(box, Parameter)
-    }
+    template = nest({p.chain: box for box, p in plan.places.items() if isinstance(box, Parameter)})
     title = f"cannot use v= for {type(module).__name__}"
-    pairs = matched(nest(expected), nest(remaining), title=title, partial=config.with_partial_v)
+    pairs = matched(template, nest(remaining), title=title, partial=config.with_partial_v)
     write_all([box for _, box, _ in pairs], [box.admitted(array) for _, box, array in pairs])
 
 

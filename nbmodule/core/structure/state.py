@@ -1,4 +1,4 @@
-"""The functional way: state that is passed in and out, as a plain dict from keys to values.
+"""State that is passed in and out, as a plain dict from keys to values.
 
 `StateEntry` marks a value as state where a model is written. `export_state` takes the entries out:
 what is left of the model holds keys, is static there, and passes any JAX transform; the values are
@@ -18,7 +18,7 @@ from nbmodule.base.paths import closest
 from nbmodule.core.structure.branches import is_branch, put
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import rebuild, structure_of
-from nbmodule.core.structure.walk import is_module, items
+from nbmodule.core.structure.walk import is_module, items, plan_of
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
 
@@ -43,8 +43,7 @@ class StateEntry:
     def __hash__(self) -> int:
         raise NotExportedError(
             "a StateEntry is no key: call `model, state = nb.export_state(model)` first, and use "
-            "the exported model; its "
-            "attributes are the keys of `state`."
+            "the exported model, whose attributes are the keys of `state`."
         )
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +76,7 @@ class StateKey:
 
     def __init__(self, key: str) -> None:
         if not isinstance(key, str):
-            raise ArgumentTypeError(f"a StateKey is made from text; found {type(key).__name__}.")
+            raise ArgumentTypeError(f"a StateKey is made from text, got {type(key).__name__}.")
         self.key = key
 
     def __eq__(self, other: object) -> bool:
@@ -125,8 +124,8 @@ def export_state(tree: object) -> tuple[Any, dict[StateKey, Any]]:
 class _Exporter:
     def __init__(self) -> None:
         self.state: dict[StateKey, Any] = {}
-        self.keys: dict[int, StateKey] = {}  # by identity of the entry, or of the box
-        self.held: list[Any] = []
+        self.keys: dict[int, StateKey] = {}  # by identity of the entry or variable
+        self.entries: list[Any] = []  # which must live as long as their ids are keys
 
     def exported(self, leaf: Any, path: str) -> Any:
         if isinstance(leaf, StateEntry):
@@ -134,55 +133,48 @@ class _Exporter:
         if not is_module(leaf):
             return leaf
         ensure_built(leaf)
-        copy = rebuild(structure_of(leaf), [box.value for box in leaf._nbm.plan.boxes])
-        self.below(copy, path, set())
+        copy = rebuild(structure_of(leaf), [box.value for box in plan_of(leaf).boxes])
+        self.replace_entries(copy, path, set())
         copy._nbm.version += 1
         return copy
 
     def key_for(self, entry: Any, path: str) -> StateKey:
         if id(entry) not in self.keys:
-            # The entry must live as long as its id is a key.
-            self.held.append(entry)
+            self.entries.append(entry)
             key = self.keys[id(entry)] = StateKey(path)
             self.state[key] = entry.value
         return self.keys[id(entry)]
 
-    def below(self, obj: Any, path: str, visited: set[int]) -> None:
+    def replace_entries(self, obj: Any, path: str, visited: set[int]) -> None:
+        """Replace the state below an object of the copy by keys."""
         if id(obj) in visited:
             return
         visited.add(id(obj))
         names = getattr(type(obj), "_state_names", ())
         for item in items(obj):
-            value, location = item.value, path + jax.tree_util.keystr((item.key,))
-            if isinstance(value, StateEntry) or (
-                isinstance(value, Variable) and item.name in names
+            value, item_path = item.value, path + jax.tree_util.keystr((item.key,))
+            is_state = isinstance(value, Variable) and item.name in names
+            if isinstance(value, StateEntry) or is_state:
+                put(obj, item.key, self.key_for(value, item_path))
+            elif not isinstance(value, (Variable, StateKey)) and (
+                is_module(value) or is_branch(value)
             ):
-                self.put(obj, item.key, self.key_for(value, location))
-            elif is_module(value) or (
-                not isinstance(value, (Variable, StateKey)) and is_branch(value)
-            ):
-                if isinstance(value, tuple):
-                    value = self.replaced_in_tuple(obj, item.key, value, location)
-                self.below(value, location, visited)
+                if isinstance(value, tuple) and not isinstance(obj, tuple):
+                    value = self.replaced(value, item_path)
+                    put(obj, item.key, value)
+                self.replace_entries(value, item_path, visited)
 
-    def replaced_in_tuple(self, holder: Any, key: Any, value: tuple[Any, ...], path: str) -> Any:
-        """Return a tuple cannot be changed in place: make it again where it holds entries."""
-        parts: list[Any] = [
-            self.key_for(part, f"{path}[{i}]") if isinstance(part, StateEntry) else part
-            for i, part in enumerate(value)
-        ]
+    def replaced(self, value: Any, path: str) -> Any:
+        """Return a tuple, or a part of one, with keys: it cannot be changed in place."""
+        if isinstance(value, StateEntry):
+            return self.key_for(value, path)
+        if not isinstance(value, tuple):
+            return value
+        parts = [self.replaced(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if all(a is b for a, b in zip(parts, value)):
             return value
         cls: Any = type(value)
-        created = cls(*parts) if hasattr(value, "_fields") else cls(parts)
-        self.put(holder, key, created)
-        return created
-
-    def put(self, holder: Any, key: Any, value: Any) -> None:
-        if is_module(holder):
-            vars(holder)[key.name] = value
-        elif not isinstance(holder, tuple):
-            put(holder, key, value)
+        return cls(*parts) if hasattr(value, "_fields") else cls(parts)
 
 
 def update_state(
@@ -201,14 +193,10 @@ def update_state(
     """
     for key in mutation:
         if key not in state:
-            near = closest(
-                str(getattr(key, "key", key)),
-                [str(getattr(cached, "key", cached)) for cached in state],
-            )
+            names = [str(getattr(other, "key", other)) for other in state]
+            near = closest(str(getattr(key, "key", key)), names)
             raise PathError(
-                f"the state has no entry {key!r}"
-                + (f'; the closest is "{near}".' if near else ".")
-                + " The state was left unchanged."
+                f"the state has no entry {key!r}" + (f'; the closest is "{near}".' if near else ".")
             )
     return {**state, **mutation}
 
@@ -230,7 +218,7 @@ def merge_states(*states: Mapping[StateKey, Any]) -> dict[StateKey, Any]:
         if common:
             raise StructureError(
                 f"cannot merge the states: {', '.join(map(repr, common))} is in more than one of "
-                "them. Nothing was merged."
+                "them."
             )
         merged |= state
     return merged
