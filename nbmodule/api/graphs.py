@@ -1,6 +1,4 @@
-"""`nb.graph` and `model.show_graph`: core takes the variables out, the graph room reads, the views
-draw.
-"""
+"""`nb.graph` and `model.show_graph`."""
 
 from __future__ import annotations
 
@@ -57,8 +55,8 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
     Example:
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
-        >>> made = nb.graph(nb.Sequential(nb.Linear(2, 3), nb.ReLU()), jnp.ones((1, 2)))
-        >>> made.find("0").operations, made.find("0").title, made.flops
+        >>> graph = nb.graph(nb.Sequential(nb.Linear(2, 3), nb.ReLU()), jnp.ones((1, 2)))
+        >>> graph.find("0").operations, graph.find("0").title, graph.flops
         (3, 'Linear', 18)
     """
     if is_foreign(fn):
@@ -76,43 +74,39 @@ def show_graph(
     """Draw the graph of a module's call; see `Module.show_graph`."""
     save_to_disk, notebook = as_flag("save_to_disk", save_to_disk), as_flag("notebook", notebook)
     if fname is not None and not isinstance(fname, (str, os.PathLike)):
-        raise ArgumentTypeError(
-            f"fname is the name of a file; found {type(fname).__name__}. Nothing was written."
-        )
+        raise ArgumentTypeError(f"fname must be the name of a file, got {type(fname).__name__}.")
     args, kwargs = _arguments(module)
     plain = graph(module, *args, **kwargs)
     parts: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
     parts["options"] = options
-    made = _Shown(**parts)
-    prepare(made, options)  # an unknown subgraph is an error, not a picture of one
+    drawn = _Shown(**parts)
+    prepare(drawn, options)  # an unknown subgraph is an error before anything is drawn
     if save_to_disk or fname is not None:
         target = Path(fname) if fname is not None else Path(f"{type(module).__name__}.html")
-        print(f"graph written to {save(made, target, html=graph_page)}")
-    _display(made, notebook)
-    return made
+        print(f"graph written to {save(drawn, target, html=graph_page)}")
+    _display(drawn, notebook)
+    return drawn
 
 
 def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    found = remembered(module)
-    if found is None:
+    arguments = remembered(module)
+    if arguments is None:
         name = type(module).__name__
-        why = (
-            "has never been called or compiled"
-            if module._nbm.shown is None
-            else "was called with an object that is gone"
-        )
+        why = "was called with an object that is gone"
+        if module._nbm.shown is None:
+            why = "has never been called or compiled"
         raise NotBuiltError(
             f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are "
             "not known. Call it first, as in model(x), or model.compile(args=(x,)), or ask "
             "nb.graph(model, x) for the graph with these arguments."
         )
-    return found
+    return arguments
 
 
-def _display(made: _Shown, notebook: bool) -> None:
-    record = graph_record(made)
+def _display(drawn: _Shown, notebook: bool) -> None:
+    record = graph_record(drawn)
     if (in_notebook() or notebook) and show_inline(record):
-        made.cell = running_cell()
+        drawn.cell = running_cell()
     else:
         print(text_of(record, width=terminal_width(), limit=MOST_LINES))
 

@@ -1,5 +1,5 @@
-"""Which framework a model, a state or a value comes from, told without importing one; and its
-values as arrays.
+"""Recognize models, states and values of other frameworks without importing one; read their values
+as arrays.
 """
 
 from __future__ import annotations
@@ -11,56 +11,55 @@ import numpy as np
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
+_MODEL_CLASSES = (
+    ("flax.linen", ("Module",), "flax_linen"),
+    ("flax.nnx", ("Module",), "flax_nnx"),
+    ("equinox", ("Module",), "equinox"),
+    ("haiku", ("Transformed", "TransformedWithState"), "haiku"),
+    ("keras", ("Layer",), "keras"),
+    ("torch.nn", ("Module",), "torch"),
+)
+"""The beginning of a module's name, names of classes in it, and the framework."""
 
-def framework_of(thing: object) -> str | None:
-    """The framework that an object comes from, by the classes that it derives from; nothing is
-    imported.
+
+def framework_of(obj: object) -> str | None:
+    """Return the framework of a model, by the classes that it derives from.
 
     Example:
         >>> framework_of(3) is None
         True
     """
-    for cls in type(thing).__mro__:
-        module, name = cls.__module__, cls.__name__
-        if module.startswith("flax.linen") and name == "Module":
-            return "flax_linen"
-        if module.startswith("flax.nnx") and name == "Module":
-            return "flax_nnx"
-        if module.startswith("equinox") and name == "Module":
-            return "equinox"
-        if module.startswith("haiku") and name in ("Transformed", "TransformedWithState"):
-            return "haiku"
-        if module.startswith("keras") and name == "Layer":
-            return "keras"
-        if module.startswith("torch.nn") and name == "Module":
-            return "torch"
+    for cls in type(obj).__mro__:
+        for package, names, framework in _MODEL_CLASSES:
+            if cls.__name__ in names and cls.__module__.startswith(package):
+                return framework
     return None
 
 
 FRAMEWORKS_APART = ("flax_linen", "haiku")
-"""Those whose models hold no variables."""
+"""Frameworks whose models hold no variables."""
 
 
-def is_foreign(thing: object) -> bool:
-    """Whether something is a model of another framework.
+def is_foreign(obj: object) -> bool:
+    """Return True for a model of another framework.
 
     Example:
         >>> is_foreign([1, 2])
         False
     """
-    return framework_of(thing) is not None
+    return framework_of(obj) is not None
 
 
-def is_variable(thing: object) -> bool:
-    """Whether something is a variable of NNX or Keras.
+def is_variable(obj: object) -> bool:
+    """Return True for a variable of NNX or Keras.
 
     Example:
         >>> is_variable([1, 2])
         False
     """
-    kinds = ((cls.__module__, cls.__name__) for cls in type(thing).__mro__)
     return any(
-        home.startswith(("flax.nnx", "keras")) and name.endswith("Variable") for home, name in kinds
+        cls.__module__.startswith(("flax.nnx", "keras")) and cls.__name__.endswith("Variable")
+        for cls in type(obj).__mro__
     )
 
 
@@ -68,8 +67,7 @@ _TORCH_ONLY = ("num_batches_tracked", "in_proj_weight", "in_proj_bias")
 
 
 def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
-    """Whether a state dict comes from PyTorch: it holds tensors, or a name that only its layers
-    give.
+    """Return True if a state dict comes from PyTorch: it has tensors, or names of its layers alone.
 
     Args:
         state: Values by name.
@@ -84,7 +82,7 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
 
 
 def spelled(value: Any) -> Any:
-    """A device or a dtype of PyTorch as JAX spells it; anything else as it is.
+    """Return a device or a dtype of PyTorch as JAX spells it; anything else unchanged.
 
     Example:
         >>> spelled("cpu:0"), spelled(None)
@@ -97,14 +95,14 @@ def spelled(value: Any) -> Any:
 
 
 def is_tensor(value: object) -> bool:
-    """Whether a value is a tensor of PyTorch; nothing is imported."""
+    """Return True for a tensor of PyTorch."""
     return any(
         cls.__module__ == "torch" and cls.__name__ == "Tensor" for cls in type(value).__mro__
     )
 
 
 def is_parameter(tensor: Any) -> bool:
-    """Whether a tensor of PyTorch is one of its parameters."""
+    """Return True for a tensor of PyTorch that is a parameter."""
     return any(cls.__module__ == "torch.nn.parameter" for cls in type(tensor).__mro__)
 
 
@@ -112,10 +110,10 @@ LAYOUTS = ("torch", "nbmodule")
 
 
 def as_layout(what: str, layout: Any) -> str | None:
-    """One of the layouts, or None.
+    """Return one of the layouts, or None.
 
     Raises:
-        ArgumentError: it is something else.
+        ArgumentError: The layout is unknown.
 
     Example:
         >>> as_layout("nb.load", "torch")
@@ -123,16 +121,13 @@ def as_layout(what: str, layout: Any) -> str | None:
     """
     if layout is not None and layout not in LAYOUTS:
         raise ArgumentError(
-            f"{what}: layout is 'torch', 'nbmodule' or None, which finds out; found {layout!r}. "
-            f"Nothing was changed."
+            f"{what}: layout must be 'torch', 'nbmodule' or None (detect it), got {layout!r}."
         )
     return layout
 
 
 class ForeignArray:
-    """An array of another framework that a tracker sees: it has `shape` and `dtype`, and knows how
-    it is kept and reduced.
-    """
+    """An array of another framework that a tracker records, with its own way to be reduced."""
 
     __slots__ = ()
 
@@ -145,50 +140,56 @@ class ForeignArray:
         raise NotImplementedError
 
     def kept(self) -> np.ndarray:
-        """Its numbers as an array of their own."""
+        """Return the numbers as an array of their own."""
         raise NotImplementedError
 
     def reduced(self) -> Any:
-        """What `read()` makes statistics of."""
+        """Return the input of `read()`, which computes statistics."""
         raise NotImplementedError
 
 
-# -- values --
+# Values
 class Unconvertible(TypeError):
-    """A value from elsewhere that would lose something as an array of JAX; `cure` is the call that
-    converts it.
+    """A foreign value that would lose something as an array of JAX.
+
+    Attributes:
+        value: The value.
+        what: A noun for it.
+        fix: The call that converts it.
     """
 
-    def __init__(self, value: object, what: str, cure: str) -> None:
-        super().__init__(f"{what}; convert it by {cure}")
-        self.value, self.what, self.cure = value, what, cure
+    def __init__(self, value: object, what: str, fix: str) -> None:
+        super().__init__(f"{what}; convert it by {fix}")
+        self.value, self.what, self.fix = value, what, fix
 
 
-def reader_of(kind: type) -> Callable[[Any], Any] | None:
-    """What makes a NumPy array of values of that class: tensors of PyTorch, frames of pandas,
-    images of PIL; None for others.
+def reader_of(cls: type) -> Callable[[Any], Any] | None:
+    """Return the function that makes NumPy arrays of values of this class, or None.
+
+    There is one for tensors of PyTorch, frames of pandas, and images of PIL.
 
     Example:
         >>> reader_of(list) is None
         True
     """
-    for item in kind.__mro__:
-        home, name = item.__module__.partition(".")[0], item.__name__
-        if (home, name) in _READERS:
-            return _READERS[home, name]
+    for base in cls.__mro__:
+        key = base.__module__.partition(".")[0], base.__name__
+        if key in _READERS:
+            return _READERS[key]
     return None
 
 
 def read(value: Any, where: str, left: str) -> Any:
-    """The array of a value from elsewhere, anything else as it is.
+    """Return the array of a foreign value; anything else unchanged.
 
     Args:
         value: Anything.
-        where: Who was given it.
-        left: What was left undone, a sentence, where it cannot be converted.
+        where: The function that was given the value.
+        left: A sentence about what was not done.
 
     Raises:
-        ArgumentTypeError: it would lose something; the error says which call converts it.
+        ArgumentTypeError: The value would lose something; the error names the call that converts
+            it.
 
     Example:
         >>> read(3, "nb.batches", "Nothing was made.")
@@ -199,82 +200,74 @@ def read(value: Any, where: str, left: str) -> Any:
         return value
     try:
         return reader(value)
-    except Unconvertible as refused:
+    except Unconvertible as error:
         raise ArgumentTypeError(
-            f"{where} was given {refused.what}. {left} Convert it by {refused.cure}."
+            f"{where} was given {error.what}. {left} Convert it by {error.fix}."
         ) from None
 
 
 def _read_tensor(tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
-        cure = "jnp.asarray(x.detach().cpu().numpy())"
-        raise Unconvertible(
-            tensor, "a tensor of PyTorch that wants gradients, which would end here", cure
-        )
+        what = "a tensor of PyTorch that wants gradients, which would end here"
+        raise Unconvertible(tensor, what, "jnp.asarray(x.detach().cpu().numpy())")
     tensor = tensor.cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none: every value of it is a float32
-        return _whole(
-            tensor, tensor.float().numpy().astype(_bfloat16()), "a tensor of PyTorch", "x.numpy()"
-        )
-    return _whole(tensor, tensor.numpy(), "a tensor of PyTorch", "x.numpy()")
+        import ml_dtypes
+
+        array = tensor.float().numpy().astype(ml_dtypes.bfloat16)
+    else:
+        array = tensor.numpy()
+    return _lossless(tensor, array, "a tensor of PyTorch", "x.numpy()")
 
 
 def _read_frame(frame: Any) -> np.ndarray:
-    return _whole(frame, frame.to_numpy(), f"a {type(frame).__name__} of pandas", "x.to_numpy()")
+    return _lossless(frame, frame.to_numpy(), f"a {type(frame).__name__} of pandas", "x.to_numpy()")
 
 
 def _read_image(image: Any) -> np.ndarray:
     if image.mode in ("P", "PA"):
-        cure = "jnp.asarray(x.convert('RGB'))"
-        raise Unconvertible(
-            image, "an image of PIL whose numbers are places in a table of colors", cure
-        )
+        what = "an image of PIL whose numbers are indices of a table of colors"
+        raise Unconvertible(image, what, "jnp.asarray(x.convert('RGB'))")
     return np.asarray(image)
 
 
-def _whole(value: object, array: np.ndarray, what: str, call: str) -> np.ndarray:
-    """The array, unless JAX would hold its values in fewer bits than they need."""
+def _lossless(value: object, array: np.ndarray, what: str, call: str) -> np.ndarray:
+    """Return the array, unless JAX would hold its values in fewer bits than they need."""
     import jax
 
     if array.dtype.kind in "OSUMm":
-        cure = f"jnp.asarray({call}, dtype='float32') once its columns are numbers"
-        raise Unconvertible(
-            value, f"{what} that holds {_of_no_numbers(value, array)}, no numbers", cure
-        )
-    owned = jax.dtypes.canonicalize_dtype(array.dtype)
-    if owned == array.dtype or (array.dtype.kind in "iu" and (array.astype(owned) == array).all()):
+        fix = f"jnp.asarray({call}, dtype='float32') once its columns are numbers"
+        what = f"{what} that holds {_dtype_and_columns(value, array)}, no numbers"
+        raise Unconvertible(value, what, fix)
+    dtype = jax.dtypes.canonicalize_dtype(array.dtype)
+    is_exact = array.dtype.kind in "iu" and bool((array.astype(dtype) == array).all())
+    if dtype == array.dtype or is_exact:
         return array
-    raise Unconvertible(
-        value,
-        f"{what} that holds {array.dtype}, and would lose digits as {owned}",
-        f"jnp.asarray({call}, dtype='{owned}')",
-    )
+    what = f"{what} that holds {array.dtype}, and would lose digits as {dtype}"
+    raise Unconvertible(value, what, f"jnp.asarray({call}, dtype='{dtype}')")
 
 
-def _of_no_numbers(value: Any, array: np.ndarray) -> str:
-    """What else it holds: of a frame, which of its columns."""
+def _dtype_and_columns(value: Any, array: np.ndarray) -> str:
+    """Return the dtype, and for a frame its columns without numbers."""
     if array.ndim < 2 or not hasattr(value, "columns"):
         return str(array.dtype)
     columns = [
         f'"{name}"'
-        for name, category in zip(value.columns, value.dtypes)
-        if getattr(category, "kind", "O") not in "biuf"
+        for name, dtype in zip(value.columns, value.dtypes)
+        if getattr(dtype, "kind", "O") not in "biuf"
     ]
-    return (
-        f"{array.dtype} (by its column{'s' * (len(columns) > 1)} "
-        f"{', '.join(columns[:6])}{', ...' * (len(columns) > 6)})"
-    )
+    listed = ", ".join(columns[:6]) + ", ..." * (len(columns) > 6)
+    return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {listed})"
 
 
 def as_read(array: np.ndarray) -> np.ndarray:
-    """An array of NumPy as JAX reads it: bytes in the order of this machine, as files of others may
-    not hold them, and nothing masked.
+    """Return an array of NumPy as JAX reads it: bytes in the order of this machine, not masked.
 
-    A compiled function that has met the shape before looks at neither, and would compute with other
+    A compiled function that has met the shape before checks neither, and would compute with other
     numbers.
 
     Raises:
-        Unconvertible: some values are masked.
+        Unconvertible: Some values are masked.
 
     Example:
         >>> as_read(np.arange(2, dtype=">i4")).dtype.isnative
@@ -282,17 +275,15 @@ def as_read(array: np.ndarray) -> np.ndarray:
     """
     if isinstance(array, np.ma.MaskedArray):
         if np.ma.is_masked(array):
-            raise Unconvertible(
-                array, "a masked array, some of whose values are masked", "x.filled(0)"
-            )
+            what = "a masked array, some of whose values are masked"
+            raise Unconvertible(array, what, "x.filled(0)")
         array = np.asarray(array)
     is_swapped = array.dtype.kind in "iufc" and not array.dtype.isnative
     return array.astype(array.dtype.newbyteorder("=")) if is_swapped else array
 
 
 def is_native(value: object) -> bool:
-    """Whether a value is an array of NumPy, of no class of its own, whose bytes lie in the order of
-    this machine.
+    """Return True for a plain array of NumPy with bytes in the order of this machine.
 
     Example:
         >>> is_native(np.ones(2)), is_native(np.ones(2, ">f4"))
@@ -302,8 +293,9 @@ def is_native(value: object) -> bool:
 
 
 def is_of_no_numbers(value: object) -> bool:
-    """Whether a value is an array of NumPy that JAX does not take: of text, objects, rows of a
-    table, times, wider floats, masked ones.
+    """Return True for an array of NumPy that JAX does not take.
+
+    These hold text, objects, rows of a table, times, wider floats or masked values.
 
     Example:
         >>> is_of_no_numbers(np.array(["a"])), is_of_no_numbers(np.ones(2))
@@ -312,37 +304,35 @@ def is_of_no_numbers(value: object) -> bool:
     if not isinstance(value, np.ndarray):
         return False
     dtype = value.dtype
-    wide = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
-    void = dtype.kind == "V" and issubclass(dtype.type, np.void) and dtype != _FLOAT0
-    return wide or void or dtype.kind in "OSUMm" or bool(np.ma.is_masked(value))
+    is_wide = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
+    is_void = dtype.kind == "V" and issubclass(dtype.type, np.void) and dtype != _FLOAT0
+    return is_wide or is_void or dtype.kind in "OSUMm" or bool(np.ma.is_masked(value))
 
 
 _FLOAT0 = np.dtype([("float0", np.void, 0)])  # JAX's own: the gradient by an integer
 
 
 def as_read_or_left(value: Any) -> Any:
-    """An array of NumPy as JAX reads it; what JAX does not take, and anything else, as it is.
+    """Return an array of NumPy as JAX reads it; anything else, and what JAX refuses, unchanged.
 
     Example:
         >>> as_read_or_left(np.ones(1, ">f4")).dtype, as_read_or_left("text")
         (dtype('float32'), 'text')
     """
-    return (
-        as_read(value) if isinstance(value, np.ndarray) and not is_of_no_numbers(value) else value
-    )
+    is_readable = isinstance(value, np.ndarray) and not is_of_no_numbers(value)
+    return as_read(value) if is_readable else value
 
 
 def received(value: Any, what: str, left: str) -> Any:
-    """An array of NumPy as JAX reads it, anything else as it is.
+    """Return an array of NumPy as JAX reads it; anything else unchanged.
 
     Args:
         value: Anything.
         what: Its name, as the beginning of a sentence.
-        left: What was left undone, a sentence.
+        left: A sentence about what was not done, or "".
 
     Raises:
-        ArgumentTypeError: an array that JAX does not take; the error says how it becomes one of
-            numbers.
+        ArgumentTypeError: JAX does not take the array; the error says how to make one of numbers.
 
     Example:
         >>> received(np.arange(2, dtype=">i4"), "x", "Nothing was computed.")
@@ -352,73 +342,61 @@ def received(value: Any, what: str, left: str) -> Any:
         return value
     if is_of_no_numbers(value):
         is_masked = " with masked values" if np.ma.is_masked(value) else ""
+        left = f"{left} " if left else ""
         raise ArgumentTypeError(
             f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is "
-            f"wanted. {f'{left} ' * bool(left)}{made_numbers(value, 'x')}"
+            f"wanted. {left}{made_numbers(value, 'x')}"
         )
     return as_read(value)
 
 
 def made_numbers(array: np.ndarray, name: str) -> str:
-    """How an array of NumPy that JAX does not take (text, objects, rows of a table, times, masked
-    or wider numbers) becomes numbers.
+    """Explain how an array of NumPy that JAX does not take becomes numbers.
 
     Example:
         >>> made_numbers(np.array(["4", "5.5"]), "x")
         'It holds numbers as text: x.astype("float32") reads them.'
     """
-    cls = array.dtype.kind
+    category = array.dtype.kind
     if np.ma.is_masked(array):
         return f"Some of its values are masked: {name}.filled(0) gives them one."
-    if cls in "fc":
-        return (
-            f"JAX has no numbers as wide: "
-            f'{name}.astype("{"float64" if cls == "f" else "complex128"}") rounds them.'
-        )
-    if cls == "V" and array.dtype.names:
-        expected = [item for item in array.dtype.names if array.dtype[item].kind in "biuf"]
-        columns = ", ".join(f'{name}["{item}"]' for item in expected[:4]) + (
-            ", ..." if len(expected) > 4 else ""
+    if category in "fc":
+        dtype = "float64" if category == "f" else "complex128"
+        return f'JAX has no numbers as wide: {name}.astype("{dtype}") rounds them.'
+    if category == "V" and array.dtype.names:
+        numeric = [item for item in array.dtype.names if array.dtype[item].kind in "biuf"]
+        columns = ", ".join(f'{name}["{item}"]' for item in numeric[:4]) + (
+            ", ..." if len(numeric) > 4 else ""
         )
         return (
             f"Its columns of numbers are joined by np.stack([{columns}], "
             f'axis=-1).astype("float32").'
         )
-    if cls in "Mm":
+    if category in "Mm":
         return f'Count them: ({name} - {name}.min()) / np.timedelta64(1, "D") is in days.'
     sample = array[:100]
-    try:
-        sample.astype(np.float32)
-    except (TypeError, ValueError):
-        if _is_of_numbers_but_for_gaps(sample):
-            return (
-                f"It holds numbers as text, and nothing where one is missing: "
-                f'np.where({name} == "", "nan", {name}).astype("float32").'
-            )
-        if array.ndim != 1:
-            return (
-                "Make numbers of its columns of text first: np.unique(column, "
-                "return_inverse=True) gives the words and their numbers."
-            )
-        return f"Number its words: words, {name} = np.unique({name}, return_inverse=True)."
-    return (
-        f"It holds numbers as {'objects' if cls == 'O' else 'text'}: "
-        f'{name}.astype("float32") reads them.'
-    )
+    if _holds_numbers(sample):
+        noun = "objects" if category == "O" else "text"
+        return f'It holds numbers as {noun}: {name}.astype("float32") reads them.'
+    if _holds_numbers(np.where(sample == "", "nan", sample)):
+        return (
+            f"It holds numbers as text, and nothing where one is missing: "
+            f'np.where({name} == "", "nan", {name}).astype("float32").'
+        )
+    if array.ndim != 1:
+        return (
+            "Make numbers of its columns of text first: np.unique(column, "
+            "return_inverse=True) gives the words and their numbers."
+        )
+    return f"Number its words: words, {name} = np.unique({name}, return_inverse=True)."
 
 
-def _is_of_numbers_but_for_gaps(texts: np.ndarray) -> bool:
+def _holds_numbers(texts: np.ndarray) -> bool:
     try:
-        np.where(texts == "", "nan", texts).astype(np.float32)
+        texts.astype(np.float32)
     except (TypeError, ValueError):
         return False
     return True
-
-
-def _bfloat16() -> Any:
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16
 
 
 _READERS: dict[tuple[str, str], Callable[[Any], Any]] = {

@@ -31,7 +31,6 @@ __all__ = [
     "bind",
     "concrete_value",
     "eager_trace",
-    "enable_x64",
     "here",
     "is_eager",
     "is_jit_being_traced",
@@ -75,10 +74,10 @@ def unfit(lack: str) -> MissingDependencyError:
     )
 
 
-def _find(*places: str) -> Any:
-    """The first of these names that this JAX has; None if it has none of them."""
-    for place in places:
-        module, _, name = place.rpartition(".")
+def _find(*names: str) -> Any:
+    """Return the first of these names that this JAX has, or None."""
+    for path in names:
+        module, _, name = path.rpartition(".")
         try:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):
@@ -86,11 +85,11 @@ def _find(*places: str) -> Any:
     return None
 
 
-def _need(purpose: str, *places: str) -> Any:
-    found = _find(*places)
-    if found is None:
-        raise unfit(f"it has no `{places[0]}`, {purpose}")
-    return found
+def _need(purpose: str, *names: str) -> Any:
+    value = _find(*names)
+    if value is None:
+        raise unfit(f"it has no `{names[0]}`, {purpose}")
+    return value
 
 
 # Which trace is open, as a value to be compared: a frame refuses a write from another trace than
@@ -111,13 +110,6 @@ def here() -> Any:
 # not used again. Public since 0.7.2, and young.
 make_user_context: Callable[..., Any] = _need(
     "which keeps JAX from using an outdated trace", "jax.make_user_context"
-)
-
-# 64 bits for a while, as they were when an expression was written. In jax.experimental before 0.8.
-enable_x64: Callable[..., AbstractContextManager[Any]] = _need(
-    "which gives an expression the precision it was written in",
-    "jax.enable_x64",
-    "jax.experimental.enable_x64",
 )
 
 # Where JAX looks up what to do with an argument of a class, to say in our words that it takes no
@@ -249,8 +241,8 @@ def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
 
 def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
     """Run one equation of a jaxpr on concrete values; always a list of results."""
-    found = equation.primitive.get_bind_params(equation.params)
-    functions, params = found if isinstance(found, tuple) else ((), found)  # a pair before 0.9
+    bound = equation.primitive.get_bind_params(equation.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair before 0.9
     with equation.ctx.manager:
         result = equation.primitive.bind(*functions, *values, **params)
     return list(result) if equation.primitive.multiple_results else [result]
@@ -282,13 +274,13 @@ def line_of_user(source_info: Any) -> tuple[str, int, str] | None:
     match = _SUMMARY.match(source_info_util.summarize(source_info))
     if not match:
         return None
-    found = (match[1], int(match[2]), match[3])
+    line = (match[1], int(match[2]), match[3])
     for frame in getattr(source_info.traceback, "frames", ()):
         if frame.function_name.endswith("make_jaxpr_f"):
             return None
-        if (frame.file_name, frame.line_num) == found[:2]:
+        if (frame.file_name, frame.line_num) == line[:2]:
             break
-    return found
+    return line
 
 
 def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
@@ -297,8 +289,8 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
     `jax.extend.core` has this since 0.10 only.
     """
     for value in params.values():
-        for each in value if isinstance(value, (tuple, list)) else (value,):
-            inner = getattr(each, "jaxpr", each)
+        for item in value if isinstance(value, (tuple, list)) else (value,):
+            inner = getattr(item, "jaxpr", item)
             if hasattr(inner, "eqns"):
                 yield inner
 

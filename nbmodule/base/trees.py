@@ -15,7 +15,7 @@ from nbmodule.errors import MissingKeysError, UnexpectedKeysError
 def flat(
     level: Mapping[Any, Any], chain: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Leaves of nested mappings, by chain, in the order of their keys.
+    """Yield the leaves of nested mappings, by chain, in the order of their keys.
 
     Example:
         >>> list(flat({"b": {"c": 1, "d": 2}, "a": 3}))
@@ -29,7 +29,7 @@ def flat(
 
 
 def nest(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """Nested dicts from chains of keys, in the order given.
+    """Return nested dicts from chains of keys, in the order given.
 
     Example:
         >>> nest({("b", "c"): 1, ("a",): 3, ("b", "d"): 2})
@@ -48,18 +48,17 @@ K = TypeVar("K")
 
 
 class _Nothing(Enum):
-    """One object, which checkers can tell from all others."""
+    """A sentinel that type checkers know."""
 
     ABSENT = "absent"
 
 
 ABSENT: Final = _Nothing.ABSENT
-"""What a tree has at a key that it does not have."""
+"""Stands for a leaf at a key that a tree does not have."""
 
 
 def paired(first: Mapping[K, Any], second: Mapping[K, Any]) -> Iterator[tuple[K, Any, Any]]:
-    """Each key with what both trees have there: in the order of the first, then what only the
-    second has.
+    """Yield each key with both leaves: in the order of the first tree, then the rest of the second.
 
     Example:
         >>> [(key, a is ABSENT, b is ABSENT) for key, a, b in paired({'w': 1, 'b': 2}, {'b': 2, 'bias': 3})]
@@ -73,10 +72,8 @@ def paired(first: Mapping[K, Any], second: Mapping[K, Any]) -> Iterator[tuple[K,
 
 
 def kind_apart(a: object, b: object) -> str:
-    """What tells two leaves apart before a number is read: `missing` (only in the first),
-    `unexpected`, `shape`, `dtype`, or nothing.
-
-    Of what is no array nothing is said: only its value can differ.
+    """Return how two leaves differ without reading numbers: `missing` (only in the first),
+    `unexpected`, `shape`, `dtype`, or "".
 
     Example:
         >>> kind_apart(np.zeros(2), np.zeros(3)), kind_apart(np.zeros(2), np.ones(2)), kind_apart(ABSENT, 1)
@@ -97,18 +94,14 @@ def _kind(leaf: object) -> tuple[Any, Any]:
 
 
 def holds_numbers(array: np.ndarray) -> bool:
-    """Whether its elements can be apart by an amount; the small numbers that JAX adds, such as
-    bfloat16, are known by their names.
-    """
+    """Return True if elements can differ by an amount, also for the small floats of JAX."""
     return array.dtype.kind in "biufc" or array.dtype.name.startswith(
         ("float", "bfloat", "int", "uint")
     )
 
 
 def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Both as float64, or complex128, in which the difference of two of their numbers has a
-    meaning.
-    """
+    """Return both as float64, or complex128, in which differences have a meaning."""
     wide = np.complex128 if any("complex" in x.dtype.name for x in (a, b)) else np.float64
     with np.errstate(invalid="ignore", over="ignore"):
         return a.astype(wide), b.astype(wide)
@@ -117,8 +110,7 @@ def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def numbers_apart(
     a: np.ndarray, b: np.ndarray, rtol: float, atol: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Element by element, how far arrays of one shape are apart, and whether they agree: `|a - b|
-    <= atol + rtol * |b|`.
+    """Return the distance of each pair of elements, and if it is within `atol + rtol * |b|`.
 
     NaN is equal to NaN and infinite to the same infinite; any other pair with one of them is
     infinitely far apart. Integers are subtracted as integers: float64 does not tell those beyond
@@ -143,16 +135,15 @@ def numbers_apart(
 
 
 def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Distances of 64-bit integers; modulo 2**64 the difference of the larger and the smaller is
-    their distance.
-    """
+    """Return distances of 64-bit integers, exact modulo 2**64."""
     x, y = a.astype(np.uint64), b.astype(np.uint64)
     return np.where(a >= b, x - y, y - x).astype(np.float64)
 
 
 def channels_as_in(ours: Any, theirs: Any) -> Any:
-    """An array of PyTorch with its channels where ours has them; where the shape does not tell,
-    where the two are nearer.
+    """Return an array of PyTorch with its channels in our order.
+
+    If the shape does not tell the order, the one with the smaller difference is taken.
 
     Example:
         >>> channels_as_in(np.zeros((2, 4, 6, 5)), np.zeros((2, 5, 4, 6))).shape
@@ -172,38 +163,36 @@ def channels_as_in(ours: Any, theirs: Any) -> Any:
 
 
 def refuse_other_names(
-    title: str, wanted: Collection[str], given: Iterable[object], unchanged: str, cure: str = ""
+    title: str, expected: Collection[str], provided: Iterable[object], unchanged: str, fix: str = ""
 ) -> None:
-    """Raise for names that are given and not wanted, or wanted and not given.
+    """Raise for names that are provided and not expected, or expected and not provided.
 
     Args:
-        title: What could not be done, and where.
-        wanted: The names there are.
-        given: The names that came.
-        unchanged: Whose values were left alone, as the beginning of a sentence: `No variable`,
-            `Nothing`.
-        cure: What else to do.
+        title: The beginning of the message.
+        expected: The names of the model.
+        provided: The names of the source.
+        unchanged: What keeps its values, as the beginning of a sentence: `No variable`, `Nothing`.
+        fix: The end of the message.
 
     Raises:
-        UnexpectedKeysError: for names that are not wanted; those that are missing as well are told
-            with them.
-        MissingKeysError: if names are only missing.
+        UnexpectedKeysError: There are unexpected names; missing ones are listed as well.
+        MissingKeysError: Names are only missing.
     """
-    cure = f" {cure}" if cure else ""
-    names = list(given)
-    existing, came = set(wanted), set(names)
-    unexpected = [str(name) for name in names if name not in existing]
-    missing = [name for name in wanted if name not in came]
+    fix = f" {fix}" if fix else ""
+    names = list(provided)
+    known, present = set(expected), set(names)
+    unexpected = [str(name) for name in names if name not in known]
+    missing = [name for name in expected if name not in present]
     if unexpected:
         also = f"\nMissing as well: {', '.join(missing)}." if missing else ""
         raise UnexpectedKeysError(
             f"{title}: unexpected keys: {', '.join(unexpected)}.{also}\n{unchanged} was "
-            f"changed. `strict=False` ignores them.{cure}"
+            f"changed. `strict=False` ignores them.{fix}"
         )
     if missing:
         raise MissingKeysError(
             f"{title}: missing keys: {', '.join(missing)}.\n{unchanged} was changed. "
-            f"`strict=False` leaves them as they are.{cure}"
+            f"`strict=False` leaves them as they are.{fix}"
         )
 
 

@@ -278,7 +278,7 @@ def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
     try:
         array = reader(value)
     except Unconvertible as refused:
-        cure = refused.cure.replace("(x", f"({name}")
+        cure = refused.fix.replace("(x", f"({name}")
         raise ArgumentTypeError(
             f"{fn.__name__}: {name} must be an array, and is {refused.what}. Convert it by {cure}."
         ) from None

@@ -343,7 +343,7 @@ def test_a_path_that_cannot_be_written_is_an_error_of_the_system(model, tmp_path
         model.show_graph(fname=tmp_path / "file" / "g.svg")
     with pytest.raises(nb.ArgumentError, match=r"expected an ending of \.html"):
         model.show_graph(fname=tmp_path / "graph.jpeg")
-    with pytest.raises(nb.ArgumentTypeError, match="fname is the name of a file; found int"):
+    with pytest.raises(nb.ArgumentTypeError, match="fname must be the name of a file, got int"):
         model.show_graph(fname=3)
 
 

@@ -1,4 +1,4 @@
-"""`nb.doctor` says what is there, what is missing, and what to do about it."""
+"""`nb.doctor` reports what is installed, what is missing, and how to fix it."""
 
 import subprocess
 import sys
@@ -11,85 +11,85 @@ import pytest
 from packaging.requirements import Requirement
 
 import nbmodule as nb
-from nbmodule.api import health as room
+from nbmodule.api import health
 from nbmodule.base import jax_names
 
 ROOT = Path(__file__).parents[2]
 
 
 def named(report, name):
-    return next(finding for finding in report if finding.name == name)
+    return next(check for check in report if check.name == name)
 
 
 def test_all_is_well_where_the_tests_run():
     report = nb.doctor()
     assert report.is_well
-    assert named(report, "jax").found == __import__("jax").__version__
+    assert named(report, "jax").result == __import__("jax").__version__
     assert repr(report).endswith("all is well")
 
 
 def test_a_jaxlib_that_does_not_fit_its_jax_is_broken(monkeypatch):
-    installed = room._installed
+    installed = health._installed
     monkeypatch.setattr(
-        room, "_installed", lambda name: "0.1.0" if name == "jaxlib" else installed(name)
+        health, "_installed", lambda name: "0.1.0" if name == "jaxlib" else installed(name)
     )
-    *_, found = (finding for finding in nb.doctor() if finding.name == "jaxlib")
-    assert found.is_broken
-    assert f'pip install "jax=={installed("jax")}" "jaxlib' in found.cure
+    *_, check = (check for check in nb.doctor() if check.name == "jaxlib")
+    assert check.is_broken
+    assert f'pip install "jax=={installed("jax")}" "jaxlib' in check.fix
 
 
 @pytest.mark.parametrize(("release", "is_broken"), [("0.9.2", True), (None, False)])
 def test_a_cuda_plugin_of_another_release_is_broken(monkeypatch, release, is_broken):
-    jaxlib = room._installed("jaxlib")
-    there = [
+    jaxlib = health._installed("jaxlib")
+    packages = [
         SimpleNamespace(name="jax-cuda12-plugin", version=release or jaxlib),
         SimpleNamespace(name="jaxtyping", version="1"),
     ]
-    monkeypatch.setattr(room, "distributions", lambda: there)
+    monkeypatch.setattr(health, "distributions", lambda: packages)
     report = nb.doctor()
     assert named(report, "jax-cuda12-plugin").is_broken == is_broken
-    assert ("jax-cuda12-plugin==" in named(report, "jax-cuda12-plugin").cure) == is_broken
-    assert not [
-        finding for finding in report if finding.name == "jaxtyping" and finding.found == "1"
-    ]
+    assert ("jax-cuda12-plugin==" in named(report, "jax-cuda12-plugin").fix) == is_broken
+    assert not [check for check in report if check.name == "jaxtyping" and check.result == "1"]
 
 
 def test_a_jax_newer_than_the_tests_know_is_said(monkeypatch):
-    installed = room._installed
+    installed = health._installed
     monkeypatch.setattr(
-        room, "_installed", lambda name: "0.99.0" if name == "jax" else installed(name)
+        health, "_installed", lambda name: "0.99.0" if name == "jax" else installed(name)
     )
-    found = named(nb.doctor(), "jax's behavior")
-    assert not found.is_broken
-    assert "newer than" in found.cure
+    check = named(nb.doctor(), "jax's behavior")
+    assert not check.is_broken
+    assert "newer than" in check.fix
 
 
 def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
     monkeypatch.setattr(jax_names, "is_jit_being_traced", lambda: False)
-    found = named(nb.doctor(), "jax's behavior")
-    assert found.is_broken
-    assert "a raw `jax.jit` is no longer noticed" in found.cure
+    check = named(nb.doctor(), "jax's behavior")
+    assert check.is_broken
+    assert "a raw `jax.jit` is no longer noticed" in check.fix
 
 
 def test_where_compiled_programs_are_kept_is_said(tmp_path):
-    assert "nb.cache_compiles()" in named(nb.doctor(), "compiled programs").cure
-    assert "JAX_COMPILATION_CACHE_DIR" in named(nb.doctor(), "compiled programs").cure
+    assert "nb.cache_compiles()" in named(nb.doctor(), "compiled programs").fix
+    assert "JAX_COMPILATION_CACHE_DIR" in named(nb.doctor(), "compiled programs").fix
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", str(tmp_path))
     try:
-        assert named(nb.doctor(), "compiled programs").found == f"kept in {tmp_path}"
+        assert named(nb.doctor(), "compiled programs").result == f"kept in {tmp_path}"
     finally:
         jax.config.update("jax_compilation_cache_dir", before)
 
 
-def test_each_extra_that_a_user_may_want_is_told_with_its_packages():
+def test_each_extra_that_a_user_may_want_is_listed_with_its_packages():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    wanted = {extra: {Requirement(line).name for line in lines} for extra, lines in project.items()}
-    told = {extra: set(packages) for extra, (_, packages) in room._EXTRAS.items()}
-    assert told == {extra: wanted[extra] for extra in told}
-    assert set(wanted) - set(told) == {"docs", "smoke", "test", "wild"}  # for contributors
+    required = {
+        extra: {Requirement(line).name for line in lines} for extra, lines in project.items()
+    }
+    listed = {extra: set(packages) for extra, (_, packages) in health._EXTRAS.items()}
+    assert listed == {extra: required[extra] for extra in listed}
+    assert set(required) - set(listed) == {"docs", "smoke", "test", "wild"}  # for contributors
 
 
 @pytest.mark.parametrize(("reader", "seen"), [("head -1", "versions\n"), ("true", "")])
@@ -99,33 +99,35 @@ def test_a_reader_that_has_seen_enough_ends_the_doctor_quietly(reader, seen):
     assert (done.stdout, done.stderr) == (seen, "")
 
 
-def test_a_package_of_another_version_is_broken_and_the_cure_is_named(monkeypatch):
-    monkeypatch.setattr(room, "_installed", lambda name: "0.4.1" if name == "jax" else "99.0")
+def test_a_package_of_another_version_is_broken_and_the_fix_is_named(monkeypatch):
+    monkeypatch.setattr(health, "_installed", lambda name: "0.4.1" if name == "jax" else "99.0")
     report = nb.doctor()
     assert named(report, "jax").is_broken
-    assert named(report, "jax").cure.startswith('`pip install "jax')
+    assert named(report, "jax").fix.startswith('`pip install "jax')
     assert not report.is_well
     assert "✗ jax " in repr(report)
 
 
 def test_a_package_that_is_missing_is_said(monkeypatch):
     monkeypatch.setattr(
-        room, "_installed", lambda name: None if name in ("anywidget", "flax") else "9.0"
+        health, "_installed", lambda name: None if name in ("anywidget", "flax") else "9.0"
     )
     report = nb.doctor()
-    assert named(report, "anywidget").found == "missing"
-    assert "flax" in named(report, "interop").cure
+    assert named(report, "anywidget").result == "missing"
+    assert "flax" in named(report, "interop").fix
     assert not named(report, "interop").is_broken
 
 
 def test_an_old_kernel_is_advised_to_be_newer(monkeypatch):
-    monkeypatch.setattr(room, "_installed", lambda name: "6.0.0" if name == "ipykernel" else "9.0")
-    assert named(nb.doctor(), "in a notebook").cure == "`pip install -U ipykernel`"
+    monkeypatch.setattr(
+        health, "_installed", lambda name: "6.0.0" if name == "ipykernel" else "9.0"
+    )
+    assert named(nb.doctor(), "in a notebook").fix == "`pip install -U ipykernel`"
 
 
-def test_a_look_that_fails_is_a_finding(monkeypatch):
-    monkeypatch.setattr(room, "chosen_form", lambda form: 1 / 0)
-    assert "ZeroDivisionError" in named(nb.doctor(), "could not look").found
+def test_a_check_that_fails_is_reported(monkeypatch):
+    monkeypatch.setattr(health, "chosen_form", lambda form: 1 / 0)
+    assert "ZeroDivisionError" in named(nb.doctor(), "check failed").result
 
 
 @pytest.mark.parametrize(("words", "code"), [(["doctor"], 0), (["docter"], 2)])

@@ -258,11 +258,11 @@ def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path):
     [
         (
             lambda path: nb.load(path, nb.Linear(2, 3), layout="keras"),
-            "layout is 'torch', 'nbmodule' or None",
+            "layout must be 'torch', 'nbmodule' or None",
         ),
         (
             lambda path: nb.Linear(2, 3).load_state_dict({}, layout=3),
-            "layout is 'torch', 'nbmodule' or None",
+            "layout must be 'torch', 'nbmodule' or None",
         ),
         (lambda path: nb.load(path, layout="torch"), "layout= is for loading into a model"),
     ],
