@@ -307,7 +307,7 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
             raise TraceError(
                 f"nb.profile could not start JAX's profiler: {error} Another profile is being "
                 f"taken; end it first "
-                "(jax.profiler.stop_trace()). Nothing was run or changed."
+                "(jax.profiler.stop_trace())."
             ) from error
         try:
             run()

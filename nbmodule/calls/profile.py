@@ -272,7 +272,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         raise TraceError(
             f"nb.profile found no instruction of {result.words.name} in JAX's profile on "
             f"{jax.default_backend()}: "
-            "the step ran, but its device does not say what it did. Nothing was changed."
+            "the step ran, but its device does not say what it did."
         )
     traced = statistics.median(spent)
     rows = _rows(result, shares, sum(spent) / traced, runs, traced)
@@ -322,7 +322,7 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     if not callable(fn):
         raise ArgumentTypeError(
             f"nb.profile measures a function that JAX can compile, or a model; found "
-            f"{type(fn).__name__}. Nothing was run."
+            f"{type(fn).__name__}."
         )
     try:
         if not isinstance(fn, Jit) and hasattr(fn, "lower"):

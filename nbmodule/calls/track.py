@@ -202,13 +202,10 @@ class Tracking:
             raise TraceError(
                 "nb.track was entered inside a function that is being traced, or under v=: "
                 "nothing could come out of it. "
-                "Put the `with` around the call of the compiled function. Nothing was recorded."
+                "Put the `with` around the call of the compiled function."
             )
         if self._span.locked():
-            raise TraceError(
-                "this tracking is open already: make another one with nb.track. Nothing was "
-                "changed."
-            )
+            raise TraceError("this tracking is open already: make another one with nb.track.")
         recorded = Recorded(self.watch, steps, self.foreign)
         hold(
             recorded,

@@ -268,7 +268,7 @@ def _embedding(run: Run, modules: list[Target]) -> str:
             return target.name
     raise ArgumentError(
         f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no "
-        "gradient, and no module makes a vector of each entry. Nothing was changed."
+        "gradient, and no module makes a vector of each entry."
     )
 
 

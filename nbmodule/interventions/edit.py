@@ -155,12 +155,10 @@ class Edits:
             cached = scalars_of(module)
             raise ArgumentError(
                 f'"{path}" ({type(module).__name__}) has no number, text or flag {name!r} that '
-                f"can be set; it has {', '.join(cached) or 'none'}. Nothing was changed."
+                f"can be set; it has {', '.join(cached) or 'none'}."
             )
         if not _is_like(value, old):
-            raise ArgumentTypeError(
-                f'"{path}".{name} is {old!r}; {value!r} is of another kind. Nothing was changed.'
-            )
+            raise ArgumentTypeError(f'"{path}".{name} is {old!r}; {value!r} is of another kind.')
         return self._do(
             f"{code}.{name} = {value!r}",
             lambda: setattr(module, name, value),
@@ -222,15 +220,11 @@ class Edits:
     def _spot(self, path: str) -> Target:
         if not isinstance(path, str):
             raise ArgumentTypeError(
-                f"a submodule is named by its path; found {type(path).__name__}. Nothing was "
-                f"changed."
+                f"a submodule is named by its path; found {type(path).__name__}."
             )
         result = targets(self.model, path)
         if len(result) != 1 or result[0].tap is not None or result[0].receiver is not None:
-            raise PathError(
-                f'"{path}" is not one submodule of {type(self.model).__name__}. Nothing was '
-                f"changed."
-            )
+            raise PathError(f'"{path}" is not one submodule of {type(self.model).__name__}.')
         return result[0]
 
     def _code(self, path: str) -> str:
@@ -243,10 +237,7 @@ class Edits:
 
     def _steps(self, path: str) -> tuple[Any, ...]:
         if path == "":
-            raise PathError(
-                "the whole model stands in nothing that could hold another module. Nothing was "
-                "changed."
-            )
+            raise PathError("the whole model stands in nothing that could hold another module.")
         return plan_of(self.model).modules[self._spot(path).module].path
 
     def _in_list(self, path: str, past: bool = False) -> tuple[Any, int, str]:
@@ -266,7 +257,7 @@ class Edits:
         if number is None:
             raise ArgumentError(
                 f'"{path}" stands in no list, so that nothing can be put before it or taken '
-                f"out. Replace it. Nothing was changed."
+                f"out. Replace it."
             )
         if past and last.isdigit():
             number = int(last)
@@ -275,11 +266,10 @@ class Edits:
             is_module(holder) and hasattr(holder, "insert") and hasattr(holder, "pop")
         ):
             raise ArgumentError(
-                f'"{path}" stands in a {type(holder).__name__}, which cannot change. Nothing '
-                f"was changed."
+                f'"{path}" stands in a {type(holder).__name__}, which cannot change.'
             )
         if not 0 <= number <= len(holder):
-            raise PathError(f'"{path}" is not in a list of {len(holder)}. Nothing was changed.')
+            raise PathError(f'"{path}" is not in a list of {len(holder)}.')
         return holder, number, _spelled(steps[:-1])
 
     def _require(self, path: str, flag: bool) -> Edits:
@@ -319,15 +309,12 @@ class _Place:
     def set(self, value: object) -> None:
         if not callable(value):
             raise ArgumentTypeError(
-                f"a module, or a function, is wanted; found {type(value).__name__}. Nothing was "
-                f"changed."
+                f"a module, or a function, is wanted; found {type(value).__name__}."
             )
         if hasattr(self.step, "name"):
             setattr(self.holder, self.step.name, value)
         elif isinstance(self.holder, tuple):
-            raise ArgumentError(
-                f"{self.code} stands in a tuple, which cannot change. Nothing was changed."
-            )
+            raise ArgumentError(f"{self.code} stands in a tuple, which cannot change.")
         else:
             self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
 
@@ -390,7 +377,7 @@ def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variabl
                 target.name, module, _made_again(target.name, module), recursive=False
             )
     if not results:
-        raise ArgumentError(f'"{target.name}" has no variables to draw anew. Nothing was changed.')
+        raise ArgumentError(f'"{target.name}" has no variables to draw anew.')
     return results
 
 
@@ -402,7 +389,6 @@ def _paired(
     if shapes != {name: (box.shape, box.dtype) for name, box in new.items()}:
         raise ShapeError(
             f'"{path}": what was made anew has other variables than {type(module).__name__}. '
-            f"Nothing was changed."
         )
     return [(box, new[name].value) for name, box in owned.items()]
 
@@ -424,7 +410,7 @@ def _made_again(path: str, module: object) -> Any:
                 raise ArgumentError(
                     f'"{path}": {cls.__name__} cannot be made again, its argument {p.name!r} is '
                     f"not known. Give make=, a function that makes "
-                    "a fresh one. Nothing was changed."
+                    "a fresh one."
                 )
             continue
         if p.kind is p.KEYWORD_ONLY:
@@ -437,7 +423,7 @@ def _made_again(path: str, module: object) -> Any:
         raise ArgumentError(
             f'"{path}": {cls.__name__} cannot be made again from its attributes '
             f"({first_line(error)}). Give make=, a function that makes a "
-            "fresh one. Nothing was changed."
+            "fresh one."
         ) from error
 
 

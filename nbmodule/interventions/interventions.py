@@ -108,7 +108,7 @@ class Intervention:
         if not floating:
             raise ArgumentError(
                 f'"{self.target.name}" returns {describe(old)}: there is no floating array to '
-                f"change. Nothing was changed."
+                f"change."
             )
         chosen = floating[:1] if self.parts or self.kind == "add" else floating
         for number, i in enumerate(chosen):
@@ -146,7 +146,7 @@ class Intervention:
             pass
         raise ShapeError(
             f'"{self.target.name}" returns {describe(old)}, and {said} {describe(value)}: these '
-            f"do not fit. Nothing was changed."
+            f"do not fit."
         )
 
     def _mask(self, old: Any) -> Any:
@@ -168,14 +168,13 @@ class Intervention:
     def _check_one(self, part: PartAxis, shape: tuple[int, ...], largest: int) -> None:
         if -part.axis > len(shape):
             raise ArgumentError(
-                f'"{self.target.name}" returns {list(shape)}, which has no axis for '
-                f"{part.name}s. Nothing was changed."
+                f'"{self.target.name}" returns {list(shape)}, which has no axis for {part.name}s.'
             )
         count = shape[part.axis] // part.width
         if largest >= count:
             raise ArgumentError(
                 f'"{self.target.name}" has {count} {part.name}s, counted from 0: there is no '
-                f"{part.name} {largest}. Nothing was changed."
+                f"{part.name} {largest}."
             )
 
 

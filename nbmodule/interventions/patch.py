@@ -103,8 +103,7 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
     ]
     if model in modules:
         raise ArgumentError(
-            "nb.patch puts returns of submodules in place of others; the model itself was "
-            "given. Nothing was run."
+            "nb.patch puts returns of submodules in place of others; the model itself was given."
         )
     names = {module: plan_of(model).modules[module].name for module in modules}
     with untracked():
@@ -141,8 +140,7 @@ class Patching:
             raise ArgumentTypeError(
                 f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. Convert "
                 "it, as in nb.patch(nb.from_torch(model), settings), or put the returns for one "
-                "example into the run of another: nb.patch(model, x, x_other, path). Nothing was "
-                "changed."
+                "example into the run of another: nb.patch(model, x, x_other, path)."
             )
         self.foreign = None if is_module(model) else socket("watched")(model)
         self.model = model if self.foreign is None else self.foreign.module
@@ -170,7 +168,7 @@ class Patching:
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 "nb.patch was entered inside a function that is being traced, or under v=. Put "
-                "the `with` around the call of the compiled function. Nothing was changed."
+                "the `with` around the call of the compiled function."
             )
         over_with_its_stack(block.close)
         try:
@@ -232,7 +230,7 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
             f"the parts of {type(model).__name__} exist only while it is applied, so a glob finds "
             "none beforehand. Give their paths as nb.track shows them, ask nb.what_if(model, "
             "(variables, x), {...}), or convert it: nb.from_flax(model, variables), "
-            "nb.from_haiku(net, params). Nothing was changed."
+            "nb.from_haiku(net, params)."
         )
     for end in filter(None, ends):
         foreign.expect(end)
@@ -348,7 +346,7 @@ def values_for(
             if setting.kind in FROM_RUN:
                 raise ArgumentError(
                     f'"{target.name}": nb.freeze() does not know for which input here; write '
-                    f"nb.freeze(x). Nothing was changed."
+                    f"nb.freeze(x)."
                 )
             results.append(None)
             continue
@@ -371,7 +369,7 @@ def values_for(
             times = "did not run" if not met else f"runs {len(met)} times in one call"
             raise (ArgumentError if met else PathError)(
                 f'"{target.name}" {times} on the example, so there is no one value to put in '
-                f"its place. Nothing was changed. "
+                f"its place. "
                 "Name another place, or give each call a module of its own."
             )
         arrays = met[0][:1] if parts else met[0]

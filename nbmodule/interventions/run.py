@@ -81,7 +81,7 @@ class Run:
         if not model.built_:
             raise NotBuiltError(
                 f"{type(model).__name__} is not built yet, so there is nothing to change: call "
-                f"it once before. Nothing was changed."
+                f"it once before."
             )
         if loss is not None and target is None:
             raise ArgumentError("a loss compares the output with a target: give target= too.")
@@ -116,8 +116,7 @@ class Run:
         count = self.arrays[0].shape[0] if self.arrays and self.arrays[0].ndim else 0
         if not 0 <= number < count:
             raise ArgumentError(
-                f"the input has {count} rows, counted from 0: there is no row {number}. Nothing "
-                f"was changed."
+                f"the input has {count} rows, counted from 0: there is no row {number}."
             )
 
         def cut(leaf: Array) -> Any:
@@ -177,7 +176,7 @@ class Run:
             if location not in self.before.returns:
                 raise PathError(
                     f'"{location}" did not run on this input, or returned no floating '
-                    f"array{hint(location, self.calls)} Nothing was changed."
+                    f"array{hint(location, self.calls)}"
                 )
             results.append((target, setting))
         return results
@@ -403,8 +402,7 @@ def ask(question: Any, output: Any, target: Any) -> Any:
         result = picked(output, what).mean()
     if jnp.ndim(result):
         raise ShapeError(
-            f"what is looked at must be one number; the {category} gave {describe(result)}. "
-            f"Nothing was changed."
+            f"what is looked at must be one number; the {category} gave {describe(result)}."
         )
     return jnp.asarray(result)
 
@@ -416,9 +414,7 @@ def picked(output: Any, index: Any) -> Any:
     parts = index if isinstance(index, tuple) else (index,)
     sizes = output.shape if isinstance(index, tuple) else output.shape[-1:]
     if len(parts) > len(sizes) or any(not -size <= i < size for i, size in zip(parts, sizes)):
-        raise ArgumentError(
-            f"the output {describe(output)} has no entry {index}. Nothing was changed."
-        )
+        raise ArgumentError(f"the output {describe(output)} has no entry {index}.")
     return output[index] if isinstance(index, tuple) else output[..., index]
 
 
@@ -428,14 +424,13 @@ def default_loss(output: Any, target: Any) -> Any:
         if target.shape != output.shape[:-1]:
             raise ShapeError(
                 f"integer targets {describe(target)} name classes of the last axis of the output "
-                f"{describe(output)}, and need its other axes. Nothing was changed."
+                f"{describe(output)}, and need its other axes."
             )
         logs = jax.nn.log_softmax(output.astype(_wide(output)))
         return -jnp.take_along_axis(logs, target[..., None], -1).mean()
     if target.shape != output.shape:
         raise ShapeError(
-            f"the target {describe(target)} has not the shape of the output {describe(output)}. "
-            f"Nothing was changed."
+            f"the target {describe(target)} has not the shape of the output {describe(output)}."
         )
     return ((output - target) ** 2).mean()
 

@@ -58,7 +58,7 @@ def values_by_target(model: Any, given: object) -> list[tuple[Target, Setting]]:
                 raise ArgumentTypeError(
                     f"what stands at {key!r} must be a setting such as nb.zero() or "
                     f"nb.scale_by(0.5), or a list of them; "
-                    f"found {type(setting).__name__}. Nothing was changed."
+                    f"found {type(setting).__name__}."
                 )
             results += [(target, setting) for target in targets(model, key)]
     return results
@@ -71,14 +71,10 @@ def targets(model: Any, key: Any) -> list[Target]:
     if is_module(key):
         name = "" if key is model else getattr(plan_of(model).modules.get(key), "name", None)
         if name is None:
-            raise PathError(
-                f"{type(key).__name__} is no part of {type(model).__name__}. Nothing was changed."
-            )
+            raise PathError(f"{type(key).__name__} is no part of {type(model).__name__}.")
         return [Target(name, key)]
     if not isinstance(key, str):
-        raise ArgumentTypeError(
-            f"a place is a module or a path; found {type(key).__name__}. Nothing was changed."
-        )
+        raise ArgumentTypeError(f"a place is a module or a path; found {type(key).__name__}.")
     if ARROW in key:
         return _edge(model, key)
     modules = names_of(model)
@@ -124,14 +120,10 @@ def names_of(model: Any) -> dict[str, Any]:
 def _edge(model: Any, key: str) -> list[Target]:
     ends = [part.strip() for part in key.split(ARROW)]
     if len(ends) != 2:
-        raise ArgumentError(
-            f'an edge is written "sender {ARROW} receiver"; found {key!r}. Nothing was changed.'
-        )
+        raise ArgumentError(f'an edge is written "sender {ARROW} receiver"; found {key!r}.')
     senders, receivers = (targets(model, end) for end in ends)
     if any(target.tap is not None for target in receivers):
-        raise PathError(
-            f'"{ends[1]}" is no submodule, and a change is received by one. Nothing was changed.'
-        )
+        raise PathError(f'"{ends[1]}" is no submodule, and a change is received by one.')
     return [
         Target(f"{sender.name} {ARROW} {receiver.name}", sender.module, sender.tap, receiver.module)
         for sender in senders
@@ -175,13 +167,12 @@ def home_of(target: Target, setting: Setting) -> Hold:
             f"({', '.join(HEAD_COUNTS[:2])}) and an output "
             f"projection ({', '.join(OUTPUT_PROJECTIONS[:3])}) were looked for. Name them in "
             f'its forward, z = nb.tap(z, "heads") with axes '
-            f'(*batch, heads, length, features), and set "{target.name}.heads" instead. Nothing '
-            f"was changed."
+            f'(*batch, heads, length, features), and set "{target.name}.heads" instead.'
         )
     if target.receiver is not None:
         raise ArgumentError(
             f'"{target.name}": of an edge the whole return, its units or tokens can be set, not '
-            f"a head. Nothing was changed."
+            f"a head."
         )
     features = getattr(projection, "in_features", None)
     width = max(1, int(features) // heads) if features else 0

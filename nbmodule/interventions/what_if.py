@@ -208,7 +208,7 @@ class WhatIf(Shown):
         """
         old = self._at(number)
         if old.setting.kind not in ("scale", "noise"):
-            raise ArgumentError(f"{old.setting!r} has no number to turn. Nothing was changed.")
+            raise ArgumentError(f"{old.setting!r} has no number to turn.")
         return self._with(
             number,
             Tried(old.target, old.setting._replace(number=float(value)), old.on),
@@ -228,8 +228,7 @@ class WhatIf(Shown):
     def _at(self, number: int) -> Tried:
         if not 0 <= number < len(self.tried):
             raise ArgumentError(
-                f"there are {len(self.tried)} settings, counted from 0: no setting {number}. "
-                f"Nothing was changed."
+                f"there are {len(self.tried)} settings, counted from 0: no setting {number}."
             )
         return self.tried[number]
 
@@ -265,9 +264,7 @@ class WhatIf(Shown):
             ('ReLU', 'model[1] = nb.Identity()')
         """
         if method not in EDITS:
-            raise ArgumentError(
-                f"an edit is one of {', '.join(EDITS)}; found {method!r}. Nothing was changed."
-            )
+            raise ArgumentError(f"an edit is one of {', '.join(EDITS)}; found {method!r}.")
         before = self.edited, self._draft, self._result
 
         def back() -> None:
@@ -353,8 +350,7 @@ class WhatIf(Shown):
         on = [item for item in self.tried if item.on]
         if any(item.target.tap is not None or item.target.receiver is not None for item in on):
             raise ArgumentError(
-                "a setting of a tap or an edge cannot be kept: use it as `with nb.patch(...)`. "
-                "Nothing was changed."
+                "a setting of a tap or an edge cannot be kept: use it as `with nb.patch(...)`."
             )
         if not on and not self.edited:
             raise ArgumentError("there is nothing to keep.")

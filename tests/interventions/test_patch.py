@@ -280,7 +280,7 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({("blocks.0.attention"): nb.zero(head=2)}, ('has 2 heads, counted from 0: there is no head 2. Nothing was changed')),
+        ({("blocks.0.attention"): nb.zero(head=2)}, ('has 2 heads, counted from 0: there is no head 2')),
         ({("blocks.0.mlp"): nb.zero(head=0)}, r'"blocks.0.mlp" \(Sequential\) has no heads that are known'),
         ({("blocks.0.mpl"): nb.zero()}, ('no submodule "blocks.0.mpl"; the closest path is "blocks.0.mlp"')),
         ({"embed": 0.0}, "must be a setting such as nb.zero"),

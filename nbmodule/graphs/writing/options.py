@@ -93,9 +93,7 @@ class Options:
                 f"randomness_factor must be a number from 0 to 1, not {type(factor).__name__}."
             )
         if not 0 <= factor <= 1:
-            raise ArgumentError(
-                f"randomness_factor must lie in [0, 1], found {factor}. Nothing was drawn."
-            )
+            raise ArgumentError(f"randomness_factor must lie in [0, 1], found {factor}.")
         if self.depth is not None and (not is_whole(self.depth) or self.depth < 0):
             raise ArgumentError(
                 f"depth counts levels of groups to open, from 0 on; found {self.depth!r}."
@@ -168,9 +166,7 @@ def check_names(given: Mapping[str, Any]) -> None:
         if name not in existing:
             near = closest(name, existing)
             hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."
-            raise ArgumentTypeError(
-                f'a graph is drawn with no option "{name}".{hint} Nothing was drawn.'
-            )
+            raise ArgumentTypeError(f'a graph is drawn with no option "{name}".{hint}')
 
 
 @dataclass(frozen=True)
