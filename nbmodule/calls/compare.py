@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import Any
@@ -12,12 +11,12 @@ import numpy as np
 
 from nbmodule.base.format import shown
 from nbmodule.base.signals import is_of_signal
-from nbmodule.base.sockets import Shown
 from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import Opaque, as_calls
+from nbmodule.calls.rows import Rows
 from nbmodule.errors import ArgumentError
 
 
@@ -231,24 +230,14 @@ class Pair:
         return f"<{self.sentence()}{f'; fault: {self.fault}' if self.fault else ''}>"
 
 
-class Comparison(Shown, Sequence[Pair]):
+class Comparison(Rows[Pair]):
     """Two runs side by side: pairs of calls in the order in which they returned."""
 
     def __init__(
         self, pairs: list[Pair], unmatched: list[Call], unexpected: list[Call], name: str
     ) -> None:
+        super().__init__(pairs)
         self.pairs, self.unmatched, self.unexpected, self.name = pairs, unmatched, unexpected, name
-
-    def __len__(self) -> int:
-        return len(self.pairs)
-
-    def __iter__(self) -> Iterator[Pair]:
-        return iter(self.pairs)
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            return next(pair for pair in self.pairs if pair.path == key)
-        return self.pairs[key]
 
     @property
     def agrees(self) -> bool:

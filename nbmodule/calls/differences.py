@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from nbmodule.base.statistics import exponent_of
 from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
+from nbmodule.calls.rows import Rows
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Variable
@@ -48,22 +49,12 @@ class Change:
     relative: float | None = None
 
 
-class Difference(Shown, Sequence[Change]):
+class Difference(Rows[Change]):
     """How two nested values differ, leaf by leaf; `bool()` tells whether they do."""
 
     def __init__(self, changes: list[Change]) -> None:
+        super().__init__(changes)
         self.changes = changes
-
-    def __len__(self) -> int:
-        return len(self.changes)
-
-    def __iter__(self) -> Iterator[Change]:
-        return iter(self.changes)
-
-    def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            return next(change for change in self.changes if change.path == key)
-        return self.changes[key]
 
     def __bool__(self) -> bool:
         return any(change.status != "same" for change in self.changes)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_bytes, shown
-from nbmodule.base.sockets import Shown
+from nbmodule.calls.rows import Rows
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
     weakref.WeakKeyDictionary()
@@ -23,20 +23,16 @@ class Held(NamedTuple):
     holder: Any
 
 
-class Memory(Shown, Sequence[Held]):
-    """What is held, the largest first."""
+class Memory(Rows[Held]):
+    """The holders of memory, the largest first."""
 
     def __init__(self, rows: list[Held]) -> None:
-        self.rows = sorted(rows, key=lambda row: -row.nbytes)
+        super().__init__(sorted(rows, key=lambda row: -row.nbytes))
 
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Held]:
-        return iter(self.rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.rows[index]
+    @property
+    def rows(self) -> list[Held]:
+        """The records, as a list."""
+        return list(self._rows)
 
     @property
     def nbytes(self) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import count_noun, format_number, format_percent, format_seconds, shown
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
-from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.instructions import (
@@ -27,6 +27,7 @@ from nbmodule.calls.instructions import (
     record_events,
     share_out,
 )
+from nbmodule.calls.rows import Rows, table_text
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -80,7 +81,7 @@ class ProfileRow(NamedTuple):
         return self.flops / self.seconds if self.seconds else 0.0
 
 
-class Profile(Shown, Sequence[ProfileRow]):
+class Profile(Rows[ProfileRow]):
     """Where the time of one step goes; rows are modules in the order of the tree, the dearest
     first.
 
@@ -98,7 +99,8 @@ class Profile(Shown, Sequence[ProfileRow]):
     """
 
     def __init__(self, name: str, rows: Sequence[ProfileRow], **facts: Any) -> None:
-        self.name, self._rows = name, tuple(rows)
+        super().__init__(rows)
+        self.name = name
         self.seconds: float = facts["seconds"]
         self.spread: float = facts["spread"]
         self.runs: int = facts["runs"]
@@ -106,12 +108,6 @@ class Profile(Shown, Sequence[ProfileRow]):
         self.best: float = facts["best"]
         self.device: str = facts["device"]
         self.root: str = facts["root"]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[ProfileRow]:
-        return iter(self._rows)
 
     def __getitem__(self, index: str | int | slice) -> Any:
         """A row by position, or that of a module or an optimizer by its path."""
@@ -193,16 +189,14 @@ class Profile(Shown, Sequence[ProfileRow]):
             for row in rows
         ]
         table = [["", "share", *PASSES], *lines[:60]]
-        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-        result = [
-            "  ".join(
-                [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]
-            ).rstrip()
-            for line in table
-        ]
         more = [f"… {len(lines) - 60} more rows"] if len(lines) > 60 else []
         return "\n".join(
-            [" · ".join(self.facts), *result, *more, *(f"  {note}" for note in self.notes)]
+            [
+                " · ".join(self.facts),
+                table_text(table),
+                *more,
+                *(f"  {note}" for note in self.notes),
+            ]
         )
 
 

@@ -20,6 +20,7 @@ from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.evaluate import read_stack
+from nbmodule.calls.rows import table_text
 from nbmodule.core.call.staging import staged
 from nbmodule.core.recording.parcel import as_given
 from nbmodule.core.recording.tracker import (
@@ -111,8 +112,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
         table = [head, *(_cells(row, name, self.without_calls) for row, name in _folded(self))]
-        widths = [max(len(row[i]) for row in table) for i in range(len(head))]
-        return "\n".join(_line(row, widths) for row in table)
+        return table_text(table, left=(0, 1, 4))
 
 
 def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
@@ -167,13 +167,6 @@ def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
         str(row.calls),
         flops,
     )
-
-
-def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-    left = (True, True, False, False, True, False, False)
-    return "  ".join(
-        c.ljust(w) if to_left else c.rjust(w) for c, w, to_left in zip(cells, widths, left)
-    ).rstrip()
 
 
 def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:

@@ -1,0 +1,53 @@
+"""Results that are sequences of records: looked up by position or path, printed as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+from nbmodule.base.paths import hint
+from nbmodule.base.sockets import Shown
+from nbmodule.errors import PathError
+
+Row = TypeVar("Row")
+
+
+class Rows(Shown, Sequence[Row]):
+    """A displayed sequence of records; `rows["blocks.0"]` is the first with that path."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows = tuple(rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __getitem__(self, key: Any) -> Any:
+        if not isinstance(key, str):
+            return self._rows[key]
+        paths = [getattr(row, "path", None) for row in self._rows]
+        if key not in paths:
+            known = sorted({path for path in paths if path})
+            raise PathError(f'{type(self).__name__} has no row "{key}"{hint(key, known)}')
+        return self._rows[paths.index(key)]
+
+
+def table_text(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Align the cells of a table; the columns in `left` to the left, others to the right.
+
+    Example:
+        >>> print(table_text([("path", "calls"), ("head", "2"), ("blocks.0", "12")]))
+        path      calls
+        head          2
+        blocks.0     12
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if i in left else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
