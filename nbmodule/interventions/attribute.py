@@ -17,9 +17,9 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError
-from nbmodule.interventions.interventions import Dials, Intervention
+from nbmodule.interventions.interventions import Dials, numbers_of
 from nbmodule.interventions.patch import watched_at
-from nbmodule.interventions.run import Metric, Run, ask, observed, program
+from nbmodule.interventions.run import Metric, Run, Template, ask, program
 from nbmodule.interventions.targets import Target, heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
@@ -331,36 +331,27 @@ class _Gradients:
         return jit({"gradients": gradients, "gains": gains}[category]), dials
 
     def _looked(self) -> tuple[Callable[..., Any], list[Dials]]:
-        """The metric, and the returns, as a function of the point and of what is added to each
-        return.
+        """Return the metric, and the returns, as a function of the point and of what is added to
+        each return.
         """
-        names, source, question, arguments = (
-            self.names,
-            self.source,
-            self.run.question,
-            self.run.arguments,
-        )
-        dials = [Dials((), ((x.shape, x.dtype),)) for x in self.zeros]
+        names, source = self.names, self.source
+        question, arguments = self.run.question, self.run.arguments
+        modules = names_of(self.run.model)
+        chosen = [
+            (Target(name, modules[name]), Setting("example" if name == source else "add"))
+            for name in names
+        ]
+        settings = Template(chosen, [[x] for x in self.zeros])
 
         def looked(supplied: Any, model: CoreModule, arrays: list[Any], target: Any) -> Any:
             point, adds = supplied
-            args, kwargs = arguments(arrays if source else [point, *arrays[1:]])
-            kinds = ["example" if name == source else "add" for name in names]
             values = [point if name == source else add for name, add in zip(names, adds)]
-            places, turned = names_of(model), [np.asarray(True), np.float32(1), np.uint32(0)]
-            interventions = [
-                Intervention(Target(name, places[name]), Setting(category), d)
-                for name, category, d in zip(names, kinds, dials)
-            ]
-            pairs = [
-                (box, x)
-                for d, value in zip(dials, values)
-                for box, x in zip(d.boxes, [*turned, value])
-            ]
-            output, returns = observed(model, args, kwargs, interventions, pairs)
+            numbers = [numbers_of(s, [x]) for (_, s), x in zip(chosen, values)]
+            inputs = arguments(arrays if source else [point, *arrays[1:]])
+            output, returns = settings.observed(model, inputs, numbers)
             return ask(question, output, target), {name: returns[name] for name in names}
 
-        return looked, dials
+        return looked, settings.dials
 
 
 def _direct(

@@ -24,40 +24,54 @@ FROM_RUN = frozenset({"example", "freeze"})
 """Kinds that need values of another run."""
 
 
+def kind_of(setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
+    """Return what a compiled function depends on: all of a setting but its numbers."""
+    parts = tuple((name, len(at)) for name, at in setting.parts)
+    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
+    return setting.kind, parts, shapes
+
+
+def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
+    """Return the numbers of a setting, in the order of `Dials.boxes`."""
+    indices = [np.asarray(at, np.int32) for _, at in setting.parts]
+    return [
+        np.asarray(on),
+        np.float32(setting.number),
+        np.uint32(setting.seed),
+        *indices,
+        *(values or ()),
+    ]
+
+
 class Dials:
-    """The numbers of one setting, as boxes.
+    """The numbers of one setting, as variables.
 
     Attributes:
         on: Whether the setting applies.
         number: Its factor or deviation.
         seed: Of its noise.
         at: For each part the indices.
-        values: What is put in place of the return, one box for each array; None for kinds that put
-            nothing.
+        values: What is put in place of the return, one variable for each array; None for kinds
+            that put nothing.
     """
 
-    __slots__ = ("at", "is_taken", "met", "number", "on", "seed", "shapes", "values")
+    __slots__ = ("at", "is_taken", "met", "number", "on", "seed", "values")
 
-    def __init__(self, counts: tuple[int, ...], shapes: Any) -> None:
-        self.on, self.number, self.seed = (
-            Buffer(True),
-            Buffer(1.0, dtype=jnp.float32),
-            Buffer(np.uint32(0)),
-        )
-        self.at = [Buffer(np.zeros(count, np.int32)) for count in counts]
-        self.shapes = shapes
+    def __init__(self, setting: Setting, values: list[Any] | None) -> None:
+        self.on = Buffer(True)
+        self.number = Buffer(1.0, dtype=jnp.float32)
+        self.seed = Buffer(np.uint32(0))
+        self.at = [Buffer(np.zeros(len(at), np.int32)) for _, at in setting.parts]
         self.values = (
-            None if shapes is None else [Buffer(np.zeros(shape, dtype)) for shape, dtype in shapes]
+            None if values is None else [Buffer(np.zeros(x.shape, x.dtype)) for x in values]
         )
         self.is_taken = False
         self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
 
-    def set(self, setting: Setting, values: list[Any] | None = None, *, on: bool = True) -> None:
-        """Turn them to what a setting says."""
-        pairs = [(self.on, on), (self.number, setting.number), (self.seed, np.uint32(setting.seed))]
-        pairs += [(box, np.asarray(at, np.int32)) for box, (_, at) in zip(self.at, setting.parts)]
-        pairs += zip(self.values or (), values or ())
-        write_all([box for box, _ in pairs], [box.admitted(value) for box, value in pairs])
+    def set(self, setting: Setting, values: list[Any] | None = None) -> None:
+        """Take over the numbers of a setting."""
+        numbers = zip(self.boxes, numbers_of(setting, values), strict=True)
+        write_all(self.boxes, [box.admitted(number) for box, number in numbers])
 
     @property
     def boxes(self) -> list[Buffer]:
@@ -66,16 +80,12 @@ class Dials:
 
 
 def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dials:
-    """Free dials of a place for one kind of setting: those of before, if nobody uses them now."""
-    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
-    counts = tuple(len(at) for _, at in setting.parts)
-    names = tuple(name for name, _ in setting.parts)
-    existing = target.module._nbm.dials.setdefault(
-        (target.tap, target.receiver is None, setting.kind, names, counts, shapes), []
-    )
+    """Return dials of a module for one kind of setting: unused ones, else new ones."""
+    key = (target.tap, target.receiver is None, *kind_of(setting, values))
+    existing = target.module._nbm.dials.setdefault(key, [])
     free = next((dials for dials in existing if not dials.is_taken), None)
     if free is None:
-        free = Dials(counts, shapes)
+        free = Dials(setting, values)
         existing.append(free)
     return free
 

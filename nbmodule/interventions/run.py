@@ -29,7 +29,13 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import framed, let_go
 from nbmodule.core.variables.record import Log
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
-from nbmodule.interventions.interventions import Dials, Intervention, by_place
+from nbmodule.interventions.interventions import (
+    Dials,
+    Intervention,
+    by_place,
+    kind_of,
+    numbers_of,
+)
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
 from nbmodule.interventions.values import Setting
@@ -189,10 +195,11 @@ class Run:
         """
         before_returns = (self.before if before is None else before).returns
         values = values_for(self.model, chosen)
-        kinds = tuple(kind_of(*item, result) for item, result in zip(chosen, values))
+        kinds = kinds_of(chosen, values)
         shapes = tuple((name, x.shape) for name, x in before_returns.items())
         compiled, dials = program(
-            ("changed", kinds, shapes, *self._static), lambda: self._compiled_changed(chosen, kinds)
+            ("changed", kinds, shapes, *self._static),
+            lambda: self._compiled_changed(chosen, values),
         )
         for item, dial in zip(chosen, dials):
             Intervention(*item, dial)  # whether there are such parts
@@ -203,13 +210,9 @@ class Run:
         ]
         return self._run(compiled, self.model, self.arrays, self.target, numbers, before_returns)
 
-    def _compiled_changed(self, chosen: Chosen, kinds: tuple[Any, ...]) -> tuple[Any, list[Dials]]:
-        dials = [
-            Dials(tuple(len(at) for _, at in setting.parts), category[-1])
-            for (_, setting), category in zip(chosen, kinds)
-        ]
+    def _compiled_changed(self, chosen: Chosen, values: list[Any]) -> tuple[Any, list[Dials]]:
+        settings = Template(chosen, values)
         question, arguments = self.question, self.arguments
-        plain = [(target.name, setting._replace(example=None)) for target, setting in chosen]
 
         def changed(
             model: CoreModule,
@@ -218,13 +221,7 @@ class Run:
             numbers: list[Any],
             before: dict[str, Any],
         ) -> Looked:
-            args, kwargs = arguments(arrays)
-            pairs = [
-                (box, x)
-                for item, supplied in zip(dials, numbers)
-                for box, x in zip(item.boxes, supplied)
-            ]
-            output, result = observed(model, args, kwargs, acts_of(model, plain, dials), pairs)
+            output, result = settings.observed(model, arguments(arrays), numbers)
             off = OrderedDict(
                 (name, relative(before[name], x))
                 for name, x in result.items()
@@ -232,35 +229,42 @@ class Run:
             )
             return Looked(output, ask(question, output, target), off)
 
-        return jit(changed), dials
+        return jit(changed), settings.dials
 
 
-def acts_of(model: Any, plain: list[tuple[str, Setting]], dials: list[Dials]) -> list[Intervention]:
-    """The interventions on a model, which may be another one of the same structure."""
-    results = []
-    for (name, setting), dial in zip(plain, dials):
-        ((target, _),) = values_by_target(model, {name: setting})
-        results.append(Intervention(target, setting, dial))
-    return results
+def kinds_of(chosen: Chosen, values: list[Any]) -> tuple[Any, ...]:
+    """Return what a compiled run depends on, for each setting."""
+    return tuple(
+        (target.name, *kind_of(setting, result))
+        for (target, setting), result in zip(chosen, values)
+    )
 
 
-def kind_of(target: Target, setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
-    """What a compiled run is made for: all of a setting but its numbers."""
-    parts = tuple((name, len(at)) for name, at in setting.parts)
-    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
-    return target.name, setting.kind, parts, shapes
+class Template:
+    """Settings at paths whose numbers are inputs of a compiled run.
 
+    Attributes:
+        dials: The variables that stand for the numbers.
+    """
 
-def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
-    """The numbers of a setting, in the order of `Dials.boxes`."""
-    at = [np.asarray(at, np.int32) for _, at in setting.parts]
-    return [
-        np.asarray(on),
-        np.float32(setting.number),
-        np.uint32(setting.seed),
-        *at,
-        *(values or ()),
-    ]
+    def __init__(self, chosen: Chosen, values: list[Any]) -> None:
+        self.dials = [Dials(setting, result) for (_, setting), result in zip(chosen, values)]
+        self._settings = [(target.name, item._replace(example=None)) for target, item in chosen]
+
+    def observed(
+        self, model: Any, arguments: tuple[Any, Any], numbers: list[Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Call a model, which may be another one of the same structure, with these numbers; see
+        `observed`.
+        """
+        interventions = []
+        for (name, setting), dials in zip(self._settings, self.dials):
+            ((target, _),) = values_by_target(model, {name: setting})
+            interventions.append(Intervention(target, setting, dials))
+        pairs = [
+            pair for dials, item in zip(self.dials, numbers) for pair in zip(dials.boxes, item)
+        ]
+        return observed(model, *arguments, interventions, pairs)
 
 
 _programs: OrderedDict[Any, tuple[Any, list[Dials]]] = OrderedDict()

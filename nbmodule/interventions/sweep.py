@@ -18,18 +18,16 @@ from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.interventions.interventions import FROM_RUN, Dials
+from nbmodule.interventions.interventions import FROM_RUN, Dials, numbers_of
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.run import (
     Chosen,
     Metric,
     Run,
-    acts_of,
+    Template,
     ask,
-    kind_of,
+    kinds_of,
     noun_of,
-    numbers_of,
-    observed,
     program,
 )
 from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
@@ -471,10 +469,9 @@ def _metrics(
         for target, n in zip(modules, inside)
     ]
     values = values_for(run.model, chosen)
-    kinds = tuple(kind_of(*item, result) for item, result in zip(chosen, values))
     compiled, _ = program(
-        ("sweep", kinds, chunk, part, *run._static),
-        lambda: compiled_sweep(run, chosen, kinds, part, chunk),
+        ("sweep", kinds_of(chosen, values), chunk, part, *run._static),
+        lambda: compiled_sweep(run, chosen, values, part, chunk),
     )
     on = np.zeros((len(cells), len(modules)), bool)
     on[np.arange(len(cells)), [r for r, _ in cells]] = True
@@ -484,35 +481,26 @@ def _metrics(
 
 
 def compiled_sweep(
-    run: Run, chosen: Chosen, kinds: tuple[Any, ...], part: str, chunk: int
+    run: Run, chosen: Chosen, values: list[Any], part: str, chunk: int
 ) -> tuple[Any, list[Dials]]:
-    """One function for all cells of a sweep."""
-    dials = [
-        Dials(tuple(len(at) for _, at in setting.parts), category[-1])
-        for (_, setting), category in zip(chosen, kinds)
-    ]
+    """Return one function for all cells of a sweep."""
+    settings = Template(chosen, values)
     question, arguments = run.question, run.arguments
-    plain = [(target.name, setting._replace(example=None)) for target, setting in chosen]
 
     def sweeping(
         model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any
     ) -> Any:
-        args, kwargs = arguments(arrays)
+        supplied = arguments(arrays)
 
         def one(cell: Any) -> Any:
             flags, first = cell
-            pairs = []
-            for row, (item, supplied) in enumerate(zip(dials, fixed)):
-                turned = [
-                    flags[row],
-                    *supplied[1:3],
-                    *([supplied[3] + first] if part else []),
-                    *supplied[3 + bool(part) :],
-                ]
-                pairs += zip(item.boxes, turned)
-            output, _ = observed(model, args, kwargs, acts_of(model, plain, dials), pairs)
+            numbers = []
+            for flag, (_, number, seed, *others) in zip(flags, fixed):
+                indices = [others[0] + first] if part else []
+                numbers.append([flag, number, seed, *indices, *others[len(indices) :]])
+            output, _ = settings.observed(model, supplied, numbers)
             return ask(question, output, target)
 
         return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
 
-    return jit(sweeping), dials
+    return jit(sweeping), settings.dials

@@ -487,8 +487,7 @@ def hooked(model: object, chosen: list[tuple[Target, Setting]]) -> list[Any]:
     values = values_for(model, chosen)
     handles: list[Any] = []
     for (target, setting), result in zip(chosen, values):
-        shapes = None if result is None else tuple((tuple(x.shape), x.dtype) for x in result)
-        dials = Dials(tuple(len(at) for _, at in setting.parts), shapes)
+        dials = Dials(setting, result)
         retained = KeptAct(Intervention(target, setting, dials))
         dials.set(setting, result)
         location = retained.intervention.place
