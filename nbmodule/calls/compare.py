@@ -16,7 +16,7 @@ from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import Opaque, as_calls
-from nbmodule.calls.rows import Rows
+from nbmodule.calls.rows import PathRows
 from nbmodule.errors import ArgumentError
 
 
@@ -230,7 +230,7 @@ class Pair:
         return f"<{self.sentence()}{f'; fault: {self.fault}' if self.fault else ''}>"
 
 
-class Comparison(Rows[Pair]):
+class Comparison(PathRows[Pair]):
     """Two runs side by side: pairs of calls in the order in which they returned."""
 
     def __init__(

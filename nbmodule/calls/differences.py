@@ -18,7 +18,7 @@ from nbmodule.base.statistics import exponent_of
 from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
-from nbmodule.calls.rows import Rows
+from nbmodule.calls.rows import PathRows
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Variable
@@ -49,7 +49,7 @@ class Change:
     relative: float | None = None
 
 
-class Difference(Rows[Change]):
+class Difference(PathRows[Change]):
     """How two nested values differ, leaf by leaf; `bool()` tells whether they do."""
 
     def __init__(self, changes: list[Change]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_bytes, shown
-from nbmodule.calls.rows import Rows
+from nbmodule.calls.rows import PathRows
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
     weakref.WeakKeyDictionary()
@@ -23,7 +23,7 @@ class Held(NamedTuple):
     holder: Any
 
 
-class Memory(Rows[Held]):
+class Memory(PathRows[Held]):
     """The holders of memory, the largest first."""
 
     def __init__(self, rows: list[Held]) -> None:

@@ -27,7 +27,7 @@ from nbmodule.calls.instructions import (
     record_events,
     share_out,
 )
-from nbmodule.calls.rows import Rows, table_text
+from nbmodule.calls.rows import PathRows, table_text
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -81,7 +81,7 @@ class ProfileRow(NamedTuple):
         return self.flops / self.seconds if self.seconds else 0.0
 
 
-class Profile(Rows[ProfileRow]):
+class Profile(PathRows[ProfileRow]):
     """Where the time of one step goes; rows are modules in the order of the tree, the dearest
     first.
 

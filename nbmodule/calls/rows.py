@@ -12,7 +12,7 @@ from nbmodule.errors import PathError
 Row = TypeVar("Row")
 
 
-class Rows(Shown, Sequence[Row]):
+class PathRows(Shown, Sequence[Row]):
     """A displayed sequence of records; `rows["blocks.0"]` is the first with that path."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
