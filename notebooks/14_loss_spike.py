@@ -98,7 +98,7 @@ for outlier in live.outliers:
 # %%
 spike = live.outliers[0].step
 moment = live.at(spike)
-print(moment.said_of_bits)
+print(moment.comparison)
 moment
 
 # %% [markdown]

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from typing import Any, NamedTuple
 
-from nbmodule.live.controls.pump import CommPump, running_kernel
-from nbmodule.live.controls.route import find_route, is_marimo
+from nbmodule.live.controls.pump import CommPump, find_route, is_marimo, running_kernel
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.text_layout import terminal_width
 
@@ -29,7 +28,7 @@ _EXTRAS = {
     "notebooks": ("JupyterLab and the notebooks of this project", tuple(_LESSONS.split())),
     "checkpoint": ("checkpoints of sharded models", ("orbax-checkpoint",)),
     "interop": ("models of other libraries, in and out", ("flax", "equinox", "dm-haiku", "keras")),
-    "live": ("progress bars and TensorBoard logs of nb.Live", ("tqdm", "tensorboardX")),
+    "live": ("TensorBoard logs of nb.Live", ("tensorboardX",)),
 }
 
 

@@ -1,8 +1,8 @@
 """`Live`: a training loop that can be watched and steered while its cell is busy.
 
-This file ties the parts together and holds no mechanism of its own: `run/state` is what is known of
-a run, and every part takes it; `loop` stands between the steps, `intake` reads what was logged,
-`watch` measures the model, `control` holds what a reader may change, `view` shows it.
+This file ties the parts together and holds no mechanism of its own: `run/state` is the data of a
+run, which every part takes; `controls/loop` acts between the steps, `controls/log_queue` reads what
+was logged, `monitors` measure the model, `reporting` shows the run, `replay` repeats its steps.
 """
 
 from __future__ import annotations
@@ -23,33 +23,30 @@ from nbmodule.base.whole_numbers import is_real, is_whole
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import Boundary, Verbs
-from nbmodule.live.controls.alarms import Alarms
 from nbmodule.live.controls.background import BackgroundRun
-from nbmodule.live.controls.intake import Intake, steps_ahead
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
-from nbmodule.live.controls.knobs import add_knobs, add_learning_rate
+from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_rate
+from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
+from nbmodule.live.controls.notices import Alarms
 from nbmodule.live.controls.pump import CommPump, running_kernel
-from nbmodule.live.monitors import (
-    step_watch as step_watch,
-)  # plugs the watcher of returns and gradients into WATCHES
-from nbmodule.live.monitors import weights as weights  # plugs the watcher of weights into WATCHES
+from nbmodule.live.monitors import step_watch as step_watch  # adds itself to WATCHES
+from nbmodule.live.monitors import weights as weights  # adds itself to WATCHES
 from nbmodule.live.monitors.recording import Recording
 from nbmodule.live.monitors.sources import module_of, title_of
 from nbmodule.live.monitors.watching import Sampling
-from nbmodule.live.replay.revisited import EVERY, Revisited
+from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run.best import Best, improves
-from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
-from nbmodule.live.run.cost import SampledCost
-from nbmodule.live.run.earlier import (
+from nbmodule.live.run.branches import (
     EarlierRun,
     current_cell,
     earlier_runs,
     forget_runs,
     remember_run,
 )
-from nbmodule.live.run.failure import describe_caught, guard
+from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
 from nbmodule.live.run.history import History
+from nbmodule.live.run.messages import describe_caught, guard
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.run.settings import describe_settings
 from nbmodule.live.run.state import RunState
@@ -66,10 +63,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 NONFINITE = ("stop", "warn", "ignore")
 _PATIENCE = 1.0
-"""Seconds for which the last values are waited for after an interrupt or an exception."""
+"""Seconds to wait for the last values after an interrupt or an exception."""
 
 
-class Live(Revisited):
+class Live(ReplayVerbs):
     """Watch and steer a training loop while it runs.
 
     ```python
@@ -84,29 +81,27 @@ class Live(Revisited):
     although the cell is busy. Elsewhere it is a line of progress.
 
     Args:
-        model: What is trained: a module, a model of Flax NNX, Equinox, Keras or PyTorch as it
-            stands, a training state, nested dicts and lists of models or arrays, or a function that
-            gives any of these as they are now, as in `nb.Live(lambda: state.params)`. None to watch
-            the numbers alone.
-        optimizer: What is offered to be steered: its learning rate. Also a list or dict of
-            optimizers, and those of PyTorch, Keras and NNX (where optax has injected the rate).
-        returns: What is watched inside the model: 'stats' for statistics, None for nothing.
+        model: A module, a native model of Flax NNX, Equinox, Keras or PyTorch, a training state,
+            nested dicts and lists of models or arrays, or a function that returns the current ones,
+            as in `nb.Live(lambda: state.params)`. None to watch the numbers alone.
+        optimizer: An optimizer whose learning rate can be steered, or a list or dict of several;
+            also those of PyTorch, Keras and NNX (where optax has injected the rate).
+        returns: 'stats' to watch statistics of returns and gradients, None for nothing.
         recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its
-            `every`-th. What it keeps as statistics is shown too.
-        budget: Largest share of the time that watching may take. When it is reached, looks become
-            rarer.
+            `every`-th. Statistics that it keeps are shown too.
+        budget: Largest share of the time that watching may take.
         name: The title; the class of the model if not given.
         nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends
-            the loop, 'warn' says so and goes on, 'ignore' does neither.
-        display: Whether anything is shown at all.
+            the loop, 'warn' reports it and goes on, 'ignore' does neither.
+        display: Whether anything is shown.
         keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`,
             `live.what_if`): True for at most one copy of model and optimizer, or 64 MB of copies
             where that is more, and as much of batches; other sizes as `"1GB"`; False for nothing. A
-            run that keeps steps keeps model and optimizer too, as long as the `Live` is held.
-        keep_every: Steps from one copy to the next: so many are repeated at most to come to a step.
+            run that keeps steps keeps model and optimizer as long as the `Live` exists.
+        keep_every: Steps from one copy to the next: so many are repeated at most to reach a step.
         journal: Folder in which the run is written while it goes on, so that `nb.last_run` has it
-            when the kernel has died; True for `.nbmodule_runs` where the notebook lies, which is
-            what a notebook has by default; False for none.
+            when the kernel has died; True for `.nbmodule_runs` next to the notebook, which is the
+            default in a notebook; False for none.
         config: Settings of the run, kept in its journal: `nb.runs()` lists and compares them.
         tags: Words to find the run by, kept likewise.
         resume: A run of `nb.last_run()` or `nb.runs()` to continue: its curves, the state of model
@@ -115,7 +110,7 @@ class Live(Revisited):
             as if it had never been killed. Variables of the loop itself are not restored.
 
     Raises:
-        ArgumentError: if an argument has no meaning.
+        ArgumentError: If an argument has an unknown value.
 
     Example:
         >>> with Live(display=False) as live:
@@ -143,32 +138,11 @@ class Live(Revisited):
         tags: Sequence[str] = (),
         resume: LastRun | None = None,
     ) -> None:
-        if (
-            has_other_hosts()
-        ):  # all must run the same programs at the same steps, and one of them shows
+        if has_other_hosts():  # all must run the same programs at the same steps, and one shows
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
-        if not is_real(budget) or not 0 < budget <= 1:
-            raise ArgumentError(
-                f"budget is a share of the time, above 0 and at most 1; found {budget!r}"
-            )
         display = as_flag("display", display)
-        if name is not None and not isinstance(name, str):
-            raise ArgumentTypeError(
-                f"name is the title of the run, a text; found {type(name).__name__}"
-            )
-        if recorder is not None and not hasattr(recorder, "step"):
-            raise ArgumentTypeError(f"recorder is an nb.Recorder; found {type(recorder).__name__}")
-        if not isinstance(journal, (bool, str, os.PathLike, NoneType)):
-            raise ArgumentTypeError(
-                f"journal is a folder, True or False; found {type(journal).__name__}"
-            )
-        if returns not in (None, "stats"):
-            raise ArgumentError(f"returns is 'stats' or None; found {returns!r}")
-        if nonfinite not in NONFINITE:
-            raise ArgumentError(
-                f"nonfinite must be one of {', '.join(NONFINITE)}; found {nonfinite!r}"
-            )
+        _check_arguments(returns, budget, name, nonfinite, recorder, journal, tags)
         run = RunState(
             name or title_of(model),
             model=model,
@@ -176,24 +150,16 @@ class Live(Revisited):
             budget=float(budget),
             nonfinite=nonfinite,
         )
-        run.settings = describe_settings(config, model, optimizer)
-        if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-            raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
-        run.tags = tuple(tags)
+        run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
         run.most_ahead = steps_ahead(None)
         self.state = run
-        """What is known of the run, which its parts take."""
-        self.run_id, self.controls, self.messages, self.recorder = (
-            run.run_id,
-            run.controls,
-            run.messages,
-            recorder,
-        )
-        self._each_step = run.each_step
-        self._keep(keep, keep_every)
+        """The data of the run, which its parts share."""
+        self.run_id, self.controls, self.messages = run.run_id, run.controls, run.messages
+        self.recorder = recorder
+        self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._loop = Loop(run.count)
-        self._intake = Intake(
+        self._log_queue = LogQueue(
             run.history,
             on_error=lambda text: run.messages.add(run.step, "warning", text),
             scanned=run.scanned,
@@ -212,14 +178,14 @@ class Live(Revisited):
             forget_earlier=self.forget_earlier,
         )
         self._boundary = Boundary(
-            run, self._loop, self._intake, self._watching, self._alarms, verbs
+            run, self._loop, self._log_queue, self._watching, self._alarms, verbs
         )
         self._loop.on_look, self._loop.on_command = self._boundary.look, self._boundary.apply
         self._loop.on_measure = self._boundary.measure
         self._loop.on_change = lambda _: self.look_soon()
         self._best_of: str | None = None
         self._best: Best | None = None
-        self._seen: set[Any] = set()
+        self._logged_names: set[Any] = set()
         """Names that were logged at this step, where `steps` is not used."""
         self._background: BackgroundRun | None = None
         self._saver: StateSaver | None = None
@@ -231,16 +197,14 @@ class Live(Revisited):
         self._entered, self._process = False, os.getpid()
 
     def steps(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
-        """Iterate over the steps of a training; pauses, stops and values of sliders take effect
-        between them.
+        """Iterate over the steps of a training; pauses, stops and controls act between them.
 
         Args:
-            iterable: What the steps are made from, such as batches. With more than one epoch it
-                must be one that begins anew each time.
-            epochs: How often to run through it.
+            iterable: The items, such as batches. For more than one epoch it must restart.
+            epochs: Number of passes over it.
 
         Raises:
-            ArgumentError: for several epochs over an iterator, which can be run through only once.
+            ArgumentError: For several epochs over an iterator, which can be used only once.
         """
         self._require_open("steps")
         size = getattr(iterable, "batch_size", getattr(iterable, "batch", None))
@@ -264,22 +228,21 @@ class Live(Revisited):
             self._keeper = self._loop.recall = self._boundary.keeper = keeper
 
     def _settle(self) -> None:
-        """Read all that was logged, waiting a little where that is needed."""
-        self._intake.settle(_PATIENCE)
+        """Read all that was logged, waiting a little if needed."""
+        self._log_queue.settle(_PATIENCE)
 
     def show_widget(self) -> None:
         """Draw the run as a widget, in an output of its own.
 
-        The output of the cell is HTML that finds its kernel by itself. A front end that keeps HTML
-        and widgets in separate documents has no way from one to the other; in VS Code and Colab the
-        widget is shown without being asked for. Where the view says that no kernel answers, this is
-        how it is reached. Outside of a notebook nothing is shown.
+        The output of the cell is HTML that connects to its kernel. It cannot where a front end keeps
+        HTML and widgets in separate documents; in VS Code and Colab the widget is shown by default.
+        Use this where the view says that no kernel answers. Outside of a notebook nothing is shown.
 
         Raises:
-            NotBuiltError: if the run has not begun, or is over.
+            NotBuiltError: If the run has not begun, or is over.
 
         Example:
-            >>> with Live(display=False) as live:  # of what is not displayed there is no widget either
+            >>> with Live(display=False) as live:  # without a display there is no widget
             ...     live.show_widget()
             ...     for i in live.steps(range(3)):
             ...         live.log(loss=i)
@@ -288,11 +251,10 @@ class Live(Revisited):
         self._boundary.show_widget()
 
     def epochs(self, count: int) -> Iterator[int]:
-        """Iterate over epochs, around loops over `steps`; a stop ends both, and the view counts all
-        of them.
+        """Iterate over epochs, around loops over `steps`; a stop ends both.
 
         Args:
-            count: How many.
+            count: Number of epochs.
 
         Example:
             >>> with Live(display=False) as live:
@@ -306,7 +268,7 @@ class Live(Revisited):
         """
         self._require_open("epochs")
         if not is_whole(count) or count < 0:
-            raise ArgumentError(f"epochs is a whole number from 0, found {count!r}")
+            raise ArgumentError(f"epochs must be an integer of at least 0, got {count!r}.")
         return self._epochs(int(count))
 
     def _epochs(self, count: int) -> Iterator[int]:
@@ -323,56 +285,53 @@ class Live(Revisited):
     def log(
         self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: object
     ) -> None:
-        """Keep values of this step: numbers for the curves, and texts, arrays and pictures to look
-        at.
+        """Log values of this step: numbers for the curves, and texts, arrays and pictures.
 
-        Never waits for the device: a JAX array is read once it has been computed. Never raises:
-        what cannot be kept is one line in the view. Dicts and lists give several names
-        (`train/loss`, `lr/0`), None none. Where the first thing that is logged is a vector of n
-        numbers, as a scanned step gives it, each turn of the loop is n steps. Without `live.steps`,
-        a name that is logged again begins the next step.
+        Never waits for the device: a JAX array is read once it has been computed. Never raises: a
+        value that cannot be kept is one line in the view. Dicts and lists give several names
+        (`train/loss`, `lr/0`), None none. If the first logged value is a vector of n numbers, as a
+        scanned step returns it, each iteration of the loop makes n steps. Without `live.steps`, a
+        name that is logged again begins the next step.
 
         Args:
             values: Values whose names are no Python names, as a dict.
-            at: Another step than the present one; a vector begins there.
+            at: Another step than the current one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
         """
-        if not self._each_step.is_on:
-            self._log(values, at, named)
-            return
-        begun = time.thread_time()
+        cost = self.state.each_step
+        begun = time.thread_time() if cost.is_on else 0.0
         self._log(values, at, named)
-        self._each_step.add(time.thread_time() - begun)
+        if begun:
+            cost.add(time.thread_time() - begun)
 
     def _log(self, values: Mapping[str, Any] | None, at: int | None, named: dict[str, Any]) -> None:
         try:
-            given = {**values, **named} if values else named
+            logged = {**values, **named} if values else named
             if at is None and not self._loop.has_begun:
-                self._begin_step(given)
+                self._begin_step(logged)
             if at is None and self._resumed is not None:
-                given = self._resumed.unlogged(given)
+                logged = self._resumed.unlogged(logged)
             step = self.state.count.step if at is None else int(np.int64(int(at)))
-            if self._best_of in given:
-                self._note_best(step, float(given[self._best_of]))
-            self._intake.put(step, given, exactly=at is not None)
+            if self._best_of in logged:
+                self._note_best(step, float(logged[self._best_of]))
+            self._log_queue.put(step, logged, exactly=at is not None)
             if at is None and self._keeper is not None:
-                for name, value in given.items():
+                for name, value in logged.items():
                     self._keeper.tape.logged(name, value)
         except Exception as error:  # a number is no reason to lose a training
             if is_of_signal(error):
                 raise
-            text = f"live.log takes names and values, as live.log(loss=loss): {type(error).__name__}: {error}"
-            self._intake.tell("log", text)
+            text = "live.log takes names and values, as live.log(loss=loss)"
+            self._log_queue.report("log", f"{text}: {type(error).__name__}: {error}")
 
     def watch(self, params: object = None, grads: object = None) -> None:
-        """Hand over arrays of this step to be watched, in a loop that is written in functions of
-        arrays.
+        """Watch arrays of this step, in a loop that is written in functions of arrays.
 
-        They are kept as references until the next step and reduced when it is time; arrays that a
-        later step donates are left alone.
+        References are kept until the next step and reduced when it is time; arrays that a later
+        step donates are left out.
 
         Args:
-            params: The parameters of now, nested as you like.
+            params: The current parameters, in any nested form.
             grads: Gradients of this step, likewise.
 
         Example:
@@ -382,24 +341,24 @@ class Live(Revisited):
         """
         self._watching.give(params, grads)
 
-    def _begin_step(self, given: Mapping[str, Any]) -> None:
-        """In a loop that is not run by `steps`: what has been logged before begins the next step."""
-        if not self._seen.isdisjoint(given):
-            self._seen.clear()
+    def _begin_step(self, names: Mapping[str, Any]) -> None:
+        """Begin the next step if one of the names was logged before, in a loop without `steps`."""
+        if not self._logged_names.isdisjoint(names):
+            self._logged_names.clear()
             self._loop.tick()
-            self._each_step.next_step()
-        self._seen.update(given)
+            self.state.each_step.next_step()
+        self._logged_names.update(names)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
         """End the loop at the first boundary at which a condition is true.
 
         Args:
-            condition: A function of nothing, or of the history. The history holds what has been
-                computed so far, which may be a step less than what was logged. If it raises, the
-                view says so and the loop goes on.
+            condition: A function without arguments, or of the history, which holds what has been
+                computed so far and may lack the last step. If it raises, the view reports it and
+                the loop goes on.
 
         Returns:
-            The condition, so that this can be used as a decorator.
+            The condition, so that this works as a decorator.
         """
         self._boundary.add_condition(condition)
         return condition
@@ -441,33 +400,31 @@ class Live(Revisited):
         model: Any = self.state.model
         self._best = Best(step, value, {k: np.array(v) for k, v in model.state_dict().items()})
 
-    # What code may do to a run, as a reader does by clicks.
+    # -- what a reader does by clicks --
 
     def pause(self) -> None:
-        """Hold the loop at the next boundary, until `resume`, a button, or the interrupt key; from
-        any thread.
+        """Pause at the next boundary, until `resume`, a button, or the interrupt key; from any
+        thread.
         """
         self._loop.pause()
 
     def resume(self) -> None:
-        """Go on after a pause; from any thread."""
+        """Continue after a pause; from any thread."""
         self._loop.resume()
 
     def stop(self, reason: str = "") -> None:
-        """End the loop at the next boundary; what comes after the loop runs. From any thread."""
+        """End the loop at the next boundary; from any thread."""
         self._loop.stop(reason)
 
     def set(self, name: str, value: object) -> None:
-        """Give a control another value at the next boundary, as if a reader had moved it; from any
-        thread.
+        """Set a control at the next boundary, as if a reader had moved it; from any thread.
 
         Args:
             name: The control, such as `learning rate`.
-            value: A value that is not one for this control is shown as an error, and the old one
-                stays.
+            value: The value. One that the control refuses is shown as an error.
 
         Raises:
-            PathError: if there is no such control.
+            PathError: If there is no such control.
 
         Example:
             >>> import nbmodule as nb
@@ -484,10 +441,11 @@ class Live(Revisited):
     def slider(
         self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any
     ) -> Slider:
-        """Add a slider; its `.value` is what the reader chose, `apply` is called with it between
-        two steps.
+        """Add a slider; the reader chooses its `.value`, and `apply` is called with it between two
+        steps.
 
-        Options are `low` and `high`, the limits, and `log` for a logarithmic scale.
+        Options are `low` and `high`, the limits, `log` for a logarithmic scale, and `least`, the
+        smallest value that code may set if that is not `low`.
         """
         return self.controls.slider(name, value, apply, **options)
 
@@ -513,18 +471,18 @@ class Live(Revisited):
         epochs: int = 1,
         background: bool = False,
     ) -> BackgroundRun | None:
-        """Call a function for each item, as the body of the loop would be; on demand in a thread.
+        """Call a function for each item, as the body of the loop would be.
 
         Args:
             function: Called with each item.
             iterable: As for `steps`.
             epochs: As for `steps`.
-            background: Whether the loop runs in a thread, so that the cell ends at once. This makes
-                buttons work where the kernel takes no clicks while a cell runs (marimo). The run
-                ends by itself; leaving the `with` block does not end it.
+            background: Whether the loop runs in a thread, so that the cell ends at once. Buttons
+                then work where the kernel takes no clicks while a cell runs (marimo). The run ends
+                by itself; leaving the `with` block does not end it.
 
         Returns:
-            In the background a handle with `wait()`, else None.
+            In the background a handle with `wait()`, otherwise None.
         """
         steps = self.steps(iterable, epochs=epochs)
         if not background:
@@ -533,7 +491,7 @@ class Live(Revisited):
             return None
         if self._background is not None and self._background.is_running:
             raise ArgumentError(
-                "this Live already runs a loop in the background; wait for it or stop it first"
+                "this Live already runs a loop in the background; wait for it or stop it first."
             )
         self._boundary.open_in_background()
         self._background = BackgroundRun(
@@ -567,18 +525,13 @@ class Live(Revisited):
 
     @property
     def model(self) -> Any:
-        """What is trained; None when the run is over."""
+        """The model; None when the run is over."""
         return self.state.model
 
     @property
     def optimizer(self) -> Any:
-        """What is steered; None when the run is over."""
+        """The optimizer; None when the run is over."""
         return self.state.optimizer
-
-    @property
-    def each_step(self) -> SampledCost:
-        """What logging and keeping take at every step."""
-        return self.state.each_step
 
     @property
     def earlier(self) -> list[EarlierRun]:
@@ -587,46 +540,49 @@ class Live(Revisited):
 
     @property
     def left_behind(self) -> list[EarlierRun]:
-        """Curves that a rewind has left behind."""
+        """Curves that rewinds left behind."""
         return self.state.left_behind
 
     @property
     def history(self) -> History:
-        """All that was logged and has been computed."""
-        self._intake.drain()
+        """All logged values that have been computed."""
+        self._log_queue.drain()
         return self.state.history
 
     @property
     def step(self) -> int:
-        """The step that is being worked on, counted from 1; after the loop the number of steps that
-        were made.
-        """
+        """The step in progress, counted from 1; after the loop the number of steps made."""
         return self.state.step
 
     def _begin_journal(self) -> None:
-        wanted = self._journal_at
-        if wanted is None:
-            wanted = self._display and running_kernel() is not None
-        if not wanted:
+        folder = self._journal_at
+        if folder is None:
+            folder = self._display and running_kernel() is not None
+        if not folder:
             return
         from nbmodule.live.replay.saved_state import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
         self._saver = saver = StateSaver(self.state, self._loop)
-        failure: Exception | None = None
-        for folder in folders_of(wanted):
+        failure: Any = None
+        for path in folders_of(folder):
             try:
-                self._journal = journal = Journal(
-                    self.state, folder, read=self._intake.drain, take_state=saver.take
+                journal = Journal(
+                    self.state, path, read=self._log_queue.drain, take_state=saver.take
                 )
-                self._boundary.offer_state = lambda journal=journal: saver.offer_if(
-                    journal.wants_state
-                )
-                return
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
-        said = f"{getattr(failure, 'strerror', None) or failure} ({getattr(failure, 'filename', None) or wanted})"
-        self.messages.add(0, "warning", f"this run has no journal: {said}")
+                continue
+            self._journal = journal
+            self._boundary.offer_state = self._offer_state
+            return
+        reason = getattr(failure, "strerror", None) or failure
+        where = getattr(failure, "filename", None) or folder
+        self.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
+
+    def _offer_state(self) -> None:
+        if self._saver is not None and self._journal is not None:
+            self._saver.offer_if(self._journal.wants_state)
 
     @property
     def progress(self) -> Progress:
@@ -640,7 +596,7 @@ class Live(Revisited):
 
     @property
     def stopped(self) -> bool:
-        """Whether the loop was asked to end, by a button, by `stop` or by a condition."""
+        """Whether a button, `stop` or a condition ended the loop."""
         return self.state.count.is_stopping
 
     @property
@@ -652,14 +608,14 @@ class Live(Revisited):
 
     @property
     def verdicts(self) -> RunFindings:
-        """What is wrong with the run and what can be done, as it is judged now and then."""
+        """What is wrong with the run, with fixes."""
         from nbmodule.live.reporting.verdicts import RunFindings
 
         return RunFindings(self.state)
 
     @property
     def diagnosis(self) -> Diagnosis:
-        """What the rules say of the run, the worst first, each with an explanation and fixes.
+        """The verdicts of all rules on the run, the worst first, with explanations and fixes.
 
         Example:
             >>> with Live(display=False) as live:
@@ -670,7 +626,7 @@ class Live(Revisited):
         """
         from nbmodule.live.reporting.verdicts import diagnose
 
-        self._intake.drain()
+        self._log_queue.drain()
         return diagnose(self.state)
 
     @property
@@ -684,69 +640,53 @@ class Live(Revisited):
             >>> [finding.text for finding in live.findings]
             ['NaN in loss from step 3']
         """
-        self._intake.drain()
+        self._log_queue.drain()
         return tuple(verdict.finding for verdict in self.verdicts.now())
 
     def drop_last(self) -> None:
-        """Leave batches that are not full out from the next epoch on, where the loop is over
-        `nb.batches`.
-        """
+        """Leave out batches that are not full from the next epoch on, in a loop over `nb.batches`."""
         if self.state.count.may_drop_last:
             self._loop.drop_last()
 
     @property
     def cost(self) -> float:
-        """Share of the last seconds that was spent on watching, logging and sending."""
+        """Share of the last seconds spent on watching, logging and sending."""
         return self.state.cost.fraction()
 
     @property
-    def updates_per_second(self) -> float:
-        """How often the view was told something new, lately."""
-        return self.state.updates_per_second
-
-    @property
     def route(self) -> Route:
-        """By which way a click reaches this loop, and what works where none does."""
+        """How a click reaches this loop, or what works instead."""
         return self.state.route
 
-    @property
-    def loop(self) -> Loop:
-        """The loop itself."""
-        return self._loop
-
     def notes(self) -> list[str]:
-        """What the foot of the view says: what is watched and what is not, and what a step is."""
+        """Return the footer of the view: what is not watched or repeated and why, what a step is."""
         return self.state.notes()
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Give an array to draw of one submodule as it is now, of its weights or its return; None
-        if there is none.
+        """Return an array to draw of one submodule, of its weights or its return; None if there is
+        none.
         """
         return self.state.picture(path, quantity)
 
-    def step_of(self, turn: int) -> int:
-        """The step that curves show for a turn of the loop: another where a turn makes several
-        steps.
-        """
-        return self.state.step_of(turn)
+    def step_of(self, iteration: int) -> int:
+        """Return the step that curves show for an iteration, which may make several steps."""
+        return self.state.step_of(iteration)
 
     def plot(self, *names: str, log: bool = False) -> Any:
-        """Draw what was logged with matplotlib; see `History.plot`."""
+        """Draw the curves with matplotlib; see `History.plot`."""
         return self.history.plot(*names, log=log)
 
-    # Beginning and end.
+    # -- beginning and end --
 
     def __enter__(self) -> Live:
         if self._entered:
-            raise ArgumentError("a Live shows one run; make a new one for the next")
+            raise ArgumentError("a Live shows one run; make a new one for the next.")
         self._entered, self._process = True, os.getpid()
         run = self.state
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
         add_knobs(self.controls, self.model, self.optimizer)
-        self._boundary.late_controls = lambda: add_learning_rate(
-            self.controls, self.model, self.optimizer
-        )
+        self._boundary.late_controls = self._add_late_controls
         self._watching.add_control()
         self._boundary.compiles.start()
         self._loop.pump = CommPump(running_kernel())
@@ -754,7 +694,7 @@ class Live(Revisited):
         if self._display:
             self._boundary.open_view()
         self._loop.on_step = self._after_step
-        self._loop.on_pause = lambda: self._intake.hold_back(run.count.done)
+        self._loop.on_pause = lambda: self._log_queue.hold_back(run.count.done)
         if self.recorder is not None:
             self._loop.on_begin = self._recording.begin
         self._begin_keeping()
@@ -763,6 +703,10 @@ class Live(Revisited):
         self._begin_journal()
         run.cost.start(time.monotonic())
         return self
+
+    def _add_late_controls(self) -> None:
+        add_learning_rate(self.controls, self.model, self.optimizer)
+        self.state.unsteered = why_no_rate(self.optimizer)
 
     def __exit__(
         self,
@@ -776,17 +720,15 @@ class Live(Revisited):
             self.stop("the cell that began it failed")
 
     def finish(self, error: BaseException | None = None) -> None:
-        """Read the last values, say how it ended, and leave the static form. Called by `with`."""
-        if (
-            self.has_ended or os.getpid() != self._process
-        ):  # in a forked child: view and journal are those of its parent
+        """Read the last values and leave the static form; `with` calls it."""
+        if self.has_ended or os.getpid() != self._process:  # a forked child has no view of its own
             return
         self._boundary.compiles.stop()
         self._recording.end(error)
         if self._keeper is not None:
             self._keeper.close()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
-            self._intake.settle(
+            self._log_queue.settle(
                 None if error is None else _PATIENCE, until=lambda: interrupt.pressed
             )
             if interrupt.pressed and error is None:
@@ -796,18 +738,18 @@ class Live(Revisited):
                     self._keeper.notice()
                 self._boundary.check_numbers()
                 guard("watching", self._watching.measure_last, self.state.count.done)
-                self._say_how_it_ended(error)
+                self._note_end(error)
                 if self._journal is not None:
                     if self._saver is not None and self.progress.state != "failed":
                         guard("saving the state", self._saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
                 self._boundary.close_view()
                 self._watching.close()
-                self._let_go()
+                self._release()
             if interrupt.pressed:
                 interrupt.take()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         for control in self.controls:
             control.apply = None
             if control.again is not None:
@@ -816,7 +758,7 @@ class Live(Revisited):
                 control.again = None
         self.state.model = self.state.optimizer = None
 
-    def _say_how_it_ended(self, error: BaseException | None) -> None:
+    def _note_end(self, error: BaseException | None) -> None:
         if error is None:
             self._loop.finish("stopped" if self.stopped else "done")
         elif isinstance(error, KeyboardInterrupt):
@@ -829,9 +771,9 @@ class Live(Revisited):
 
     @shown
     def __repr__(self) -> str:
-        from nbmodule.live.reporting.record import text_form
+        from nbmodule.live.reporting.payload import text_form
 
-        self._intake.drain()
+        self._log_queue.drain()
         return text_form(self.state)
 
     _draws_itself = True
@@ -839,41 +781,39 @@ class Live(Revisited):
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from nbmodule.live.reporting.view import bundle_of
 
-        self._intake.drain()
+        self._log_queue.drain()
         return bundle_of(self.state)
 
-    # What its parts ask of it.
+    # -- called by its parts --
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Take a message of a page, in any thread; it is acted on at the next boundary, after the
+        """Take a message of a page, in any thread, and act on it at the next boundary; after the
         run when no cell runs.
         """
-        kind = message.get("kind")
+        kind, commands = message.get("kind"), self._loop.commands
         if self.has_ended:
             self._boundary.hear_after(message)
-            return
-        if kind in ("pause", "resume", "step"):
-            self._loop.commands.put(kind)
+        elif kind in ("pause", "resume", "step"):
+            commands.put(kind)
         elif kind == "stop":
-            self._loop.commands.put(
-                "stop", reason=f"by button after step {format_count(self.step)}"
-            )
+            commands.put("stop", reason=f"by button after step {format_count(self.step)}")
         elif kind == "hello":
             if message.get("page") not in self.state.greetings:
                 self.state.greetings.add(message.get("page"))
-                self._loop.commands.put("page", message=message)
+                commands.put("page", message=message)
         elif isinstance(kind, str):
-            self._loop.commands.put(RECEIPT if kind in ("ack", "bye") else "page", message=message)
+            commands.put(RECEIPT if kind in ("ack", "bye") else "page", message=message)
 
     def _after_step(self) -> None:
-        begun = time.thread_time() if self._each_step.is_on else 0.0
-        self._intake.hold_back(self.state.count.done, self.state.most_ahead)
+        cost = self.state.each_step
+        begun = time.thread_time() if cost.is_on else 0.0
+        self._log_queue.hold_back(self.state.count.done, self.state.most_ahead)
         self._recording.end()
         if begun:
-            self._each_step.add(time.thread_time() - begun)
+            cost.add(time.thread_time() - begun)
         if self._boundary.conditions:
             self._boundary.check_conditions()
-        self._each_step.next_step()
+        cost.next_step()
 
     def forget_earlier(self) -> None:
         """Drop the curves of earlier runs of this cell."""
@@ -881,25 +821,51 @@ class Live(Revisited):
         self.state.earlier, self.state.left_behind = [], []
 
     def look_soon(self) -> None:
-        """Act at the next boundary, whatever the time."""
+        """Do what is due at the next boundary, whatever the time."""
         self._loop.look_soon()
 
     def _require_open(self, name: str) -> None:
         if not self._entered or self.has_ended:
+            ended = " This run is over." if self.has_ended else ""
             raise NotBuiltError(
-                f"live.{name}() is used inside a `with` block: `with nb.Live(model) as live: ...`. "
-                + ("This run is over. " if self.has_ended else "")
-                + "No step was run."
+                f"live.{name}() needs a `with` block: `with nb.Live(model) as live: ...`.{ended}"
             )
 
 
+def _check_arguments(
+    returns: object,
+    budget: object,
+    name: object,
+    nonfinite: object,
+    recorder: object,
+    journal: object,
+    tags: Any,
+) -> None:
+    if not is_real(budget) or not 0 < budget <= 1:
+        raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
+    if returns not in (None, "stats"):
+        raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
+    if nonfinite not in NONFINITE:
+        raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {nonfinite!r}.")
+    if name is not None and not isinstance(name, str):
+        raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
+    if recorder is not None and not hasattr(recorder, "step"):
+        raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
+    if not isinstance(journal, (bool, str, os.PathLike, NoneType)):
+        raise ArgumentTypeError(
+            f"journal must be a folder, True or False, got {type(journal).__name__}."
+        )
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
+
+
 def _weakly(live: Live) -> Callable[[dict[str, Any]], None]:
-    """Hand messages to a run, as long as somebody holds it: the line to the pages does not."""
+    """Return a function that hands messages to a run while the run exists."""
     reference = weakref.ref(live)
 
     def hear(message: dict[str, Any]) -> None:
-        held = reference()
-        if held is not None:
-            held.hear(message)
+        run = reference()
+        if run is not None:
+            run.hear(message)
 
     return hear

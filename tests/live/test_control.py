@@ -85,9 +85,9 @@ def test_a_value_whose_application_fails_is_not_kept_and_its_error_is_shown():
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (2, "must lie between 0 and 1, found 2"),
-        ("x", "is a number, found 'x'"),
-        (True, "is a number, found True"),
+        (2, "must be between 0 and 1, got 2"),
+        ("x", "must be a number, got 'x'"),
+        (True, "must be a number, got True"),
         (float("nan"), "must be finite"),
     ],
 )
@@ -115,26 +115,26 @@ def test_a_field_keeps_its_kind():
     controls.set("count", 4.0)
     assert controls["count"].value == 4
     assert isinstance(controls["count"].value, int)
-    with pytest.raises(ArgumentError, match="'count' must be a whole number, found 4.5"):
+    with pytest.raises(ArgumentError, match="'count' must be a whole number, got 4.5"):
         controls.set("count", 4.5)
     controls.set("name", 7)
     assert controls["name"].value == "7"
     assert controls["size"].value == 2.0
-    with pytest.raises(ArgumentTypeError, match="use a toggle"):
+    with pytest.raises(ArgumentTypeError, match="Use a toggle"):
         controls.field("flag", True)
 
 
 def test_a_choice_is_one_of_those_offered():
     controls = Controls()
     controls.field("mode", "a", choices=("a", "b"))
-    with pytest.raises(ArgumentError, match="'mode' must be one of a, b; found 'c'"):
+    with pytest.raises(ArgumentError, match="'mode' must be one of a, b, got 'c'"):
         controls.set("mode", "c")
 
 
 def test_a_toggle_takes_no_numbers():
     controls = Controls()
     controls.toggle("augment", False)
-    with pytest.raises(ArgumentError, match="is on or off"):
+    with pytest.raises(ArgumentError, match="must be True or False"):
         controls.set("augment", 1)
 
 

@@ -257,7 +257,7 @@ def test_parameters_that_never_change_are_named_once_and_not_twice():
 
 # -- in a run --
 def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.monitors.step_examiner.AT_ONCE", 1e9)
+    monkeypatch.setattr("nbmodule.live.monitors.step_watch.AT_ONCE", 1e9)
 
     def train(count=None):
         nb.seed(0)

@@ -12,7 +12,7 @@ import pytest
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError, PathError
 from nbmodule.live.run.history import History
-from nbmodule.live.run.shelf import Shelf
+from nbmodule.live.run.media_store import MediaStore
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_the_text_lists_the_series(history):
 
 
 def test_a_full_shelf_keeps_an_even_selection_and_the_newest():
-    shelf = Shelf(budget=10_000)
+    shelf = MediaStore(budget=10_000)
     for step in range(100):
         shelf.put("a", step, np.zeros(100))
     steps = [entry.step for entry in shelf["a"]]
@@ -197,7 +197,7 @@ def test_a_full_shelf_keeps_an_even_selection_and_the_newest():
 
 
 def test_pictures_are_told_from_arrays():
-    shelf = Shelf()
+    shelf = MediaStore()
     shelf.put("rgb", 1, np.zeros((4, 5, 3), np.uint8))
     shelf.put("heat", 1, np.zeros((4, 5)))
     from matplotlib.figure import Figure
@@ -212,4 +212,4 @@ def test_what_is_no_value_is_refused():
     with pytest.raises(
         ArgumentTypeError, match="cannot log 'x': expected a number, an array, a text or a picture"
     ):
-        Shelf().put("x", 1, object())
+        MediaStore().put("x", 1, object())

@@ -21,12 +21,12 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
-from nbmodule.live.controls import intake
-from nbmodule.live.controls.compiles import CompileClock
-from nbmodule.live.controls.intake import Intake
+from nbmodule.live.controls import log_queue
+from nbmodule.live.controls.log_queue import LogQueue
+from nbmodule.live.controls.notices import CompileClock
 from nbmodule.live.live import Live
-from nbmodule.live.reporting.record import record_of
-from nbmodule.live.reporting.terminal import LogLines, TerminalLine, TqdmLine, make_line, one_line
+from nbmodule.live.reporting.payload import record_of
+from nbmodule.live.reporting.terminal import ProgressLine, one_line
 from nbmodule.live.run import earlier
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
@@ -428,7 +428,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_one_line_that_is_written_over():
     stream = Terminal()
-    line = TerminalLine(stream)
+    line = ProgressLine(stream)
     line.show(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
     line.show(Progress("running", 13, 40), {})
     line.close(Progress("done", 40, 40), {"loss": 0.125})
@@ -441,33 +441,15 @@ def test_a_terminal_gets_one_line_that_is_written_over():
 def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
     stream, clock = io.StringIO(), [0.0]
     monkeypatch.setattr("nbmodule.live.reporting.terminal.time.monotonic", lambda: clock[0])
-    lines = LogLines(stream)
+    lines = ProgressLine(stream)
     for done in range(101):
         lines.show(Progress("running", done, 100), {})
     assert len(stream.getvalue().splitlines()) == 10
-    unknown = LogLines(stream)
+    unknown = ProgressLine(stream)
     for second in range(200):
         clock[0] = float(second)
         unknown.show(Progress("running", second, None), {})
     assert len(stream.getvalue().splitlines()) == 10 + 3
-
-
-def test_the_line_fits_the_place(monkeypatch):
-    assert isinstance(make_line(io.StringIO()), LogLines)
-    monkeypatch.setitem(__import__("sys").modules, "tqdm", None)
-    assert isinstance(make_line(Terminal()), TerminalLine)
-
-
-def test_in_a_terminal_tqdm_draws_the_line():
-    stream = Terminal()
-    line = make_line(stream)
-    assert isinstance(line, TqdmLine)
-    line.show(Progress("running", 3, 10), {"loss": 0.5})
-    line.close(Progress("stopped", 5, 10, reason="enough"), {"loss": 0.25})
-    last = stream.getvalue().split("\r")[-1].strip()
-    assert last.startswith("stopped (enough)")
-    assert "5/10" in last
-    assert "loss=0.25" in last
 
 
 def test_outside_of_a_notebook_a_run_writes_progress_to_standard_error(capsys):
@@ -523,7 +505,7 @@ class Pending:
 
 def test_of_short_steps_many_are_begun_and_half_of_them_are_waited_for_at_once():
     waits: list[int] = []
-    taken = Intake(History())
+    taken = LogQueue(History())
     for done in range(1, 102):
         taken._ahead.append((done, Pending(done, waits)))
         taken.hold_back(done, 32)
@@ -538,14 +520,14 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
         model = nb.Linear(3, 1)
         step = nb.jit(lambda x: model(x).sum())
         with quiet(model, keep=keep, returns=None) as live:
-            live.loop.on_look = None
+            live._loop.on_look = None
             monkeypatch.setattr(
                 time, "thread_time", lambda: next(ticks) / 1000
             )  # each part takes a millisecond
             for _ in live.steps(range(40)):
                 live.log(loss=step(np.ones((2, 3), np.float32)))
             monkeypatch.undo()
-            return live.each_step.take()
+            return live.state.each_step.take()
 
     logged, kept = cost_of(False), cost_of(True)
     assert logged == pytest.approx(
@@ -558,7 +540,7 @@ def test_a_pause_begins_when_what_was_begun_is_computed():
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     losses, seen = [], []
     with quiet() as live:
-        before = live.loop.on_change
+        before = live._loop.on_change
 
         def changed(state):
             if state == "paused":
@@ -566,7 +548,7 @@ def test_a_pause_begins_when_what_was_begun_is_computed():
                 live.resume()
             before(state)
 
-        live.loop.on_change = changed
+        live._loop.on_change = changed
         for k in live.steps(range(6)):
             losses.append(slow(jnp.eye(64) + k))
             live.log(loss=losses[-1])

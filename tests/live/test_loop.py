@@ -48,7 +48,7 @@ def test_an_iterable_that_begins_anew_runs_for_several_epochs(make):
 )
 def test_several_epochs_over_an_iterator_are_refused_before_the_first_step(make):
     with pytest.raises(
-        ArgumentError, match="an iterator can be run through only once.*No step was run"
+        ArgumentError, match="an iterator can be used only once.*Pass an iterable that restarts"
     ):
         steps(make(), epochs=2)
 

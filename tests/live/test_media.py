@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import confusion_matrix
 
 import nbmodule as nb
-from nbmodule.live.reporting.record import record_of
+from nbmodule.live.reporting.payload import record_of
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 40)

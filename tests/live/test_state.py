@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nbmodule.live
 from nbmodule.live.live import Live
-from nbmodule.live.reporting.record import record_of, text_form
+from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.run.state import RunState
 

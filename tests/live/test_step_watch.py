@@ -16,8 +16,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.live.monitors import compile_queue, step_watch
 from nbmodule.live.monitors.compile_queue import CompileTask
-from nbmodule.live.monitors.step_examiner import StepExaminer
-from nbmodule.live.monitors.step_watch import ReturnsWatcher
+from nbmodule.live.monitors.step_watch import ReturnsWatcher, StepExaminer
 
 QUANTITIES = {"weight", "update", "return", "gradient"}
 

@@ -10,10 +10,10 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.live.live import Live
-from nbmodule.live.reporting.record import record_of, text_form
+from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.run.control import Command
-from nbmodule.live.run.watch import FIELDS, Sample
+from nbmodule.live.run.strips import FIELDS, Sample
 
 
 def quiet(*args, **options) -> Live:
@@ -186,7 +186,7 @@ def test_a_page_is_told_of_findings_when_they_change_and_not_before():
                 assert stream.tick(20_000)[0]["findings"] == []
                 assert "findings" not in stream.tick(20_000)[0]
             if k == 3:
-                live._intake.drain()
+                live._log_queue.drain()
                 live.verdicts.now()
                 assert stream.tick(20_000)[0]["findings"][0][1] == "NaN in loss from step 3"
 

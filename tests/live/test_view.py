@@ -20,10 +20,10 @@ from nbmodule.base.statistics import BINS
 from nbmodule.errors import NotBuiltError
 from nbmodule.live.live import Live
 from nbmodule.live.reporting import view as view_module
-from nbmodule.live.reporting.record import plain_form, record_of, text_form
+from nbmodule.live.reporting.payload import plain_form, record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.reporting.view import NotebookView, bundle_of
-from nbmodule.live.run.watch import FIELDS, Sample
+from nbmodule.live.run.strips import FIELDS, Sample
 
 
 def quiet(**options) -> Live:
@@ -290,7 +290,7 @@ def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monk
 
 def test_a_widget_is_shown_of_a_run_that_goes_on(notebook):
     live = Live()
-    with pytest.raises(NotBuiltError, match=r"live\.show_widget\(\) is used inside a `with` block"):
+    with pytest.raises(NotBuiltError, match=r"live\.show_widget\(\) needs a `with` block"):
         live.show_widget()
 
 
@@ -383,7 +383,7 @@ def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
             self.later.append(lambda: function(*arguments))
 
     live, kernel = trained(), Kernel()
-    live._boundary._after._loop = kernel
+    live._boundary._ended_view._loop = kernel
     said = len(Line.last.sent)
     Line.last.hear({"kind": "at", "page": "a", "step": 3})
     assert len(Line.last.sent) == said

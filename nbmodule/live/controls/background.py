@@ -1,4 +1,4 @@
-"""A loop in a thread, for kernels that hear no click while a cell runs."""
+"""A loop in a thread, for kernels that take no click while a cell runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from nbmodule.live.controls.route import is_marimo
+from nbmodule.live.controls.pump import is_marimo
 from nbmodule.live.run.state import RunState
 
 
@@ -16,9 +16,9 @@ class BackgroundRun:
 
     Args:
         run: The run.
-        function: What is called with each item.
+        function: Called with each item.
         steps: The items.
-        stop: Asks the loop to end.
+        stop: Requests the end of the loop.
         finish: Ends the run, with the exception that ended the loop if there was one.
     """
 
@@ -35,7 +35,7 @@ class BackgroundRun:
         self._stop, self._finish = stop, finish
         self._over = threading.Event()
         self.error: BaseException | None = None
-        """What ended it, if it was an exception."""
+        """The exception that ended it, if any."""
 
     @property
     def is_running(self) -> bool:
@@ -43,19 +43,19 @@ class BackgroundRun:
         return not self._over.is_set()
 
     def start(self) -> None:
-        """Begin in a thread; in marimo in one of its own, whose outputs reach the cell."""
+        """Start a thread; in marimo one whose outputs reach the cell."""
         make = sys.modules["marimo"].Thread if is_marimo() else threading.Thread
         make(target=self._work, name="nbmodule-live", daemon=True).start()
 
     def stop(self) -> None:
-        """Ask it to end at the next step boundary."""
+        """Request the end at the next step boundary."""
         self._stop()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is over, and raise what ended it; give False if the time (in seconds) ran
+        """Wait until it is over, and raise what ended it; return False if the time (in seconds) ran
         out first.
 
-        The wait can be interrupted; the run goes on then.
+        The wait can be interrupted; the run goes on.
         """
         if not self._over.wait(timeout):
             return False
@@ -67,7 +67,7 @@ class BackgroundRun:
         try:
             for item in self._steps:
                 self._function(item)
-        except BaseException as error:  # noqa: BLE001 - whatever ended it is kept, and raised by `wait`
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self.error = error
         finally:
             del self._function, self._steps

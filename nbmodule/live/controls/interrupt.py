@@ -1,13 +1,12 @@
-"""Turns the first interrupt of a loop into a request to end at the next step boundary, and the
-second into a hard one.
+"""Turn the first interrupt of a loop into a request to end at the next step boundary, and the second
+into a hard one.
 
-A signal is handled between any two bytecodes, in the main thread, wherever that thread happens to
-be. These rules follow. Inside a `shield` (the bookkeeping at a boundary) no interrupt is raised; it
-waits for the end of the shield. A step needs no shield: what it writes reaches the variables as one
-act (`core/variables/commit.py`, `core/variables/donation.py`). The first interrupt is soft only
-while the frame that iterates is on the stack: a loop that was left without being closed, say
-because a variable holds it, must not swallow the interrupt of something else. Everything that is
-not ours to decide goes to the handler that was there before.
+A signal is handled between any two bytecodes of the main thread. These rules follow. Inside a
+`shield` (the bookkeeping at a boundary) no interrupt is raised; it waits for the end of the shield.
+A step needs no shield: it writes variables as one act (`core/variables/commit.py`). The first
+interrupt is soft only while the frame that iterates is on the stack: a loop that was left without
+being closed, because a variable holds it, must not swallow the interrupt of something else.
+Everything else goes to the handler that was there before.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Runs a user's loop and acts at its boundaries: clicks, pauses, stops, interrupts, all between two
-steps.
+"""Run a user's loop and act at its boundaries: clicks, pauses, stops, interrupts.
 
-The loop is a generator around the user's iterable, so it stands between any two steps and nowhere
-else. What costs more than a microsecond (looking for messages, telling listeners) happens at most
-every `LOOK_EVERY` seconds.
+The loop is a generator around the user's iterable, so it acts between two steps and nowhere else.
+Whatever costs more than a microsecond (messages, listeners) happens at most every `LOOK_EVERY`
+seconds.
 """
 
 from __future__ import annotations
@@ -24,21 +23,19 @@ from nbmodule.live.run.progress import ENDED, Meter, StepCount
 
 T = TypeVar("T")
 LOOK_EVERY = 0.05
-"""Seconds between two looks for messages."""
+"""Seconds between two checks for messages."""
 _LOOK_WHILE_PAUSED = 0.03
 
 
 def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
-    """Iterate, and let views act between the steps: their clicks are handled although the cell is
-    busy.
+    """Iterate, and handle clicks in views between the steps, although the cell is busy.
 
     The interrupt key ends the loop at the next step boundary with a `KeyboardInterrupt`, so that no
     step is cut in two; pressed twice it interrupts at once.
 
     Args:
-        iterable: Anything that can be iterated over.
-        epochs: How often. An iterator, which can be run through only once, is refused for more than
-            one.
+        iterable: Any iterable.
+        epochs: Number of passes. More than one needs an iterable that is no iterator.
 
     Example:
         >>> [x for x in steps('ab', epochs=2)]
@@ -48,24 +45,24 @@ def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
 
 
 class Recall(Protocol):
-    """Gives the items of a loop in which steps may come again."""
+    """Gives the items of a loop in which steps may be made again."""
 
     def take(self, iterator: Iterator[Any]) -> Any:
-        """Give the next item, of the iterator or of what is to come again."""
+        """Return the next item, of the iterator or of a step to be made again."""
 
     def begin(self, number: int, epoch: int) -> None:
-        """Note that the turn of the item that was given last begins."""
+        """Note that the iteration of the last item begins."""
 
     def end(self) -> None:
         """Note that the loop is over."""
 
 
 class Loop:
-    """One or several loops over steps, with one count of steps and one set of commands.
+    """One or several loops over steps, with one count of steps and one queue of commands.
 
     Args:
-        count: Where it notes how far it is; a new one if not given.
-        commands: Where commands come from; its own queue if not given.
+        count: The count to update; a new one if not given.
+        commands: The queue of commands; a new one if not given.
         on_look: Called at boundaries with the time, at most every `look_every` seconds, and while
             paused.
         on_begin: Called with its number before every step.
@@ -92,38 +89,38 @@ class Loop:
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
         self.on_pause: Callable[[], None] | None = None
-        """Called before a pause begins: what was begun is to be over then."""
+        """Called before a pause, to wait for steps that were begun."""
         self.recall: Recall | None = None
-        """Who gives the items, where steps may come again."""
+        """Gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
-        """What is to be done at the next boundary and takes long: an interrupt may end it, unlike what `on_look` does."""
+        """Long work for the next boundary: an interrupt may end it, unlike `on_look`."""
         self.look_every = LOOK_EVERY
         self.tell_every = 0.0
-        """Seconds from one call of `on_look` to the next at least, where no command has come: it may cost more than looking does."""
+        """Least seconds between two calls of `on_look` while no command has come."""
         self.on_measure: Callable[[float], None] | None = None
-        """Called in place of `on_look` at a boundary at which nothing but a measurement is due."""
+        """Called instead of `on_look` at a boundary at which only a measurement is due."""
         self.measure_at = math.inf
-        """When a measurement is due at the latest, on the monotonic clock, however seldom `on_look` is called."""
+        """When a measurement is due at the latest, on the monotonic clock."""
         self.last_thread = ""
         """The thread that delivered the last command."""
         self.pump = CommPump()
-        self._depth = self._start = self._given = self._first = 0
+        self._depth = self._start = self._taken = self._first = 0
         self.has_begun = False
-        """Whether steps were ever run here."""
+        """Whether steps were ever run by this loop."""
         self.item: Any = None
         """The item of the last step."""
         self._left_out = 0
         self._after_left_out: Callable[[Any], None] | None = None
         self._pause_after: int | None = None
-        self._next_look, self._next_tell, self._soon = 0.0, 0.0, False
-        self._measuring = False
+        self._next_look, self._next_tell, self._is_look_due = 0.0, 0.0, False
+        self._is_measuring = False
 
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
-        """Give an iterator over the items that acts at each boundary."""
+        """Return an iterator over the items that acts at each boundary."""
         if not is_whole(epochs):
-            raise ArgumentTypeError(f"epochs is a whole number, found {epochs!r}")
+            raise ArgumentTypeError(f"epochs must be an integer, got {epochs!r}.")
         if epochs < 0:
-            raise ArgumentError(f"epochs counts from 0, found {epochs}")
+            raise ArgumentError(f"epochs must be at least 0, got {epochs}.")
         try:
             iterator = iter(iterable)
         except TypeError:
@@ -133,9 +130,9 @@ class Loop:
             ) from None
         if epochs > 1 and iterator is iterable:
             raise ArgumentError(
-                f"{epochs} epochs over {type(iterable).__name__!r}: an iterator can be run through only once, so the "
-                f"second epoch would be empty. Pass something that begins anew each time (a list, a data loader, "
-                f"nb.batches(...)), or write the epochs as a loop of your own. No step was run."
+                f"{epochs} epochs over {type(iterable).__name__!r}: an iterator can be used only "
+                "once, so the second epoch would be empty. Pass an iterable that restarts (a list, "
+                "a data loader, nb.batches(...)), or write the epochs as a loop of your own."
             )
         return self._run(iterable, iterator, int(epochs))
 
@@ -152,21 +149,19 @@ class Loop:
         self.commands.put("stop", reason=reason)
 
     def leave_out(self, count: int, then: Callable[[Any], None]) -> None:
-        """Take the first items without giving them out, then call `then` with the last of them."""
+        """Skip the first items, then call `then` with the last of them."""
         self._left_out, self._after_left_out = count, then
 
     def look_soon(self) -> None:
-        """Look at the next boundary, whatever the time."""
-        self._soon, self._next_look = True, 0.0
+        """Call `on_look` at the next boundary, whatever the time."""
+        self._is_look_due, self._next_look = True, 0.0
 
     def measure_soon(self) -> None:
         """Go on with a measurement at the next boundary."""
-        self._measuring, self._next_look = True, 0.0
+        self._is_measuring, self._next_look = True, 0.0
 
     def finish(self, state: str, reason: str = "") -> None:
-        """Say how it ended. A step that was left by `break` counts as done, unless an exception
-        ended it.
-        """
+        """Note how it ended. A step left by `break` counts as done, unless an exception ended it."""
         count = self.count
         if state != "failed" and state != "interrupted":
             self._settle()
@@ -175,7 +170,7 @@ class Loop:
             self._change(state, reason or (count.stop_reason or "" if state == "stopped" else ""))
 
     def _run(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
-        __tracebackhide__ = True  # an interrupt is the reader's: IPython shows his line, not ours
+        __tracebackhide__ = True  # IPython shows the user's line
         outer_pump, nested = self.pump, self._depth > 0
         self._depth += 1
         if not nested:
@@ -208,7 +203,7 @@ class Loop:
         clock = time.monotonic
         if not nested:
             count.epoch = epoch + 1 if count.outer is None else count.outer[0]
-        self._given = 0
+        self._taken = 0
         while True:
             if interrupt.pressed:
                 interrupt.take()
@@ -254,7 +249,7 @@ class Loop:
                 count.was_left = True
                 raise
             count.done += 1
-            self._given += 1
+            self._taken += 1
             count.is_in_step = False
             if self.on_step is not None:
                 self.on_step()
@@ -262,13 +257,13 @@ class Loop:
                 self._end_of_first(clock())
 
     def _leave_one_out(self, iterator: Iterator[Any]) -> bool:
-        """Take one item without giving it out; False if there is none."""
+        """Skip one item; return False if there is none."""
         try:
             item = next(iterator)
         except StopIteration:
             return False
         self.count.done += 1
-        self._given += 1
+        self._taken += 1
         self._left_out -= 1
         if not self._left_out and self._after_left_out is not None:
             self._first = self.count.done + 1  # the next step compiles
@@ -276,7 +271,7 @@ class Loop:
         return True
 
     def tick(self) -> None:
-        """Count a step of a loop that is run elsewhere; what is due at a boundary is done."""
+        """Count a step of a loop that runs elsewhere, and do what is due at a boundary."""
         now = time.monotonic()
         if self.count.state == "waiting":
             self.count.meter = Meter(None, now)
@@ -286,9 +281,7 @@ class Loop:
             self._look(now)
 
     def _settle(self) -> None:
-        """Count a step that the body left: it came by `break`, or by an exception which somebody
-        has handled.
-        """
+        """Count a step that the body left by `break`, or by an exception that was handled."""
         self.count.done += self.count.was_left
         self.count.was_left = False
 
@@ -318,7 +311,7 @@ class Loop:
         self._next_look = self._next_tell = 0.0
 
     def drop_last(self) -> None:
-        """Have the iterable leave out its last batch from the next pass on."""
+        """Let the iterable leave out its last batch from the next pass on."""
         count = self.count
         before = _length_of(count.source)
         count.source.drop_last = True
@@ -327,37 +320,38 @@ class Loop:
             count.meter.total -= (before - after) * (count.epochs - count.epoch)
 
     def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
-        """After the first epoch the length of any iterable is known; an empty second one means it
-        was used up.
-        """
+        """Learn the length of an iterable from its first epoch; refuse an empty second one."""
         count = self.count
         if nested:
             return
         if epoch == 0 and count.meter.total is None:
-            count.meter.total = self._start + self._given * epochs
-        if epoch and not self._given and count.done > self._start:
+            count.meter.total = self._start + self._taken * epochs
+        if epoch and not self._taken and count.done > self._start:
             raise ArgumentError(
-                f"epoch {epoch + 1} of {epochs} had no item: {type(iterable).__name__!r} can be run through only once. "
-                f"{count.done - self._start} steps were run. Pass something that begins anew each time it is iterated."
+                f"epoch {epoch + 1} of {epochs} had no item: {type(iterable).__name__!r} can be "
+                f"used only once. {count.done - self._start} steps were run. Pass an iterable that "
+                "restarts."
             )
 
     def _look(self, now: float) -> None:
-        """Handle messages, apply commands, tell the listener. No interrupt cuts this in two."""
+        """Handle messages, apply commands, call the listener; no interrupt cuts this in two."""
         with shield():
             self.pump.look()
             self.count.meter.update(self.count.done, now)
-            commands, wanted, self._soon = self.commands.take(), self._soon, False
-            measuring, self._measuring = self._measuring, False
+            commands, is_due, self._is_look_due = self.commands.take(), self._is_look_due, False
+            measuring, self._is_measuring = self._is_measuring, False
             for command in commands:
                 self._apply(command)
-                wanted = wanted or command.kind != RECEIPT
-            if self.on_look is not None and (wanted or now >= self._next_tell):
+                is_due = is_due or command.kind != RECEIPT
+            if self.on_look is not None and (is_due or now >= self._next_tell):
                 self.on_look(now)
                 self._next_tell = time.monotonic() + self.tell_every
             elif (measuring or now >= self.measure_at) and self.on_measure is not None:
                 self.on_measure(now)
             self._next_look = (
-                0.0 if self._soon or self._measuring else time.monotonic() + self.look_every
+                0.0
+                if self._is_look_due or self._is_measuring
+                else time.monotonic() + self.look_every
             )
 
     def _apply(self, command: Command) -> None:
@@ -375,7 +369,7 @@ class Loop:
             self.on_command(command)
 
     def _wait(self, interrupt: SoftInterrupt) -> None:
-        """Stand still at a boundary until a command or an interrupt comes."""
+        """Wait at a boundary until a command or an interrupt comes."""
         __tracebackhide__ = True
         if self.on_pause is not None:
             self.on_pause()
@@ -409,10 +403,11 @@ class Loop:
             for command in self.commands.take():
                 self._apply(command)
 
-    def go_back(self, done: int) -> None:
-        """Count from here as if so many steps were done."""
+    def go_back(self, done: int, epoch: int = 0) -> None:
+        """Count from `done` steps, in an epoch if it is given."""
         count = self.count
-        self._given -= count.done - done
+        count.epoch = epoch or count.epoch
+        self._taken -= count.done - done
         count.done = done
         count.stop_reason = None
         if self._pause_after is not None:

@@ -1,38 +1,86 @@
-"""Handles widget messages between the steps of a loop that keeps its cell busy.
+"""Handle widget messages between the steps of a loop that keeps its cell busy.
 
 While a cell runs, a kernel reads no further request, so a click in a view waits until the cell is
-over. The pump looks at what has already arrived: messages of widgets, and the two questions that a
-reloaded page asks, are answered here and now in the thread of the loop; every other request is
-given straight back to the kernel, which takes it up, in order, once the cell is over.
+over. The pump reads what has arrived: messages of widgets, and the two requests of a reloaded page,
+are answered in the thread of the loop; every other request goes back to the kernel, which handles
+it, in order, once the cell is over.
 
-Nothing in the public interface of ipykernel can do this. The private names it takes are used in
-this file only, are looked for before use, and where one is missing the pump is off
-(`CommPump.active`) and the kernel runs as it always did. Seen at work with ipykernel 6.17.1, 6.31,
-7.0.1, 7.3 and 7.4.
+The public interface of ipykernel cannot do this. Its private names are used in this file only and
+checked before use; where one is missing the pump is off (`CommPump.active`) and the kernel runs as
+usual. Tried with ipykernel 6.17.1, 6.31, 7.0.1, 7.3 and 7.4.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from nbmodule.live.controls.interrupt import shield
+from nbmodule.live.run.control import Route
 
 _WIDGET = frozenset({"comm_open", "comm_msg", "comm_close"})
-_QUESTIONS = frozenset({"kernel_info_request", "comm_info_request"})
-_TAKEN = _WIDGET | _QUESTIONS
+_RELOAD = frozenset({"kernel_info_request", "comm_info_request"})
+_HANDLED = _WIDGET | _RELOAD
 _MOST_PER_LOOK = 200
-"""Messages handled in one look: a front end that floods the kernel slows the loop down but cannot stop it."""
+"""Messages handled at once: a front end that floods the kernel cannot stop the loop."""
 
-_given_back: set[asyncio.Future[Any]] = set()
-"""Requests on their way back: the event loop itself holds its tasks weakly."""
+_returning: set[asyncio.Future[Any]] = set()
+"""Requests on their way back: the event loop holds its tasks weakly."""
+
+_PUMP = Route("pump", "buttons act between two steps")
+_THREAD = Route("thread", "the loop runs in the background; buttons act between two steps")
+_SUBSHELL = Route(
+    "subshell", "the kernel takes clicks in a thread of its own; buttons act between two steps"
+)
+_KERNEL = Route(
+    "none",
+    "this kernel takes no clicks while a cell runs: use its interrupt button (once: stop after "
+    "this step, twice: at once)",
+)
+_MARIMO = Route(
+    "none",
+    "marimo takes no clicks while a cell runs: use its interrupt button, or "
+    "live.run(..., background=True)",
+)
+_TERMINAL = Route("none", "Ctrl+C stops after this step; pressed twice it interrupts at once")
+
+
+def find_route(pump: CommPump, kernel: object, *, delivered_by: str = "") -> Route:
+    """Return how a click reaches the loop, from this kernel and from how the last click came.
+
+    Args:
+        pump: The pump of the loop's thread.
+        kernel: The kernel, None outside a notebook.
+        delivered_by: Name of the thread that delivered the last command, '' if none came yet.
+
+    Example:
+        >>> find_route(CommPump(), None).text
+        'Ctrl+C stops after this step; pressed twice it interrupts at once'
+    """
+    thread = threading.current_thread()
+    if pump.active:
+        return _PUMP
+    if thread is not threading.main_thread():
+        return _THREAD
+    if delivered_by and delivered_by != thread.name:
+        return _SUBSHELL
+    if is_marimo():
+        return _MARIMO
+    return _TERMINAL if kernel is None else _KERNEL
+
+
+def is_marimo() -> bool:
+    """Return True in a cell of marimo."""
+    running = getattr(sys.modules.get("marimo"), "running_in_notebook", None)
+    return bool(running and running())
 
 
 def running_kernel() -> Any:
-    """Give the kernel that runs this code, or None outside a notebook."""
+    """Return the kernel that runs this code, or None outside a notebook."""
     try:
         from IPython import get_ipython
     except ImportError:
@@ -41,10 +89,9 @@ def running_kernel() -> Any:
 
 
 class CommPump:
-    """Looks for messages at the kernel this thread belongs to.
+    """Handles messages for the kernel thread it is made in.
 
-    Make it in the thread whose loop is to call `look`. Several pumps may live at once, also nested:
-    a pump keeps no request for itself.
+    Several pumps may exist at once, also nested: a pump keeps no request.
 
     Example:
         >>> CommPump(kernel=None).active
@@ -62,7 +109,7 @@ class CommPump:
         return self._inbox is not None
 
     def look(self) -> int:
-        """Handle what has arrived; give the number of messages that were handled."""
+        """Handle what has arrived; return the number of handled messages."""
         if self._inbox is None:
             return 0
         before = self.handled
@@ -82,8 +129,8 @@ class CommPump:
 
     def _handle(self, frames: Any) -> bool:
         kernel, inbox = self._kernel, self._inbox
-        kind = _kind_of(kernel.session, frames)
-        if kind not in _TAKEN or inbox is None:
+        message_type = _type_of(kernel.session, frames)
+        if message_type not in _HANDLED or inbox is None:
             return False
         try:
             idents, rest = kernel.session.feed_identities(frames, copy=False)
@@ -95,7 +142,7 @@ class CommPump:
         # message.
         kernel._publish_status("busy", "shell", parent=message)
         try:
-            result = kernel.shell_handlers[kind](inbox.reply, idents, message)
+            result = kernel.shell_handlers[message_type](inbox.reply, idents, message)
             if inspect.iscoroutine(result):
                 _run_without_waiting(result)
             inbox.flush()
@@ -107,8 +154,8 @@ class CommPump:
         return True
 
 
-def _kind_of(session: Any, frames: Any) -> str | None:
-    """Read the kind of a message from its header alone; a full reading would mark its signature as
+def _type_of(session: Any, frames: Any) -> str | None:
+    """Read the type of a message from its header alone: a full reading marks its signature as
     seen.
     """
     if len(frames) < 5:
@@ -131,18 +178,18 @@ def _run_without_waiting(coroutine: Any) -> None:
 
 
 def _find_inbox(kernel: Any) -> _Inbox | None:
-    """Find where messages for this thread arrive; None where this kernel is not one we know."""
+    """Return where messages for this thread arrive; None for an unknown kernel."""
     needed = ("session", "shell_handlers", "_publish_status", "log")
     if any(getattr(kernel, name, None) is None for name in needed):
         return None
     if not {"comm_msg", "kernel_info_request"} <= set(kernel.shell_handlers):
         return None
-    here = threading.current_thread()
+    thread = threading.current_thread()
     channel = getattr(kernel, "shell_channel_thread", None)
     if channel is not None:
-        return _find_subshell_inbox(channel, here)
+        return _find_subshell_inbox(channel, thread)
     stream = getattr(kernel, "shell_stream", None)
-    if here is not threading.main_thread() or not _is_stream(stream):
+    if thread is not threading.main_thread() or not _is_stream(stream):
         return None
     queue = getattr(kernel, "msg_queue", None)
     if queue is None:
@@ -152,17 +199,17 @@ def _find_inbox(kernel: Any) -> _Inbox | None:
     return _QueueInbox(kernel, stream, queue)
 
 
-def _find_subshell_inbox(channel: object, here: threading.Thread) -> _Inbox | None:
-    """Find it in ipykernel 7, where a thread hands messages on through a pair of sockets for each
-    shell.
+def _find_subshell_inbox(channel: object, thread: threading.Thread) -> _Inbox | None:
+    """Return it for ipykernel 7, where a thread passes messages on through a pair of sockets for
+    each shell.
     """
     manager, pair, name = getattr(channel, "manager", None), None, None
-    if here is getattr(channel, "parent_thread", threading.main_thread()):
+    if thread is getattr(channel, "parent_thread", threading.main_thread()):
         pair = getattr(manager, "_shell_channel_to_main", None)
     else:
-        for key, thread in list(getattr(manager, "_cache", {}).items()):
-            if thread is here:
-                pair, name = getattr(thread, "shell_channel_to_subshell", None), key
+        for key, subshell in list(getattr(manager, "_cache", {}).items()):
+            if subshell is thread:
+                pair, name = getattr(subshell, "shell_channel_to_subshell", None), key
     socket_for = getattr(manager, "get_subshell_to_shell_channel_socket", None)
     stream = getattr(pair, "to_stream", None)
     if not callable(socket_for) or not _is_stream(stream):
@@ -183,7 +230,7 @@ class _Inbox:
         self.stream, self.reply = stream, reply
 
     def waiting(self) -> Any:
-        """Yield each message that has arrived, with a function that gives it back to the kernel."""
+        """Yield each message that has arrived, with a function that returns it to the kernel."""
         import zmq
 
         for _ in range(_MOST_PER_LOOK):
@@ -209,8 +256,8 @@ def _schedule(callback: Callable[[Any], Any], frames: object) -> None:
     result = callback(frames)
     if inspect.isawaitable(result):
         task = asyncio.ensure_future(result)
-        _given_back.add(task)
-        task.add_done_callback(_given_back.discard)
+        _returning.add(task)
+        task.add_done_callback(_returning.discard)
 
 
 class _QueueInbox(_Inbox):
@@ -238,7 +285,7 @@ class _QueueInbox(_Inbox):
                     number > self._seen and getattr(dispatch, "__name__", "") == "dispatch_shell"
                 )
                 self._seen = max(self._seen, number)
-                if is_new and _kind_of(self._kernel.session, arguments[0]) in _TAKEN:
+                if is_new and _type_of(self._kernel.session, arguments[0]) in _HANDLED:
                     items[position] = None
                     yield arguments[0], lambda: None
         finally:

@@ -1,9 +1,9 @@
-"""Lets a recorder keep the steps of a run under their numbers, and shows what it keeps.
+"""Let a recorder keep the steps of a run under their numbers, and show what it keeps.
 
-A recorder is asked for a context around each step: `recorder.step(number)`. A loop of the user
-cannot stand in a `with` of ours, so the context is entered before a step and left after it; an
-exception that ends the step reaches it when the run is over. What was recorded is read some steps
-later, so that no step waits for it.
+A recorder returns a context for each step: `recorder.step(number)`. A loop of the user cannot stand
+in a `with` of ours, so the context is entered before a step and left after it; an exception that
+ends the step reaches it when the run is over. What was recorded is read some steps later, so that
+no step waits for it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections import deque
 from typing import Any
 
 from nbmodule.base.statistics import Statistics
-from nbmodule.live.monitors.rows import grouped, one_each
-from nbmodule.live.run.failure import guard
+from nbmodule.live.run.messages import CaughtException, guard
 from nbmodule.live.run.state import RunState
-from nbmodule.live.run.watch import MOST_ROWS, Sample
+from nbmodule.live.run.strips import MOST_ROWS, Sample, grouped, one_each
 
 _READ_AFTER = 2
 """Steps after which a recorded step is read."""
@@ -33,13 +32,13 @@ class Recording:
         self._unread: deque[int] = deque(maxlen=8)
 
     def begin(self, step: int) -> None:
-        """Enter the context of a step, if it is one that is recorded."""
+        """Enter the context of a step, if the step is recorded."""
         self.end()  # of a step that was left by `break`
         number = self._first + step
         if self._recorder is None or number % self._every:
             return
         context = self._recorder.step(number)
-        if not self._failed(guard("the recorder", context.__enter__)):
+        if not self._failed(guard("the recorder", context.__enter__)[1]):
             self._open = context
             self._unread.append(number)
 
@@ -49,30 +48,27 @@ class Recording:
         if context is None:
             return
         if error is None:
-            self._failed(guard("the recorder", context.__exit__, None, None, None))
+            self._failed(guard("the recorder", context.__exit__, None, None, None)[1])
             return
         try:
             context.__exit__(type(error), error, error.__traceback__)
-        except BaseException as raised:  # noqa: BLE001 - a context gives back the exception it was handed
+        except BaseException as raised:  # noqa: BLE001 - a context may raise what it was handed
             if raised is not error and isinstance(raised, Exception):
                 self._run.messages.add(self._run.step, "error", f"the recorder raised {raised}")
 
     def take(self, step: int) -> list[Sample]:
-        """Give the statistics of steps that were recorded a while ago."""
+        """Return the statistics of steps that were recorded a while ago."""
         samples: list[Sample] = []
         recorder = self._recorder
+        has_statistics = getattr(recorder, "returns", None) in ("stats", "exact stats")
         while self._unread and self._unread[0] + _READ_AFTER <= self._first + step:
             number = self._unread.popleft()
-            if (
-                getattr(recorder, "returns", None) in ("stats", "exact stats")
-                and number in recorder
-            ):
+            if has_statistics and number in recorder:
                 samples += samples_of(recorder[number], number - self._first)
         return samples
 
-    def _failed(self, outcome: tuple[Any, Any]) -> bool:
-        """Tell of a failure once, and record no more: the training goes on."""
-        _, failure = outcome
+    def _failed(self, failure: CaughtException | None) -> bool:
+        """Report a failure once, and record no more: the training goes on."""
         if failure is None:
             return False
         self._run.messages.add_failure(self._run.step, failure)
@@ -81,28 +77,24 @@ class Recording:
 
 
 def samples_of(calls: Any, step: int) -> list[Sample]:
-    """Turn the calls of a step into rows of statistics: of the first return of each submodule, and
-    of its gradients.
-
-    Gradients are those of its parameters; where there are none, those of what it returns.
+    """Return rows of statistics of the calls of a step: of the first return of each submodule, and
+    of the gradients of its parameters, or of its return if there are none.
     """
     returns: dict[str, Statistics] = {}
     gradients: dict[str, Statistics] = {}
     for call in calls:
-        for rows, found in ((returns, call.statistics), (gradients, call.gradient_statistics)):
-            first = (
-                next((s for s in found if s is not None), None)
-                if isinstance(found, list)
-                else found
-            )
+        for rows, parts in ((returns, call.statistics), (gradients, call.gradient_statistics)):
+            parts = parts if isinstance(parts, list) else [parts]
+            first = next((s for s in parts if s is not None), None)
             if call.path and first is not None and len(rows) < MOST_ROWS:
                 rows.setdefault(call.path, first)
     samples = [one_each(step, "return", returns)] if returns else []
-    own = {
+    of_parameters = {
         name: s for name, s in getattr(calls, "gradients", {}).items() if isinstance(s, Statistics)
     }
-    if own:
-        samples.append(grouped(step, "gradient", list(own), list(own.values())))
+    if of_parameters:
+        values = list(of_parameters.values())
+        samples.append(grouped(step, "gradient", list(of_parameters), values))
     elif gradients:
         samples.append(one_each(step, "gradient", gradients))
     return samples

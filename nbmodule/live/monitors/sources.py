@@ -1,5 +1,5 @@
-"""Whatever is trained, as named arrays: modules, models of other frameworks as they stand, training
-states, functions, lists and dicts of them.
+"""Named arrays of whatever is trained: modules, native models of other frameworks, training states,
+functions, lists and dicts of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MOST_LEVELS = 32
 
 
 def source_of(model: Any) -> Source | None:
-    """What gives the trained arrays by dotted name at any moment; None where there are none.
+    """Return a function that gives the trained arrays by dotted name; None if there are none.
 
     Example:
         >>> source_of({'g': {'w': 1.0}, 'd': [2.0]})()
@@ -26,7 +26,7 @@ def source_of(model: Any) -> Source | None:
     """
     if model is None or framework_of(model) in FRAMEWORKS_APART:
         return None
-    if is_given_by_a_function(model):
+    if is_function_of_state(model):
         return lambda: dict(named(model()))
     return (lambda: dict(named(model))) if _is_nested(model) else None
 
@@ -44,70 +44,71 @@ def module_of(model: Any) -> Any:
         return model
     if framework_of(model) is not None or not isinstance(model, (Mapping, list, tuple)):
         return None
-    found = {
-        str(key): module for key, value in _parts(model) if (module := module_of(value)) is not None
-    }
-    if not found:
+    parts = {str(key): module_of(value) for key, value in _parts(model)}
+    modules = {name: module for name, module in parts.items() if module is not None}
+    if not modules:
         return None
     holder = CoreModule()
-    for name, module in found.items():
+    for name, module in modules.items():
         setattr(holder, name, module)
     return holder
 
 
-def is_given_by_a_function(model: object) -> bool:
-    """Whether something is to be asked for what is trained: `lambda: state.params`."""
-    return (
-        callable(model) and framework_of(model) is None and not hasattr(model, "named_parameters")
-    )
+def is_function_of_state(model: object) -> bool:
+    """Return True for a function that gives what is trained: `lambda: state.params`."""
+    is_model = framework_of(model) is not None or hasattr(model, "named_parameters")
+    return callable(model) and not is_model
 
 
 def title_of(model: object) -> str:
-    """What a run is called that was given no name: the class of its model, the names or the classes
-    of several models.
+    """Return the title of a run without a name: the class of its model, or the names or classes of
+    several models.
 
     Example:
         >>> title_of(None), title_of({'w': 1.0})
         ('training', 'training')
     """
-    if model is None or is_given_by_a_function(model):
+    if model is None or is_function_of_state(model):
         return "training"
-    if framework_of(model) is None and isinstance(model, Mapping):
-        return plain(
-            ", ".join(str(name) for name, each in model.items() if _is_model(each)) or "training"
-        )
-    if framework_of(model) is None and isinstance(model, (list, tuple)):
-        return plain(
-            ", ".join(type(each).__name__ for each in model if _is_model(each)) or "training"
-        )
+    if framework_of(model) is None and isinstance(model, (Mapping, list, tuple)):
+        if isinstance(model, Mapping):
+            names = [str(name) for name, value in model.items() if _is_model(value)]
+        else:
+            names = [type(value).__name__ for value in model if _is_model(value)]
+        return plain(", ".join(names) or "training")
     return type(model).__name__
 
 
 def why_not(model: object) -> str:
-    """What is said of a model that gives no arrays."""
-    kind, name = framework_of(model), type(model).__name__
-    if kind in FRAMEWORKS_APART:
-        return f"{name} holds no parameters: pass a function that gives them, as in nb.Live(lambda: state.params)"
-    return f"{name} holds no named arrays, so nothing is watched: pass the model, or a function that gives its parameters"
+    """Return why a model has no named arrays, and what to pass."""
+    name = type(model).__name__
+    if framework_of(model) in FRAMEWORKS_APART:
+        return (
+            f"{name} holds no parameters: pass a function that gives them, as in "
+            "nb.Live(lambda: state.params)"
+        )
+    return (
+        f"{name} holds no named arrays, so nothing is watched: pass the model, or a function that "
+        "gives its parameters"
+    )
 
 
 def named(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
-    """Arrays by dotted name."""
+    """Yield arrays by dotted name."""
     if framework_of(tree) is not None:
-        found: Any = socket("as_it_stands")("parameters", tree).items()
+        pairs: Any = socket("as_it_stands")("parameters", tree).items()
     elif hasattr(tree, "named_parameters"):
-        found = tree.named_parameters()
+        pairs = tree.named_parameters()
     else:
         yield from _below(tree, prefix, level)
         return
-    for name, array in found:
+    for name, array in pairs:
         yield f"{prefix}{name}", array
 
 
 def _below(tree: object, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
-    if (hasattr(tree, "dtype") and hasattr(tree, "shape")) or isinstance(
-        tree, (bool, int, float, complex)
-    ):
+    is_array = hasattr(tree, "dtype") and hasattr(tree, "shape")
+    if is_array or isinstance(tree, (bool, int, float, complex)):
         yield prefix.removesuffix(".") or "parameters", tree
     elif level < MOST_LEVELS:
         for key, value in _parts(tree):
@@ -115,55 +116,26 @@ def _below(tree: object, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """What is nested in a value: a training state has `params`."""
+    """Yield what is nested in a value; a training state has `params`."""
     if hasattr(tree, "params") and not isinstance(tree, Mapping):
         yield from _parts(tree.params)
     elif isinstance(tree, Mapping):
         yield from tree.items()
     elif isinstance(tree, (list, tuple)):
-        yield from zip(getattr(tree, "_fields", range(len(tree))), tree)
+        yield from zip(getattr(tree, "_fields", range(len(tree))), tree, strict=False)
     elif not isinstance(tree, (str, bytes)) and hasattr(tree, "__dict__"):
         import jax
 
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
             if leaf is not tree:
-                yield (
-                    ".".join(
-                        str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key))))
-                        for key in keys
-                    ),
-                    leaf,
-                )
+                yield jax.tree_util.keystr(path, simple=True, separator="."), leaf
 
 
-def _is_model(thing: object) -> bool:
-    return framework_of(thing) is not None or hasattr(thing, "named_parameters")
+def _is_model(obj: object) -> bool:
+    return framework_of(obj) is not None or hasattr(obj, "named_parameters")
 
 
 def _is_nested(model: object) -> bool:
     if _is_model(model) or hasattr(model, "dtype"):
         return True
     return isinstance(model, (Mapping, list, tuple)) or next(_parts(model), None) is not None
-
-
-class GivenArrays:
-    """What `live.watch` was given in the loop: references, looked at when it is time."""
-
-    def __init__(self) -> None:
-        self.params: Any = None
-        self.grads: Any = None
-
-    def __bool__(self) -> bool:
-        return self.params is not None or self.grads is not None
-
-    def take(self, params: object, grads: object) -> bool:
-        """Take what is there now; whether it is of a kind that was not given before."""
-        is_new = (params is not None and self.params is None) or (
-            grads is not None and self.grads is None
-        )
-        self.params = self.params if params is None else params
-        self.grads = self.grads if grads is None else grads
-        return is_new
-
-    def clear(self) -> None:
-        self.params = self.grads = None

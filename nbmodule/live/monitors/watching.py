@@ -1,4 +1,4 @@
-"""Decides when the watchers of a run may measure, and keeps what they bring."""
+"""Schedule the watchers of a run within the budget, and keep what they measure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.monitors.sources import GivenArrays, module_of, named, source_of, why_not
+from nbmodule.live.monitors.sources import module_of, named, source_of, why_not
 from nbmodule.live.monitors.weights import WeightWatch
 from nbmodule.live.run.cost import Pace
-from nbmodule.live.run.failure import describe_caught, guard
+from nbmodule.live.run.messages import describe_caught, guard
 from nbmodule.live.run.state import RunState
-from nbmodule.live.run.watch import FIELDS, Sample, Strips, Watcher, find_watches
+from nbmodule.live.run.strips import FIELDS, Sample, Strips, Watcher, find_watches
 
 LEVELS = ("all", "weights")
 """What may be watched: weights, gradients and returns, or the weights alone."""
@@ -31,18 +31,17 @@ _BAD = FIELDS.index("nonfinite")
 class Sampling:
     """The watchers of one run.
 
-    The first step is watched as well, so that what has to be compiled begins as soon as it is over.
-    Later a measurement spans three steps: a plain one, the one that is watched, and the one beside
-    which the device reduces what was remembered. How much longer the last two take than the first,
-    and the time on the host, is what watching costs; the next measurement waits until that is
-    within the budget.
+    The first step is watched, so that compiling begins as soon as it is over. Later a measurement
+    spans three steps: a plain one, the watched one, and the one during which the device reduces
+    what was remembered. The extra time of the last two, and the time on the host, is the cost; the
+    next measurement waits until the cost is within the budget.
 
     Args:
         run: The run.
-        loop: Its loop, which is asked to look soon and to run a step in a context.
+        loop: Its loop, which runs a step in a context, and calls again at the next boundary.
         returns: None if the model is not to be watched.
-        recorded: Gives the statistics that a recorder has kept since it was asked last.
-        alarm: Called with what is not finite, and with a sentence.
+        recorded: Returns the statistics that a recorder has kept since the last call.
+        alarm: Called with a quantity that is not finite, and a sentence.
     """
 
     def __init__(
@@ -56,175 +55,172 @@ class Sampling:
     ) -> None:
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
         self._recorded, self._alarm = recorded, alarm
-        self.given = GivenArrays()
+        self._params: Any = None
+        self._grads: Any = None
         self._pace = Pace(run.budget / 2, least=_LEAST, most=_MOST)
         self._next = 0.0
         self._phase = self._done = 0
         self._mark = self._host = 0.0
-        self._lasted: list[float] = []
-        self._slower: deque[float] = deque(maxlen=5)
-        """By how much the last watched steps were."""
-        self._warm = self._has_asked = False
+        self._durations: list[float] = []
+        self._extra: deque[float] = deque(maxlen=5)
+        """Extra time of the last measurements, in seconds."""
+        self._is_warm = self._has_requested = False
 
     def add_control(self) -> None:
-        """Let the reader choose what is watched."""
-        model = self._run.model
-        if self._level is None or (model is None and not self.given):
+        """Add the control that chooses what is watched."""
+        model, has_arrays = self._run.model, self._params is not None or self._grads is not None
+        if self._level is None or (model is None and not has_arrays):
             return
-        if not self.given and source_of(model) is None:
+        if not has_arrays and source_of(model) is None:
             self._run.unwatched = why_not(model)
             return
         choices = LEVELS if module_of(model) is not None else LEVELS[1:]
         self._level = self._level if self._level in choices else choices[0]
         if "watch" not in self._run.controls:
-            self._run.controls.field(
-                "watch", self._level, self._set_level, choices=(*choices, "off")
-            )
+            choices = (*choices, "off")
+            self._run.controls.field("watch", self._level, self._set_level, choices=choices)
 
     def give(self, params: object, grads: object) -> None:
-        """Take arrays that the loop hands over; at the first of a kind they get watchers."""
-        if self.given.take(params, grads):
+        """Take references to arrays from the loop; the first of each kind get watchers."""
+        is_new = (params is not None and self._params is None) or (
+            grads is not None and self._grads is None
+        )
+        self._params = self._params if params is None else params
+        self._grads = self._grads if grads is None else grads
+        if is_new:
             self._run.unwatched = ""
             self.add_control()
             self._restart()
 
-    def switch_off(self) -> None:
-        """Measure no more."""
-        self._set_level("off")
-
     def look(self, now: float, done: int) -> None:
-        """Take what was measured, and ask for the next if it is time; called at boundaries."""
+        """Take what was measured, and request the next measurement if it is due; at boundaries."""
         for sample in self._recorded(done):
             self._keep(sample)
         if self._level is None:
             return
         begun = time.perf_counter()
-        if self._run.watchers is None:
-            self._run.watchers = [
-                *find_watches(self._run.model, self._level),
-                *self._watches_of_given(),
-            ]
-            for watch in self._run.watchers:
-                self._run.examiner = getattr(watch, "examiner", self._run.examiner)
-        for watch in self._run.watchers:
-            for sample in watch.take(done):
+        watchers = self._watchers()
+        for watcher in watchers:
+            for sample in watcher.take(done):
                 self._keep(sample)
-        if not done and not self._has_asked:
-            self._ask(done)
+        if not done and not self._has_requested:
+            self._request(done)
         elif self._phase:
-            self._go_on(begun, done)
-        elif now >= self._next and self._run.watchers and done:
-            self._phase, self._host, self._lasted = 1, 0.0, []
+            self._continue(begun, done)
+        elif now >= self._next and watchers and done:
+            self._phase, self._host, self._durations = 1, 0.0, []
             self._loop.measure_soon()
         self._done = done
         self._host += time.perf_counter() - begun
-        self._loop.measure_at = self._next if self._run.watchers else math.inf
+        self._loop.measure_at = self._next if watchers else math.inf
 
     def leave(self) -> None:
-        """Note that the work at this boundary is over: what follows is the user's step."""
+        """Note that the work at this boundary is over: the user's step follows."""
         self._mark = time.perf_counter()
 
-    def _go_on(self, begun: float, done: int) -> None:
-        """After each step of a measurement: ask, take, weigh."""
+    def _watchers(self) -> list[Watcher]:
+        run = self._run
+        if run.watchers is None:
+            run.watchers = find_watches(run.model, self._level)
+            if self._params is not None:
+                run.watchers.append(WeightWatch(lambda: dict(named(self._params))))
+            if self._grads is not None:
+                run.watchers.append(WeightWatch(lambda: dict(named(self._grads)), "gradient"))
+            for watcher in run.watchers:
+                run.examiner = getattr(watcher, "examiner", run.examiner)
+        return run.watchers
+
+    def _continue(self, begun: float, done: int) -> None:
+        """Go on with a measurement after one of its steps."""
         if done == self._done:  # a pause
             return
-        self._lasted.append(begun - self._mark)
+        self._durations.append(begun - self._mark)
         if self._phase == 1:
-            self._ask(done)
+            self._request(done)
         if self._phase < _STEPS:
             self._phase += 1
             self._loop.measure_soon()
             return
         self._phase = 0
-        plain, *others = self._lasted
-        slower = sum(others) - plain * len(others)
-        preparing = any(watch.is_preparing for watch in self._run.watchers or ())
-        if (
-            preparing or not self._warm
-        ):  # what loads and compiles says nothing of the measurements that follow
-            self._warm = not preparing
+        is_preparing = any(watcher.is_preparing for watcher in self._run.watchers or ())
+        if is_preparing or not self._is_warm:  # loading and compiling is not typical
+            self._is_warm = not is_preparing
             self._next = time.monotonic() + _LEAST
             return
-        self._slower.append(slower)
-        slower = max(median(self._slower), 0.0)  # of one alone, most is other processes
-        self._run.cost.note(slower)
-        self._pace.note(self._host + slower)
-        # All that is spent beside the training shares one budget, and looking at the model is what
-        # can wait.
-        self._next = time.monotonic() + min(max(self._pace.interval, self._run.cost.rest()), _MOST)
+        plain, *watched = self._durations
+        self._extra.append(sum(watched) - plain * len(watched))
+        extra = max(median(self._extra), 0.0)  # most of a single one is other processes
+        self._run.cost.note(extra)
+        self._pace.note(self._host + extra)
+        wait = max(self._pace.interval, self._run.cost.rest())
+        self._next = time.monotonic() + min(wait, _MOST)
 
-    def _ask(self, done: int) -> None:
+    def _request(self, done: int) -> None:
         """Have the next step watched."""
-        self._has_asked = True
-        watches = self._run.watchers or ()
-        for watch in watches:
-            watch.request(done)
-        contexts = [context for watch in watches if (context := watch.around(done + 1)) is not None]
+        self._has_requested = True
+        watchers = self._run.watchers or ()
+        for watcher in watchers:
+            watcher.request(done)
+        contexts = [c for watcher in watchers if (c := watcher.around(done + 1)) is not None]
         self._loop.around = _Guarded(self._run, contexts) if contexts else None
 
-    def _watches_of_given(self) -> list[Watcher]:
-        given, found = self.given, []
-        if given.params is not None:
-            found.append(WeightWatch(lambda: dict(named(given.params))))
-        if given.grads is not None:
-            found.append(WeightWatch(lambda: dict(named(given.grads)), "gradient"))
-        return found
-
     def measure_last(self, done: int) -> None:
-        """Take one more sample of the weights, because the run ends."""
-        for watch in self._run.watchers or ():
-            measure = getattr(watch, "measure_last", None)
+        """Take one more sample of the weights when the run ends."""
+        for watcher in self._run.watchers or ():
+            measure = getattr(watcher, "measure_last", None)
             for sample in measure(done) if measure is not None and done else ():
                 strips = self._run.watched.get(sample.quantity)
                 if strips is None or self._run.step_of(done) not in strips.steps[-1:]:
                     self._keep(sample)
 
     def close(self) -> None:
-        """Let go of the model."""
-        for watch in self._run.watchers or ():
-            watch.close()
-        self._run.watchers, self._level = [], None
-        self.given.clear()
+        """Release the model."""
+        self.switch_off()
+        self._run.watchers = []
+        self._params = self._grads = None
+
+    def switch_off(self) -> None:
+        """Measure no more."""
+        self._set_level("off")
 
     def _set_level(self, level: str) -> None:
         self._restart()
         self._level = None if level == "off" else level
 
     def _restart(self) -> None:
-        for watch in self._run.watchers or ():
-            watch.close()
-        self._run.watchers, self._phase, self._warm, self._loop.around = None, 0, False, None
+        for watcher in self._run.watchers or ():
+            watcher.close()
+        self._run.watchers, self._phase, self._is_warm, self._loop.around = None, 0, False, None
         self._next = 0.0
 
     def _keep(self, sample: Sample) -> None:
         strips = self._run.watched.setdefault(sample.quantity, Strips(sample.quantity))
         strips.add(sample._replace(step=self._run.step_of(sample.step)))
         values = np.asarray(sample.values)
-        if values.shape[-1] != len(FIELDS):
+        if values.shape[-1] != len(FIELDS) or sample.quantity not in ("weight", "return"):
             return
         bad = [i for i in np.flatnonzero(values[:, _BAD] > 0) if i < len(sample.paths)]
-        if bad and sample.quantity in ("weight", "return"):
-            text = _describe_nonfinite(sample, values, bad)
-            self._alarm(f"{sample.quantity}s", text)
+        if bad:
+            self._alarm(f"{sample.quantity}s", _describe_nonfinite(sample, values, bad))
 
 
 def _describe_nonfinite(sample: Sample, values: Any, bad: list[int]) -> str:
     """Say which weights or returns are not finite.
 
-    Returns stand in the order of the calls: the first bad one is what the others were made from.
+    Returns are in the order of the calls: the others were made from the first bad one.
     """
     quantity, paths = sample.quantity, sample.paths
     if quantity == "weight" and len(bad) == len(paths) > 1:
         return "weights of all submodules are not finite"
     first = bad[0]
-    if quantity == "weight":  # the row of a module above adds those below it
+    if quantity == "weight":  # the row of a module comes before those below it
         first = max(bad, key=lambda i: paths[i].startswith(paths[bad[0]] + "."))
     count = int(values[first, _BAD])
     return f"{count:,} {quantity}s of {paths[first] or 'the model'} are not finite"
 
 
 class _Guarded:
-    """Contexts around a step; one that fails is told, and the step runs without."""
+    """Contexts of a step; one that fails is reported, and the step runs without it."""
 
     def __init__(self, run: RunState, contexts: list[Any]) -> None:
         self._run, self._contexts, self._open = run, contexts, []
@@ -243,7 +239,7 @@ class _Guarded:
                 self._open.pop().__exit__(*raised)
             except BaseException as error:
                 if error is raised[1]:
-                    continue  # a context gives back the exception it was handed
+                    continue  # a context raises what it was handed
                 if not isinstance(error, Exception):
                     raise
                 self._run.messages.add_failure(self._run.step, describe_caught("watching", error))

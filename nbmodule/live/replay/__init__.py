@@ -1,3 +1,1 @@
-"""Any moment of a run again: what is kept of each step, how it is repeated, and what would follow
-from it.
-"""
+"""Repeat any step of a run, go back to it, and branch from it."""

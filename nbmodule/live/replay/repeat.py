@@ -1,11 +1,11 @@
-"""Repeat what a tape holds: variables are put back, calls are made again, and each turn must
-reproduce what was recorded. At the end everything is as before.
+"""Repeat recorded iterations: variables are restored, calls are made again, and each iteration must
+reproduce what was recorded. Afterwards everything is as before.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -18,26 +18,34 @@ from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.variables.commit import commit
 from nbmodule.core.variables.variable import Variable
 from nbmodule.live.replay.copies import as_arrays, digest_of
-from nbmodule.live.replay.inputs import parameter_names
+from nbmodule.live.replay.iterations import (
+    Iteration,
+    Mode,
+    Output,
+    RecordedCall,
+    Segment,
+    Setting,
+    Switch,
+)
 from nbmodule.live.replay.tape import Tape, leaves_of, overwrites_arguments
-from nbmodule.live.replay.turns import KeptCall, Mode, Moved, Output, Segment, Setting, Switch, Turn
 
 
 class NotReproducedError(Exception):
-    """A repeated turn differs from what was recorded; `cause` says why, as far as is known."""
+    """A repeated iteration differs from the recorded one; `cause` says why, as far as is known."""
 
-    def __init__(self, turn: int, cause: str) -> None:
+    def __init__(self, number: int, cause: str) -> None:
         super().__init__(cause)
-        self.turn, self.cause = turn, cause
+        self.number, self.cause = number, cause
 
 
-def check_inputs(turn: Turn) -> None:
-    """Raise if an array that a turn was given holds something else by now."""
-    for array, digest in turn.digests.values():
+def check_inputs(iteration: Iteration) -> None:
+    """Raise if an array that an iteration was given holds something else by now."""
+    for array, digest in iteration.digests.values():
         if digest_of(array) != digest:
-            kind = format_array(array.shape, str(array.dtype))
-            cause = f"the array {kind} that it was given was filled anew since"
-            raise NotReproducedError(turn.number, cause)
+            text = format_array(array.shape, str(array.dtype))
+            raise NotReproducedError(
+                iteration.number, f"the array {text} that it was given was filled again since"
+            )
 
 
 def is_same(recorded: Any, repeated: Any) -> bool:
@@ -52,33 +60,35 @@ def is_same(recorded: Any, repeated: Any) -> bool:
     return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, equal_nan=True))
 
 
-def differs(before: Turn, after: Turn) -> bool:
-    """Return True if two recordings of one turn returned different numbers."""
+def differs(before: Iteration, after: Iteration) -> bool:
+    """Return True if two recordings of one iteration returned different numbers."""
     calls, again = before.calls, after.calls
     if len(calls) != len(again):
         return True
-    for a, b in zip(calls, again, strict=True):
-        for number, value in a.small.items():
-            other = b.small.get(number)
-            if other is None or value.is_deleted() or other.is_deleted():
-                continue
-            if not is_same(value, other):
-                return True
-    return False
+    pairs = [
+        (value, b.small.get(number))
+        for a, b in zip(calls, again, strict=True)
+        for number, value in a.small.items()
+    ]
+    return any(
+        not is_same(value, other)
+        for value, other in pairs
+        if other is not None and not value.is_deleted() and not other.is_deleted()
+    )
 
 
-def _cause_of(call: KeptCall) -> str:
-    """Say what may have changed since a call was recorded."""
-    name = getattr(call.function, "__name__", "the step")
-    for kind, reference in call.captured:
-        if reference() is None:
-            return f"{name} used another {kind} then, which is gone"
+def _cause_of(call: RecordedCall) -> str:
+    """Return what may have changed since a call was recorded."""
     function = call.function
+    name = getattr(function, "__name__", "the step")
+    for class_name, reference in call.captured:
+        if reference() is None:
+            return f"{name} used another {class_name} then, which is gone"
     if call.tree is None and hasattr(function, "fn"):
         with contextlib.suppress(Exception):
-            used = record_call(function, tuple(call.leaves), {}).captured
-            then = [reference() for _, reference in call.captured]
-            other = [each for each in used if not any(each is before for before in then)]
+            captured = record_call(function, tuple(call.leaves), {}).captured
+            before = {id(reference()) for _, reference in call.captured}
+            other = [obj for obj in captured if id(obj) not in before]
             if other:
                 return f"{name} uses another {type(other[0]).__name__} now than it did then"
     return (
@@ -88,43 +98,37 @@ def _cause_of(call: KeptCall) -> str:
 
 
 class RepeatMark(NamedTuple):
-    """A place in a repeat: the turn that comes next, values of all variables, modes, what the last
-    calls returned.
-    """
+    """A position in a repeat, to return to."""
 
     next: int
     values: dict[Variable, Any]
     settings: dict[int, Setting | Mode]
-    outputs: dict[KeptCall, list[Any]]
-    calls: list[list[KeptCall]]
+    outputs: dict[RecordedCall, list[Any]]
+    calls: list[list[RecordedCall]]
 
 
 class Repeat:
-    """Steps of one segment, made again one after the other."""
+    """Repeats iterations of one segment, one after the other, up to a number.
 
-    def __init__(self, tape: Tape, segment: Segment) -> None:
+    Use it inside `restored`, or commit to the state it leaves.
+    """
+
+    def __init__(self, tape: Tape, segment: Segment, number: int) -> None:
         self.tape, self.segment = tape, segment
         self.next = segment.first
-        """The turn that comes next."""
-        self._settings: dict[int, Setting | Mode] = {}
-        """What is set, by the `id` of what it is set on."""
-        self._outputs: dict[KeptCall, list[Any]] = {}
-        self._calls: list[list[KeptCall]] = []
-        """Of the last turns: what a call returns is handed on over one turn at most."""
-
-    def begin(self) -> None:
-        """Put the values of the segment into the variables, and modules into their modes."""
-        self._put(self.segment.values)
-        self._settings = dict(self.segment.settings)
-        apply_settings(self._settings.values())
-
-    def go_to(self, number: int) -> None:
-        """Repeat all turns before that one."""
+        """The iteration that comes next."""
+        self._settings: dict[int, Setting | Mode] = dict(segment.settings)
+        """By the `id` of the object that is set."""
+        self._outputs: dict[RecordedCall, list[Any]] = {}
+        self._calls: list[list[RecordedCall]] = []
+        """Of the last iterations: an output is handed on over one iteration at most."""
+        self._put(segment.values)
+        self._apply_settings()
         while self.next < number:
-            self.turn()
+            self.step()
 
-    def turn(self, *, verify: bool = True) -> dict[str, Any]:
-        """Repeat the next turn; return what was logged of it, by name.
+    def step(self, *, verify: bool = True) -> dict[str, Any]:
+        """Repeat the next iteration; return what it logged, by name.
 
         Args:
             verify: Whether it must reproduce what was recorded. A repeat under a tracker runs
@@ -133,112 +137,100 @@ class Repeat:
         Raises:
             NotReproducedError: If it does not.
         """
-        turn = self.segment.turn(self.next)
-        assert turn is not None
+        iteration = self.segment.iteration(self.next)
+        assert iteration is not None
         self.next += 1
         if verify:
-            check_inputs(turn)
-        self._steer(turn.controls)
-        logged = self.made(turn)
+            check_inputs(iteration)
+        self.tape.steer(iteration.controls)
+        self._apply_settings()
+        logged = self.make(iteration)
         if verify:
-            self._check_outputs(turn)
+            self._check_outputs(iteration)
         return logged
 
-    def _check_outputs(self, turn: Turn) -> None:
-        """Compare what a turn has returned and written with what was recorded."""
-        for call in turn.calls:
+    def _check_outputs(self, iteration: Iteration) -> None:
+        """Compare what an iteration returned and wrote with what was recorded."""
+        for call in iteration.calls:
             outputs = self._outputs[call]
             for number, before in call.small.items():
-                is_there = number < len(outputs) and isinstance(outputs[number], jax.Array)
-                if not before.is_deleted() and not (is_there and is_same(before, outputs[number])):
-                    raise NotReproducedError(turn.number, _cause_of(call))
-        witnesses = {call.witness[0]: call for call in turn.calls if call.witness is not None}
-        last = turn.acts[-1] if turn.acts else None
-        for variable, call in witnesses.items():
-            assert call.witness is not None
-            before = call.witness[1]
-            if call is last and not before.is_deleted() and not is_same(before, variable.value):
-                raise NotReproducedError(turn.number, _cause_of(call))
+                after = outputs[number] if number < len(outputs) else None
+                is_array = isinstance(after, jax.Array)
+                if not before.is_deleted() and not (is_array and is_same(before, after)):
+                    raise NotReproducedError(iteration.number, _cause_of(call))
+        last = iteration.actions[-1] if iteration.actions else None
+        if isinstance(last, RecordedCall) and last.witness is not None:
+            variable, before = last.witness
+            if not before.is_deleted() and not is_same(before, variable.value):
+                raise NotReproducedError(iteration.number, _cause_of(last))
 
-    def _steer(self, controls: dict[str, Any]) -> None:
-        """Move controls that no variable holds; what modules hold for it is as it was then."""
-        self.tape.steer(controls)
-        apply_settings(self._settings.values())
+    def _apply_settings(self) -> None:
+        for setting in self._settings.values():
+            setting.put_back()
 
-    def made(self, turn: Turn) -> dict[str, Any]:
-        """Make a turn, whatever its number; gives what was logged of it, by name."""
-        for act in turn.acts:
-            if isinstance(act, KeptCall):
-                self.call(act)
-            elif isinstance(act, Switch):
-                self._settings.update({id(setting.obj): setting for setting in act.settings})
-                apply_settings(act.settings)
-            elif isinstance(act, Moved):
-                self._steer(act.values)
+    def make(self, iteration: Iteration) -> dict[str, Any]:
+        """Make an iteration, whatever its number; return what it logged, by name."""
+        for action in iteration.actions:
+            if isinstance(action, RecordedCall):
+                self.call(action)
+            elif isinstance(action, Switch):
+                for setting in action.settings:
+                    self._settings[id(setting.obj)] = setting
+                    setting.put_back()
             else:
-                self._put({act.box: self._found(act.value)})
-        self._calls.append(turn.calls)
+                self._put({action.variable: self._resolved(action.value)})
+        self._calls.append(iteration.calls)
         gone = self._calls.pop(0) if len(self._calls) > 2 else ()
         for call in gone:
-            if not any(call in calls for calls in self._calls):  # a turn may be made more than once
+            if not any(call in calls for calls in self._calls):  # one may be made more than once
                 self._outputs.pop(call, None)
-        return {name: self._found(at) for name, at in turn.logged.items()}
+        return {name: self._resolved(output) for name, output in iteration.logged.items()}
 
     def _put(self, values: Mapping[Variable, Any]) -> None:
         commit(list(values), as_arrays(list(values.values()), copied=self.tape.donates))
 
-    def _found(self, value: object) -> Any:
-        """A kept value, or what the call has returned that it stands for."""
+    def _resolved(self, value: object) -> Any:
+        """Return a recorded value, or the output that it stands for."""
         return self._outputs[value.call][value.number] if type(value) is Output else value
 
-    def arguments(self, call: KeptCall) -> dict[str, Any]:
+    def arguments(self, call: RecordedCall) -> dict[str, Any]:
         """Return the arguments of a call that comes next, by the names of its parameters."""
-        leaves = [self._found(leaf) for leaf in call.leaves]
-        args, kwargs = (leaves, {}) if call.tree is None else jax.tree.unflatten(call.tree, leaves)
-        names = parameter_names(call.function)
-        named = {
-            names[i] if i < len(names) else f"argument {i}": value for i, value in enumerate(args)
-        }
-        return named | kwargs
+        return call.named_arguments([self._resolved(leaf) for leaf in call.leaves])
 
-    def call(self, call: KeptCall) -> Any:
+    def call(self, call: RecordedCall) -> None:
         """Make one call again."""
-        leaves = [self._found(leaf) for leaf in call.leaves]
+        leaves = [self._resolved(leaf) for leaf in call.leaves]
         if overwrites_arguments(call.function):
             leaves = [
                 jax.device_put(x, may_alias=False) if isinstance(x, jax.Array) else x
                 for x in leaves
             ]
-        args, kwargs = (leaves, {}) if call.tree is None else jax.tree.unflatten(call.tree, leaves)
+        args, kwargs = call.arguments(leaves)
         outputs = call.function(*args, **kwargs)
         self._outputs[call] = leaves_of(unpacked(outputs) if type(outputs) is Packed else outputs)
-        return outputs
 
     def mark(self) -> RepeatMark:
-        """Where it is, to go back to."""
-        boxes = list(dict.fromkeys((*self.tape.boxes, *self.segment.values)))
-        values = as_arrays([box.value for box in boxes], copied=self.tape.donates)
+        """Return the position, to go back to."""
+        variables = list(dict.fromkeys((*self.tape.variables, *self.segment.values)))
+        values = as_arrays([v.value for v in variables], copied=self.tape.donates)
+        by_variable = dict(zip(variables, values, strict=True))
         return RepeatMark(
-            self.next,
-            dict(zip(boxes, values)),
-            dict(self._settings),
-            dict(self._outputs),
-            list(self._calls),
+            self.next, by_variable, dict(self._settings), dict(self._outputs), list(self._calls)
         )
 
     def go_back(self, mark: RepeatMark) -> None:
-        """Go back to a mark, as often as is wanted."""
+        """Go back to a mark, as often as needed."""
         self.next, self._outputs, self._calls = mark.next, dict(mark.outputs), list(mark.calls)
         self._settings = dict(mark.settings)
         self._put(mark.values)
-        apply_settings(self._settings.values())
+        self._apply_settings()
 
 
 @contextlib.contextmanager
-def as_it_was(tape: Tape) -> Iterator[None]:
-    """Whatever is repeated inside, variables, modes and random keys are afterwards as they were."""
-    boxes: list[Variable] = list(tape.boxes)
-    values, settings = [box.value for box in boxes], tape.settings()
+def restored(tape: Tape) -> Iterator[None]:
+    """Restore variables, settings and random keys after whatever is repeated inside."""
+    variables = list(tape.variables)
+    values, settings = [v.value for v in variables], tape.settings()
     making = random.default._making
     made = (making.key, making.count._count)
     with recording_paused():
@@ -246,25 +238,8 @@ def as_it_was(tape: Tape) -> Iterator[None]:
             yield
         finally:
             tape.steer(None)
-            commit(boxes, values)
+            commit(variables, values)
             tape.ask_again()
-            apply_settings(settings.values())
+            for setting in settings.values():
+                setting.put_back()
             random.default._go_to(*made)
-
-
-def apply_settings(settings: Iterable[Setting | Mode]) -> None:
-    """Let modules, optimizers and frozen variables be as they were; nothing is touched that is so
-    already.
-    """
-    for setting in settings:
-        setting.put_back()
-
-
-def repeated(tape: Tape, number: int) -> tuple[Repeat, Turn]:
-    """A repeat that stands before a kept turn; inside of `as_it_was`, or for good."""
-    found = tape.turn(number)
-    assert found is not None
-    repeat = Repeat(tape, found[0])
-    repeat.begin()
-    repeat.go_to(number)
-    return repeat, found[1]

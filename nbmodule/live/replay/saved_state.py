@@ -60,12 +60,12 @@ class StateSaver:
         self._newest: SavedState | None = None
 
     def offer_if(self, is_due: bool) -> None:
-        """Copy the state of now, where a snapshot is due and none waits to be written."""
+        """Copy the state if a snapshot is due and none waits to be written."""
         if is_due and self._newest is None:
             self.offer()
 
     def offer(self) -> None:
-        """Copy the state of now; called between two steps, in the thread of the loop."""
+        """Copy the state; called between two steps, in the thread of the loop."""
         variables: dict[str, Any] = {}
         for prefix, root in self._roots:
             for variable, name in names_of(root).items():
@@ -97,19 +97,19 @@ class StateSaver:
 
 def stateful_roots(run: RunState) -> Iterator[tuple[str, Any]]:
     """Yield models and optimizers with their names in a snapshot: `model`, or `model:G` of several."""
-    for part, given in (("model", run.model), ("optimizer", run.optimizer)):
-        for name, root in _named_roots(given):
+    for part, objects in (("model", run.model), ("optimizer", run.optimizer)):
+        for name, root in _named_roots(objects):
             if is_stateful(root):
                 yield f"{part}:{name}" if name else part, root
 
 
-def _named_roots(given: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield models or optimizers with the names under which they were given; '' for one alone."""
-    if not isinstance(given, (list, tuple, dict)):
-        if given is not None:
-            yield prefix, given
+def _named_roots(objects: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield models or optimizers with their keys in dicts and lists; '' for a single one."""
+    if not isinstance(objects, (list, tuple, dict)):
+        if objects is not None:
+            yield prefix, objects
         return
-    parts = given.items() if isinstance(given, dict) else enumerate(given)
+    parts = objects.items() if isinstance(objects, dict) else enumerate(objects)
     for key, value in parts:
         yield from _named_roots(value, f"{prefix}.{key}" if prefix else str(key))
 

@@ -1,19 +1,17 @@
-"""What a run keeps of its steps, so that each can be repeated exactly: values of all variables now
-and then, and every call since.
+"""What a run records of its steps, so that each can be repeated exactly.
 
-A *segment* begins with the values of all variables that the steps use. After it come *turns*, one
-for each turn of the loop, with the calls of compiled functions in it and what was written into
-variables between them. To repeat a step, the values of its segment are put back and all calls up to
-it are made again. What modules and optimizers are made of (layers, modes, hooks, options, the state
-of an optimizer) is kept beside the values whenever it changes, so a step is repeated with the model
-of then.
+A *segment* starts with the values of all variables that the steps use. After it come *iterations*,
+one for each iteration of the loop, with the calls of compiled functions in it and what was written
+into variables between them. To repeat a step, the values of its segment are restored and all calls
+up to it are made again. Layers, modes, hooks, options and optimizer state are recorded whenever
+they change, so a step is repeated with the model as it was.
 
-An argument that an earlier call has returned is kept as that: which call, which of its outputs. So
-a loop that carries its state by hand (`params, loss = step(params, x)`) is kept as cheaply as one
-whose state is in variables.
+An argument that an earlier call returned is recorded as that output. So a loop that carries its
+state by hand (`params, loss = step(params, x)`) is recorded as cheaply as one whose state is in
+variables.
 
-Values are references where no call overwrites what it is given; where one does (`donate`) they are
-copies, and away from the CPU these go on to the host's memory in a thread.
+Values are references where no call donates its arguments; otherwise they are copies, which move to
+host memory in a thread away from the CPU.
 """
 
 from __future__ import annotations
@@ -33,46 +31,49 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.signals import is_of_signal
-from nbmodule.core.compiled.call_record import RecordedMethod, last_call_variables, record_call
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
+from nbmodule.core.compiled.call_record import (
+    RecordedMethod,
+    call_recorded,
+    is_recorded,
+    last_call_variables,
+    record_call,
+)
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import form_of, parts_of
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, split
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.frame import now
+from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
 from nbmodule.live.replay.copies import InputKeeper, copies_of, is_flat, is_refillable
-from nbmodule.live.replay.inputs import find_input_fault
-from nbmodule.live.replay.turns import (
+from nbmodule.live.replay.iterations import (
     NOT_LOGGED,
     Freezing,
-    KeptCall,
-    Moved,
+    Iteration,
     Output,
+    RecordedCall,
     Segment,
     Setting,
     Switch,
-    Turn,
     Write,
 )
-from nbmodule.live.run.control import Controls
 from nbmodule.live.run.cost import SampledCost
 
 _value = attrgetter("_value")
-_TURN_BYTES = 1024
-"""What a turn takes beside its arrays, measured: about a kilobyte."""
+_ITERATION_BYTES = 1024
+"""Measured size of an iteration beside its arrays."""
 _FEW = 16
-"""Elements of an output that is kept, to compare a repeat with."""
+"""Elements up to which an output is kept to compare a repeat with."""
 _SAMPLE = 4096
-"""Elements of a variable that is kept for that."""
+"""Elements up to which a variable is kept for that."""
 _SIMPLE = (int, float, bool, complex, str, type(None))
 
 
 def _never_raises(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a fault of the recorder end the recording, with its reason, and never the training."""
+    """Let a fault of the recorder end the recording, and never the training."""
 
     @functools.wraps(method)
     def guarded(self: Tape, *args: Any) -> Any:
@@ -81,236 +82,220 @@ def _never_raises(method: Callable[..., Any]) -> Callable[..., Any]:
         except Exception as error:
             if is_of_signal(error):
                 raise
-            self.fail(error)
+            line = (str(error).splitlines() or [""])[0]
+            self.clear()
+            self.refusal = f"recording its steps failed: {type(error).__name__}: {line}"
+            self._has_failed = True
             return None
 
     return guarded
 
 
 class Tape:
-    """What is kept of a run. It listens to the calls of compiled functions; see
-    `core/compiled/call_record.py`.
+    """The record of a run, and the listener of its compiled calls; see `core/compiled`.
 
     Args:
-        things: Modules, optimizers and streams whose variables are kept from the beginning; those
-            that the steps use are found when they are met.
-        room: Bytes that the values of variables may take; of one set of them always.
-        batches: Bytes that arguments may take.
-        every: Steps from one set of values to the next.
-        cost: Counts what keeping takes of the thread's time.
+        roots: Modules, optimizers and streams whose variables are recorded from the start; those
+            that steps use are added at their first call.
+        room: Bytes that values of variables may take; one set of them is always kept. As many
+            for arguments.
+        every: Iterations from one set of values to the next.
+        cost: Counts the time of the thread that recording takes.
     """
 
     def __init__(
-        self,
-        things: list[Any],
-        *,
-        room: int,
-        batches: int,
-        every: int,
-        cost: SampledCost | None = None,
+        self, roots: list[Any], *, room: int, every: int, cost: SampledCost | None = None
     ) -> None:
         self.thread = threading.get_ident()
-        self.room, self.batches, self.every = room, batches, every
-        self.segments: deque[Segment] = deque()
-        self._of_values = self._of_arguments = 0
-        """Bytes of all segments together: there may be thousands."""
+        self.room, self.every = room, every
         self.pinned: set[int] = set()
-        """First turns of segments that are kept before others."""
-        self.why = ""
-        """Why steps cannot be repeated, if something is known."""
+        """First iterations of segments that are kept before others."""
+        self.refusal = ""
+        """Why steps cannot be repeated; '' if nothing is known."""
         self.donates = False
-        self._cost = cost or SampledCost()
-        self.functions: dict[Any, None] = {}
-        self._things = things
-        self._boxes: list[Variable] = []
-        self._index: dict[Variable, int] = {}
-        self._seen: list[Any] = []
-        self._asked: list[Variable] = []
-        """Of the variables those whose value a function gives: no clock tells that it gives another."""
-        self.controls: Controls | None = None
-        self._controls_of = 0
         self.steer: Callable[[Mapping[str, Any] | None], None] = lambda values: None
-        """Lets controls that no variable holds be as in a turn while it is repeated; with None as they are now."""
-        self._clock = -1
+        """Sets controls that no variable holds as in an iteration; None as they are now."""
+        self._cost = cost or SampledCost()
+        self._roots_of_run = roots
+        self._inputs = InputKeeper()
+        self._clock = self._structure = -1
+        self._has_failed = self._is_broken = False
+        self._plans: list[tuple[Any, Any]] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.segments: deque[Segment] = deque()
+        self._value_bytes = self._argument_bytes = 0
+        """Of all segments together: there may be thousands."""
+        self.functions: dict[Any, None] = {}
+        self.variables: list[Variable] = []
+        self._index: dict[Variable, int] = {}
+        self._values: list[Any] = []
+        """Values of the variables when they were last compared."""
+        self._given_by_functions: list[Variable] = []
+        """Variables whose value a function gives: no clock reports that it gives another."""
         self._known: dict[Any, Any] = {}
         self._used: dict[Any, tuple[Any, Variable | None]] = {}
         """By function: what it captured, and a small variable that it writes."""
         self._witness: Variable | None = None
-        self._older: dict[int, Any] = {}
-        self._newer: dict[int, Any] = {}
+        self._previous: dict[int, Any] = {}
+        self._newest: dict[int, Any] = {}
+        """Outputs of the last two iterations, by `id`: reference, call, number."""
         self._met: list[Any] = []
-        """Modules and optimizers that calls use and that were not given."""
+        """Modules and optimizers that calls use and that are no roots of the run."""
         self._settings: dict[int, Setting] = {}
-        """By the `id` of what is set."""
-        self._plans: list[tuple[Any, Any]] = []
-        self._inputs = InputKeeper()
-        self._held: frozenset[Variable] = frozenset()
-        """The variables that modules and optimizers hold now."""
-        self._structure = -1
-        self._is_broken = False
-        self._turn: Turn | None = None
+        """By the `id` of the object that is set."""
+        self._attached: frozenset[Variable] = frozenset()
+        """The variables of modules and optimizers."""
+        self._current: Iteration | None = None
         self._rests = False
-        """Whether turns are let go by, since there is no room for their arguments."""
-        self._has_failed = False
+        """Whether iterations are skipped, because their arguments find no room."""
 
-    def fail(self, error: Exception) -> None:
-        """Record nothing more, because of a fault."""
-        line = (str(error).splitlines() or [""])[0]
-        self.clear()
-        self.why = f"recording its steps failed: {type(error).__name__}: {line}"
-        self._has_failed = True
+    @property
+    def nbytes(self) -> int:
+        """Bytes of values and arguments."""
+        return self._value_bytes + self._argument_bytes
 
-    # Turns.
+    # -- iterations --
 
     @_never_raises
-    def begin(self, turn: Turn) -> None:
-        """Begin a turn of the loop; now and then with the values of all variables."""
+    def begin(self, iteration: Iteration) -> None:
+        """Begin an iteration; now and then with the values of all variables."""
         if self._has_failed:
             return
         if self.segments and (clock.values != self._clock or clock.structure != self._structure):
-            self.catch_up(turn)
+            self.catch_up(iteration)
         segment = self.segments[-1] if self.segments else None
         if segment is None:
-            self._meet(list(_boxes_in(random.default)), copied=False)
-            self._meet_held()
-        # the arguments since the newest set of values may take half of the room; copies cost too
-        # much to be made more often then
+            self._meet(list(_variables_of(random.default)), copied=False)
+            self._meet_attached()
+        # arguments since the newest values may take half of the room; copies cost too much to
+        # be made more often
         is_full = (
-            segment is not None and segment.batches > self.batches // 2 and len(segment.turns) > 1
+            segment is not None and segment.batches > self.room // 2 and len(segment.iterations) > 1
         )
-        is_old = segment is None or self._is_broken or turn.number - segment.first >= self.every
-        if is_old or (is_full and not self.donates):
-            self._begin_segment(turn.number)
+        is_due = (
+            segment is None or self._is_broken or iteration.number - segment.first >= self.every
+        )
+        if is_due or (is_full and not self.donates):
+            self._begin_segment(iteration.number)
         elif is_full:
             self._rests = True
             return
         segment = self.segments[-1]
-        self._turn, self._rests = turn, False
-        self._controls_of = 0 if self.controls is None else self.controls.version
-        self._older, self._newer = self._newer, {}
-        segment.turns.append(turn)
-        turn.nbytes = _TURN_BYTES
-        segment.batches += _TURN_BYTES
-        self._of_arguments += _TURN_BYTES
-        if type(turn.item) in _SIMPLE:
+        self._current, self._rests = iteration, False
+        self._previous, self._newest = self._newest, {}
+        segment.iterations.append(iteration)
+        iteration.nbytes = _ITERATION_BYTES
+        self._grow(segment, arguments=_ITERATION_BYTES)
+        if type(iteration.item) in _SIMPLE:
             return
-        item = turn.item = self._kept_item(turn)
-        self._count(
-            turn,
-            segment,
-            item
-            if type(item) is tuple and is_flat(item)
-            else jax.tree.leaves(item, is_leaf=is_stateful),
-        )
-
-    def _kept_item(self, turn: Turn) -> Any:
-        item = turn.item
+        item = iteration.item
         if type(item) is tuple and is_flat(item):
-            return tuple([self._kept_input(turn, leaf) for leaf in item])
-        return jax.tree.map(lambda leaf: self._kept_input(turn, leaf), item, is_leaf=is_stateful)
+            leaves = item = tuple([self._kept_input(iteration, leaf) for leaf in item])
+        else:
+            item = jax.tree.map(
+                lambda leaf: self._kept_input(iteration, leaf), item, is_leaf=is_stateful
+            )
+            leaves = jax.tree.leaves(item, is_leaf=is_stateful)
+        iteration.item = item
+        self._count(iteration, segment, leaves)
 
-    def _kept_input(self, turn: Turn, leaf: Any) -> Any:
-        """Return what is kept of an input: a copy if the loop may fill it anew."""
+    def _kept_input(self, iteration: Iteration, leaf: Any) -> Any:
+        """Return what is kept of an input: a copy if the loop may fill it again."""
         if not is_refillable(leaf):
             return leaf
-        kept, digest = self._inputs.keep(leaf)
+        array, digest = self._inputs.keep(leaf)
         if digest is not None:
-            turn.digests[id(kept)] = (kept, digest)
-        if self._inputs.has_found_buffer:  # the steps before cannot be repeated: begin anew
+            iteration.digests[id(array)] = (array, digest)
+        if self._inputs.has_found_buffer:  # earlier steps cannot be repeated: begin a segment
             self._inputs.has_found_buffer, self._is_broken = False, True
-        return kept
+        return array
 
-    def catch_up(self, turn: Turn | None = None) -> None:
-        """Note what was written and switched since the last call: the newest turn did it, else the
-        one that begins.
+    def catch_up(self, coming: Iteration | None = None) -> None:
+        """Record what was written and switched since the last call: the newest iteration did it,
+        or the one that begins.
         """
-        turns = self.segments[-1].turns if self.segments else []
-        newest = turns[-1] if turns else turn
-        acts = [*self._written(), *self._switched()]
-        if newest is not None and (
-            turn is None or newest.number >= turn.number - 1
-        ):  # else turns were let go by
-            self._add(newest, acts)
+        iterations = self.segments[-1].iterations if self.segments else []
+        newest = iterations[-1] if iterations else coming
+        actions = [*self._writes(), *self._switches()]
+        if newest is not None and (coming is None or newest.number >= coming.number - 1):
+            self._add(newest, actions)  # otherwise iterations were skipped
 
-    def end_turn(self) -> None:
-        """What is called from now on belongs to no turn."""
-        self._turn, self._rests = None, False
+    def end_iteration(self) -> None:
+        """Calls from here on belong to no iteration."""
+        self._current, self._rests = None, False
 
     def _begin_segment(self, number: int) -> None:
         begun = time.thread_time()
         self._is_broken = False
-        boxes = self._boxes
-        size = sum(box.value.nbytes for box in boxes)
+        values = [variable.value for variable in self.variables]
+        size = sum(value.nbytes for value in values)
         self._make_room(size)
-        values = [box.value for box in boxes]
-        kept = copies_of(values) if self.donates else values
+        copies = copies_of(values) if self.donates else values
         self._note_settings()
-        self.segments.append(
-            Segment(number, dict(zip(boxes, kept, strict=True)), size, dict(self._settings))
-        )
-        self._of_values += size
-        self._note_seen()
+        by_variable = dict(zip(self.variables, copies, strict=True))
+        self.segments.append(Segment(number, by_variable, size, dict(self._settings)))
+        self._value_bytes += size
+        self._note_values()
         self._cost.add_once(time.thread_time() - begun)
 
     def _make_room(self, size: int) -> None:
-        """Let go of the oldest segments, those that were pinned last; one set of values may be
-        larger than the room.
-        """
+        """Drop the oldest segments, pinned ones last; one set of values may exceed the room."""
         while self.segments and (
-            self._of_values + size > self.room or self._of_arguments > self.batches
+            self._value_bytes + size > self.room or self._argument_bytes > self.room
         ):
-            oldest = next(
-                (s for s in self.segments if s.first not in self.pinned), self.segments[0]
-            )
+            free = (s for s in self.segments if s.first not in self.pinned)
+            oldest = next(free, self.segments[0])
             self._drop(oldest)
             self.pinned.discard(oldest.first)
 
     def _drop(self, segment: Segment) -> None:
         self.segments.remove(segment)
-        self._of_values -= segment.nbytes
-        self._of_arguments -= segment.batches
+        self._value_bytes -= segment.nbytes
+        self._argument_bytes -= segment.batches
 
     def _grow(self, segment: Segment, *, values: int = 0, arguments: int = 0) -> None:
         segment.nbytes += values
         segment.batches += arguments
-        self._of_values += values
-        self._of_arguments += arguments
+        self._value_bytes += values
+        self._argument_bytes += arguments
 
     def settings(self) -> dict[int, Setting]:
-        """What modules, optimizers and frozen variables are now, by the `id` of each."""
-        found: dict[int, Setting] = {}
-        for root in self._roots():
-            if id(root) not in found:
-                found.update({id(part): form_of(part) for part in parts_of(root)})
-        return found | {id(box): Freezing(box) for box in self._boxes}
+        """Return the settings of modules, optimizers and variables, by the `id` of each."""
+        settings: dict[int, Setting] = {}
+        for root in self._modules_and_optimizers():
+            if id(root) not in settings:
+                settings.update({id(part): form_of(part) for part in parts_of(root)})
+        return settings | {id(variable): Freezing(variable) for variable in self.variables}
 
-    def _roots(self) -> list[Any]:
-        return [thing for thing in (*self._things, *self._met) if _has_form(thing)]
+    def _modules_and_optimizers(self) -> list[Any]:
+        return [root for root in (*self._roots_of_run, *self._met) if _has_form(root)]
 
-    def turn(self, number: int) -> tuple[Segment, Turn] | None:
-        """The kept turn of that number, and its segment."""
+    def iteration(self, number: int) -> tuple[Segment, Iteration] | None:
+        """Return the recorded iteration of this number, and its segment."""
         for segment in self.segments:
-            turn = segment.turn(number)
-            if turn is not None:
-                return segment, turn
+            iteration = segment.iteration(number)
+            if iteration is not None:
+                return segment, iteration
         return None
 
-    def turns_from(self, number: int) -> list[Turn]:
-        """Return the kept turns from this number on, in their order."""
-        found = [turn for s in self.segments for turn in s.turns if turn.number >= number]
-        return sorted(found, key=lambda turn: turn.number)
+    def iterations_from(self, number: int) -> list[Iteration]:
+        """Return the recorded iterations from this number on, in order."""
+        found = [i for s in self.segments for i in s.iterations if i.number >= number]
+        return sorted(found, key=lambda iteration: iteration.number)
 
     def input_fault(self, number: int) -> str:
-        """Return where the inputs of a turn hold NaN or Inf; '' if they do not, or are not kept."""
-        found = self.turn(number)
-        fault = None if found is None else find_input_fault(found[1])
-        return "" if fault is None else str(fault)
+        """Return where the inputs of an iteration hold NaN or Inf; '' if nowhere, or not kept."""
+        recorded = self.iteration(number)
+        return "" if recorded is None else str(recorded[1].input_fault() or "")
 
     def spans(self) -> list[tuple[int, int]]:
-        """First and last number of turns that are kept, runs of them joined."""
+        """Return first and last number of recorded iterations, contiguous ones joined."""
         spans: list[tuple[int, int]] = []
-        for segment in sorted((s for s in self.segments if s.turns), key=lambda s: s.first):
-            first, last = segment.first, segment.first + len(segment.turns) - 1
+        for segment in sorted((s for s in self.segments if s.iterations), key=lambda s: s.first):
+            first, last = segment.first, segment.first + len(segment.iterations) - 1
             if spans and spans[-1][1] + 1 == first:
                 spans[-1] = (spans[-1][0], last)
             else:
@@ -318,423 +303,374 @@ class Tape:
         return spans
 
     def missing(self, number: int, last: int) -> list[tuple[int, int]]:
-        """Which turns from one number to another are not kept, runs of them joined."""
-        gaps, at = [], number
+        """Return which iterations from one number to another are not recorded, as spans."""
+        gaps, start = [], number
         for first, end in self.spans():
-            if first > at:
-                gaps.append((at, min(first - 1, last)))
-            at = max(at, end + 1)
-        return [(a, b) for a, b in [*gaps, (at, last)] if a <= b]
+            if first > start:
+                gaps.append((start, min(first - 1, last)))
+            start = max(start, end + 1)
+        return [(a, b) for a, b in [*gaps, (start, last)] if a <= b]
 
-    def cut(self, number: int) -> list[Turn]:
-        """Forget this turn and all later ones; gives them."""
-        cut: list[Turn] = []
+    def cut(self, number: int) -> list[Iteration]:
+        """Forget this iteration and later ones; return them."""
+        cut: list[Iteration] = []
         for segment in list(self.segments):
-            keep = max(number - segment.first, 0)
-            cut += segment.turns[keep:]
-            del segment.turns[keep:]
-            self._grow(
-                segment, arguments=sum(turn.nbytes for turn in segment.turns) - segment.batches
-            )
+            count = max(number - segment.first, 0)
+            cut += segment.iterations[count:]
+            del segment.iterations[count:]
+            size = sum(iteration.nbytes for iteration in segment.iterations)
+            self._grow(segment, arguments=size - segment.batches)
             segment.counted = set()
             if segment.first > number:
                 self._drop(segment)
-        self._turn, self._older, self._newer = None, {}, {}
-        self._meet_held()
-        self._note_seen()
+        self._current, self._previous, self._newest = None, {}, {}
+        self._meet_attached()
+        self._note_values()
         self._note_settings()
-        return sorted(cut, key=lambda turn: turn.number)
+        return sorted(cut, key=lambda iteration: iteration.number)
 
-    def clear(self) -> None:
-        """Forget everything."""
-        self.segments.clear()
-        self._of_values = self._of_arguments = 0
-        self._boxes, self._index, self._seen, self._asked = [], {}, [], []
-        self._known, self._older, self._newer, self._turn = {}, {}, {}, None
-        self._used, self._witness = {}, None
-        self._met, self._settings, self._held = [], {}, frozenset()
-        self.functions = {}
-
-    @property
-    def boxes(self) -> list[Variable]:
-        """The variables that are kept."""
-        return self._boxes
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that are kept: values of variables, and arguments."""
-        return self._of_values + self._of_arguments
-
-    # Calls.
+    # -- calls --
 
     @_never_raises
     def prepare(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> KeptCall | None:
-        """Before a call on the long way: find the variables that it will use, while they are as
-        they were.
-        """
-        if self._turn is None and not self._rests:
+    ) -> RecordedCall | None:
+        """Before a call that may trace: find the variables that it uses, before it writes them."""
+        if self._current is None and not self._rests:
             return None
-        if type(function) is RecordedMethod and (self._turn is None or not self._turn.calls):
-            return None  # of a step without compiled calls nothing can be repeated
-        things = split((args, kwargs))[1] if isinstance(function, Jit) else []
-        key = (function, clock.structure, tuple(map(id, things)))
-        if self._turn is not None and not self._is_settled():
-            self._add(self._turn, [*self._written(), *self._switched()])
+        if type(function) is RecordedMethod and (self._current is None or not self._current.calls):
+            return None  # a step without compiled calls cannot be repeated
+        arguments = split((args, kwargs))[1] if isinstance(function, Jit) else []
+        if self._current is not None and not self._is_settled():
+            self._add(self._current, [*self._writes(), *self._switches()])
+        key = (function, clock.structure, tuple(map(id, arguments)))
         if self._known.get(function) != key:
-            self._find_boxes(function, args, kwargs)
-            self._known[function] = (function, clock.structure, tuple(map(id, things)))
+            self._find_variables(function, args, kwargs)
+            self._known[function] = (function, clock.structure, key[2])
         return self.note(function, args, kwargs)
 
-    def _find_boxes(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _find_variables(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.functions[function] = None
         if not isinstance(function, Jit):
-            things = function.arguments(args, kwargs)
-            boxes = [box for thing in things for box in _boxes_in(thing)]
-            self._meet(boxes, copied=self.donates or overwrites_arguments(function))
-            self._meet_things(things)
+            objects = function.arguments(args, kwargs)
+            variables = [variable for obj in objects for variable in _variables_of(obj)]
+            self._meet(variables, copied=self.donates or overwrites_arguments(function))
+            self._meet_objects(objects)
             return
+        is_tracked = frames.tracker is not None and frames.tracker.ready is not None
         try:
-            with (
-                untracked()
-                if now.tracker is not None and now.tracker.ready is not None
-                else nullcontext()
-            ):
+            with untracked() if is_tracked else nullcontext():
                 record = record_call(function, args, kwargs)
-        except Exception:  # noqa: BLE001 - the call itself will say what is wrong
+        except Exception:  # noqa: BLE001 - the call itself raises it
             return
         self.donates = self.donates or record.donates
-        if function in self._used and list(map(id, record.captured)) != [
-            id(reference()) for _, reference in self._used[function][0]
-        ]:
-            self._is_broken = True  # steps before cannot be repeated with what it uses from now on
-        written = [box for box in record.written if box.value.size <= _SAMPLE]
+        if function in self._used:
+            before = [id(reference()) for _, reference in self._used[function][0]]
+            # earlier steps cannot be repeated with other objects
+            self._is_broken = self._is_broken or before != list(map(id, record.captured))
+        written = [v for v in record.written if v.value.size <= _SAMPLE]
         self._used[function] = (
-            tuple((type(thing).__name__, weakref.ref(thing)) for thing in record.captured),
-            min(written, key=lambda box: box.value.size, default=None),
+            tuple((type(obj).__name__, weakref.ref(obj)) for obj in record.captured),
+            min(written, key=lambda variable: variable.value.size, default=None),
         )
         self._meet(list(record.variables), copied=record.donates)
-        self._meet_things([*record.arguments, *record.captured])
+        self._meet_objects([*record.arguments, *record.captured])
 
-    def _meet_things(self, things: list[Any]) -> None:
-        """Keep what modules and optimizers that were not given are made of, as they are before this
-        call.
-        """
-        new = [thing for thing in things if _has_form(thing) and id(thing) not in self._settings]
+    def _meet_objects(self, objects: list[Any]) -> None:
+        """Record the settings of modules and optimizers that are no roots, before their first call."""
+        new = [obj for obj in objects if _has_form(obj) and id(obj) not in self._settings]
         if new:
             self._met += new
-            found = self.settings()
-            self._settings = found | self._settings
+            settings = self.settings()
+            self._settings = settings | self._settings
             if self.segments:
-                self.segments[-1].settings = found | self.segments[-1].settings
+                self.segments[-1].settings = settings | self.segments[-1].settings
 
-    def _meet_held(self) -> None:
-        """Keep the variables that models and optimizers hold by now, and no longer those that they
-        have let go of.
-        """
-        held = frozenset(box for thing in (*self._things, *self._met) for box in _boxes_in(thing))
-        if held == self._held:
+    def _meet_attached(self) -> None:
+        """Record the variables that models and optimizers hold now, and drop those they let go."""
+        objects = (*self._roots_of_run, *self._met)
+        attached = frozenset(variable for obj in objects for variable in _variables_of(obj))
+        if attached == self._attached:
             return
-        gone, self._held = self._held - held, held
+        gone, self._attached = self._attached - attached, attached
         if gone:
-            self._boxes = [box for box in self._boxes if box not in gone]
-            self._index = {box: place for place, box in enumerate(self._boxes)}
-            self._asked = [box for box in self._asked if box not in gone]
-        self._meet([box for box in held if box not in self._index], copied=self.donates)
+            self.variables = [v for v in self.variables if v not in gone]
+            self._index = {variable: i for i, variable in enumerate(self.variables)}
+            self._given_by_functions = [v for v in self._given_by_functions if v not in gone]
+        self._meet([v for v in attached if v not in self._index], copied=self.donates)
 
-    def _meet(self, boxes: list[Variable], *, copied: bool) -> None:
-        """Keep variables that are met for the first time as they are now; all of them as copies
-        where they will be overwritten.
-        """
-        new = [box for box in dict.fromkeys(boxes) if box not in self._index]
-        for box in new:
-            self._index[box] = len(self._boxes)
-            self._boxes.append(box)
-        self._asked += [box for box in new if hasattr(box, "ask_again")]
+    def _meet(self, variables: list[Variable], *, copied: bool) -> None:
+        """Record variables at their first use; as copies where a call overwrites them."""
+        new = [v for v in dict.fromkeys(variables) if v not in self._index]
+        for variable in new:
+            self._index[variable] = len(self.variables)
+            self.variables.append(variable)
+        self._given_by_functions += [v for v in new if hasattr(v, "ask_again")]
         segment = self.segments[-1] if self.segments else None
         if segment is None:
             return
-        wanted = [box for box in boxes if box not in segment.values]
+        unrecorded = [v for v in variables if v not in segment.values]
+        self._grow(segment, values=sum(v.value.nbytes for v in unrecorded))
         if copied:
-            wanted += [
-                b
-                for b in boxes
-                if b in segment.values and segment.values[b] is getattr(b, "_value", None)
+            unrecorded += [
+                v
+                for v in variables
+                if v in segment.values and segment.values[v] is getattr(v, "_value", None)
             ]
-        values = [box.value for box in wanted]
-        more = sum(
-            v.nbytes for box, v in zip(wanted, values, strict=True) if box not in segment.values
-        )
-        self._grow(segment, values=more)
-        segment.values.update(zip(wanted, copies_of(values) if copied else values, strict=True))
-        for box in new:
-            segment.settings.setdefault(id(box), Freezing(box))
-        self._note_seen()
+        values = [variable.value for variable in unrecorded]
+        copies = copies_of(values) if copied else values
+        segment.values.update(zip(unrecorded, copies, strict=True))
+        for variable in new:
+            segment.settings.setdefault(id(variable), Freezing(variable))
+        self._note_values()
 
     @_never_raises
     def note(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> KeptCall | None:
-        """Before each call: what was written since the last one, and with what it is called."""
-        turn = self._turn
-        if turn is None:
+    ) -> RecordedCall | None:
+        """Before each call: record its arguments, and what was written since the last one."""
+        iteration = self._current
+        if iteration is None:
             return None
-        if not self._cost.is_on:
-            return self._noted(turn, function, args, kwargs)
-        begun = time.thread_time()
-        noted = self._noted(turn, function, args, kwargs)
-        self._cost.add(time.thread_time() - begun)
-        return noted
+        begun = time.thread_time() if self._cost.is_on else 0.0
+        call = self._noted(iteration, function, args, kwargs)
+        if begun:
+            self._cost.add(time.thread_time() - begun)
+        return call
 
     def _noted(
-        self, turn: Turn, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> KeptCall:
+        self, iteration: Iteration, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> RecordedCall:
         if clock.values != self._clock:
-            self._add(turn, self._written())
-        elif self._asked:
-            turn.acts += self._answered()
+            self._add(iteration, self._writes())
+        elif self._given_by_functions:
+            iteration.actions += self._new_answers()
         if clock.structure != self._structure:
-            turn.acts += self._switched()
-        if self.controls is not None and self.controls.version != self._controls_of:
-            turn.acts += self._moved()
+            iteration.actions += self._switches()
         segment = self.segments[-1]
         if not kwargs and is_flat(args):
             leaves, tree = list(args), None
         else:
             leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
-        counted = segment.counted
         for i, leaf in enumerate(leaves):
             if type(leaf) is np.ndarray:
-                leaves[i] = leaf = self._kept_input(turn, leaf)
-            if id(leaf) in counted:
+                leaves[i] = leaf = self._kept_input(iteration, leaf)
+            if id(leaf) in segment.counted:
                 continue
+            self._note_carried(iteration, leaf)
             output = self._output(leaf, segment)
-            before = self._older.get(id(leaf))
-            if before is not None and before[0]() is leaf and not turn.carries_by_hand:
-                turn.carries = True
-                turn.carries_by_hand = not any(
-                    getattr(box, "_value", None) is leaf for box in self._boxes
-                )
             if output is not None:
                 leaves[i] = output
                 continue
             if isinstance(leaf, jax.Array) and overwrites_arguments(function):
                 leaves[i] = leaf = jax.device_put(leaf, may_alias=False)
-            self._count(turn, segment, (leaf,))
-        call = KeptCall(function, leaves, tree, segment)
+            self._count(iteration, segment, (leaf,))
+        call = RecordedCall(function, leaves, tree, segment)
         call.captured, self._witness = self._used.get(function, ((), None))
         return call
 
+    def _note_carried(self, iteration: Iteration, leaf: Any) -> None:
+        """Note an argument that a call of the iteration before returned."""
+        previous = self._previous.get(id(leaf))
+        if previous is not None and previous[0]() is leaf and not iteration.carries_by_hand:
+            iteration.carries = True
+            iteration.carries_by_hand = not any(
+                getattr(variable, "_value", None) is leaf for variable in self.variables
+            )
+
     @_never_raises
-    def finish(self, note: KeptCall | None, outputs: object) -> None:
+    def finish(self, note: RecordedCall | None, outputs: object) -> None:
         """After a call that succeeded."""
-        turn = self._turn
-        if turn is None or note is None:
+        iteration = self._current
+        if iteration is None or note is None:
             return
         begun = time.thread_time() if self._cost.is_on else 0.0
-        turn.acts.append(note)
+        iteration.actions.append(note)
         if type(outputs) is Packed:
-            self.why = "a step gives back modules, which are other ones after each step"
-        newer = self._newer
-        for number, leaf in enumerate(
-            (outputs,) if isinstance(outputs, jax.Array) else leaves_of(outputs)
-        ):
+            self.refusal = "a step returns modules, which are other ones after each step"
+        leaves = (outputs,) if isinstance(outputs, jax.Array) else leaves_of(outputs)
+        for number, leaf in enumerate(leaves):
             if isinstance(leaf, jax.Array):
-                newer[id(leaf)] = (weakref.ref(leaf), note, number)
+                self._newest[id(leaf)] = (weakref.ref(leaf), note, number)
                 if leaf.size <= _FEW:
                     note.small[number] = leaf
         if self._witness is not None and not self.donates:
             note.witness = (self._witness, self._witness._value)
-        if begun:  # the values from before the call end below, as they else had ended within it
+        if begun:  # the old values are freed below: that is time of the step itself
             self._cost.add(time.thread_time() - begun)
-        self._note_seen()
+        self._note_values()
         used = last_call_variables(note.function) if type(note.function) is Jit else ()
-        if len(used) > len(
-            self._boxes
-        ):  # of a variable met while it ran the value before is unknown
+        if len(used) > len(self.variables):  # the old value of a new variable is unknown
             self._is_broken = True
 
     @_never_raises
     def logged(self, name: str, value: object) -> None:
-        """A value is logged: if a call of this turn has returned it, remember which."""
-        turn = self._turn
-        if turn is None:
+        """Note that a logged value is an output of a call of this iteration, if it is one."""
+        iteration = self._current
+        if iteration is None:
             return
-        found = self._newer.get(id(value))
-        if found is not None and found[0]() is value:
-            output = Output(found[1], found[2])
+        match = self._newest.get(id(value))
+        if match is not None and match[0]() is value:
+            output = Output(match[1], match[2])
         else:
-            output = _returned_number(turn, value)
+            output = _returned_number(iteration, value)
         if output is not None:
-            if turn.logged is NOT_LOGGED:
-                turn.logged = {}
-            turn.logged[name] = output
+            if iteration.logged is NOT_LOGGED:
+                iteration.logged = {}
+            iteration.logged[name] = output
 
-    def _note_seen(self) -> None:
+    # -- what changed --
+
+    def _note_values(self) -> None:
         try:
-            self._seen = list(map(_value, self._boxes))
+            self._values = list(map(_value, self.variables))
         except AttributeError:  # one has not been drawn yet
-            self._seen = [box.value for box in self._boxes]
+            self._values = [variable.value for variable in self.variables]
         self._clock = clock.values
 
-    def _written(self) -> list[Any]:
-        """What was written since the last call by anything else: a control, code of the loop."""
+    def _writes(self) -> list[Write]:
+        """Return what anything but a call wrote since the last call: a control, code of the loop."""
         if clock.values == self._clock:
             return []
-        before = self._seen
-        self._note_seen()
-        changed = [
-            (box, new)
-            for box, old, new in zip(self._boxes, before, self._seen, strict=False)
+        before = self._values
+        self._note_values()
+        segment = self.segments[-1] if self.segments else None
+        return [
+            Write(variable, self._output(new, segment) or self._copied(new))
+            for variable, old, new in zip(self.variables, before, self._values, strict=False)
             if old is not new
         ]
-        segment = self.segments[-1] if self.segments else None
-        return [Write(box, self._output(new, segment) or self._apart(new)) for box, new in changed]
 
-    def _apart(self, value: object) -> Any:
+    def _copied(self, value: object) -> Any:
         return jax.device_put(value, may_alias=False) if self.donates else value
 
     def _output(self, value: object, segment: Segment | None) -> Output | None:
-        """Which output of an earlier call in this segment it is, if it is one."""
-        found = self._newer.get(id(value)) or self._older.get(id(value))
-        if found is not None and found[0]() is value and found[1].segment is segment:
-            return Output(found[1], found[2])
+        """Return the output of an earlier call in this segment that a value is."""
+        match = self._newest.get(id(value)) or self._previous.get(id(value))
+        if match is not None and match[0]() is value and match[1].segment is segment:
+            return Output(match[1], match[2])
         return None
 
-    def _add(self, turn: Turn, acts: list[Any]) -> None:
-        """Note what was done in a turn of the newest segment, and what it takes."""
-        turn.acts += acts
+    def _add(self, iteration: Iteration, actions: list[Any]) -> None:
+        """Add actions to an iteration of the newest segment."""
+        iteration.actions += actions
         if self.segments:
-            self._count(
-                turn,
-                self.segments[-1],
-                [a.value for a in acts if type(a) is Write and type(a.value) is not Output],
-            )
+            values = [a.value for a in actions if type(a) is Write]
+            arrays = [value for value in values if type(value) is not Output]
+            self._count(iteration, self.segments[-1], arrays)
 
-    def _answered(self) -> list[Write]:
-        """What functions answer now, where that is another number than before the last call."""
-        found = []
-        for box in self._asked:
-            place, answer = self._index[box], box.value
-            if self._seen[place] is not answer:
-                self._seen[place] = answer
-                found.append(Write(box, answer))
-        return found
-
-    def _moved(self) -> list[Moved]:
-        """What was moved within this turn; what was moved before it, the turn knows."""
-        assert self.controls is not None
-        self._controls_of = self.controls.version
-        values = {each.name: each.value for each in self.controls if each.again is not None}
-        return [Moved(values)] if values else []
+    def _new_answers(self) -> list[Write]:
+        """Return values of functions that differ from those before the last call."""
+        changed = []
+        for variable in self._given_by_functions:
+            i, answer = self._index[variable], variable.value
+            if self._values[i] is not answer:
+                self._values[i] = answer
+                changed.append(Write(variable, answer))
+        return changed
 
     def ask_again(self) -> None:
-        """After steps were repeated: functions are asked, and no longer answered for."""
-        for box in self._asked:
-            box.ask_again()  # type: ignore[attr-defined] - those that have it
+        """After a repeat: let variables whose value a function gives ask it again."""
+        for variable in self._given_by_functions:
+            variable.ask_again()  # type: ignore[attr-defined] - those that have it
 
     def _is_settled(self) -> bool:
-        """Whether all is as it was noted, also what lists hold, whose changes no clock tells."""
+        """Return True if all is as noted, also the content of lists, which no clock counts."""
         return clock.structure == self._structure and all(
             plan_of(root) is plan for root, plan in self._plans
         )
 
     def _note_settings(self) -> None:
         self._structure = clock.structure
-        self._plans = [(root, plan_of(root)) for root in self._roots()]
+        self._plans = [(root, plan_of(root)) for root in self._modules_and_optimizers()]
         self._settings = self.settings()
 
-    def _switched(self) -> list[Switch]:
-        """What was put into another mode, frozen, replaced or given since the last call."""
+    def _switches(self) -> list[Switch]:
+        """Return what was switched to another mode, frozen, replaced or added since the last call."""
         if self._is_settled():
             return []
         before = self._settings
-        self._meet_held()
+        self._meet_attached()
         self._note_settings()
         changed = []
         for key, setting in self._settings.items():
-            known = before.get(key)
-            if known is None or known.obj is not setting.obj or not known.is_as(setting):
+            previous = before.get(key)
+            if (
+                previous is None
+                or previous.obj is not setting.obj
+                or not previous.is_as(setting)
+            ):
                 changed.append(setting)
             else:
-                self._settings[key] = known  # one of both is enough
+                self._settings[key] = previous  # one of two equal ones is enough
         return [Switch(changed)] if changed else []
 
-    def _count(self, turn: Turn, segment: Segment, leaves: Iterable[Any]) -> None:
-        counted = segment.counted
+    def _count(self, iteration: Iteration, segment: Segment, leaves: Iterable[Any]) -> None:
+        """Count the bytes of arguments, each array once."""
         for leaf in leaves:
-            if type(leaf) in _SIMPLE or id(leaf) in counted:
+            if type(leaf) in _SIMPLE or id(leaf) in segment.counted:
                 continue
-            counted.add(id(leaf))
+            segment.counted.add(id(leaf))
             size = getattr(leaf, "nbytes", 0)
             if type(size) is int:
-                turn.nbytes += size
+                iteration.nbytes += size
                 self._grow(segment, arguments=size)
 
 
-def _returned_number(turn: Turn, value: object) -> Output | None:
-    """Return which output of this turn a number of the host is: `float(loss)`, `loss.item()`; None
-    unless exactly one holds it.
+def _returned_number(iteration: Iteration, value: object) -> Output | None:
+    """Return the output that a number of the host is (`float(loss)`, `loss.item()`); None unless
+    exactly one holds it.
     """
     if isinstance(value, np.ndarray) and value.size == 1:
         value = value.reshape(()).item()
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
         return None
-    found = [
+    matches = [
         Output(call, number)
-        for call in turn.calls
+        for call in iteration.calls
         for number, array in call.small.items()
         if array.size == 1 and not array.is_deleted() and array.is_ready()
-        if _is_number(array, float(value))
+        if jnp.issubdtype(array.dtype, jnp.number)
+        if np.array_equal(np.asarray(array).reshape(()), float(value), equal_nan=True)
     ]
-    return found[0] if len(found) == 1 else None
-
-
-def _is_number(array: Any, value: float) -> bool:
-    if not jnp.issubdtype(array.dtype, jnp.number):
-        return False
-    number = float(np.asarray(array).reshape(()))
-    return number == value or (number != number and value != value)
+    return matches[0] if len(matches) == 1 else None
 
 
 class Repeatable:
-    """A function that is no `nb.jit`, whose calls are kept too; see `Live.repeatable`."""
+    """A function that is no `nb.jit`, whose calls are recorded too; see `Live.repeatable`."""
 
     overwrites = True
-    """Whether it may overwrite its arguments: what a `jax.jit` donates cannot be seen from outside."""
+    """It may overwrite its arguments: a donation of `jax.jit` cannot be seen from outside."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = self.__wrapped__ = function
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """Modules, optimizers and streams that it may use."""
+        """Return modules, optimizers and streams that it may use."""
         return [*split((args, kwargs))[1], *reachable(self.function)]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        from nbmodule.core.compiled.call_record import call_recorded, is_recorded
-
-        return (
-            call_recorded(self, args, kwargs) if is_recorded() else self.function(*args, **kwargs)
-        )
+        if is_recorded():
+            return call_recorded(self, args, kwargs)
+        return self.function(*args, **kwargs)
 
 
 def overwrites_arguments(function: Callable[..., Any]) -> bool:
-    """Whether a call may overwrite the arrays that it is given."""
-    asked = getattr(function, "asked", None)
-    if asked is None:
+    """Return True if a call may overwrite the arrays that it is given."""
+    options = getattr(function, "asked", None)
+    if options is None:
         return bool(getattr(function, "overwrites", False))
-    return asked["donate_argnums"] is not None or asked["donate_argnames"] is not None
+    return options["donate_argnums"] is not None or options["donate_argnames"] is not None
 
 
-def _has_form(thing: object) -> bool:
-    return hasattr(thing, "_nbm") and not isinstance(thing, random.RandomStream)
+def _has_form(obj: object) -> bool:
+    return hasattr(obj, "_nbm") and not isinstance(obj, random.RandomStream)
 
 
-def _boxes_in(thing: Any) -> tuple[Variable, ...]:
-    return boxes_of(thing) if is_stateful(thing) else ()
+def _variables_of(obj: Any) -> tuple[Variable, ...]:
+    return boxes_of(obj) if is_stateful(obj) else ()
 
 
 def leaves_of(outputs: object) -> list[Any]:
-    """The leaves of what a call returned."""
+    """Return the leaves of the outputs of a call."""
     return jax.tree.leaves(outputs, is_leaf=is_stateful)

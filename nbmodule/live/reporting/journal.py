@@ -1,17 +1,16 @@
-"""A run on disk while it goes on, so that nothing of it is lost when its kernel dies.
+"""Write a run to disk while it goes on, so that nothing is lost when its kernel dies, and read it.
 
-A journal is a file to which records are only ever added: its head, the names of the series, points,
-statistics, and now and then how far the run is. Each record says how long it is and carries a
-checksum, so that one that was cut off by the death of the process, or was damaged, ends the reading
-there and nowhere before.
+A journal is a file to which records are only added: a head, names of series, points, statistics,
+and how far the run is. Each record has a length and a checksum, so that one that is damaged or was
+cut off when the process died ends the reading there and not before.
 
-A thread writes what is new about once a second. What cannot be written, since the disk is full, is
-told in the view and tried again, and the training goes on meanwhile. A record is in the file whole
-or not at all, and noted as written only then. Copies of all variables are written by a thread of
-their own: they may take long, and points do not wait for them.
+A thread writes changes about once a second. If the disk is full, the view reports it, the write is
+tried again, and the training goes on. A record is in the file whole or not at all, and noted as
+written only then. A second thread writes copies of all variables: that may take long, and points do
+not wait for it.
 
-A process holds a lock on its journal while it lives. So others can tell a run that goes on from one
-that died, and nobody removes the journal of a run that goes on.
+A process holds a lock on its journal while it lives. So others distinguish a run that goes on from
+one that died, and nobody removes the journal of a run that goes on.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from nbmodule.live.run.history import History
 from nbmodule.live.run.media import Media
 from nbmodule.live.run.settings import origin
 from nbmodule.live.run.state import RunState
-from nbmodule.live.run.watch import Sample, Strips
+from nbmodule.live.run.strips import Sample, Strips
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.saved_state import SavedState
@@ -50,11 +49,11 @@ SUFFIX = ".nbrun"
 EVERY = 1.0
 """Seconds between two writes."""
 TRY_AGAIN = 5.0
-"""Seconds after which what could not be written is tried again."""
+"""Seconds after which a failed write is tried again."""
 MOST_RUNS = 1000
 """Journals that stay in a folder; the oldest go first."""
 _MOST_SNAPSHOTS = 30
-"""Of those, how many keep their values of all variables."""
+"""Journals of a folder that keep their snapshots."""
 _MAGIC = b"nbrun\x001\n"
 _FRAME = struct.Struct("<cII")
 """Kind, length, checksum."""
@@ -63,6 +62,8 @@ _POINTS = struct.Struct("<HIq")
 _BEAT = struct.Struct("<dqq")
 """Time, steps that are done, step as the curves count."""
 _SNAPSHOT_EVERY = 5.0
+_MOST_MEDIA = 2**25
+"""Bytes of samples, texts and pictures that a journal keeps; later ones are left out."""
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
 _LONGEST = 2**28
@@ -72,13 +73,9 @@ _END_OF_TIME = 2.0**37
 """Seconds since 1970."""
 _MOST_NAMES = 2**16
 """Series that a journal can tell apart; those beyond are left out."""
-_MOST_MEDIA = 2**25
-"""Bytes of samples, texts and pictures that a journal keeps; later ones are left out."""
 _STAMP = "%Y%m%d-%H%M%S"
-_SET_BACK = 10_000_000_000
-"""Nanoseconds by which a file may seem to have been written in the future before that is taken for a clock that was set back."""
 _STEP, _DTYPES, _NOTES = "//step", "//dtypes", "//notes"
-"""What stands in a snapshot beside the variables."""
+"""Entries of a snapshot beside the variables."""
 
 
 class Journal:
@@ -86,9 +83,9 @@ class Journal:
 
     Args:
         run: The run.
-        folder: Where; it is made if it is not there.
-        read: Reads what was logged and has been computed into the history.
-        take_state: Gives the newest training state that was not taken yet; None if there is none.
+        folder: The folder; it is created if it does not exist.
+        read: Reads computed values of the log queue into the history.
+        take_state: Returns the newest training state that was not taken yet; None if there is none.
     """
 
     def __init__(
@@ -104,15 +101,15 @@ class Journal:
         self._over = threading.Event()
         self._is_closed = False
         self._failed = ""
-        """Why nothing is written at the moment."""
+        """Why the last write failed; '' if it did not."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
-        self._has_told = False
-        """Whether it was told that no snapshot can be written."""
+        self._has_reported = False
+        """Whether it was reported that no snapshot can be written."""
         self._snapshot = threading.Thread(target=self._write_snapshot)
         folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
         drop_oldest(folder)
-        self.path = folder / f"{_stamp_after(_journals(folder))}-{run.run_id}{SUFFIX}"
+        self.path = folder / f"{time.strftime(_STAMP)}-{run.run_id}{SUFFIX}"
         self._began, self._process = time.time(), os.getpid()
         self._origin = origin()
         self._begin_file()
@@ -120,7 +117,7 @@ class Journal:
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
 
     def _begin_file(self) -> None:
-        """Begin a file, in which nothing is of the run yet."""
+        """Begin an empty file."""
         self._numbers: dict[str, int] = {}
         self._written: dict[str, int] = {}
         self._samples: dict[str, int | None] = {}
@@ -138,20 +135,14 @@ class Journal:
             **self._origin,
         }
         self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
-        """What is to be written before anything else."""
+        """Records to be written before anything else."""
         self._size, self._is_torn = 0, False
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
         hold(self._file)
 
     def _find_file(self) -> None:
-        """Follow the file where it was moved; write it anew where others removed, replaced or cut
-        it.
-        """
+        """Write the file anew where others removed, moved, replaced or cut it."""
         if not self._file.closed and _is_at(self._file, self.path, self._size):
-            return
-        moved = _moved_to(self._file)
-        if moved is not None and _is_at(self._file, moved, self._size):
-            self.path = moved
             return
         self._file.close()
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,9 +150,7 @@ class Journal:
         self._begin_file()
 
     def _append(self, data: bytes) -> None:
-        """Add bytes; where they find no room, what is there of them is taken away before anything
-        else is added.
-        """
+        """Append bytes; remove those of a failed write before anything else is added."""
         if self._is_torn:
             self._file.seek(self._size)
             self._file.truncate()
@@ -177,12 +166,8 @@ class Journal:
             self.write()
 
     def write(self) -> bool:
-        """Add what is new; False where it cannot be written, which is told, and told again when it
-        goes on.
-        """
-        if (
-            os.getpid() != self._process
-        ):  # a forked child has the same file open, and maybe the lock as somebody held it
+        """Append changes; return False if that fails, which is reported until it works again."""
+        if os.getpid() != self._process:  # a forked child has the same file open
             return False
         try:
             with self._lock:
@@ -190,26 +175,24 @@ class Journal:
                     return False
                 self._find_file()
                 self._add_new()
-        except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training, or the journal
-            self._tell_failed(
-                getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            )
+        except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training
+            self._note_failure(_reason(error))
             return False
-        self._tell_failed("")
+        self._note_failure("")
         self._begin_snapshot()
         return True
 
-    def _tell_failed(self, why: str) -> None:
+    def _note_failure(self, why: str) -> None:
         before, self._failed = self._failed, why
         if why and not before:
-            self._tell(
+            self._report(
                 "warning",
-                f"the journal of this run cannot be written: {why} ({self.path}). It is tried again",
+                f"the journal of this run cannot be written: {why} ({self.path}). It is tried again.",
             )
         elif before and not why:
-            self._tell("note", "the journal of this run is written again, and complete")
+            self._report("note", "the journal of this run is written again, and complete.")
 
-    def _tell(self, kind: str, text: str) -> None:
+    def _report(self, kind: str, text: str) -> None:
         self._run.messages.add(self._run.step, kind, text)
 
     def _add_new(self) -> None:
@@ -238,21 +221,17 @@ class Journal:
         parts += media
         parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))
         self._append(b"".join(parts))
-        self._numbers, self._written, self._samples, self._unwritten = (
-            numbers,
-            written,
-            samples,
-            b"",
-        )
+        self._numbers, self._written, self._samples = numbers, written, samples
+        self._unwritten = b""
         self._media_bytes += media_bytes
         for name in run.history.shelf:
             self._media[name] = run.history.shelf[name][-1].step
 
     def _new_media(self) -> tuple[list[bytes], int]:
         """Return records of the media and texts logged since the last write, and their bytes."""
-        shelf, records, total = self._run.history.shelf, [], 0
-        for name in shelf:
-            for item in shelf[name]:
+        media, records, total = self._run.history.shelf, [], 0
+        for name in media:
+            for item in media[name]:
                 if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
                     continue
                 data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
@@ -264,23 +243,21 @@ class Journal:
         return records, total
 
     def cut(self, step: int, forget: Callable[[], object]) -> None:
-        """After a rewind: what came at this step and later is left behind; `forget` takes it out of
-        the run.
-        """
+        """After a rewind: cut the journal at this step; `forget` cuts the run."""
         run = self._run
-        with self._lock:  # nothing is written between the one and the other
+        with self._lock:  # nothing is written in between
             for series in run.history:
                 written = series.since(0).steps[: self._written.get(series.name, 0)]
                 self._written[series.name] = int((written < step).sum())
             forget()
-            self._media = {name: min(last, step - 1) for name, last in self._media.items()}
             self._samples = {
                 quantity: int(s.steps[-1]) for quantity, s in run.watched.items() if len(s)
             }
+            self._media = {name: min(last, step - 1) for name, last in self._media.items()}
             self._unwritten += _framed(b"C", struct.pack("<q", step))
 
     def close(self, state: str, reason: str) -> None:
-        """Write the rest and how it ended."""
+        """Write the remaining changes and how the run ended."""
         if os.getpid() != self._process:
             return
         self._over.set()
@@ -301,7 +278,7 @@ class Journal:
         return time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
 
     def _begin_snapshot(self) -> None:
-        """Put the newest values of all variables beside the journal, where it is time."""
+        """Start to write the newest training state, if it is time."""
         if time.monotonic() >= self._snapshot_at and not self._snapshot.is_alive():
             self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
             self._snapshot = threading.Thread(
@@ -316,7 +293,7 @@ class Journal:
             if state is None:
                 return
             if not state.arrays:
-                self._tell_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
+                self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
                 return
             begun = time.monotonic()
             with whole_file(self.path.with_suffix(".npz")) as file:
@@ -327,30 +304,29 @@ class Journal:
             took = time.monotonic() - begun
             self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
         except Exception as error:  # noqa: BLE001 - as above
-            why = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            self._tell_no_snapshot(why)
+            self._report_no_snapshot(_reason(error))
 
-    def _tell_no_snapshot(self, why: str) -> None:
-        if not self._has_told:
-            self._has_told = True
-            self._tell(
+    def _report_no_snapshot(self, why: str) -> None:
+        if not self._has_reported:
+            self._has_reported = True
+            self._report(
                 "warning",
                 f"the values of all variables cannot be written beside the journal: {why}",
             )
 
 
 class LastRun:
-    """A run as its journal tells it, also where its kernel died.
+    """A run read from its journal, also after its kernel died.
 
     Attributes:
         name: Its title.
-        began: When, in seconds since 1970.
+        began: Start, in seconds since 1970.
         history: All points that were written.
         watched: Statistics of submodules, by quantity.
-        step: The last step that is known of.
+        step: The last known step.
         seen: When it was last alive, in seconds since 1970.
-        state: How it ended; `died` where it did not say so, `running` where its process is alive.
-        reason: Why, as far as it said so.
+        state: How it ended; `died` if its journal has no end, `running` if its process is alive.
+        reason: Why it ended, if known.
         path: The journal.
     """
 
@@ -361,14 +337,14 @@ class LastRun:
         self.history = History()
         self.watched: dict[str, Strips] = {}
         self._names: list[str] = []
-        goes_on = is_held(path)
-        for kind, payload in self._records():
+        is_running = is_held(path)
+        for record_type, payload in self._records():
             try:
-                self._take(kind, payload)
+                self._take(record_type, payload)
             except Exception:  # noqa: BLE001 - a crafted or damaged record ends the reading there
                 self.is_whole = False
                 break
-        if self.state == "died" and goes_on:
+        if self.state == "died" and is_running:
             self.state, self.is_whole = "running", True  # its last record may be on its way
 
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
@@ -378,58 +354,55 @@ class LastRun:
         except OSError as error:
             raise FileFormatError(f"{self.path} cannot be read: {error.strerror}.") from error
         if not data.startswith(_MAGIC):
-            raise FileFormatError(
-                f"{self.path} is no journal of a run: it does not begin as one. Nothing was read."
-            )
+            raise FileFormatError(f"{self.path} is no journal of a run: it does not begin as one.")
         if len(data) > _MOST_BYTES:
             raise FileFormatError(
-                f"{self.path} is larger than {_MOST_BYTES >> 20} MiB, more than a journal may be. "
-                "Nothing was read."
+                f"{self.path} is larger than {_MOST_BYTES >> 20} MiB, more than a journal may be."
             )
-        at = len(_MAGIC)
-        while at < len(data):
-            if at + _FRAME.size > len(data):
+        start = len(_MAGIC)
+        while start + _FRAME.size <= len(data):
+            record_type, length, check = _FRAME.unpack_from(data, start)
+            start += _FRAME.size
+            payload = data[start : start + length]
+            is_valid = zlib.crc32(record_type + payload) == check
+            if length > _LONGEST or len(payload) < length or not is_valid:
                 self.is_whole = False
                 return
-            kind, length, check = _FRAME.unpack_from(data, at)
-            payload = data[at + _FRAME.size : at + _FRAME.size + length]
-            if length > _LONGEST or len(payload) < length or zlib.crc32(kind + payload) != check:
-                self.is_whole = False
-                return
-            at += _FRAME.size + length
-            yield kind, payload
+            start += length
+            yield record_type, payload
+        self.is_whole = self.is_whole and start == len(data)
 
     def _take_head(self, head: dict[str, Any]) -> None:
-        """Take what else the head says; `Run` reads settings and tags."""
+        """Read other entries of the head; `Run` reads settings and tags."""
 
-    def _take(self, kind: bytes, payload: bytes) -> None:
-        if kind == b"H":
+    def _take(self, record_type: bytes, payload: bytes) -> None:
+        if record_type == b"H":
             head = json.loads(payload)
             self.name, self.began = str(head.get("name", "")), _time(head.get("began", 0.0))
             self.seen, self.run_id = self.began, str(head.get("run", ""))
             self._take_head(head)
-        elif kind == b"N":
+        elif record_type == b"N":
             self._names.append(str(json.loads(payload)))
-        elif kind == b"P":
+        elif record_type == b"P":
             number, steps, values = _unpack_points(payload)
             self.history.extend(self._names[number], steps, values)
-        elif kind == b"S":
+        elif record_type == b"S":
             sample = _unpack_sample(payload)
             self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
-        elif kind == b"M":
+        elif record_type == b"M":
             (length,) = struct.unpack_from("<I", payload)
             head, data = json.loads(payload[4 : 4 + length]), payload[4 + length :]
             value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
             self.history.shelf.put(str(head["name"]), int(head["step"]), value)
-        elif kind == b"B":
+        elif record_type == b"B":
             seen, _, self.step = _BEAT.unpack(payload)
             self.seen = _time(seen)
-        elif kind == b"C":
+        elif record_type == b"C":
             (step,) = struct.unpack("<q", payload)
             self.history.cut(step)
             for strips in self.watched.values():
                 strips.cut(step)
-        elif kind == b"E":
+        elif record_type == b"E":
             ended = json.loads(payload)
             state, reason, seen = str(ended["state"]), str(ended["reason"]), _time(ended["time"])
             self.state, self.reason, self.seen = state, reason, seen
@@ -503,15 +476,15 @@ def last_run(folder: str | Path | None = None) -> LastRun:
     if folder is not None and Path(folder).is_file():
         return LastRun(Path(folder))
     folders = folders_of(folder)
-    found = [path for each in folders for path in _journals(each) if _written_at(path)]
-    if not found:
+    paths = [path for each in folders for path in _journals(each) if _written_at(path)]
+    if not paths:
         raise NbModuleError(
             f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each "
             "run writes one; elsewhere give nb.Live(..., journal='runs'), and nb.last_run('runs') "
             "reads it."
         )
     errors: list[FileFormatError] = []
-    for path in _newest_first(found):
+    for path in sorted(paths, key=lambda path: (_written_at(path), path.name), reverse=True):
         try:
             run = LastRun(path)
         except FileFormatError as error:
@@ -523,56 +496,30 @@ def last_run(folder: str | Path | None = None) -> LastRun:
     raise errors[0]
 
 
-def _newest_first(found: list[Path]) -> list[Path]:
-    """Sort journals by when they were written; where the clock has been set back since, by when
-    they were begun.
+def folders_of(folder: object = None) -> list[Path]:
+    """Return the folders of journals: `folder`, or those of the notebook and of the working
+    directory.
     """
-    written = {path: _written_at(path) for path in found}
-    is_set_back = max(written.values()) > time.time_ns() + _SET_BACK
-    return sorted(
-        found,
-        key=lambda path: (path.name,) if is_set_back else (written[path], path.name),
-        reverse=True,
-    )
-
-
-def _stamp_after(journals: list[Path]) -> str:
-    """The time for the name of a journal, later than those of all that are there: a clock may be
-    set back.
-    """
-    stamp = time.strftime(_STAMP)
-    for path in reversed(journals):
-        with contextlib.suppress(ValueError, OverflowError):  # of another name
-            newest = time.mktime(time.strptime(path.name[: len(stamp)], _STAMP))
-            return max(stamp, time.strftime(_STAMP, time.localtime(newest + 1)))
-    return stamp
-
-
-def folders_of(given: object = None) -> list[Path]:
-    """Where journals are: the folder that was given, else beside the notebook, wherever its code
-    has gone since, and here.
-    """
-    if isinstance(given, (str, Path)):
-        return [Path(given).absolute()]
+    if isinstance(folder, (str, Path)):
+        return [Path(folder).absolute()]
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
-    began_in = getattr(shell, "starting_dir", None)
-    return list(dict.fromkeys(Path(place) / FOLDER for place in (began_in, Path.cwd()) if place))
+    start = getattr(shell, "starting_dir", None)
+    return list(dict.fromkeys(Path(path) / FOLDER for path in (start, Path.cwd()) if path))
 
 
 def drop_oldest(folder: Path) -> None:
-    """Leave the newest journals of a folder, so that there is room for one more; those of runs that
-    go on stay.
+    """Remove the oldest snapshots and journals of a folder, to make room for one; never of a run
+    that goes on.
     """
     remove_abandoned(folder, ".")  # snapshots whose writers were killed
-    found = _journals(folder)
-    ended = [path for path in found if not is_held(path)]
-    for path in ended[: max(len(found) - _MOST_SNAPSHOTS + 1, 0)]:
+    paths = _journals(folder)
+    ended = [path for path in paths if not is_held(path)]
+    for path in ended[: max(len(paths) - _MOST_SNAPSHOTS + 1, 0)]:
         with contextlib.suppress(OSError):
             path.with_suffix(".npz").unlink(missing_ok=True)
-    for path in ended[: max(len(found) - MOST_RUNS + 1, 0)]:
+    for path in ended[: max(len(paths) - MOST_RUNS + 1, 0)]:
         with contextlib.suppress(OSError):
-            path.with_suffix(".npz").unlink(missing_ok=True)
             path.unlink(missing_ok=True)
 
 
@@ -583,116 +530,92 @@ def _journals(folder: Path) -> list[Path]:
 def _is_at(file: FileIO, path: Path, size: int) -> bool:
     """Return True if `path` is this open file, and holds at least what was written."""
     try:
-        own = os.fstat(file.fileno())
-        return os.path.samestat(path.stat(), own) and own.st_size >= size
+        status = os.fstat(file.fileno())
+        return os.path.samestat(path.stat(), status) and status.st_size >= size
     except OSError:
         return False
 
 
-def _moved_to(file: FileIO) -> Path | None:
-    """Where an open file is now, after its folder was moved or renamed; None where it is gone or
-    thrown away, or that cannot be told.
-    """
-    with contextlib.suppress(OSError, ValueError, ImportError, AttributeError):
-        if sys.platform == "darwin":
-            import fcntl
-
-            name = fcntl.fcntl(file.fileno(), fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0").decode()
-        else:
-            name = os.readlink(f"/proc/self/fd/{file.fileno()}")
-        path = Path(name)
-        is_thrown_away = any(part.lstrip(".").startswith("Trash") for part in path.parts)
-        if (
-            path.suffix == SUFFIX
-            and not is_thrown_away
-            and os.path.samestat(path.stat(), os.fstat(file.fileno()))
-        ):
-            return path
-    return None
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
 
 
 def _written_at(path: Path) -> int:
-    """When; 0 where nothing is in it, or another process has just removed it."""
+    """Return the time of the last write; 0 for an empty or removed file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return 0
-    return found.st_mtime_ns if found.st_size else 0
+    return status.st_mtime_ns if status.st_size else 0
 
 
 def _packed_values(state: SavedState) -> dict[str, Any]:
-    """Arrays of NumPy's own dtypes; of others, such as bfloat16, the bytes, and how they are to be
-    read.
-    """
+    """Return arrays of NumPy's dtypes; others, such as bfloat16, as bytes, with their dtypes."""
     arrays = {name: np.asarray(value) for name, value in state.on_host().items()}
-    others = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
-    plain = {
-        name: array.view(f"u{array.dtype.itemsize}") if name in others else array
+    dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
+    values = {
+        name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
         for name, array in arrays.items()
     }
     return {
         _STEP: np.int64(state.step),
-        _DTYPES: np.str_(json.dumps(others)),
+        _DTYPES: np.str_(json.dumps(dtypes)),
         _NOTES: np.str_(json.dumps(state.notes)),
-        **plain,
+        **values,
     }
 
 
 def _time(seconds: Any) -> float:
-    """A time since 1970 that the calendar can show; 0 for anything else."""
+    """Return a time since 1970 that the calendar can show; 0 for anything else."""
     seconds = float(seconds)
     return seconds if 0 <= seconds < _END_OF_TIME else 0.0
 
 
 def _unpacked_values(file: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
-    others, notes = (
-        json.loads(str(file.get(_DTYPES, "{}"))),
-        json.loads(str(file.get(_NOTES, "{}"))),
-    )
+    state: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
+    dtypes = json.loads(str(file.get(_DTYPES, "{}")))
+    notes = json.loads(str(file.get(_NOTES, "{}")))
     for key in file:
-        if key not in (_STEP, _DTYPES, _NOTES):
-            place, _, name = key.partition("/")
-            part, _, which = place.partition(":")
-            values = found.setdefault(part, {})
-            values = values.setdefault(which, {}) if which else values
-            array = file[key]
-            values[name] = array.view(jnp.dtype(others[key])) if key in others else array
-    return found | notes
+        if key in (_STEP, _DTYPES, _NOTES):
+            continue
+        prefix, _, name = key.partition("/")
+        part, _, model = prefix.partition(":")
+        values = state.setdefault(part, {})
+        values = values.setdefault(model, {}) if model else values
+        values[name] = file[key].view(jnp.dtype(dtypes[key])) if key in dtypes else file[key]
+    return state | notes
 
 
-def _framed(kind: bytes, payload: bytes) -> bytes:
-    return _FRAME.pack(kind, len(payload), zlib.crc32(kind + payload)) + payload
+def _framed(record_type: bytes, payload: bytes) -> bytes:
+    check = zlib.crc32(record_type + payload)
+    return _FRAME.pack(record_type, len(payload), check) + payload
 
 
 def _pack_points(number: int, steps: Any, values: Any) -> bytes:
-    """Steps as differences from the first where they fit in 32 bits, values as they are."""
+    """Pack steps as differences from the first, in 32 bits where they fit, and values as they are."""
     first = int(steps[0])
     offsets = np.asarray(steps, np.int64) - first
-    wide = bool((np.abs(offsets) > 2**31 - 1).any())
-    kind = (b"q" if wide else b"i") + (b"f" if values.dtype == np.float32 else b"d")
-    body = (
-        offsets.astype("<i8" if wide else "<i4").tobytes()
-        + values.astype("<f4" if kind[1:] == b"f" else "<f8").tobytes()
-    )
-    return _POINTS.pack(number, len(values), first) + kind + body
+    step_code = "i8" if (np.abs(offsets) > 2**31 - 1).any() else "i4"
+    value_code = "f4" if values.dtype == np.float32 else "f8"
+    codes = {"i8": b"q", "i4": b"i", "f4": b"f", "f8": b"d"}
+    header = _POINTS.pack(number, len(values), first) + codes[step_code] + codes[value_code]
+    body = offsets.astype(f"<{step_code}").tobytes() + values.astype(f"<{value_code}").tobytes()
+    return header + body
 
 
 def _unpack_points(payload: bytes) -> tuple[int, Any, Any]:
     number, count, first = _POINTS.unpack_from(payload)
-    kind, at = payload[_POINTS.size : _POINTS.size + 2], _POINTS.size + 2
-    step_kind = np.dtype("<i8" if kind[:1] == b"q" else "<i4")
-    steps = np.frombuffer(payload, step_kind, count, at).astype(np.int64) + first
-    values = np.frombuffer(
-        payload, "<f4" if kind[1:] == b"f" else "<f8", count, at + count * step_kind.itemsize
-    )
+    codes, start = payload[_POINTS.size : _POINTS.size + 2], _POINTS.size + 2
+    step_dtype = np.dtype("<i8" if codes[:1] == b"q" else "<i4")
+    value_dtype = np.dtype("<f4" if codes[1:] == b"f" else "<f8")
+    steps = np.frombuffer(payload, step_dtype, count, start).astype(np.int64) + first
+    values = np.frombuffer(payload, value_dtype, count, start + count * step_dtype.itemsize)
     return number, steps, values
 
 
 def _pack_sample(quantity: str, step: int, paths: tuple[str, ...], values: Any) -> bytes:
-    head = json.dumps(
-        {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
-    ).encode()
+    facts = {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
+    head = json.dumps(facts).encode()
     return struct.pack("<I", len(head)) + head + values.astype("<f4").tobytes()
 
 

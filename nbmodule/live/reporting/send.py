@@ -1,10 +1,9 @@
-"""Decides when a running view is sent something, so that no page falls behind and nothing piles up.
+"""Decide when pages get a message, so that no page falls behind and nothing piles up.
 
-A message goes to all pages at once, so one count of messages serves all; each page says on receipt
-which it has. The page that is ahead sets the pace: with two messages on the way to it nothing more
-is sent. A page that stays silent for a while is taken to be asleep or gone and no longer counts;
-with no page awake nothing is sent at all. What was not sent is not stored either: the history has
-it, and the next message is made from there.
+A message goes to all pages at once, so one count serves all; each page acknowledges what it has. The
+fastest page sets the pace: with two unacknowledged messages to it nothing more is sent. A page that
+stays silent for a while is taken to be asleep or gone and does not count; with no page awake nothing
+is sent. Unsent changes are not stored: the next message is made from the history.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ SILENT_AFTER = 5.0
 UPDATES_PER_SECOND = 10.0
 BYTES_PER_SECOND = 20_000
 ENVELOPE = 900
-"""Bytes that a message weighs beside its content: headers, signature, routing."""
+"""Bytes of a message beside its content: headers, signature, routing."""
 _MOST_PAGES = 50
 
 
 @dataclass
 class Page:
-    """One view in one browser tab: the last message it acknowledged, and those on the way with the
-    time of sending.
+    """One view in one browser tab: the last message it acknowledged, and later ones with the time
+    of sending.
     """
 
     acknowledged: int
@@ -35,7 +34,7 @@ class Page:
     heard: float = 0.0
 
     def is_awake(self, now: float) -> bool:
-        """Whether it answers, as far as one can know."""
+        """Return True if it answers, as far as is known."""
         return not self.on_the_way or now - self.on_the_way[0][1] < SILENT_AFTER
 
 
@@ -54,7 +53,7 @@ class Sender:
     def __init__(self, *, bytes_per_second: float = BYTES_PER_SECOND) -> None:
         self.least_interval = 1.0 / UPDATES_PER_SECOND
         self.interval = self.least_interval
-        """Seconds between messages as they are afforded now; never below `least_interval`."""
+        """Seconds between messages within the budget; never below `least_interval`."""
         self.bytes_per_second = bytes_per_second
         self.sent = 0
         """Number of the last message."""
@@ -65,43 +64,43 @@ class Sender:
         self._times: deque[float] = deque(maxlen=20)
 
     def hello(self, page: str, now: float) -> None:
-        """Note a page that begins, or begins anew: it gets all there is, and counts from here."""
+        """Note a page that begins or restarts: it gets the whole run, and counts from now."""
         if page not in self.pages:
             self._forget_old_pages()
         self.pages[page] = Page(self.sent, heard=now)
 
     def acknowledge(self, page: str, number: int, now: float) -> None:
         """Note that a message has arrived at a page."""
-        found = self.pages.get(page)
-        if found is None:
+        receiver = self.pages.get(page)
+        if receiver is None:
             return
-        found.heard = now
-        found.acknowledged = max(found.acknowledged, min(number, self.sent))
-        while found.on_the_way and found.on_the_way[0][0] <= found.acknowledged:
-            found.on_the_way.popleft()
+        receiver.heard = now
+        receiver.acknowledged = max(receiver.acknowledged, min(number, self.sent))
+        while receiver.on_the_way and receiver.on_the_way[0][0] <= receiver.acknowledged:
+            receiver.on_the_way.popleft()
 
     def leave(self, page: str) -> None:
         """Note that a page was closed."""
         self.pages.pop(page, None)
 
     def awake(self, now: float) -> list[Page]:
-        """The pages that answer."""
+        """Return the pages that answer."""
         return [page for page in self.pages.values() if page.is_awake(now)]
 
     def may_send(self, now: float) -> bool:
-        """Whether a message may go out now."""
+        """Return True if a message may be sent now."""
         if now < self._next or self._debt_at(now) > 0:
             return False
-        ahead = max((page.acknowledged for page in self.awake(now)), default=None)
-        return ahead is not None and self.sent - ahead < MOST_UNACKNOWLEDGED
+        newest = max((page.acknowledged for page in self.awake(now)), default=None)
+        return newest is not None and self.sent - newest < MOST_UNACKNOWLEDGED
 
     def room(self, now: float) -> int:
-        """Bytes that a message sent now may hold beside its envelope, so that the line keeps up."""
+        """Return the bytes that a message sent now may hold beside its envelope."""
         since = now - self._times[-1] if self._times else 1.0
         return int(self.bytes_per_second * min(max(since, self.interval), 1.0)) - ENVELOPE
 
     def note_sent(self, size: int, now: float) -> int:
-        """Note that a message of so many bytes goes out; give its number."""
+        """Note that a message of `size` bytes is sent; return its number."""
         self._debt = self._debt_at(now) + size + ENVELOPE
         self._paid_at, self._next = now, now + self.interval
         self._times.append(now)
@@ -112,12 +111,12 @@ class Sender:
         return self.sent
 
     def rate(self, now: float) -> float:
-        """Messages a second, lately."""
+        """Return the recent rate in messages per second."""
         recent = [t for t in self._times if now - t < 2.0]
         return len(recent) / 2.0
 
     def _debt_at(self, now: float) -> float:
-        """Bytes sent that the time since has not paid for."""
+        """Return the bytes sent beyond `bytes_per_second`."""
         return max(self._debt - self.bytes_per_second * (now - self._paid_at), 0.0)
 
     def _forget_old_pages(self) -> None:

@@ -1,8 +1,8 @@
-"""What is new in a run since the last message, as one message: a little JSON and one buffer of
-float32.
+"""Changes of a run since the last message, as one message: a little JSON and one buffer of float32.
 
-A cursor for each part says how far all pages are. When there is more than the line takes, curves
-are reduced as for a drawing, so that a page that only sees the stream shows the same extremes.
+A cursor for each part counts what all pages have. When there is more than the connection takes,
+curves are reduced as for a drawing, so that a page that only sees the stream shows the same
+extremes.
 """
 
 from __future__ import annotations
@@ -15,23 +15,27 @@ import numpy as np
 
 from nbmodule.base.format import plain
 from nbmodule.base.series_names import group_of
-from nbmodule.live.reporting.encode import base64_of, heights_of, to_float32
-from nbmodule.live.reporting.record import (
+from nbmodule.live.reporting.payload import (
     STRIP_ROWS,
+    base64_of,
+    branches_of,
     cost_of,
     describe_series,
-    futures_of,
+    heights_of,
+    media_of,
     progress_of,
     record_of,
-    shelf_of,
+    to_float32,
 )
 from nbmodule.live.reporting.verdicts import RunFindings
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import reduce_curve
 from nbmodule.live.run.state import RunState
+from nbmodule.live.run.strips import Strips
 
 _LEAST_ROOM = 800
-_MOST_SHELF_BYTES = 8_000
+_MOST_MEDIA_BYTES = 8_000
+_MOST_MESSAGES = 20
 
 
 class Stream:
@@ -45,8 +49,8 @@ class Stream:
         self._versions: dict[str, Any] = {}
 
     def tick(self, room: int) -> tuple[dict[str, Any], list[bytes], int]:
-        """Give what is new, as content, buffers and size in bytes; about as large as `room` if that
-        suffices.
+        """Return the changes as content, buffers and size in bytes; about as large as `room` if
+        that suffices.
         """
         run = self._run
         parts: list[np.ndarray] = []
@@ -64,7 +68,7 @@ class Stream:
         return content, buffers, len(json.dumps(content)) + sum(map(len, buffers))
 
     def snapshot(self, page: str) -> tuple[dict[str, Any], list[bytes], int]:
-        """Give the whole run for one page; the cursors move to the end, so call `tick` for the
+        """Return the whole run for one page; the cursors move to the end, so call `tick` for the
         others before.
         """
         self.skip()
@@ -73,7 +77,7 @@ class Stream:
         return content, [], len(json.dumps(content))
 
     def skip(self) -> None:
-        """Take all there is as sent."""
+        """Move all cursors to the end."""
         run = self._run
         self._sent = {series.name: len(series) for series in run.history}
         self._strips = {q: (_newest_step(s), s.paths) for q, s in run.watched.items() if len(s)}
@@ -83,20 +87,20 @@ class Stream:
         drawn = list(self._run.history)[:MOST_SERIES]
         pending = [s for s in drawn if len(s) > self._sent.get(s.name, 0)]
         columns = max(room // (8 * 2 * max(len(pending), 1)), 2)
-        told = []
+        entries = []
         for series in pending:
             start = self._sent.get(series.name, 0)
-            curve = reduce_curve(series.since(start), columns)
+            points = series.since(start)
+            curve = reduce_curve(points, columns)
             base = int(curve.steps[0])
             parts += [(curve.steps - base).astype(np.float32), to_float32(curve.values)]
-            told.append(
-                describe_series(series) | {"at": start, "count": len(curve.steps), "base": base}
-            )
-            self._sent[series.name] = start + len(series.since(start).steps)
-        return told
+            counts = {"at": start, "count": len(curve.steps), "base": base}
+            entries.append(describe_series(series) | counts)
+            self._sent[series.name] = start + len(points.steps)
+        return entries
 
     def _new_strips(self, parts: list[np.ndarray]) -> list[dict[str, Any]]:
-        told = []
+        entries = []
         for quantity, strips in self._run.watched.items():
             step, paths = self._strips.get(quantity, (None, ()))
             newest = _newest_step(strips)
@@ -115,61 +119,49 @@ class Stream:
             bins = strips.newest_bins
             if bins is not None:
                 entry["bins"] = base64_of(heights_of(bins[:STRIP_ROWS]), "u1")
-            told.append(entry)
+            entries.append(entry)
             self._strips[quantity] = (newest, strips.paths)
-        return told
+        return entries
 
     def _changed(self) -> dict[str, Any]:
-        """Give the parts that are sent whole, when they have changed."""
+        """Return the parts that are sent whole, if they have changed."""
         run = self._run
-        findings = [verdict.describe() for verdict in RunFindings(run).lately()]
-        versions = {
-            "controls": run.controls.version,
-            "messages": run.messages.version,
-            "route": run.route.kind,
-            "about": tuple(run.notes()),
-            "shelf": (
-                run.history.shelf.version,
-                sum(len(series) for series in run.history if group_of(series.name)[1] != "train"),
-                str(run.verdicts),
+        findings = [finding.describe() for finding in RunFindings(run).lately()]
+        validation = [s for s in run.history if group_of(s.name)[1] != "train"]
+        media = (run.history.shelf.version, sum(map(len, validation)), str(run.verdicts))
+        parts: dict[str, tuple[Any, Any]] = {  # a version, and the function of the content
+            "controls": (run.controls.version, run.controls.describe),
+            "messages": (run.messages.version, lambda: run.messages.describe()[-_MOST_MESSAGES:]),
+            "route": (
+                run.route.kind,
+                lambda: {"kind": run.route.kind, "text": run.route.text},
             ),
-            "earlier": len(run.shown_behind),
-            "futures": tuple(map(id, run.futures)),
-            "findings": str(findings),
+            "about": (tuple(run.notes()), lambda: [plain(text, 300) for text in run.notes()]),
+            "shelf": (media, lambda: _small_media(run) or None),
+            "earlier": (len(run.pale_curves), lambda: None if run.pale_curves else []),
+            "futures": (tuple(map(id, run.futures)), lambda: branches_of(run)),
+            "findings": (str(findings), lambda: findings),
         }
-        new = {name for name, version in versions.items() if self._versions.get(name) != version}
-        self._versions = versions
-        told: dict[str, Any] = {}
-        if "controls" in new:
-            told["controls"] = run.controls.describe()
-        if "messages" in new:
-            told["messages"] = run.messages.describe()[-20:]
-        if "route" in new:
-            told["route"] = {"kind": run.route.kind, "text": run.route.text}
-        if "about" in new:
-            told["about"] = [plain(text, 300) for text in run.notes()]
-        if "earlier" in new and not run.shown_behind:
-            told["earlier"] = []
-        if "findings" in new:
-            told["findings"] = findings
-        if "futures" in new:
-            told["futures"] = futures_of(run)
-        if "shelf" in new and (shelf := _small_shelf(run)):
-            told["shelf"] = shelf
-        return told
+        before, self._versions = self._versions, {name: v for name, (v, _) in parts.items()}
+        changed = {
+            name: content()
+            for name, (version, content) in parts.items()
+            if before.get(name) != version
+        }
+        return {name: content for name, content in changed.items() if content is not None}
 
 
-def _small_shelf(run: RunState) -> list[dict[str, Any]]:
-    """Give the newest entry of each name, as many as a message should hold."""
-    told, size = [], 0
-    for item in shelf_of(run):
+def _small_media(run: RunState) -> list[dict[str, Any]]:
+    """Return the newest entry of each name, as many as a message should hold."""
+    items, size = [], 0
+    for item in media_of(run):
         item["entries"] = item["entries"][-1:]
         size += len(json.dumps(item))
-        if told and size > _MOST_SHELF_BYTES:
+        if items and size > _MOST_MEDIA_BYTES:
             break
-        told.append(item)
-    return told
+        items.append(item)
+    return items
 
 
-def _newest_step(strips: Any) -> int | None:
+def _newest_step(strips: Strips) -> int | None:
     return int(strips.steps[-1]) if len(strips) else None

@@ -1,14 +1,13 @@
-"""A run in a notebook: the output that holds it, the pages that watch it, and the pace at which
-they are told.
+"""A run in a notebook: its output, the pages that show it, and the pace of messages to them.
 
-The output begins and ends as static HTML; in between the pages hear of changes through a `RunLink`.
-If no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is replaced
+The output begins and ends as static HTML; in between the pages get changes through a `RunLink`. If
+no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is replaced
 now and then.
 
 A `RunLink` is an anywidget that is itself never shown. Its script finds the views of its run in the
-page and joins them to the kernel, so that a saved notebook never holds a widget view, and an
-exported page never goes blank. Where outputs and widgets live in separate documents (VS Code,
-Colab) the widget is a second output that draws the view.
+page and connects them to the kernel, so that a saved notebook never holds a widget view, and an
+exported page never goes blank. Where outputs and widgets are in separate documents (VS Code, Colab)
+the widget is a second output that draws the view.
 """
 
 from __future__ import annotations
@@ -23,12 +22,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import plain
-from nbmodule.live.reporting.encode import base64_of
-from nbmodule.live.reporting.record import bins_over_steps, plain_form, record_of, text_form
+from nbmodule.live.reporting.payload import (
+    base64_of,
+    bins_over_steps,
+    plain_form,
+    record_of,
+    text_form,
+)
 from nbmodule.live.reporting.send import Sender
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.run.cost import Pace
-from nbmodule.live.run.failure import guard
+from nbmodule.live.run.messages import guard
 from nbmodule.live.run.state import RunState
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.link import link_class, needs_second_output
@@ -38,25 +42,25 @@ from nbmodule.views.renderers.columns import picture_payload
 from nbmodule.views.renderers.html import view_element
 
 if TYPE_CHECKING:
-    from nbmodule.live.replay.moment import Moment
+    from nbmodule.live.replay.replayed_step import ReplayedStep
 
 Hear = Callable[[dict[str, Any]], None]
 
 LINK_AFTER = 0.3
-"""Seconds after which a run is joined to the pages; a shorter one is over before anybody could press a button."""
+"""Seconds after which a run is connected to the pages; a shorter one needs no buttons."""
 _GRACE = 10.0
-"""Seconds for which the line of a run stays open that no page has greeted yet: closed while a page still loads it, it
-would leave an error on the console of that page."""
+"""Seconds for which the connection stays open after the run while no page has greeted it: closed
+while a page loads it, it would leave an error on the console of that page."""
 _FIRST_REFRESH, _LAST_REFRESH = 5.0, 120.0
 """Seconds between two replacements of the HTML while no page answers; they double."""
 _FIRST_SAVE = 30.0
-"""Seconds after which the HTML is replaced where a page answers: what is saved is what is there when the kernel dies."""
+"""Seconds after which the HTML is replaced where a page answers: it remains if the kernel dies."""
 _HEARTBEAT = 2.0
-"""Seconds after which a run in which nothing moves is told again."""
+"""Seconds after which a message is sent although nothing has changed."""
 
 
 def bundle_of(run: RunState) -> dict[str, str]:
-    """Give a run as `text/plain` and `text/html`."""
+    """Return a run as `text/plain` and `text/html`."""
     bundle = {"text/plain": text_form(run)}
     if chosen_form() != "text":
         # A plain `str`: marimo writes a class derived from it as an empty object.
@@ -65,18 +69,17 @@ def bundle_of(run: RunState) -> dict[str, str]:
 
 
 class NotebookView:
-    """Shows one run in the output of the running cell and in every page that looks at it.
+    """Shows one run in the output of the running cell and in every page that displays it.
 
     Args:
         run: The run.
-        kernel: The kernel that the cell runs in; None where nothing is known of it.
-        hear: Called with each message of a page, in any thread. The line to the pages holds it as
-            long as it is open.
-        at: Repeats a step, for a page that asks to look at it.
+        kernel: The kernel that the cell runs in; None if unknown.
+        hear: Called with each message of a page, in any thread. The connection holds it while open.
+        at: Repeats a step, for a page that opens it.
     """
 
     def __init__(
-        self, run: RunState, kernel: object = None, *, hear: Hear, at: Callable[[int], Moment]
+        self, run: RunState, kernel: object = None, *, hear: Hear, at: Callable[[int], ReplayedStep]
     ) -> None:
         self.sender = Sender()
         self._run, self._hear, self._at = run, hear, at
@@ -86,8 +89,8 @@ class NotebookView:
         self._handle: Any = None
         self._link: Any = None
         self._link_at: float | None = None
-        self._told: Any = None
-        self._told_at = 0.0
+        self._sent_state: Any = None
+        self._sent_at = 0.0
         self._refresh, self._refresh_at = _FIRST_REFRESH, 0.0
 
     def open(self, now: float) -> None:
@@ -100,7 +103,7 @@ class NotebookView:
             self._link_at = now + LINK_AFTER
 
     def _join(self, shown: bool | None = None) -> None:
-        """Open the line to the pages."""
+        """Open the connection to the pages."""
         self._link = RunLink(
             self._run.run_id, self._hear, lambda: json.dumps(record_of(self._run)), shown
         )
@@ -108,7 +111,7 @@ class NotebookView:
             self._link.show()
 
     def show_widget(self) -> None:
-        """Draw the run as a widget, which is then the line to all pages."""
+        """Draw the run as a widget, which is then the connection to all pages."""
         if self._link is not None and self._link.is_shown:
             self._link.show()
             return
@@ -118,7 +121,7 @@ class NotebookView:
             before.close()
 
     def flush(self, now: float) -> None:
-        """Tell the pages what is new, if they keep up and the budget allows it."""
+        """Send changes to the pages, if they keep up and the budget allows it."""
         if self._link_at is not None and now >= self._link_at:
             self._link_at = None
             self._in_main(self._join)
@@ -135,30 +138,28 @@ class NotebookView:
             run.route.kind,
             tuple(run.notes()),
         )
-        if state == self._told and now - self._told_at < _HEARTBEAT:
+        if state == self._sent_state and now - self._sent_at < _HEARTBEAT:
             return
-        self._told, self._told_at = state, now
+        self._sent_state, self._sent_at = state, now
         begun = time.thread_time()
         self._send_tick(now)
         self._pace.note(time.thread_time() - begun)
         self.sender.interval = self._pace.interval
 
     def hear(self, message: dict[str, Any], now: float) -> None:
-        """Act on a message of a page that is for the view itself: a greeting, a receipt, a
-        farewell, a question.
-        """
-        kind, page = message.get("kind"), str(message.get("page", ""))[:64]
-        if kind == "hello":
+        """Act on a message of a page to the view: a greeting, a receipt, a farewell, a request."""
+        action, page = message.get("kind"), str(message.get("page", ""))[:64]
+        if action == "hello":
             if self.sender.awake(now):
                 self._send_tick(now)
             self.sender.hello(page, now)
             content, buffers, _ = self._stream.snapshot(page)
             self._send(content | {"n": self.sender.sent}, buffers)
-        elif kind == "ack" and isinstance(message.get("n"), int):
+        elif action == "ack" and isinstance(message.get("n"), int):
             self.sender.acknowledge(page, message["n"], now)
-        elif kind == "bye":
+        elif action == "bye":
             self.sender.leave(page)
-        elif kind == "detail":
+        elif action == "detail":
             self._send(
                 self._detail(
                     page, str(message.get("path", "")), str(message.get("quantity", "weight"))
@@ -167,39 +168,36 @@ class NotebookView:
             )
 
     def tell_all(self, now: float) -> None:
-        """Tell all pages everything anew: what they know does not go on from where it was."""
+        """Send the whole run to all pages, after a rewind."""
         for page in list(self.sender.pages):
             content, buffers, _ = self._stream.snapshot(page)
             self._send(content | {"n": self.sender.sent}, buffers)
 
-    def show_moment(self, step: int, page: str) -> None:
-        """Repeat a step and send it to the page that asks; what went wrong is told there."""
+    def show_step(self, step: int, page: str) -> None:
+        """Repeat a step and send it, or the error, to the page that asked."""
         answer: dict[str, Any] = {"kind": "moment", "page": page, "step": step}
         try:
-            moment = self._at(step)
-            answer["html"] = moment._repr_mimebundle_()["text/html"]
+            answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
         except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
             answer["error"] = plain(str(error), 600)
         self._send(answer, [])
 
     def hear_after(self, message: dict[str, Any]) -> None:
-        """Act on a message of a page once the run is over, when no cell runs: what it kept can
-        still be looked at.
-        """
+        """Act on a message of a page after the run, when no cell runs: steps can still be viewed."""
         if self._loop is None:
             guard("answering a page", self._answer, message)
         else:
             self._loop.add_callback(guard, "answering a page", self._answer, message)
 
     def _answer(self, message: dict[str, Any]) -> None:
-        kind, page = message.get("kind"), str(message.get("page", ""))[:64]
-        if kind == "at":
-            self.show_moment(_whole(message.get("step")), page)
-        elif kind in ("hello", "detail"):
+        action, page = message.get("kind"), str(message.get("page", ""))[:64]
+        if action == "at":
+            self.show_step(_whole(message.get("step")), page)
+        elif action in ("hello", "detail"):
             self.hear(message, time.monotonic())
 
     def close(self, now: float) -> None:
-        """Tell the pages how it ended, and leave the static form in the output."""
+        """Send the last changes, and leave the static form in the output."""
         if self._link is not None and self.sender.pages:
             self._send_tick(now)
         bundle = bundle_of(self._run)
@@ -212,7 +210,7 @@ class NotebookView:
         if link is None:
             return
         if self._run.can_repeat:
-            weakref.finalize(self._run, _end_line, self._loop, link).atexit = False
+            weakref.finalize(self._run, _close_link, self._loop, link).atexit = False
             return
         self._link = None
         if self._loop is None or self.sender.pages:
@@ -231,9 +229,9 @@ class NotebookView:
             self._in_main(lambda: link.send(content, buffers))
 
     def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
-        """Give the histograms of one submodule over the steps, and a picture of it now."""
+        """Return the histograms of one submodule over the steps, and a picture of it."""
         run = self._run
-        found: dict[str, Any] = {
+        detail: dict[str, Any] = {
             "kind": "detail",
             "page": page,
             "path": plain(path),
@@ -243,17 +241,17 @@ class NotebookView:
         if strips is not None and path in strips.paths:
             row = strips.paths.index(path)
             values = strips.values[:, row]
-            found |= {
+            detail |= {
                 "steps": base64_of(strips.steps, "f8"),
                 "over": bins_over_steps(strips, path),
                 "range": base64_of(values[:, 2:4] if values.shape[-1] > 3 else values, "f4"),
             }
         array = run.picture(path, quantity)
         if array is not None:
-            found["picture"] = picture_payload(
+            detail["picture"] = picture_payload(
                 picture_of(array, side=48, weights=quantity == "weight")
             )
-        return found
+        return detail
 
     def _refresh_output(self, now: float) -> None:
         if self._handle is None or now < self._refresh_at:
@@ -268,7 +266,7 @@ class NotebookView:
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
     def _in_main(self, act: Callable[[], None]) -> None:
-        """Act in the main thread: kernels take messages from other threads badly, or not at all."""
+        """Act in the main thread: kernels do not take messages from other threads reliably."""
         if self._loop is None or threading.current_thread() is threading.main_thread():
             act()
         else:
@@ -276,10 +274,8 @@ class NotebookView:
                 self._loop.add_callback(act)
 
 
-def _end_line(loop: Any, link: Any) -> None:
-    """Close the line of a run that nobody holds any more; in the main thread, whichever the
-    collector is in.
-    """
+def _close_link(loop: Any, link: Any) -> None:
+    """Close the connection of a run that was collected; in the main thread."""
     if loop is None:
         link.close()
         return
@@ -292,9 +288,7 @@ def _whole(step: Any) -> int:
 
 
 class MarimoView(NotebookView):
-    """Shows a run in the background in marimo, where the widget itself draws and stays in the
-    output when the run is over.
-    """
+    """Shows a background run in marimo, where the widget itself draws and stays in the output."""
 
     def open(self, now: float) -> None:
         """Put the widget into the output of the cell."""
@@ -305,15 +299,15 @@ class MarimoView(NotebookView):
         self._link.show(marimo.output.append)
 
     def show_widget(self) -> None:
-        """Do nothing: here the widget is what draws."""
+        """Do nothing: the widget is shown already."""
 
     def close(self, now: float) -> None:
-        """Tell the pages how it ended."""
+        """Send the last changes."""
         self._send_tick(now)
 
 
-# -- the line to the pages --
-_SHOWING = "\n".join(
+# -- the connection to the pages --
+_DRAW = "\n".join(
     [
         "const show = ({ model, el }) => {",
         "  const page = globalThis;",
@@ -331,20 +325,18 @@ def _widget_class(shown: bool) -> type:
     if not shown:
         return link_class(link)
     body = link.replace("export default", "const joined =")
-    return link_class(
-        f"{widget_module('live', ('render',))}\n{body}\n{_SHOWING}\nexport default {{ ...joined, render: show }};"
-    )
+    module = widget_module("live", ("render",))
+    return link_class(f"{module}\n{body}\n{_DRAW}\nexport default {{ ...joined, render: show }};")
 
 
 class RunLink:
     """Messages to and from the views of one run.
 
     Args:
-        run: Name of the run, which the views carry too.
-        hear: Called with each message of a page, in whatever thread it arrives; it must only store
-            it.
+        run: Identifier of the run, which the views carry too.
+        hear: Called with each message of a page, in any thread; it must only store it.
+        record: Returns the run as JSON, where the widget itself draws.
         shown: Whether the widget itself draws; where this is needed if not given.
-        record: Gives the run as JSON, for places where the widget itself draws.
     """
 
     def __init__(
@@ -360,20 +352,15 @@ class RunLink:
         )
 
     def show(self, display: Callable[[Any], None] | None = None) -> None:
-        """Display the widget, where it is what draws; with the function of another place than
-        IPython if one is given.
-        """
-        if display is not None:
-            display(self._widget)
-            return
-        from IPython.display import display as show
-
-        show(self._widget)
+        """Display the widget, with IPython's function if none is given."""
+        if display is None:
+            from IPython.display import display
+        display(self._widget)
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         """Send a message to all pages."""
         self._widget.send(content, buffers)
 
     def close(self) -> None:
-        """End the line; the views keep what they have."""
+        """Close the connection; the views keep what they have."""
         self._widget.close()

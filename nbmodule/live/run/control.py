@@ -1,9 +1,8 @@
 """Commands from a view, and the values a reader may change while a model trains.
 
-A click may arrive in any thread. It only puts a command in the queue; the loop applies what is in
-the queue between two steps, in its own thread, so that no step ever sees a change in its middle. A
-control is data (what the view draws) and an optional function that is called with the new value at
-that boundary.
+A click may arrive in any thread. It only puts a command in the queue; the loop applies the queue
+between two steps, in its own thread, so that no step sees a change in its middle. A control is data
+(what the view draws) and an optional function that is called with the new value at that boundary.
 """
 
 from __future__ import annotations
@@ -19,31 +18,29 @@ from nbmodule.base.format import shown
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 _MOST_WAITING = 1000
-"""Commands kept while the loop is in a long step; older ones are overtaken by newer ones anyway."""
-
-
+"""Commands kept while the loop is in a long step: the newest."""
 RATE, FACTOR = "learning rate", "learning rate factor"
-"""Names of the controls of an optimizer: its rate, or what its schedule is multiplied by. Of several, their names follow."""
+"""Controls of an optimizer: its rate, or a factor of its schedule. Of several, names follow."""
 RECEIPT = "receipt"
-"""A command of a page that has only to be noted: nothing is to be told because of it."""
+"""A command of a page that changes nothing a view shows."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """One wish of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or a message of a
+    """One command of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or a message of a
     page.
     """
 
     kind: str
     content: dict[str, Any] = field(default_factory=dict)
     thread: str = ""
-    """Name of the thread that delivered it, which tells by which way it came."""
+    """Name of the thread that delivered it."""
 
 
 @dataclass(frozen=True)
 class Route:
-    """The way of a click: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` says it to a
-    reader.
+    """How a click reaches the loop: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` is for
+    the reader.
     """
 
     kind: str
@@ -51,7 +48,7 @@ class Route:
 
     @property
     def has_buttons(self) -> bool:
-        """Whether buttons in a view do something while the loop runs."""
+        """Whether buttons in a view act while the loop runs."""
         return self.kind != "none"
 
 
@@ -75,25 +72,25 @@ class CommandQueue:
         self.arrived.set()
 
     def take(self) -> list[Command]:
-        """Give all commands that have come, oldest first."""
+        """Return all commands that have come, oldest first."""
         self.arrived.clear()
-        taken = []
+        commands = []
         while self._commands:
-            taken.append(self._commands.popleft())
-        return taken
+            commands.append(self._commands.popleft())
+        return commands
 
     def __bool__(self) -> bool:
         return bool(self._commands)
 
 
 class Settable(Protocol):
-    """What a control moves that is no variable."""
+    """State that a control sets and no variable holds, such as an attribute of a layer."""
 
     def set(self, value: Any, /) -> None:
         """Set it as the control does."""
 
     def settle(self) -> None:
-        """Leave it as it is to be after the run."""
+        """Leave its final form after the run."""
 
 
 class Control:
@@ -111,14 +108,14 @@ class Control:
         self.value = self.check(value)
         self.error: str | None = None
         self.again: Settable | None = None
-        """Where `apply` changes what no variable holds, such as an attribute of a layer: sets it while steps are repeated, also after the run."""
+        """Set while steps are repeated; None where `apply` changes variables alone."""
 
     def check(self, value: Any) -> Any:
-        """Give the value in the type of this control, or raise `ArgumentError`."""
+        """Return the value in the type of this control, or raise `ArgumentError`."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Any]:
-        """Say all that a view must know to draw it."""
+        """Return the data that a view draws."""
         return {
             "name": self.name,
             "kind": self.kind,
@@ -137,7 +134,18 @@ class Control:
 
 
 class Slider(Control):
-    """A number between two limits, on a linear or a logarithmic scale."""
+    """A number between two limits, on a linear or a logarithmic scale.
+
+    Args:
+        name: Its name.
+        value: Its first value.
+        apply: Called with a new value between two steps.
+        low: Lower limit of the scale.
+        high: Upper limit.
+        log: Whether the scale is logarithmic.
+        group: Controls of one group are drawn together.
+        least: Smallest value that code may set; `low` if not given.
+    """
 
     kind = "slider"
 
@@ -151,24 +159,26 @@ class Slider(Control):
         high: float,
         log: bool = False,
         group: str = "",
+        least: float | None = None,
     ) -> None:
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
             raise ArgumentError(
-                f"slider {name!r}: low must be below high, found low={low}, high={high}"
+                f"slider {name!r}: low must be below high, got low={low}, high={high}."
             )
         if log and low <= 0:
             raise ArgumentError(
-                f"slider {name!r}: a logarithmic scale begins above 0, found low={low}"
+                f"slider {name!r}: a logarithmic scale must begin above 0, got low={low}."
             )
         self.low, self.high, self.log = float(low), float(high), log
+        self._least = self.low if least is None else least
         super().__init__(name, value, apply, group=group)
 
     def check(self, value: Any) -> float:
-        """Give a number between the limits."""
+        """Return a number between the limits."""
         number = _number(self.name, value)
-        if not self.low <= number <= self.high:
+        if not self._least <= number <= self.high:
             raise ArgumentError(
-                f"{self.name!r} must lie between {self.low:g} and {self.high:g}, found {number:g}"
+                f"{self.name!r} must be between {self._least:g} and {self.high:g}, got {number:g}."
             )
         return number
 
@@ -195,17 +205,17 @@ class Field(Control):
         super().__init__(name, value, apply, group=group)
 
     def check(self, value: Any) -> Any:
-        """Give a text, one of the choices, or a number of the kind it began with."""
+        """Return a text, one of the choices, or a number of the type it began with."""
         if self.choices is not None and str(value) not in self.choices:
             raise ArgumentError(
-                f"{self.name!r} must be one of {', '.join(self.choices)}; found {value!r}"
+                f"{self.name!r} must be one of {', '.join(self.choices)}, got {value!r}."
             )
         if self._type is str:
             return str(value)
         number = _number(self.name, value)
         if self._type is int:
             if not number.is_integer():
-                raise ArgumentError(f"{self.name!r} must be a whole number, found {number:g}")
+                raise ArgumentError(f"{self.name!r} must be a whole number, got {number:g}.")
             return int(number)
         return number
 
@@ -219,9 +229,9 @@ class Toggle(Control):
     kind = "toggle"
 
     def check(self, value: Any) -> bool:
-        """Give True or False, nothing that only resembles them."""
+        """Return True or False; other values are refused."""
         if not isinstance(value, bool):
-            raise ArgumentError(f"{self.name!r} is on or off (True or False), found {value!r}")
+            raise ArgumentError(f"{self.name!r} must be True or False, got {value!r}.")
         return value
 
 
@@ -239,7 +249,7 @@ class Controls:
     def __init__(self) -> None:
         self._controls: dict[str, Control] = {}
         self.version = 0
-        """Grows with every change, so that a view knows when to look."""
+        """Grows with every change."""
 
     def slider(
         self,
@@ -251,9 +261,11 @@ class Controls:
         high: float,
         log: bool = False,
         group: str = "",
+        least: float | None = None,
     ) -> Slider:
         """Add a number between two limits; `apply` is called with a new value between two steps."""
-        return self.add(Slider(name, value, apply, low=low, high=high, log=log, group=group))
+        options: Any = {"low": low, "high": high, "log": log, "group": group, "least": least}
+        return self.add(Slider(name, value, apply, **options))
 
     def field(
         self,
@@ -302,7 +314,7 @@ class Controls:
             return self._controls[name]
         except KeyError:
             names = ", ".join(map(repr, self._controls)) or "none"
-            raise PathError(f"no control is called {name!r}; there are: {names}") from None
+            raise PathError(f"no control is called {name!r}; there are: {names}.") from None
 
     def __contains__(self, name: object) -> bool:
         return name in self._controls
@@ -314,7 +326,7 @@ class Controls:
         return len(self._controls)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Say all that a view must know to draw them."""
+        """Return the data that a view draws."""
         return [control.describe() for control in self._controls.values()]
 
     @shown
@@ -324,28 +336,28 @@ class Controls:
 
 def _number(name: str, value: str | SupportsFloat) -> float:
     if isinstance(value, bool):
-        raise ArgumentTypeError(f"{name!r} is a number, found {value!r}")
+        raise ArgumentTypeError(f"{name!r} must be a number, got {value!r}.")
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{name!r} is a number, found {value!r}") from None
+        raise ArgumentTypeError(f"{name!r} must be a number, got {value!r}.") from None
     if not math.isfinite(number):
-        raise ArgumentError(f"{name!r} must be finite, found {number}")
+        raise ArgumentError(f"{name!r} must be finite, got {number}.")
     return number
 
 
 def _type_of_field(name: str, value: str | SupportsFloat) -> type:
-    for kind in (str, bool, int, float):
-        if isinstance(value, kind):
-            if kind is bool:
-                raise ArgumentTypeError(
-                    f"field {name!r} holds a number or a text; use a toggle for {value!r}"
-                )
-            return kind
+    if isinstance(value, bool):
+        raise ArgumentTypeError(
+            f"field {name!r} must hold a number or a text, got {value!r}. Use a toggle."
+        )
+    for cls in (str, int, float):
+        if isinstance(value, cls):
+            return cls
     try:
         float(value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"field {name!r} holds a number or a text, found {type(value).__name__}"
+            f"field {name!r} must hold a number or a text, got {type(value).__name__}."
         ) from None
     return float

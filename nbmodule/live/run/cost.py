@@ -1,11 +1,8 @@
-"""Measures what watching costs, and says when the next look can be afforded.
+"""Measure the cost of watching, and keep it within the budget.
 
-All that is spent is a debt, which the time that passes pays off at the rate of the budget; what can
-wait waits until it is paid. So the budget holds whatever a look costs and however short the steps
-are.
-
-What is done beside the training is counted in the time of its thread, so that other processes do
-not count as its cost.
+Time that is spent is a debt, which passing time pays off at the rate of the budget; work that can
+wait waits until it is paid. So the budget holds whatever a measurement costs and however short the
+steps are. Work is counted in the time of its thread, so that other processes do not count.
 """
 
 from __future__ import annotations
@@ -18,13 +15,13 @@ from types import TracebackType
 WINDOW = 10.0
 """Seconds over which the share is measured."""
 _BEGINNING = 2.0
-"""Seconds after the start in which nothing is owed: what loads and is compiled then is not spent again."""
+"""Seconds after the start in which loading and compiling make no debt."""
 _REMEMBERED = 2.0
-"""Seconds that it takes at most to pay off a debt: what cost so much was no look."""
+"""Most seconds that it takes to pay off a debt."""
 
 
 class CostMeter:
-    """Adds up the time spent beside the training, as a share of all time.
+    """Adds up the time that is not the training's, as a share of all time.
 
     Use it as a context manager around everything that is not the user's step.
 
@@ -44,13 +41,13 @@ class CostMeter:
         self._started: float | None = None
 
     def start(self, now: float) -> None:
-        """Begin to count now; what came before was setting up."""
+        """Begin to count after setting up."""
         self._started = now
         self._spans.clear()
         self._total = self._debt = 0.0
 
     def note(self, seconds: float, now: float | None = None) -> None:
-        """Add time that was spent; less than nothing where a difference of two noisy times says so."""
+        """Add spent time; it may be negative if it is a difference of two noisy times."""
         now = time.monotonic() if now is None else now
         if self._started is None:
             self._started = now
@@ -64,7 +61,7 @@ class CostMeter:
         self._forget(now)
 
     def fraction(self, now: float | None = None) -> float:
-        """The share of the last seconds that was spent beside the training."""
+        """Return the share of the last seconds that was not the training's."""
         now = time.monotonic() if now is None else now
         self._forget(now)
         if self._started is None:
@@ -72,20 +69,18 @@ class CostMeter:
         return max(self._total, 0.0) / max(min(now - self._started, WINDOW), 1e-3)
 
     def go_on(self, now: float) -> None:
-        """Steps follow: the time since the last of them, in which others may have run, pays
-        nothing.
-        """
+        """Continue before a loop: the time since the last step pays nothing."""
         self._paid_at = now
 
     def rest(self, now: float | None = None) -> float:
-        """Seconds until all that was spent is within the budget.
+        """Return the seconds until the spent time is within the budget.
 
         Example:
             >>> meter = CostMeter(budget=0.02)
             >>> meter.start(now=0.0)
             >>> meter.note(0.01, now=100.0)
-            >>> round(meter.rest(now=100.0), 6), round(meter.rest(now=100.2), 6), meter.rest(now=101.0)
-            (0.5, 0.3, 0.0)
+            >>> [round(meter.rest(now=now), 6) for now in (100.0, 100.2, 101.0)]
+            [0.5, 0.3, 0.0]
         """
         return self._debt_at(time.monotonic() if now is None else now) / self.budget
 
@@ -110,8 +105,7 @@ class CostMeter:
 
 
 class SampledCost:
-    """Measures what is done at every step in one of several steps, since a clock costs as much as
-    what it is to measure.
+    """Measures work of every step at one of several steps, because a clock costs as much.
 
     Example:
         >>> cost = SampledCost(every=4)
@@ -130,34 +124,31 @@ class SampledCost:
         self._seconds = self._once = 0.0
 
     def next_step(self) -> bool:
-        """Begin a step; whether it is one that is measured."""
+        """Begin a step; return True if it is measured."""
         self._count += 1
         self.is_on = not self._count % self.every
         return self.is_on
 
     def add(self, seconds: float) -> None:
-        """Add a part of what is done at every step."""
+        """Add time of work that is done at every step."""
         self._seconds += seconds
 
     def add_once(self, seconds: float) -> None:
-        """Add what was done now and not at every step; where that was within a part that is
-        measured, it counts once.
-        """
+        """Add time of work that is not done at every step, also within a measured part."""
         self._once += seconds
         self._seconds -= seconds * self.is_on
 
     def take(self) -> float:
-        """Give the seconds since this was asked last, of all steps."""
+        """Return the seconds of all steps since the last call."""
         seconds, self._seconds, once, self._once = self._seconds, 0.0, self._once, 0.0
         return seconds * self.every + once
 
 
 class Pace:
-    """Says how long to wait between two actions so that together they take at most a share of the
-    time.
+    """Spaces actions so that together they take at most a share of the time.
 
-    The cost of one action is the median of the last few, at first the least of them, so that one
-    that was slow by chance does not count.
+    The cost of one action is the median of the last few, at first the least of them, so that an
+    exceptionally slow one does not count.
 
     Example:
         >>> pace = Pace(share=0.01, least=0.1, most=10.0)
@@ -171,7 +162,7 @@ class Pace:
         self._costs: deque[float] = deque(maxlen=5)
 
     def note(self, seconds: float) -> None:
-        """Note what one action cost."""
+        """Note the cost of one action."""
         self._costs.append(seconds)
 
     @property

@@ -1,4 +1,4 @@
-"""All that a run has logged, by name, and the ways out of it: arrays, tables, files, a figure."""
+"""The logged values of a run by name, and their export: arrays, tables, files, a figure."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from nbmodule.base.format import shown
 from nbmodule.base.series_names import group_of
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
+from nbmodule.live.run.media_store import MediaStore
 from nbmodule.live.run.series import Curve, Series, reduce_curve
-from nbmodule.live.run.shelf import Shelf
 from nbmodule.tree.nested import is_of_class
 
 _ROLE_STYLE = {"train": "-", "val": "--", "test": ":"}
@@ -33,7 +33,7 @@ class History:
     """Numbers over steps, and texts, arrays and pictures beside them.
 
     `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`;
-    `history.shelf` holds all that is no number.
+    `history.shelf` holds texts, arrays and pictures.
 
     Example:
         >>> history = History()
@@ -45,7 +45,7 @@ class History:
 
     def __init__(self) -> None:
         self._series: dict[str, Series] = {}
-        self.shelf = Shelf()
+        self.shelf = MediaStore()
 
     def add(self, step: int, values: dict[str, float]) -> None:
         """Add one number for each name at a step."""
@@ -60,7 +60,7 @@ class History:
         series.extend(steps, values)
 
     def cut(self, step: int) -> None:
-        """Forget what was logged at this step and later."""
+        """Forget the values of this step and later ones."""
         for series in self:
             series.cut(step)
         self.shelf.cut(step)
@@ -76,8 +76,7 @@ class History:
         return sum(series.nbytes for series in list(self._series.values())) + self.shelf.nbytes
 
     def groups(self) -> dict[str, dict[str, Series]]:
-        """Give the series that share a plot, by what they measure: `loss` and `val_loss` are one
-        group.
+        """Return the series that share a plot: `loss` and `val_loss` are one group.
 
         Example:
             >>> history = History()
@@ -85,10 +84,10 @@ class History:
             >>> {group: list(members) for group, members in history.groups().items()}
             {'loss': ['loss', 'val_loss'], 'accuracy': ['accuracy']}
         """
-        found: dict[str, dict[str, Series]] = {}
+        groups: dict[str, dict[str, Series]] = {}
         for name, series in list(self._series.items()):
-            found.setdefault(group_of(name)[0], {})[name] = series
-        return found
+            groups.setdefault(group_of(name)[0], {})[name] = series
+        return groups
 
     def __getitem__(self, name: str) -> Series:
         try:
@@ -103,13 +102,14 @@ class History:
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
         raise AttributePathError(
-            self._unknown(name) if series else f"the history has no series {name!r} yet"
+            self._unknown(name) if series else f"the history has no series {name!r} yet."
         )
 
     def _unknown(self, name: str) -> str:
         close = difflib.get_close_matches(name, self._series, 1)
         hint = f"; the closest name is {close[0]!r}" if close else ""
-        return f"nothing was logged as {name!r}{hint}. Logged so far: {', '.join(self._series) or 'nothing'}"
+        logged = ", ".join(self._series) or "nothing"
+        return f"nothing was logged as {name!r}{hint}. Logged so far: {logged}."
 
     def __contains__(self, name: object) -> bool:
         return name in self._series
@@ -129,17 +129,16 @@ class History:
         width = max(map(len, self._series), default=0)
         for series in list(self)[:MOST_SERIES]:
             best = series.best
-            about = f"best {best[1]:.4g} at step {best[0]:,}" if best else "no finite value"
-            lines.append(
-                f"  {series.name:<{width}}  {len(series):>9,} points  last {series.last:.4g}  {about}"
-            )
+            best_text = f"best {best[1]:.4g} at step {best[0]:,}" if best else "no finite value"
+            points = f"{len(series):>9,} points  last {series.last:.4g}"
+            lines.append(f"  {series.name:<{width}}  {points}  {best_text}")
         lines.extend(
             f"  {name:<{width}}  {len(self.shelf[name]):>9,} entries" for name in self.shelf
         )
         return "\n".join(lines)
 
     def to_numpy(self) -> dict[str, Curve]:
-        """Give each series as `Curve(steps, values)` of NumPy arrays.
+        """Return each series as `Curve(steps, values)` of NumPy arrays.
 
         Example:
             >>> history = History()
@@ -150,7 +149,7 @@ class History:
         return {series.name: Curve(series.steps, series.values) for series in self}
 
     def to_container(self) -> Any:
-        """Give a `Container` with `steps` and `values` below the name of each series (`train/loss`
+        """Return a `Container` with `steps` and `values` below the name of each series (`train/loss`
         is two levels).
         """
         from nbmodule.tree.container import Container
@@ -162,8 +161,7 @@ class History:
         return container
 
     def to_table(self) -> tuple[NDArray[np.integer], dict[str, NDArray[np.floating]]]:
-        """Give all steps in rising order, and for each series its value there, NaN where it has
-        none.
+        """Return all steps in rising order, and the values of each series, NaN where it has none.
 
         Of several values at one step the last counts.
 
@@ -184,24 +182,23 @@ class History:
         return steps, columns
 
     def to_pandas(self) -> Any:
-        """Give a pandas DataFrame: a row for each step, a column for each series.
+        """Return a pandas DataFrame: a row for each step, a column for each series.
 
         Raises:
-            MissingDependencyError: if pandas is not installed.
+            MissingDependencyError: If pandas is not installed.
         """
         try:
             import pandas  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingDependencyError(
-                "history.to_pandas() needs pandas, which is not installed. `pip install pandas` brings it; "
+                "history.to_pandas() needs pandas, which is not installed: `pip install pandas`. "
                 "history.to_numpy() and history.to_csv() work without."
             ) from None
         steps, columns = self.to_table()
         return pandas.DataFrame(columns, index=pandas.Index(steps, name="step"))
 
     def to_csv(self, path: str | Path | None = None) -> str | None:
-        """Write a table with a row for each step to a file, or give it as text where no path is
-        given.
+        """Write a table with a row for each step to a file, or return it as text without a path.
 
         Example:
             >>> history = History()
@@ -222,9 +219,9 @@ class History:
         return _deliver(text.getvalue(), path)
 
     def to_json_lines(self, path: str | Path | None = None) -> str | None:
-        r"""Write one JSON object for each step to a file, or give the text.
+        r"""Write one JSON object for each step to a file, or return the text without a path.
 
-        What is not finite is written as "NaN", "Infinity" or "-Infinity", since JSON has no such
+        Numbers that are not finite are written as "NaN", "Infinity" or "-Infinity", since JSON has no such
         numbers.
 
         Example:
@@ -244,13 +241,14 @@ class History:
         """Write the series as TensorBoard event files.
 
         Raises:
-            MissingDependencyError: if tensorboardX is not installed.
+            MissingDependencyError: If tensorboardX is not installed.
         """
         try:
             from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
         except ImportError:
             raise MissingDependencyError(
-                "history.to_tensorboard() needs tensorboardX, which is not installed: `pip install tensorboardX`"
+                "history.to_tensorboard() needs tensorboardX, which is not installed: "
+                "`pip install tensorboardX`."
             ) from None
         with SummaryWriter(str(folder)) as writer:
             for name, curve in self.to_numpy().items():
@@ -258,18 +256,18 @@ class History:
                     writer.add_scalar(name, value, step)
 
     def plot(self, *names: str, log: bool = False, columns: int = 1000) -> Any:
-        """Draw the series with matplotlib, those with one unit together; give the figure.
+        """Draw the series with matplotlib, those with one unit together; return the figure.
 
         Args:
-            names: Series or groups to draw; all where none is given.
+            names: Series or groups to draw; all if not given.
             log: Whether the values are drawn on a logarithmic axis.
-            columns: Detail across; longer series are reduced without losing an extreme.
+            columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
         try:
             from matplotlib.figure import Figure
         except ImportError:
             raise MissingDependencyError(
-                "plot() draws with matplotlib, which is not installed: `pip install matplotlib`"
+                "plot() needs matplotlib, which is not installed: `pip install matplotlib`."
             ) from None
         groups = {
             g: m for g, m in self.groups().items() if not names or g in names or set(m) & set(names)
@@ -297,7 +295,7 @@ class History:
         return figure
 
     def _presence(self, steps: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
-        """Tell a NaN that was logged from a step at which nothing was."""
+        """Return at which of these steps each series has a value, which may be NaN."""
         return {series.name: np.isin(steps, series.since(0).steps) for series in self}
 
 
@@ -313,7 +311,7 @@ def _json_number(value: np.floating) -> float | str:
 
 
 def _deliver(text: str, path: str | Path | None) -> str | None:
-    """Give the text, or write it so that the file appears whole or not at all."""
+    """Return the text, or write it to a file atomically."""
     if path is None:
         return text
     with whole_file(path) as file:

@@ -1,6 +1,4 @@
-"""What people log, in the form that a history keeps: flat names, and how many steps of the training
-one turn of the loop made.
-"""
+"""Normalize logged values: flat names, and how many training steps one iteration makes."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ class Scanned(NamedTuple):
 
 
 def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
-    """Give the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
+    """Yield the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
     is `lr/0`, `lr/1`; None is nothing.
 
     Example:
@@ -36,7 +34,8 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
     elif isinstance(value, (list, tuple)):
         if len(value) > MOST_ITEMS:
             raise ArgumentTypeError(
-                f"cannot log {name!r}: a list of {len(value):,} items; log an array in its place"
+                f"cannot log {name!r}: the list has {len(value):,} items, at most {MOST_ITEMS:,} are "
+                "curves. Log an array."
             )
         parts = zip(getattr(value, "_fields", range(len(value))), value, strict=True)
     else:
@@ -44,18 +43,16 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
             yield name, value
         return
     if level == MOST_LEVELS:
-        raise ArgumentTypeError(f"cannot log {name!r}: nested more than {MOST_LEVELS} levels deep")
+        raise ArgumentTypeError(f"cannot log {name!r}: nested more than {MOST_LEVELS} levels deep.")
     for key, part in parts:
         yield from leaves_of(f"{name}/{key}", part, level + 1)
 
 
 class ScannedSteps:
-    """Which steps of the training a turn of the loop made, where each turn is several, compiled
-    into one call.
+    """Which training steps an iteration makes, where it makes several in one compiled call.
 
-    It begins with the first values that a run logs: where those are a vector of n numbers, a turn
-    is n steps. A vector that comes later, beside numbers of earlier turns, is something else:
-    `first` gives None.
+    The first values that a run logs decide: if they are a vector of n numbers, an iteration makes
+    n steps. A vector that comes later, after single numbers, is an array: `first` returns None.
 
     Example:
         >>> steps = ScannedSteps()
@@ -66,47 +63,49 @@ class ScannedSteps:
     """
 
     def __init__(self) -> None:
-        self.turns: list[int] = []
-        """The turns of the loop at which the number of steps to a turn changed; none while each is one step."""
+        self.changes: list[int] = []
+        """Iterations at which their number of steps changed; empty while each makes one."""
         self._parts: list[tuple[int, int]] = []
-        """From each of those turns on: the step with which it ended, and how many steps a turn makes."""
+        """From each of those on: the last step of that iteration, and steps per iteration."""
         self._names: set[str] = set()
         self._newest = -1
 
     def __bool__(self) -> bool:
-        return bool(self.turns)
+        return bool(self.changes)
 
     @property
     def each(self) -> int:
-        """How many steps the newest turns make."""
+        """Number of steps that the newest iterations make."""
         return self._parts[-1][1] if self._parts else 1
 
-    def at(self, turn: int) -> int:
-        """The last step of a turn."""
-        k = bisect_right(self.turns, turn) - 1
+    def at(self, iteration: int) -> int:
+        """Return the last step of an iteration."""
+        k = bisect_right(self.changes, iteration) - 1
         if k < 0:
-            return turn
+            return iteration
         end, each = self._parts[k]
-        return end + (turn - self.turns[k]) * each
+        return end + (iteration - self.changes[k]) * each
 
-    def first(self, name: str, turn: int, count: int, *, may_begin: bool = False) -> int | None:
-        """The first of the steps that `count` values of a turn belong to; None if they are no
-        values of steps.
+    def first(
+        self, name: str, iteration: int, count: int, *, may_begin: bool = False
+    ) -> int | None:
+        """Return the first of the steps that `count` values of an iteration belong to; None if
+        they are no values of steps.
         """
-        if not self.turns:
+        if not self.changes:
             if not may_begin:
                 return None
-            self._begin(turn, turn * count if turn else count - 1, count)
-        elif turn < self.turns[-1] or (
-            count != self.each and (turn == self._newest or name not in self._names)
+            self._begin(iteration, iteration * count if iteration else count - 1, count)
+        elif iteration < self.changes[-1] or (
+            count != self.each and (iteration == self._newest or name not in self._names)
         ):
             return None
         elif count != self.each:
-            self._begin(turn, self.at(turn - 1) + count, count)
+            self._begin(iteration, self.at(iteration - 1) + count, count)
         self._names.add(name)
-        self._newest = max(self._newest, turn)
-        return self.at(turn) - count + 1
+        self._newest = max(self._newest, iteration)
+        return self.at(iteration) - count + 1
 
-    def _begin(self, turn: int, end: int, count: int) -> None:
-        self.turns.append(turn)
+    def _begin(self, iteration: int, end: int, count: int) -> None:
+        self.changes.append(iteration)
         self._parts.append((end, count))

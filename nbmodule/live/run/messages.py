@@ -1,16 +1,95 @@
-"""What a run has to say beside its numbers: alarms, caught exceptions, notes; the newest of them."""
+"""What a run reports: messages, caught exceptions with the line of user code, and findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from nbmodule.base.format import plain
-from nbmodule.live.run.failure import CaughtException
+from nbmodule.base.format import plain, shown
+from nbmodule.base.source_lines import PACKAGE
+from nbmodule.errors import NbModuleError
+from nbmodule.views.records.records import Finding
 
 MOST = 100
 _LONGEST = 4000
+_RECENT = 5
+"""Messages among which an equal one is counted instead of added."""
+
+
+@dataclass(frozen=True)
+class CaughtException:
+    """An exception that was caught: what ran, the error in one line, and the line of code that
+    raised it; no line where nbmodule itself refused something.
+    """
+
+    what: str
+    error: str
+    place: str
+    code: str
+    traceback: str
+
+    @shown
+    def __str__(self) -> str:
+        if not self.place:
+            return f"{self.what}: {self.error}"
+        code = f": {self.code}" if self.code else ""
+        return f"{self.what} raised {self.error} ({self.place}{code})"
+
+
+def describe_caught(what: str, error: BaseException) -> CaughtException:
+    """Describe an exception by its innermost line outside of this package and installed ones.
+
+    Example:
+        >>> try:
+        ...     1 / 0
+        ... except ZeroDivisionError as error:
+        ...     failure = describe_caught('stop_when', error)
+        >>> failure.error
+        'ZeroDivisionError: division by zero'
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    of_user = [
+        frame
+        for frame in frames
+        if "site-packages" not in frame.filename and not frame.filename.startswith(PACKAGE)
+    ]
+    frame = (of_user or frames or [None])[-1]
+    lines = str(error).strip().splitlines()
+    name = type(error).__name__
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if isinstance(error, NbModuleError) and not of_user:
+        return CaughtException(what, lines[0] if lines else name, "", "", text)
+    line = "no line is known"
+    if frame is not None:
+        line = f"{_name_of(frame.filename)}, line {frame.lineno}"
+    summary = f"{name}: {lines[0]}" if lines else name
+    return CaughtException(what, summary, line, (frame.line or "") if frame else "", text)
+
+
+def guard(
+    what: str, function: Callable[..., Any], *arguments: object
+) -> tuple[Any, CaughtException | None]:
+    """Call a function; return its value and None, or None and its failure."""
+    try:
+        return function(*arguments), None
+    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        return None, describe_caught(what, error)
+
+
+def _name_of(filename: str) -> str:
+    """Name a cell by its number, a file by its last two parts."""
+    if filename.startswith("<"):
+        return filename.strip("<>")
+    try:
+        from IPython import get_ipython
+
+        category, name = get_ipython().compile.format_code_name(filename)
+        return f"{category.lower()} {name}"
+    except (ImportError, AttributeError, TypeError):
+        return "/".join(filename.replace(os.sep, "/").split("/")[-2:])
 
 
 @dataclass
@@ -25,9 +104,9 @@ class Message:
     detail: str = ""
     times: int = 1
     mark: str = ""
-    """A word for the mark that stands at this step on the curves: 'compiled', 'changed', 'rewound', 'NaN'; '' for none."""
+    """Label of the mark at this step on the curves, such as 'compiled'; '' for none."""
     number: int = 0
-    """The how manieth of the run: a page knows by it a message whose words have changed."""
+    """Position in the run: a page finds a message by it whose text has changed."""
 
 
 class Messages:
@@ -49,7 +128,7 @@ class Messages:
     def add(self, step: int, kind: str, text: str, detail: str = "", *, mark: str = "") -> None:
         """Add a message; one that repeats one of the last few is counted there."""
         self.version += 1
-        for message in self._messages[-5:]:
+        for message in self._messages[-_RECENT:]:
             if (message.kind, message.text) == (kind, text) and not (mark and message.step != step):
                 message.times += 1
                 message.step = step
@@ -59,32 +138,28 @@ class Messages:
         del self._messages[:-MOST]
 
     def add_change(self, step: int, name: str, before: object, after: object) -> None:
-        """Add that a control was moved; moves of one control that follow each other are one."""
+        """Add a change of a control; changes of one control that follow each other are one."""
         last = self._messages[-1] if self._messages else None
-        if (
-            last is not None
-            and last.mark == "changed"
-            and last.detail == ""
-            and last.text.startswith(f"{name}: ")
-        ):
-            before, last.step = last.text[len(name) + 2 :].split(" → ")[0], step
-            last.text = f"{name}: {before} → {_spelled(after)}"
+        start = f"{name}: "
+        if last and last.mark == "changed" and not last.detail and last.text.startswith(start):
+            first = last.text.removeprefix(start).split(" → ")[0]
+            last.text, last.step = f"{start}{first} → {_words(after)}", step
             self.version += 1
             return
-        self.add(step, "note", f"{name}: {_spelled(before)} → {_spelled(after)}", mark="changed")
+        self.add(step, "note", f"{start}{_words(before)} → {_words(after)}", mark="changed")
 
     def add_failure(self, step: int, failure: CaughtException) -> None:
         """Add an exception that was caught."""
         self.add(step, "error", str(failure), failure.traceback)
 
     def describe(self) -> list[dict[str, Any]]:
-        """Give them as plain dicts, safe to show."""
-        shown = []
+        """Return the messages as plain dicts, safe to show."""
+        described = []
         for message in self._messages:
-            fields = asdict(message)
-            text = "\n".join(plain(line, 500) for line in message.detail.splitlines())
-            shown.append(fields | {"text": plain(message.text, 600), "detail": text[-_LONGEST:]})
-        return shown
+            detail = "\n".join(plain(line, 500) for line in message.detail.splitlines())
+            fields = {"text": plain(message.text, 600), "detail": detail[-_LONGEST:]}
+            described.append(asdict(message) | fields)
+        return described
 
     def __iter__(self) -> Iterator[Message]:
         return iter(self._messages)
@@ -93,5 +168,35 @@ class Messages:
         return len(self._messages)
 
 
-def _spelled(value: object) -> str:
+def _words(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+class Remedy(NamedTuple):
+    """A fix: the label of a button, and the message that it sends."""
+
+    label: str
+    message: Mapping[str, Any]
+
+
+class RunFinding(NamedTuple):
+    """One finding of a run, with the step that shows it and a fix."""
+
+    finding: Finding
+    step: int | None = None
+    remedy: Remedy | None = None
+
+    def describe(self) -> list[Any]:
+        """Return kind, text, step, part of the view, path and fix, as the page reads them."""
+        finding = self.finding
+        part = "modules" if finding.path else None
+        part = part if self.step is None else "steps"
+        remedy = self.remedy and {"label": self.remedy.label, "message": dict(self.remedy.message)}
+        return [
+            finding.kind,
+            plain(finding.text, 300),
+            self.step,
+            part,
+            plain(finding.path),
+            remedy,
+        ]

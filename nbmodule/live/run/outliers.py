@@ -1,4 +1,4 @@
-"""Steps whose loss stands out: they are kept by themselves, with their batch, the worst first."""
+"""Steps whose loss stands out, kept with their batch, the worst first."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from nbmodule.live.run.history import History
 
 MOST = 8
 WINDOW = 64
-"""Losses before a step with which its own is compared."""
+"""Losses before a step that its loss is compared with."""
 PART = 16
-"""Losses that are compared with the same ones before them."""
+"""Losses that are compared with the same earlier ones."""
 _LEAST = 8
 _FAR = 8.0
 """Deviations (of the median, scaled as a standard deviation) from which a loss is an outlier."""
 _LARGER = 1.25
-"""And how many times the median it is at least."""
+"""How many times the median an outlier is at least."""
 
 
 def _usual(before: Any) -> tuple[float, float]:
-    """The median of these losses, and the largest value that does not stand out beside them."""
+    """Return the median of losses, and the largest value that does not stand out."""
     before = before[np.isfinite(before)]
     if not len(before):
         return math.nan, math.inf
@@ -38,7 +38,7 @@ def _usual(before: Any) -> tuple[float, float]:
 
 
 def _median(values: Any) -> float:
-    """The median of a few numbers; NumPy's own takes ten times as long to begin."""
+    """Return the median of a few numbers; `np.median` takes ten times as long to start."""
     ordered = np.sort(values)
     half = len(ordered) // 2
     return (
@@ -66,7 +66,7 @@ class Outliers:
     """The worst steps of a run.
 
     Args:
-        room: Bytes that their batches may take; that of the worst step is kept always.
+        room: Bytes that their batches may take; that of the worst step is always kept.
 
     Example:
         >>> history = History()
@@ -81,72 +81,76 @@ class Outliers:
 
     def __init__(self, room: int = 2**62) -> None:
         self._room = room
-        self._at = 0
-        self._found: dict[int, tuple[float, float]] = {}
-        self._kept: list[Outlier] = []
+        self._position = 0
+        self._unkept: dict[int, tuple[float, float]] = {}
+        self._outliers: list[Outlier] = []
 
     def look(self, history: History) -> list[int]:
-        """Steps that stand out among those that have come since this was asked last."""
+        """Return the steps that stand out among those since the last call."""
         name = next((s.name for s in history if is_training_loss(s.name)), None)
         if name is None:
             return []
         steps, values = history[name].since(0)
-        begin, self._at = min(self._at, len(values)), len(values)
+        begin, self._position = min(self._position, len(values)), len(values)
         new: dict[int, float] = {}
         for start in range(begin, len(values), PART):
             part = values[start : min(start + PART, len(values))]
-            # The first ones have few before them: they are compared with each other.
+            # the first ones have few before them: they are compared with each other
             end = start if start >= _LEAST else start + PART
             usual, limit = _usual(values[max(start - WINDOW, 0) : end])
             bad = ~np.isfinite(part)
-            bad[1:] &= ~bad[:-1]  # the first one tells: what follows was made from it
+            bad[1:] &= ~bad[:-1]  # only the first: later ones were made from it
             if start and not math.isfinite(values[start - 1]):
                 bad[0] = False
-            for place in np.flatnonzero(bad | (part > limit)).tolist():
-                step, value = int(steps[start + place]), float(part[place])
-                self._found[step] = (value, usual)
+            for i in np.flatnonzero(bad | (part > limit)).tolist():
+                step, value = int(steps[start + i]), float(part[i])
+                self._unkept[step] = (value, usual)
                 new[step] = value - usual if math.isfinite(value) else math.inf
         return sorted(sorted(new, key=lambda step: -new[step])[:MOST])
 
     def keep(self, step: int, batch: object) -> None:
-        """Keep the batch of a step that stands out; the worst are kept."""
-        loss, usual = self._found.pop(step)
-        self._kept = sorted([*self._kept, Outlier(step, loss, usual, batch)], key=_badness)[:MOST]
-        while len(self._kept) > 1 and self.nbytes > self._room:
-            self._kept.pop()
+        """Keep the batch of a step that stands out, if it is one of the worst."""
+        loss, usual = self._unkept.pop(step)
+        self._outliers = sorted([*self._outliers, Outlier(step, loss, usual, batch)], key=_badness)[
+            :MOST
+        ]
+        while len(self._outliers) > 1 and self.nbytes > self._room:
+            self._outliers.pop()
 
     @property
     def nbytes(self) -> int:
         """Bytes of their batches."""
-        leaves: list[Any] = [leaf for each in self._kept for leaf in jax.tree.leaves(each.batch)]
+        leaves: list[Any] = [
+            leaf for each in self._outliers for leaf in jax.tree.leaves(each.batch)
+        ]
         return sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
 
     def cut(self, step: int) -> None:
-        """Forget what came at this step and later."""
-        self._kept = [each for each in self._kept if each.step < step]
-        self._found, self._at = {}, 0 if step <= 1 else self._at
+        """Forget this step and later ones."""
+        self._outliers = [each for each in self._outliers if each.step < step]
+        self._unkept, self._position = {}, 0 if step <= 1 else self._position
 
     def __iter__(self) -> Iterator[Outlier]:
-        return iter(list(self._kept))
+        return iter(list(self._outliers))
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._outliers)
 
-    def __getitem__(self, place: int) -> Outlier:
-        return self._kept[place]
+    def __getitem__(self, index: int) -> Outlier:
+        return self._outliers[index]
 
     @shown
     def __repr__(self) -> str:
-        if not self._kept:
+        if not self._outliers:
             return "no step stands out"
-        verb = "stands" if len(self._kept) == 1 else "stand"
-        return f"{count_noun(len(self._kept), 'step')} {verb} out: " + ", ".join(
-            map(repr, self._kept)
+        verb = "stands" if len(self._outliers) == 1 else "stand"
+        return f"{count_noun(len(self._outliers), 'step')} {verb} out: " + ", ".join(
+            map(repr, self._outliers)
         )
 
 
 def _badness(outlier: Outlier) -> tuple[bool, float]:
-    """Not finite comes first, then what is furthest from the usual."""
+    """Sort key: not finite first, then furthest from the usual."""
     finite = math.isfinite(outlier.loss)
     return finite, -(outlier.loss - outlier.usual) if finite else 0.0
 

@@ -1,6 +1,4 @@
-"""Counts the steps of a loop: how many are done, how fast, how long it will still take, and how the
-loop stands.
-"""
+"""Count the steps of a loop: how many are done, how fast, how long the rest will take."""
 
 from __future__ import annotations
 
@@ -14,14 +12,14 @@ from nbmodule.base.format import format_count, format_number, format_seconds, sh
 WINDOW = 5.0
 """Seconds over which the rate is measured."""
 SETTLED = 0.2
-"""Seconds before the rate is told: at first a loop runs ahead of its device, and steps seem to take no time."""
+"""Seconds before the rate is known: at first a loop runs ahead of its device."""
 ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a loop is: `done` of `total` steps (None: not known), epochs counted from 1, `rate` in
-    steps a second.
+    """The state of a loop: `done` of `total` steps (None: unknown), epochs counted from 1, `rate` in
+    steps per second.
     """
 
     state: str = "waiting"
@@ -36,7 +34,7 @@ class Progress:
     """Why it stopped or failed, in one line."""
 
     def describe(self) -> dict[str, Any]:
-        """Give the fields as a plain dict."""
+        """Return the fields as a plain dict."""
         return dict(self.__dict__)
 
     @shown
@@ -44,10 +42,8 @@ class Progress:
         parts = [self.state + (f" ({self.reason})" if self.reason else "")]
         if self.epochs > 1:
             parts.append(f"epoch {self.epoch}/{self.epochs}")
-        parts.append(
-            f"step {format_count(self.done)}"
-            + (f"/{format_count(self.total)}" if self.total else "")
-        )
+        total = f"/{format_count(self.total)}" if self.total else ""
+        parts.append(f"step {format_count(self.done)}{total}")
         if self.rate:
             parts.append(f"{format_number(self.rate, 3)}/s")
         if self.remaining is not None and self.state == "running":
@@ -75,7 +71,7 @@ class Meter:
         self._marks: deque[tuple[float, int]] = deque([(now, 0)])
 
     def update(self, done: int, now: float) -> None:
-        """Note that so many steps are done."""
+        """Note the number of steps that are done."""
         self.done = done
         now -= self._pauses
         self._marks.append((now, done))
@@ -83,12 +79,12 @@ class Meter:
             self._marks.popleft()
 
     def skip_first(self, now: float) -> None:
-        """Leave the first step out of the rate: it compiles."""
+        """Leave the first step out of the rate, because it compiles."""
         self._marks.clear()
         self._marks.append((now - self._pauses, self.done))
 
     def go_back(self, done: int, now: float) -> None:
-        """Count from fewer steps; the rate begins anew."""
+        """Count from fewer steps, and measure the rate anew."""
         self.done = done
         self.skip_first(now)
 
@@ -98,31 +94,31 @@ class Meter:
             self._paused_since = now
 
     def resume(self, now: float) -> None:
-        """Let the clock run again."""
+        """Continue the clock."""
         if self._paused_since is not None:
             self._pauses += now - self._paused_since
             self._paused_since = None
 
     def elapsed(self, now: float) -> float:
-        """Seconds of work so far."""
+        """Return the seconds of work so far."""
         end = now if self._paused_since is None else self._paused_since
         return end - self._pauses - self.started
 
     @property
     def rate(self) -> float | None:
-        """Steps a second, None before two steps and a fifth of a second have been measured."""
+        """Steps per second, None before two steps and `SETTLED` seconds have been measured."""
         (t0, n0), (t1, n1) = self._marks[0], self._marks[-1]
         return (n1 - n0) / (t1 - t0) if t1 - t0 >= SETTLED and n1 - n0 >= 2 else None
 
     @property
     def remaining(self) -> float | None:
-        """Seconds to the end, None where the end or the rate is not known."""
+        """Seconds to the end, None if the end or the rate is unknown."""
         rate = self.rate
         return None if self.total is None or not rate else max(self.total - self.done, 0) / rate
 
 
 class StepCount:
-    """How far a loop is and how it stands: the loop writes it, others read it, in any thread.
+    """State and steps of a loop: the loop writes them, others read them, in any thread.
 
     Example:
         >>> count = StepCount()
@@ -134,23 +130,23 @@ class StepCount:
     def __init__(self) -> None:
         self.state, self.reason = "waiting", ""
         self.stop_reason: str | None = None
-        """Why it is to end at the next boundary; None while nobody wants that."""
+        """Why the loop ends at the next boundary; None if it does not."""
         self.done = 0
         """Steps that are finished."""
         self.is_in_step = self.was_left = False
         """Whether a step runs; whether the last one was left before its end."""
         self.epoch, self.epochs = 0, 1
         self.outer: tuple[int, int] | None = None
-        """Which of how many epochs this is, where they are a loop of their own."""
+        """Number and count of epochs, where they are a loop of their own."""
         self.source: Any = None
-        """What the steps are made from."""
+        """The iterable of the items."""
         self.meter = Meter(None, time.monotonic())
         self.elapsed = 0.0
-        """Seconds that it took, known when it is over."""
+        """Duration in seconds, known when it is over."""
 
     @property
     def step(self) -> int:
-        """The step that is being worked on, counted from 1; after it, the last that is finished."""
+        """The step in progress, counted from 1, otherwise the last finished one."""
         return self.done + (self.is_in_step or self.was_left)
 
     @property
@@ -170,7 +166,7 @@ class StepCount:
 
     @property
     def may_drop_last(self) -> bool:
-        """Whether batches that are not full can be left out from the next epoch on."""
+        """Whether the loop can leave out batches that are not full from the next epoch on."""
         return (
             not self.has_ended
             and self.has_more_epochs
@@ -179,7 +175,7 @@ class StepCount:
 
     @property
     def progress(self) -> Progress:
-        """Where the loop is now."""
+        """The state of the loop."""
         meter, ended = self.meter, self.has_ended
         return Progress(
             self.state,

@@ -66,17 +66,17 @@ class Series:
         self._note_best(new_steps, new_values)
 
     def cut(self, step: int) -> None:
-        """Forget the points of this step and of later ones."""
+        """Forget the points of this step and later ones."""
         steps, values = self.since(0)
-        kept = steps < step
-        steps, values = steps[kept], values[kept]
+        is_early = steps < step
+        steps, values = steps[is_early], values[is_early]
         self._size, self._best, self._first_nonfinite = len(steps), None, None
         self._steps, self._values = steps, values
         if self._size:
             self._note_best(steps, values)
 
     def since(self, position: int) -> Curve:
-        """Give the points from a position on, as views."""
+        """Return the points from a position on, as views."""
         end = self._size
         return Curve(self._steps[position:end], self._values[position:end])
 
@@ -97,9 +97,7 @@ class Series:
 
     @property
     def best(self) -> tuple[int, float] | None:
-        """Step and value of the best point: the smallest, or the largest where the name speaks of a
-        score.
-        """
+        """Step and value of the best point: the smallest, for the name of a score the largest."""
         return self._best
 
     @property
@@ -114,11 +112,11 @@ class Series:
             self._first_nonfinite = int(steps[first]), float(values[first])
         if not finite.any():
             return
-        kept = np.where(finite, values, -np.inf if self._higher else np.inf)
-        at = int(kept.argmax() if self._higher else kept.argmin())
-        value = float(values[at])
-        if self._best is None or (value > self._best[1] if self._higher else value < self._best[1]):
-            self._best = int(steps[at]), value
+        sign = 1.0 if self._higher else -1.0
+        i = int(np.where(finite, sign * values, -np.inf).argmax())
+        value = float(values[i])
+        if self._best is None or sign * value > sign * self._best[1]:
+            self._best = int(steps[i]), value
 
     @property
     def nbytes(self) -> int:
@@ -136,7 +134,7 @@ class Series:
 
 
 def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) -> NDArray[Any]:
-    """Give an array with room for `needed` items and a dtype that holds both kinds."""
+    """Return an array with room for `needed` items and a dtype that holds both."""
     dtype = np.promote_types(array.dtype, dtype)
     if dtype.itemsize < 4:
         dtype = np.dtype(np.float32)
@@ -153,11 +151,10 @@ def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) ->
 
 
 def reduce_curve(curve: Curve, columns: int) -> Curve:
-    """Keep what a drawing of so many pixel columns can show of a curve.
+    """Reduce a curve to what a drawing of `columns` pixel columns can show.
 
-    Of each column the lowest, the highest and the first non-finite point are kept, and of the whole
-    the first and the last, so that a drawing of the reduced curve looks like one of the full curve.
-    A curve of few points is given back as it is.
+    The lowest, the highest and the first non-finite point of each column are kept, and the first
+    and last of the curve, so that a drawing looks the same. A short curve is returned unchanged.
 
     Example:
         >>> full = Curve(np.arange(100_000), np.sin(np.arange(100_000) / 1e4))
@@ -180,19 +177,19 @@ def reduce_curve(curve: Curve, columns: int) -> Curve:
         column = ((steps - first) / span * columns).astype(np.int64).clip(0, columns - 1)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     finite = np.isfinite(values)
-    kept = np.zeros(len(values), bool)
-    kept[[0, -1]] = True
+    is_kept = np.zeros(len(values), bool)
+    is_kept[[0, -1]] = True
     for reduce, filler in ((np.minimum, np.inf), (np.maximum, -np.inf)):
         filled = values if finite.all() else np.where(finite, values, filler)
         extreme = np.repeat(reduce.reduceat(filled, starts), np.diff(starts, append=len(values)))
-        kept |= _first_of_each(filled == extreme, starts) & finite
+        is_kept |= _first_of_each(filled == extreme, starts) & finite
     if not finite.all():
-        kept |= _first_of_each(~finite, starts)
-    return Curve(steps[kept], values[kept])
+        is_kept |= _first_of_each(~finite, starts)
+    return Curve(steps[is_kept], values[is_kept])
 
 
 def _first_of_each(mask: NDArray[np.bool_], starts: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """Keep the first true place after each start and before the next."""
+    """Keep the first True after each start and before the next."""
     counts = np.cumsum(mask)
     before = np.repeat(counts[starts] - mask[starts], np.diff(starts, append=len(mask)))
     return mask & (counts - before == 1)

@@ -1,4 +1,4 @@
-"""What a journal says about how a run was made: configuration, model, optimizer, code, commit."""
+"""The origin of a run, for its journal: configuration, model, optimizer, code, commit."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _MOST_CODE = 20_000
 def describe_settings(
     config: Mapping[str, Any] | None, model: Any, optimizer: Any
 ) -> dict[str, Any]:
-    """Return settings as JSON values: `config` with nested keys joined by dots, then what is known
-    of model and optimizer.
+    """Return settings as JSON values: `config` with nested keys joined by dots, then those of model
+    and optimizer.
 
     Raises:
-        ArgumentTypeError: If `config` is no mapping.
+        ArgumentTypeError: If `config` is not a mapping.
     """
     if config is not None and not isinstance(config, Mapping):
         raise ArgumentTypeError(f"config must be a dict of settings, got {type(config).__name__}.")
@@ -70,18 +70,18 @@ def _plain(value: Any) -> Any:
 
 
 def origin() -> dict[str, Any]:
-    """Return where a run is made: number and code of the notebook's cell, and the commit."""
-    found: dict[str, Any] = {}
+    """Return number and code of the notebook cell, and the commit, where they are known."""
+    facts: dict[str, Any] = {}
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
     if shell is not None:
         cells = shell.user_ns.get("In") or [""]
-        found |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
+        facts |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
         notebook = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
-        if notebook:  # what Jupyter's server and VS Code tell a kernel
-            found["notebook"] = os.path.basename(str(notebook))
+        if notebook:  # set by Jupyter's server and VS Code
+            facts["notebook"] = os.path.basename(str(notebook))
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],
             capture_output=True,
             text=True,
@@ -89,7 +89,7 @@ def origin() -> dict[str, Any]:
             check=False,
         )
     except (OSError, subprocess.SubprocessError):
-        return found
-    if done.returncode == 0 and done.stdout.strip():
-        found["commit"] = done.stdout.strip()
-    return found
+        return facts
+    if result.returncode == 0 and result.stdout.strip():
+        facts["commit"] = result.stdout.strip()
+    return facts

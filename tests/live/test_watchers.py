@@ -14,7 +14,7 @@ from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.monitors.weights import WeightWatch, watch_weights
 from nbmodule.live.run.cost import CostMeter, Pace
-from nbmodule.live.run.watch import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watcher
+from nbmodule.live.run.strips import FIELDS, MOST_SAMPLES, WATCHES, Sample, Strips, Watcher
 
 
 def measured(variables, step=None):
@@ -175,7 +175,7 @@ def test_a_model_that_is_too_large_for_the_host_or_built_in_its_first_step_does_
     watch.request(0)
     arrays["a.w"] = jnp.ones((3, 3))
     assert [sample.quantity for sample in watch.take(1)] == ["weight"]
-    monkeypatch.setattr("nbmodule.live.monitors.weights._MOST_AT_FIRST", 8)
+    monkeypatch.setattr("nbmodule.live.monitors.weights._MOST_MEASURED", 8)
     large = WeightWatch(lambda: arrays)
     large.request(0)
     assert large.take(1) == ()
@@ -410,7 +410,7 @@ class SlowWatch:
 @pytest.fixture
 def slow_watch(monkeypatch):
     watch = SlowWatch()
-    monkeypatch.setattr("nbmodule.live.run.watch.WATCHES", [lambda model, returns: watch])
+    monkeypatch.setattr("nbmodule.live.run.strips.WATCHES", [lambda model, returns: watch])
     return watch
 
 

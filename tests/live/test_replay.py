@@ -71,7 +71,7 @@ def test_fifty_steps_of_a_network_with_batch_norm_and_dropout_are_repeated_bit_f
     after = {name: np.asarray(p) for name, p in model.named_tensors()}
     for number in RNG.choice(np.arange(1, 61), 50, replace=False).tolist():
         moment = live.at(number)
-        assert moment.is_exact, moment.said_of_bits
+        assert moment.is_exact, moment.comparison
         assert moment.logged["loss"] == losses[number - 1]
     for name, p in model.named_tensors():
         np.testing.assert_array_equal(np.asarray(p), after[name])
@@ -518,7 +518,7 @@ def test_a_batch_that_is_changed_in_place_is_kept_as_it_was_or_told_of(size):
     if size == 1:
         assert live.at(2).is_exact
     else:
-        with pytest.raises(ArgumentError, match="was filled anew since. Nothing was changed"):
+        with pytest.raises(ArgumentError, match="was filled again since. Nothing was changed"):
             live.at(2)
     assert live.at(4).is_exact
 
@@ -714,7 +714,7 @@ def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(c
     after = float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None)
     for number in (2, 10, 11, 21, 31):
         moment = live.at(number)
-        assert (number, moment.is_exact) == (number, True), moment.said_of_bits
+        assert (number, moment.is_exact) == (number, True), moment.comparison
         assert moment.logged["loss"] == losses[number - 1]
     assert after == (float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None))
 

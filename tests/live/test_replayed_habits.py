@@ -219,7 +219,7 @@ def test_each_step_comes_again_bit_for_bit_with_the_model_of_then(habit, given):
     after = {name: np.asarray(value) for name, value in model.state_dict().items()}
     for number in (1, 5, CHANGES - 1, CHANGES, CHANGES + 1, STEPS):
         moment = live.at(number)
-        assert moment.is_exact, (number, moment.said_of_bits)
+        assert moment.is_exact, (number, moment.comparison)
         assert moment.logged["loss"] == losses[number - 1]
     now = model.state_dict()
     assert list(now) == list(after)

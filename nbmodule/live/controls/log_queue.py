@@ -1,0 +1,332 @@
+"""Queue logged values without waiting for the device, and read them once they are computed.
+
+`log` only keeps references and, off the CPU, starts the copy to the host. `drain`, called between
+steps, reads values whose computation is over, in order; it stops at the first that is not, so that
+no step ever waits for a number.
+
+Nothing that is logged raises: a number is no reason to lose a training. What cannot be kept is
+reported once for each name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.core
+import numpy as np
+
+from nbmodule.base.signals import is_of_signal
+from nbmodule.errors import ArgumentTypeError, TracerLeakError
+from nbmodule.live.controls.interrupt import shield
+from nbmodule.live.run.history import History
+from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
+from nbmodule.live.run.media import Media
+from nbmodule.live.run.outliers import is_training_loss
+from nbmodule.tree.leaf import without_torch
+
+if TYPE_CHECKING:
+    from jax.typing import DTypeLike
+
+_NUMBERS = (float, int, bool)
+_LEAST_AHEAD, _FEW_AHEAD, _MOST_AHEAD = 2, 32, 512
+"""Steps that may be begun and not yet computed: of long ones, of those whose duration is unknown,
+of short ones. JAX bounds short ones earlier (jaxlib 0.10 at 32 programs on a CPU)."""
+_TIME_AHEAD = 0.05
+"""Seconds of work that may be begun and not yet computed: less than a hand notices, more than a
+thread takes to wake up on a busy machine."""
+_READ_EVERY = 64
+"""Calls of `log` after which ready values are read at once, to free device memory."""
+
+
+def steps_ahead(rate: float | None, before: int = _LEAST_AHEAD) -> int:
+    """Return how many steps may be begun and not yet computed, at a rate in steps per second.
+
+    While the rate is not known, as at the beginning of each epoch that is a loop of its own, it is
+    as many as `before`, up to a few.
+
+    Example:
+        >>> steps_ahead(None), steps_ahead(20.0), steps_ahead(200.0), steps_ahead(1e5)
+        (2, 2, 10, 512)
+        >>> steps_ahead(None, before=400)
+        32
+    """
+    if rate is None:
+        return min(before, _FEW_AHEAD)
+    return min(max(int(rate * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
+
+
+class LogQueue:
+    """The queue between `log` and a history.
+
+    Example:
+        >>> queue = LogQueue(History())
+        >>> queue.put(1, {'loss': 0.5})
+        >>> queue.drain()
+        1
+        >>> queue.history.loss.last
+        0.5
+    """
+
+    def __init__(
+        self,
+        history: History,
+        on_error: Callable[[str], None] | None = None,
+        *,
+        scanned: ScannedSteps | None = None,
+    ) -> None:
+        self.history = history
+        self.newest: dict[str, float] = {}
+        """The newest number of each name."""
+        self.scanned = ScannedSteps() if scanned is None else scanned
+        self._on_error = on_error
+        self._reported: set[str] = set()
+        self._ahead: deque[tuple[int, Any]] = deque()
+        """Iterations that may not be computed yet, each with an array of its own."""
+        self._first: int | None = None
+        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
+        self._array: type | None = None
+        self._copies = False
+        self._draining = threading.Lock()
+
+    def put(self, step: int, values: Mapping[Any, Any], *, exactly: bool = False) -> None:
+        """Keep values to be read later; report and leave out what cannot be logged.
+
+        Args:
+            step: The iteration of the loop.
+            values: Values by name; dicts and lists hold several.
+            exactly: Whether `step` is a step, also where an iteration makes several.
+        """
+        array, flat, iteration = self._array, values, step
+        for name, value in values.items():
+            value_type = type(value)
+            is_scalar = value_type in _NUMBERS or (value_type is array and not value.shape)
+            if type(name) is not str or not is_scalar:
+                flat = self._flat(step, values, exactly)
+                break
+        else:
+            flat = dict(values)
+            if self._copies:
+                for value in flat.values():
+                    if type(value) is array:
+                        _begin_copy(value)
+        newest = next((value for value in flat.values() if type(value) is self._array), None)
+        if not exactly:
+            if self.scanned.changes:
+                step = self.scanned.at(step)
+            if self._first is None:
+                self._first = step
+            if newest is not None:
+                self._ahead.append((iteration, newest))
+        self._waiting.append((step, flat))
+        if len(self._waiting) % _READ_EVERY == 0:
+            self.drain()
+
+    def _flat(self, step: int, values: Mapping[Any, Any], exactly: bool) -> dict[str, Any]:
+        """Return the values under flat names, each as it will still be when it is read."""
+        flat: dict[str, Any] = {}
+        has_number = any(map(_is_one_number, values.values()))
+        has_loss_vector = any(
+            isinstance(name, str) and is_training_loss(name) and not _is_one_number(value)
+            for name, value in values.items()
+        )
+        # a vector that is logged with a number of the same step is an array
+        may_spread = self.scanned or not has_number or has_loss_vector
+        for key, value in values.items():
+            try:
+                for name, leaf in leaves_of(key, value):
+                    accepted = self._accept(name, leaf)
+                    flat[name] = (
+                        self._spread(name, step, accepted, exactly) if may_spread else accepted
+                    )
+            except Exception as error:  # whatever was logged: the training goes on
+                if is_of_signal(error):
+                    raise
+                name = type(key).__name__
+                self.report(f"{name} {key!r}" if isinstance(key, str) else name, str(error))
+        return flat
+
+    def _spread(self, name: str, step: int, value: Any, exactly: bool) -> Any:
+        """Assign several numbers of one iteration to as many steps."""
+        if getattr(value, "ndim", None) != 1 or value.size < 2 or not is_floating(value.dtype):
+            return value
+        may_begin = self._first is None or self._first == step
+        first = step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
+        return value if first is None else Scanned(first, value)
+
+    def report(self, topic: str, text: str) -> None:
+        """Report something that could not be kept, the first time."""
+        if topic not in self._reported and self._on_error is not None:
+            self._reported.add(topic)
+            self._on_error(text)
+
+    def drain(self) -> int:
+        """Move computed values into the history; return the number of `log` calls read."""
+        with shield():  # a value that was taken out and not yet put in would be lost
+            if not self._draining.acquire(blocking=False):
+                return 0
+            try:
+                return self._drain()
+            finally:
+                self._draining.release()
+
+    def hold_back(self, done: int, most: int = 0) -> None:
+        """Wait where more than `most` iterations are begun and not computed, until half of them
+        are, so that the loop does not run far ahead.
+
+        A wait costs that the thread sleeps and wakes up, and the device needs work meanwhile: of
+        short steps it gets several, and one wait serves for half of those.
+
+        Args:
+            done: Iterations that were made.
+            most: How many of them may not be computed yet; 0 waits for all.
+        """
+        ahead = self._ahead
+        if not ahead or ahead[0][0] > done - most:
+            return
+        last, awaited = done - most + most // 4 * 2, []
+        while ahead and ahead[0][0] <= last:
+            awaited.append(ahead.popleft()[1])
+        for array in reversed(awaited):  # when the newest is ready, most others are
+            if not array.is_deleted() and not array.is_ready():
+                with contextlib.suppress(Exception):  # the loop meets the error where it reads it
+                    array.block_until_ready()
+
+    def settle(self, timeout: float | None = None, until: Callable[[], bool] | None = None) -> bool:
+        """Wait until everything is computed and read; return False if the time (in seconds) ran out
+        or `until` came first.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self.drain()
+            if not self._waiting:
+                return True
+            if (end is not None and time.monotonic() >= end) or (until is not None and until()):
+                return False
+            time.sleep(0.002)
+
+    def _drain(self) -> int:
+        waiting, count = self._waiting, 0
+        points: dict[str, tuple[list[int], list[float], set[Any]]] = {}
+        while waiting and self._all_ready(waiting[0][1]):
+            step, values = waiting.popleft()
+            count += 1
+            for name, value in values.items():
+                numbers, dtype = self._read(name, step, value)
+                if numbers is None:
+                    continue
+                first = value.first if type(value) is Scanned else step
+                steps, known, dtypes = points.setdefault(name, ([], [], set()))
+                steps.extend(range(first, first + len(numbers)))
+                known.extend(numbers)
+                dtypes.add(dtype)
+        for name, (steps, numbers, dtypes) in points.items():
+            is_narrow = all(d is not None and d.kind in "fV" and d.itemsize <= 4 for d in dtypes)
+            values = np.array(numbers, np.float32 if is_narrow else np.float64)
+            self.history.extend(name, steps, values)
+            self.newest[name] = numbers[-1]
+        return count
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def _all_ready(self, values: dict[str, Any]) -> bool:
+        for value in values.values():
+            if type(value) is Scanned:
+                value = value.values
+            # `is_ready` of a deleted array ends the process (jaxlib 0.10.2)
+            if type(value) is self._array and not value.is_deleted() and not value.is_ready():
+                return False
+        return True
+
+    def _read(self, name: str, step: int, value: Any) -> tuple[list[float] | None, Any]:
+        """Return the numbers and their dtype (None for Python's); put anything else into media."""
+        try:
+            if type(value) in _NUMBERS:
+                return [float(value)], None
+            if type(value) is Scanned:
+                numbers = np.asarray(value.values)
+                return numbers.astype(np.float64).tolist(), numbers.dtype
+            if type(value) is self._array:
+                value = np.asarray(value)
+            is_array = isinstance(value, (np.ndarray, np.generic))
+            if is_array and value.size == 1 and value.dtype.kind in "biufV":
+                return [float(value.item())], value.dtype
+            # a view of the device's memory would keep later steps from using it again
+            value = value.copy() if isinstance(value, np.ndarray) else value
+            self.history.shelf.put(name, step, value)
+        except Exception as error:  # one value must not take the others with it
+            if is_of_signal(error):
+                raise
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            if "deleted" in reason:
+                reason = "its memory was donated to a later step; log a value the step returns"
+            text = f"{name!r} of step {step:,} could not be read: {reason}"
+            self.report(f"reading {name}", text)
+        return None, None
+
+    def _accept(self, name: str, value: Any) -> Any:
+        """Return a value that will still be the same when it is read."""
+        if isinstance(value, (str, np.generic, Media)):
+            return value
+        if isinstance(value, np.ndarray):
+            return value.copy()
+        if isinstance(value, jax.core.Tracer):
+            raise TracerLeakError(
+                f"cannot log {name!r} from inside a transformed function: there it is a tracer "
+                f"({value.aval.str_short()}), which has no value yet. Return the value from the "
+                "step, and log what the step returns."
+            )
+        if isinstance(value, jax.Array):
+            return self._accept_array(value)
+        if hasattr(value, "__jax_array__"):
+            return self._accept(name, value.__jax_array__())
+        if hasattr(value, "detach") and hasattr(value, "cpu"):
+            return np.array(without_torch(value))
+        if hasattr(value, "savefig"):
+            return value
+        if hasattr(value, "getbands"):
+            return value.copy()
+        if hasattr(value, "__array__"):
+            return np.array(value)
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(
+                f"cannot log {name!r}: expected a number, a text, an array or a picture, got "
+                f"{type(value).__name__}."
+            ) from None
+
+    def _accept_array(self, value: Any) -> Any:
+        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            raise ArgumentTypeError("a random key cannot be logged; log jax.random.key_data(key).")
+        if not value.is_fully_addressable:
+            if not value.is_fully_replicated:
+                raise ArgumentTypeError(
+                    "an array that is partly on other hosts cannot be logged; reduce it to one "
+                    "number within the step."
+                )
+            value = value.addressable_data(0)
+        self._array, self._copies = type(value), jax.default_backend() != "cpu"
+        if self._copies:
+            _begin_copy(value)
+        return value
+
+
+def _is_one_number(value: object) -> bool:
+    return isinstance(value, _NUMBERS) or getattr(value, "shape", None) == ()
+
+
+def is_floating(dtype: DTypeLike) -> bool:
+    """Return True for dtypes of measured numbers, including half precision."""
+    return np.dtype(dtype).kind in "fV"
+
+
+def _begin_copy(value: jax.Array) -> None:
+    with contextlib.suppress(RuntimeError):  # a deleted array is reported when it is read
+        value.copy_to_host_async()

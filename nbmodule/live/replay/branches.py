@@ -1,0 +1,208 @@
+"""Branches of a run: the next steps once for each of several changes, beside the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.base.format import count_noun
+from nbmodule.core.compiled.call_record import RecordedMethod
+from nbmodule.core.structure.restoring import ModuleForm
+from nbmodule.core.variables.variable import Parameter
+from nbmodule.errors import ArgumentError
+from nbmodule.live.replay.iterations import Iteration, Mode, Output, RecordedCall, Switch, Write
+from nbmodule.live.replay.repeat import Repeat
+from nbmodule.live.replay.tape import Tape
+from nbmodule.live.run.branches import Attempt, Future
+from nbmodule.live.run.series import Curve
+
+
+def run_branches(
+    tape: Tape,
+    newest: Iteration,
+    coming: list[Any],
+    attempts: Sequence[Attempt],
+    steps: int,
+    step_of: Callable[[int], int],
+) -> list[Future]:
+    """Run the next steps once for each change; variables are left in any state.
+
+    Args:
+        tape: The record of the run.
+        newest: The iteration after which the branches begin.
+        coming: The items that the loop would be given next.
+        attempts: The changes before the first step.
+        steps: Number of steps.
+        step_of: Returns the step of an iteration.
+
+    Raises:
+        ArgumentError: If the loop itself does a part of each step, which the branches would lack.
+    """
+    sources = _sources_of_arguments(tape, newest)
+    _check_goes_on(tape, newest, has_sources=sources is not None and bool(coming))
+    recorded = tape.iteration(newest.number)
+    assert recorded is not None
+    repeat = Repeat(tape, recorded[0], newest.number)
+    repeat.step()
+    iterations, note = _iterations(tape, newest, coming, sources, steps)
+    mark = repeat.mark()
+    branches = []
+    for attempt in attempts:
+        repeat.go_back(mark)
+        tape.ask_again()
+        try:
+            attempt.make()
+            logged = [repeat.make(iteration) for iteration in iterations]
+        finally:
+            attempt.undo()
+        branches.append(Future(attempt, _curves(logged, newest.number, step_of), note))
+    return branches
+
+
+def _iterations(
+    tape: Tape, newest: Iteration, coming: list[Any], sources: Any, steps: int
+) -> tuple[list[Iteration], str]:
+    """Return the iterations to run, and a note on their batches.
+
+    They are made of the coming items where all arguments come from the item, otherwise they are
+    the last ones again.
+    """
+    if sources is not None and coming:
+        made: list[Iteration] = []
+        for item in coming[:steps]:
+            made.append(_made_of(item, sources, newest, made[-1] if made else newest))
+        is_short = len(made) < steps
+        return made, f"{count_noun(len(made), 'step')} to the end of the epoch" if is_short else ""
+    recorded = tape.segments[-1].iterations
+    last = [each for each in recorded if each.calls and not each.carries][-steps:]
+    note = f"with the batches of the last {count_noun(len(last), 'step')} again"
+    return [_without_writes(iteration) for iteration in last], note
+
+
+def _check_goes_on(tape: Tape, newest: Iteration, *, has_sources: bool) -> None:
+    earlier = tape.iteration(newest.number - 1)
+    iterations = [newest] if earlier is None else [newest, earlier[1]]
+    gradients_change = any(
+        type(leaf) is not Output and hasattr(leaf, "dtype")
+        for call in newest.calls
+        if type(call.function) is RecordedMethod
+        for leaf in call.leaves
+    )
+    if all(
+        any(type(a) is Write and isinstance(a.variable, Parameter) for a in iteration.actions)
+        for iteration in iterations
+    ):
+        cause = "after each compiled call it writes parameters, which is not recorded"
+    elif gradients_change:
+        cause = "it changes the gradients between the compiled call and `optimizer.update`"
+    elif newest.carries and not has_sources:
+        cause = "it carries state by hand, and its arguments come from other values than the item"
+    else:
+        return
+    raise ArgumentError(
+        f"live.what_if cannot go on from here: the loop itself does a part of each step; {cause}. "
+        "Nothing was changed. Do that in the step that nb.jit compiles, with the optimizer's "
+        "update, or in a function given to live.repeatable."
+    )
+
+
+def _without_writes(iteration: Iteration) -> Iteration:
+    """Return an iteration with its calls and modes alone: other writes would undo the change."""
+    bare = Iteration(iteration.item, 0, 0)
+    bare.logged = iteration.logged
+    for action in iteration.actions:
+        if isinstance(action, RecordedCall):
+            bare.actions.append(action)
+        elif isinstance(action, Switch):
+            modules = [s for s in action.settings if isinstance(s, ModuleForm)]
+            bare.actions.append(Switch([Mode(s.obj, s.training) for s in modules]))
+    return bare
+
+
+def _sources_of_arguments(tape: Tape, newest: Iteration) -> dict[int, int] | None:
+    """Return the leaf of the item that each argument is, by `id`; None if one is no such leaf.
+
+    An argument is a leaf if it is that object or, as `x.numpy()` of a tensor, has its content.
+    """
+    leaves = jax.tree.leaves(newest.item)
+    sources = {id(leaf): number for number, leaf in enumerate(leaves)}
+    earlier = tape.iteration(newest.number - 1)
+    before = earlier[1].calls if earlier is not None else []
+    for index, call in enumerate(newest.calls):
+        previous = before[index].leaves if index < len(before) else []
+        for number, leaf in enumerate(call.leaves):
+            if type(leaf) is Output or id(leaf) in sources or not hasattr(leaf, "dtype"):
+                continue
+            if number < len(previous) and previous[number] is leaf:  # the same at each step
+                continue
+            source = next((i for i, x in enumerate(leaves) if _has_content(x, leaf)), None)
+            if source is None:
+                return None
+            sources[id(leaf)] = source
+    return sources
+
+
+def _has_content(leaf: Any, argument: Any) -> bool:
+    """Return True if an argument is a leaf of the item in another type, such as NumPy's."""
+    if not hasattr(leaf, "shape") or tuple(leaf.shape) != tuple(argument.shape) or not leaf.shape:
+        return False
+    try:
+        return bool(np.array_equal(np.asarray(leaf), np.asarray(argument)))
+    except (TypeError, RuntimeError, ValueError):  # a tensor of another device
+        return False
+
+
+def _made_of(
+    item: object, sources: dict[int, int], newest: Iteration, before: Iteration
+) -> Iteration:
+    """Return an iteration as the newest one, with the leaves of another item."""
+    iteration, leaves_of_item = Iteration(item, 0, 0), jax.tree.leaves(item)
+    calls: dict[RecordedCall, RecordedCall] = {}
+
+    def renewed(leaf: Any) -> Any:
+        if type(leaf) is Output:
+            call = calls.get(leaf.call)
+            if call is None:  # of the iteration before, which made the same calls
+                earlier = leaf.call.segment.iteration(newest.number - 1)
+                assert earlier is not None
+                call = before.calls[earlier.calls.index(leaf.call)]
+            return Output(call, leaf.number)
+        source = sources.get(id(leaf))
+        if source is None:
+            return leaf
+        new = leaves_of_item[source]
+        if isinstance(leaf, np.ndarray) and not isinstance(new, np.ndarray):
+            return np.asarray(new, leaf.dtype)
+        if isinstance(leaf, jax.Array) and not isinstance(new, jax.Array):
+            return jax.numpy.asarray(np.asarray(new), leaf.dtype)
+        return new
+
+    for call in newest.calls:
+        leaves = [renewed(leaf) for leaf in call.leaves]
+        calls[call] = RecordedCall(call.function, leaves, call.tree, call.segment)
+    iteration.actions = [
+        calls[action] if isinstance(action, RecordedCall) else action
+        for action in _without_writes(newest).actions
+    ]
+    iteration.logged = {
+        name: Output(calls[output.call], output.number) for name, output in newest.logged.items()
+    }
+    return iteration
+
+
+def _curves(
+    logged: list[dict[str, Any]], after: int, step_of: Callable[[int], int]
+) -> dict[str, Curve]:
+    curves: dict[str, Curve] = {}
+    for name in dict.fromkeys(name for values in logged for name in values):
+        steps, values = [], []
+        for number, by_name in enumerate(logged, after + 1):
+            if name in by_name:
+                new = np.atleast_1d(np.asarray(by_name[name], np.float32))
+                values += new.tolist()
+                steps += range(step_of(number) - len(new) + 1, step_of(number) + 1)
+        curves[name] = Curve(np.array(steps), np.array(values, np.float32))
+    return curves

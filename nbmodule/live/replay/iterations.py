@@ -1,0 +1,204 @@
+"""The data of a recorded iteration of the loop: its calls, what was written and set between them,
+and the values that a run of iterations starts from.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any, NamedTuple, TypeAlias
+
+import jax
+
+from nbmodule.base.paths import entry_text
+from nbmodule.calls.nonfinite import InputFault
+from nbmodule.core.structure.restoring import Form
+from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.variables.variable import Variable
+
+_NO_CONTROLS: dict[str, Any] = {}
+NOT_LOGGED: dict[str, Output] = {}
+"""Shared by all iterations that log nothing."""
+
+
+class Freezing:
+    """Whether a variable is frozen."""
+
+    __slots__ = ("_is_frozen", "obj")
+
+    def __init__(self, variable: Variable) -> None:
+        self.obj, self._is_frozen = variable, variable._frozen
+
+    def is_as(self, other: object) -> bool:
+        """Return True if the other has the same state."""
+        return isinstance(other, Freezing) and self._is_frozen == other._is_frozen
+
+    def put_back(self) -> None:
+        """Restore the state."""
+        if self.obj._frozen != self._is_frozen:
+            self.obj.requires_grad_(not self._is_frozen)
+
+
+class Mode:
+    """Whether a module is in training mode."""
+
+    __slots__ = ("obj", "training")
+
+    def __init__(self, module: Any, training: bool) -> None:
+        self.obj, self.training = module, training
+
+    def put_back(self) -> None:
+        """Restore the mode of the module, and of none below it."""
+        if self.obj.training != self.training:
+            self.obj.train(self.training, recursive=False)
+
+
+Setting: TypeAlias = Form | Freezing
+"""State beside values that decides what a call does."""
+
+
+class Output(NamedTuple):
+    """Stands in arguments for an output of an earlier call."""
+
+    call: RecordedCall
+    number: int
+
+
+class RecordedCall:
+    """One call: a function, and the leaves of its arguments."""
+
+    __slots__ = ("captured", "function", "leaves", "segment", "small", "tree", "witness")
+
+    def __init__(self, function: Any, leaves: list[Any], tree: Any, segment: Segment) -> None:
+        self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
+        self.small: dict[int, Any] = {}
+        """Small outputs by number: a repeat must return the same."""
+        self.witness: tuple[Variable, Any] | None = None
+        """A small variable that the call wrote, and its value; None where values are donated."""
+        self.captured: tuple[tuple[str, Any], ...] = ()
+        """Class names and weak references of the stateful objects it used."""
+
+    def arguments(self, leaves: list[Any]) -> tuple[Any, Any]:
+        """Return positional and keyword arguments with these leaves."""
+        return (leaves, {}) if self.tree is None else jax.tree.unflatten(self.tree, leaves)
+
+    def named_arguments(self, leaves: list[Any]) -> dict[str, Any]:
+        """Return the arguments with these leaves, by the names of the parameters."""
+        args, kwargs = self.arguments(leaves)
+        try:
+            function = getattr(self.function, "__wrapped__", self.function)
+            names = list(inspect.signature(function).parameters)
+        except (TypeError, ValueError):
+            names = []
+        names += [f"argument {i}" for i in range(len(names), len(args))]
+        return dict(zip(names, args, strict=False)) | kwargs
+
+
+class Write(NamedTuple):
+    """A variable got another value between two calls: an array, or an output of a call."""
+
+    variable: Variable
+    value: Any
+
+
+class Switch(NamedTuple):
+    """Settings of modules, optimizers or variables changed."""
+
+    settings: list[Setting] | list[Mode]
+
+
+class Iteration:
+    """One iteration of the loop: its item, what was done in it, and what was logged."""
+
+    __slots__ = (
+        "actions",
+        "carries",
+        "carries_by_hand",
+        "controls",
+        "digests",
+        "drawn",
+        "epoch",
+        "item",
+        "logged",
+        "made",
+        "nbytes",
+        "number",
+    )
+
+    def __init__(self, item: Any, made: Any, drawn: int) -> None:
+        self.item, self.made, self.drawn = item, made, drawn
+        self.number = self.epoch = 0
+        self.controls = _NO_CONTROLS
+        self.actions: list[RecordedCall | Write | Switch] = []
+        self.logged = NOT_LOGGED
+        """Outputs of calls by the names under which they were logged."""
+        self.nbytes = 0
+        self.carries = False
+        """Whether a call takes an output of the iteration before: the loop carries state."""
+        self.carries_by_hand = False
+        """Whether no variable holds that output: restoring variables does not restore it."""
+        self.digests: dict[int, tuple[Any, int]] = {}
+        """NumPy arrays that are kept uncopied, with their digests, by `id`."""
+
+    @property
+    def calls(self) -> list[RecordedCall]:
+        """The calls alone."""
+        return [action for action in self.actions if type(action) is RecordedCall]
+
+    def named_inputs(self) -> Iterator[tuple[str, Any]]:
+        """Yield the arrays that the iteration was given, each once, by parameter name.
+
+        They are the arguments of its calls, or the item of the loop where no call is recorded.
+        """
+        seen: set[int] = set()
+        for call in self.calls:
+            leaves = [_Boxed(leaf) for leaf in call.leaves]
+            for name, leaf in _leaves_below(call.named_arguments(leaves)):
+                if type(leaf) is not Output and hasattr(leaf, "dtype") and id(leaf) not in seen:
+                    seen.add(id(leaf))
+                    yield name, leaf
+        if not self.calls:
+            for name, leaf in _leaves_below({"item": self.item}):
+                if hasattr(leaf, "dtype"):
+                    yield name, leaf
+
+    def input_fault(self) -> InputFault | None:
+        """Return the first number among the inputs that is not finite; None if all are."""
+        faults = (InputFault.of(name, value) for name, value in self.named_inputs())
+        return next((fault for fault in faults if fault is not None), None)
+
+
+class Segment:
+    """The values of all variables before an iteration, and the iterations from there on."""
+
+    def __init__(
+        self, first: int, values: dict[Variable, Any], nbytes: int, settings: dict[int, Setting]
+    ) -> None:
+        self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
+        self.iterations: list[Iteration] = []
+        self.counted: set[int] = set()
+        """Arrays whose bytes were counted, by `id`."""
+        self.batches = 0
+        """Bytes of the recorded arguments."""
+
+    def iteration(self, number: int) -> Iteration | None:
+        """Return the iteration of this number."""
+        index = number - self.first
+        return self.iterations[index] if 0 <= index < len(self.iterations) else None
+
+
+class _Boxed:
+    """Hides a leaf, so that a tree traversal does not descend into it."""
+
+    def __init__(self, leaf: Any) -> None:
+        self.leaf = leaf
+
+
+def _leaves_below(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    def is_leaf(x: Any) -> bool:
+        return isinstance(x, (_Boxed, Output)) or is_stateful(x)
+
+    for name, value in values.items():
+        for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_leaf)[0]:
+            suffix = "".join(f"[{entry_text(key)}]" for key in path)
+            yield f"{name}{suffix}", leaf.leaf if isinstance(leaf, _Boxed) else leaf

@@ -1,0 +1,353 @@
+"""The verbs of `Live` that repeat steps: view one, go back to one, try what would follow."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nbmodule.base.foreign import framework_of
+from nbmodule.base.format import bytes_of, format_count, format_number, plain
+from nbmodule.base.whole_numbers import is_whole
+from nbmodule.errors import ArgumentError
+from nbmodule.live.run.branches import Attempt, Future, left_behind
+from nbmodule.live.run.control import RATE
+
+if TYPE_CHECKING:
+    from nbmodule.live.replay.keeper import Kept, StepKeeper
+    from nbmodule.live.replay.replayed_step import ReplayedStep
+    from nbmodule.live.run.control import Control
+    from nbmodule.live.run.outliers import Outliers
+
+ROOM = 64 * 2**20
+"""Bytes that a run keeps of values, and as many of batches; of a large model one set of values."""
+EVERY = 50
+RATES = (0.3, 1.0, 3.0)
+_MOST_LEFT_BEHIND = 5
+_CHANGE_IN_PLACE = ("torch", "keras", "nnx", "flax_nnx")
+
+
+class ReplayVerbs:
+    """The verbs of `Live` that repeat steps."""
+
+    _keeper: StepKeeper | None
+    _kept_bytes: int
+    _kept_every: int
+
+    def _set_keeping(self: Any, keep: bool | int | str, every: int) -> None:
+        """Set what is kept; nothing is before the first step."""
+        if not is_whole(every) or every < 1:
+            raise ArgumentError(
+                f"keep_every must be a number of steps between two snapshots, at least 1, got {every!r}."
+            )
+        self._kept_bytes = ROOM if keep is True else 0 if keep is False else bytes_of(keep)
+        self._kept_every, self._keeper = int(every), None
+
+    def at(self: Any, step: int) -> ReplayedStep:
+        """Repeat a step exactly, with everything recorded, and open it as `nb.inspect` does: batch,
+        samples, returns, gradients.
+
+        The run stays as it is. On a CPU the repeated step gives the bits of the one that ran; the
+        view and `.is_exact` say how close it came. `.changes` compares with the step before.
+
+        Args:
+            step: The step, as the curves count.
+
+        Raises:
+            ArgumentError: If the step is not kept, or called nothing that can be repeated. The
+                message says which steps are kept.
+
+        Example:
+            >>> import nbmodule as nb
+            >>> model, optimizer = nb.Linear(3, 1), nb.SGD(0.1)
+            >>> @nb.jit
+            ... def step(x):
+            ...     loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+            ...     optimizer.update(model, grads)
+            ...     return loss
+            >>> x = np.random.default_rng(0).normal(size=(20, 4, 3)).astype("float32")
+            >>> with nb.Live(model, optimizer, display=False) as live:
+            ...     for batch in live.steps(x):
+            ...         live.log(loss=step(batch))
+            >>> replay = live.at(7)
+            >>> replay.is_exact, replay.calls[''].return_shapes, sorted(replay.gradients)
+            (True, 'float32[4, 1]', ['bias', 'weight'])
+        """
+        return self._kept_steps("live.at").at(int(step))
+
+    def rewind(self: Any, step: int) -> None:
+        """Go back to the start of a step: variables, modes, random streams, controls, and the data
+        from there on.
+
+        In a loop that runs, it takes effect at the next boundary; the same items come again, the
+        curves go on from there, and the old part stays as a pale curve. After the run only
+        variables, modes and streams are restored, and later steps can no longer be repeated.
+
+        Args:
+            step: The step to be made next.
+
+        Raises:
+            ArgumentError: If the step is not kept, or its repeat differs. Nothing is changed.
+        """
+        keeper = self._kept_steps("live.rewind")
+        keeper.find(int(step))
+        if self.has_ended:
+            last = format_count(self.step)
+            keeper.rewind(int(step))
+            text = f"rewound to step {format_count(int(step))} after the run"
+            text += f": steps {format_count(int(step))} to {last} can no longer be repeated"
+            self.messages.add(int(step), "note", text)
+        else:
+            self._loop.commands.put("page", message={"kind": "rewind", "step": int(step)})
+
+    def values_at(self: Any, step: int) -> dict[str, Any]:
+        """Return the arguments of the first compiled call of a step, by name, as they were.
+
+        A loop that carries its state by hand (`params, loss = step(params, x)`) cannot be rewound,
+        because its names belong to the loop; these are the values to go on with.
+
+        Args:
+            step: The step, as the curves count.
+
+        Raises:
+            ArgumentError: If the step cannot be repeated exactly. Nothing is changed.
+        """
+        return self._kept_steps("live.values_at").values_at(int(step))
+
+    def what_if(
+        self: Any,
+        steps: int = 20,
+        *,
+        rates: Sequence[float] | None = None,
+        control: str | None = None,
+        values: Sequence[Any] = (),
+        changes: Mapping[str, Callable[[], Any]] | None = None,
+    ) -> list[Future]:
+        """Run the next steps from here once for each of several changes, without touching the run.
+
+        The branches are drawn pale after the curves; a click takes one, and so does
+        `live.take(number)`. They use the items that come next where the arguments of a step come
+        from the item alone, otherwise the last items again (`.note` says so).
+
+        Args:
+            steps: Number of steps.
+            rates: Factors of the learning rate; 0.3, 1 and 3 if nothing else is given.
+            control: A control, whose `values` are tried.
+            values: Its values.
+            changes: Functions without arguments by label; each is called before the first step of
+                its branch.
+
+        Returns:
+            One branch for each change, with `.label` and `.curves`.
+
+        Raises:
+            ArgumentError: If there is nothing to change, or no step that can be repeated.
+        """
+        keeper = self._kept_steps("live.what_if")
+        attempts = [Attempt(str(label), f, _nothing, f) for label, f in (changes or {}).items()]
+        if control is not None:
+            attempts += [
+                self._attempt(f"{control} {_words(value)}", {control: value}) for value in values
+            ]
+        if rates is not None or not attempts:
+            steered = {c.name: c.value for c in self.controls if _is_rate(c)}
+            if not steered:
+                raise ArgumentError(
+                    "live.what_if() tries other learning rates, and this run has no control of "
+                    "one. Give control= with values=, or changes={'label': function}."
+                )
+            attempts += [
+                self._attempt(f"x {_words(rate)}", {n: v * rate for n, v in steered.items()})
+                for rate in (RATES if rates is None else rates)
+            ]
+        return keeper.what_if(attempts, max(int(steps), 1))
+
+    def try_fix(self: Any, rule: str, steps: int = 50) -> list[Future]:
+        """Try the fix of a verdict: the next steps with it and without it, as `what_if` runs them.
+
+        Args:
+            rule: Name of a rule in `live.diagnosis`.
+            steps: Number of steps.
+
+        Raises:
+            ArgumentError: If the rule has found nothing, or its fix is not another learning rate.
+        """
+        diagnosis = self.diagnosis
+        if rule not in diagnosis.names:
+            names = ", ".join(diagnosis.names) or "nothing"
+            raise ArgumentError(f"rule {rule!r} has found nothing; found: {names}.")
+        rates = [fix.rate for fix in diagnosis[rule].fixes if fix.rate is not None]
+        if not rates:
+            fixes = "; ".join(fix.label for fix in diagnosis[rule].fixes) or "none is known"
+            raise ArgumentError(f"the fix of {rule!r} is no learning rate, but: {fixes}.")
+        return self.what_if(steps, rates=[*rates, 1.0])
+
+    def _attempt(self: Any, label: str, values: Mapping[str, Any]) -> Attempt:
+        """Return the change of one or several controls."""
+        controls = [self.controls[name] for name in values]
+        checked = [c.check(v) for c, v in zip(controls, values.values(), strict=True)]
+
+        def apply(chosen: Sequence[Any]) -> None:
+            for control, value in zip(controls, chosen, strict=True):
+                if control.apply is not None:
+                    control.apply(value)
+
+        def keep() -> None:
+            for control, value in zip(controls, checked, strict=True):
+                self.controls.set(control.name, value)
+
+        return Attempt(
+            label, lambda: apply(checked), lambda: apply([c.value for c in controls]), keep
+        )
+
+    def take(self: Any, number: int) -> None:
+        """Go on as one of the branches of `what_if`: its change is made at the next boundary.
+
+        Args:
+            number: Its index in the list.
+
+        Raises:
+            ArgumentError: If there is no such branch.
+        """
+        count = len(self.state.futures)
+        if not 0 <= number < count:
+            raise ArgumentError(f"there is no branch {number}: live.what_if() returned {count}.")
+        self._loop.commands.put("page", message={"kind": "take", "future": number})
+
+    def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Make calls of a function repeatable that is no `nb.jit`: a `jax.jit`, or plain code on
+        arrays.
+
+        The function must do nothing but return values and write variables of nbmodule.
+
+        Args:
+            function: The step, or a part of it.
+
+        Raises:
+            ArgumentError: If its closure holds a model or optimizer of PyTorch, Keras or Flax NNX:
+                those change in place, so a repeat would train them further.
+
+        Example:
+            >>> import nbmodule as nb
+            >>> with nb.Live(display=False) as live:
+            ...     step = live.repeatable(jax.jit(lambda w, x: (w - 0.1 * x, (w * x).sum())))
+            ...     w = jnp.ones(3)
+            ...     for x in live.steps([1.0, 2.0, 3.0]):
+            ...         w, loss = step(w, x)
+            ...         live.log(loss=loss)
+            >>> live.at(2).is_exact
+            True
+        """
+        from nbmodule.live.replay.tape import Repeatable
+
+        native = _native_object(function)
+        if native is not None:
+            raise ArgumentError(
+                f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: it "
+                f"uses {type(native).__name__} of another framework, which changes in place, so a "
+                "repeat would train it further. Convert the model to nbmodule to repeat its steps."
+            )
+        return Repeatable(function)
+
+    @property
+    def kept(self: Any) -> Kept:
+        """Which steps can be repeated, and what keeping them takes."""
+        return self._kept_steps("live.kept").kept
+
+    @property
+    def outliers(self: Any) -> Outliers:
+        """Steps whose loss stood out or was not finite, with their batches, the worst first."""
+        return self._kept_steps("live.outliers").outliers
+
+    @property
+    def futures(self: Any) -> list[Future]:
+        """The branches of the last `what_if`, until one is taken."""
+        return self.state.futures
+
+    def _kept_steps(self: Any, verb: str) -> StepKeeper:
+        if self._keeper is None:
+            reason = "it had no step yet, or runs on several hosts"
+            reason = reason if self._kept_bytes else "keep=False was given"
+            raise ArgumentError(f"{verb} needs what the run keeps of its steps: {reason}.")
+        return self._keeper
+
+    # -- called at boundaries --
+
+    def rewind_now(self: Any, step: int) -> None:
+        """Rewind at a boundary, in the thread of the loop."""
+        keeper = self._kept_steps("live.rewind")
+        last = self.step_of(self.state.count.done)
+        self._log_queue.settle(None)
+        lost = keeper.items_lost(step)
+        iteration = keeper.rewind(step)
+        self._leave_behind(step)
+        self._loop.go_back(iteration.number - 1, iteration.epoch)
+        text = f"rewound from step {format_count(last)}"
+        if lost:
+            text += f"; the data of steps {lost} is no longer kept and does not come again"
+        self.messages.add(step, "note", text, mark="rewound")
+
+    def take_now(self: Any, number: int) -> None:
+        """Make the change of a branch, at a boundary."""
+        keeper = self._kept_steps("live.take")
+        futures = self.state.futures
+        if 0 <= number < len(futures):
+            keeper.forget_branches()
+            futures[number].take()
+            text = f"goes on with {plain(futures[number].label)}"
+            self.messages.add(self.step, "note", text, mark="changed")
+
+    def _leave_behind(self: Any, step: int) -> None:
+        """Move the curves from a step on to the pale ones."""
+        run = self.state
+        curves = left_behind(run.history, step, f"left behind at step {format_count(run.step)}")
+        if curves is not None:
+            run.left_behind = [*run.left_behind, curves][-_MOST_LEFT_BEHIND:]
+
+        def forget() -> None:
+            run.history.cut(step)
+            for strips in run.watched.values():
+                strips.cut(step)
+
+        if self._journal is None:
+            forget()
+        else:
+            self._journal.cut(step, forget)
+        self._alarms.forget()
+        self._log_queue.newest.clear()
+
+
+def _native_object(function: Any) -> Any:
+    """Return an object of another framework that a function reaches by name and that changes in
+    place; None if there is none.
+    """
+    function = inspect.unwrap(function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    values = list(inspect.getclosurevars(function).nonlocals.values())
+    values += [function.__globals__.get(name) for name in code.co_names]
+    values += [*(function.__defaults__ or ()), getattr(function, "__self__", None)]
+    return next((v for v in values if _changes_in_place(v)), None)
+
+
+def _changes_in_place(value: object) -> bool:
+    root = type(value).__module__.partition(".")[0]
+    if root in ("torch", "keras"):
+        return hasattr(value, "parameters") or hasattr(value, "param_groups") or root == "keras"
+    return type(value).__module__.startswith("flax.nnx") or framework_of(value) in _CHANGE_IN_PLACE
+
+
+def _is_rate(control: Control) -> bool:
+    """Return True if a control holds the learning rate of an optimizer (`learning rate G`)."""
+    is_number = isinstance(control.value, (int, float)) and not isinstance(control.value, bool)
+    return is_number and (control.name == RATE or control.name.startswith(f"{RATE} "))
+
+
+def _nothing() -> None:
+    """Undo nothing: variables are restored by whoever tries a change."""
+
+
+def _words(value: object) -> str:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return format_number(value) if is_number else str(value)

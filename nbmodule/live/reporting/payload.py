@@ -1,0 +1,307 @@
+"""The data of a run that a page draws: for the saved output and for a page that opens late.
+
+`views/frontend/live.js` draws it. Curves are reduced so that a view stays below 250 KB however long
+the run was; the history keeps every point. Arrays travel as bytes in base64, numbers that are not
+finite as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import time
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nbmodule.base.format import format_count, format_number, plain
+from nbmodule.base.series_names import group_of
+from nbmodule.live.reporting.verdicts import RunFindings
+from nbmodule.live.run.epochs import epoch_table
+from nbmodule.live.run.history import MOST_SERIES
+from nbmodule.live.run.media_store import MediaItem
+from nbmodule.live.run.series import Curve, Series, reduce_curve
+from nbmodule.live.run.state import RunState
+from nbmodule.live.run.strips import FIELDS, Strips
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.records.records import HistoryRecord, SeriesRecord
+from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.columns import picture_payload
+from nbmodule.views.renderers.static import plain_form_of
+from nbmodule.views.renderers.plain_text import text_of
+
+MOST_COLUMNS = 400
+"""Detail across one curve."""
+_ALL_POINTS = 16_000
+_LEAST_COLUMNS = 40
+_STRIP_SAMPLES = 64
+STRIP_ROWS = 60
+"""Rows of submodules that are sent; the others stay in `live.watched`."""
+_DETAIL_ROWS = 12
+MEDIA_ENTRIES = 8
+_PICTURE_SIDE = 96
+_TEXT_POINTS = 2000
+_TEXT_ROWS = 12
+_MOST_EPOCH_LINES = 30
+
+
+def base64_of(array: ArrayLike, dtype: str) -> str:
+    """Return the bytes of an array, little-endian, in base64.
+
+    Example:
+        >>> base64_of([1.0], 'f4')
+        'AACAPw=='
+    """
+    values = np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<"))
+    return base64.b64encode(values.tobytes()).decode()
+
+
+def points_of(curve: Curve) -> dict[str, str]:
+    """Return a curve as base64: `s` are the steps (float64, exact up to 2^53), `v` the values
+    (float32).
+    """
+    return {"s": base64_of(curve.steps, "f8"), "v": base64_of(to_float32(curve.values), "f4")}
+
+
+def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
+    """Round to float32; values that are too large become infinite without a warning."""
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
+
+
+def json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON knows it, or as a text that `Number()` of JavaScript reads.
+
+    Example:
+        >>> json_number(0.5), json_number(float('nan')), json_number(float('-inf'))
+        (0.5, 'NaN', '-Infinity')
+    """
+    if value is None or math.isfinite(value):
+        return None if value is None else float(value)
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def heights_of(bins: NDArray[np.float32]) -> NDArray[np.uint8]:
+    """Scale counts of a histogram to 0 ... 255 of its highest; unknown counts become 0."""
+    top = np.nan_to_num(bins, nan=0.0).max(axis=-1, keepdims=True)
+    return np.nan_to_num(255 * bins / np.maximum(top, 1e-30), nan=0.0).round().astype(np.uint8)
+
+
+def record_of(run: RunState) -> dict[str, Any]:
+    """Return all that a page needs to draw a run."""
+    findings = [finding.describe() for finding in RunFindings(run).now()]  # also the verdicts
+    drawn = list(run.history)[:MOST_SERIES]
+    columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
+    return {
+        "view": "live",
+        "title": [plain(run.name)],
+        "run": run.run_id,
+        "progress": progress_of(run),
+        "series": [
+            describe_series(series) | points_of(reduce_curve(series.since(0), columns))
+            for series in drawn
+        ],
+        "earlier": [
+            {"ended": plain(past.ended), "series": _curves_of(past.curves)}
+            for past in run.pale_curves
+        ],
+        "strips": {
+            quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
+        },
+        "controls": run.controls.describe(),
+        "route": {"kind": run.route.kind, "text": run.route.text},
+        "cost": cost_of(run),
+        "messages": run.messages.describe(),
+        "shelf": media_of(run),
+        "about": [plain(text, 300) for text in run.notes()],
+        "futures": branches_of(run),
+        "findings": findings,
+    }
+
+
+def _curves_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
+    return [{"name": plain(name), **points_of(curve)} for name, curve in curves.items()]
+
+
+def branches_of(run: RunState) -> list[dict[str, Any]]:
+    """Return the branches of a run, drawn after its curves."""
+    return [
+        {
+            "label": plain(branch.label),
+            "note": plain(branch.note),
+            "series": _curves_of(branch.curves),
+        }
+        for branch in run.futures
+    ]
+
+
+def progress_of(run: RunState) -> dict[str, Any]:
+    """Return state and progress; `ended` says whether more will come."""
+    progress = run.progress
+    fields = progress.describe() | {
+        "step": run.step,
+        "ended": run.has_ended,
+        "reason": plain(progress.reason, 300),
+        # shown if the page never gets another message
+        "seen": None if run.has_ended else int(time.time()),
+    }
+    return {
+        name: json_number(value) if isinstance(value, float) else value
+        for name, value in fields.items()
+    }
+
+
+def cost_of(run: RunState) -> dict[str, Any]:
+    """Return the share of time spent beside the training, the pace, and the bytes of kept steps."""
+    reason = run.why_not_repeatable
+    return {
+        "share": round(run.cost.fraction(), 5),
+        "budget": run.budget,
+        "rate": round(run.updates_per_second, 2),
+        "kept": 0 if reason else run.kept_bytes,
+        "why": plain(reason, 300),
+    }
+
+
+def describe_series(series: Series) -> dict[str, Any]:
+    """Return the facts of a series beside its points."""
+    best = series.best
+    group, role = group_of(series.name)
+    return {
+        "name": plain(series.name),
+        "group": plain(group),
+        "role": role,
+        "n": len(series),
+        "last": json_number(series.last),
+        "best": best and [best[0], json_number(best[1])],
+    }
+
+
+def strips_of(strips: Strips) -> dict[str, Any]:
+    """Return the statistics per submodule over the steps, sampled evenly, the newest included."""
+    count = len(strips)
+    samples = np.unique(np.linspace(count - 1, 0, min(_STRIP_SAMPLES, count)).round().astype(int))
+    rows = list(range(min(len(strips.paths), STRIP_ROWS)))
+    values = strips.values[samples][:, rows]
+    newest = strips.newest_bins
+    out = {
+        "paths": [plain(strips.paths[row]) for row in rows],
+        "fields": list(FIELDS) if values.shape[-1] == len(FIELDS) else ["ratio"],
+        "steps": base64_of(strips.steps[samples], "f8"),
+        "values": base64_of(to_float32(values), "f4"),
+        "left": strips.left_out + len(strips.paths) - len(rows),
+    }
+    if newest is not None:
+        out["bins"] = base64_of(heights_of(newest[rows]), "u1")
+        out["over"] = {
+            plain(path): bins_over_steps(strips, path, samples)
+            for path in (strips.paths[row] for row in rows[:_DETAIL_ROWS])
+        }
+    return out
+
+
+def bins_over_steps(strips: Strips, path: str, samples: Any = slice(None)) -> str:
+    """Return the histograms of one submodule over the samples, each scaled to its highest bin."""
+    return base64_of(heights_of(strips.bins(path)[samples]), "u1")
+
+
+def media_of(run: RunState) -> list[dict[str, Any]]:
+    """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
+    pictures of each name.
+    """
+    media, tables = run.history.shelf, {}
+    if run.verdicts:
+        tables["what is wrong"] = run.verdicts.html()
+    if has_validation(run):
+        tables["epochs"] = epoch_table(run.history).html()
+    return [
+        {"name": name, "n": 1, "entries": [{"step": run.step, "kind": "media", "html": str(html)}]}
+        for name, html in tables.items()
+    ] + [
+        {
+            "name": plain(name),
+            "n": len(media[name]),
+            "entries": [_entry_of(entry) for entry in media[name][-MEDIA_ENTRIES:]],
+        }
+        for name in media
+    ]
+
+
+def has_validation(run: RunState) -> bool:
+    """Return True if a validation series was logged, so that there is a table per epoch."""
+    return any(group_of(name)[1] != "train" for name in run.history.names)
+
+
+def _entry_of(entry: MediaItem) -> dict[str, Any]:
+    """Return one logged text, array or picture, small enough to send."""
+    out: dict[str, Any] = {"step": entry.step, "kind": entry.kind}
+    if entry.kind == "text":
+        lines = [plain(line, 400) for line in entry.value.splitlines()[:40]]
+        return out | {"text": "\n".join(lines)}
+    if entry.kind == "media":
+        return out | {"html": str(entry.value.html())}
+    if entry.kind == "array":
+        return out | {"picture": picture_payload(picture_of(entry.value, side=48))}
+    pixels = entry.value
+    stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
+    small = pixels[::stride, ::stride]
+    return out | {"size": list(small.shape[:2]), "rgb": base64_of(small, "u1")}
+
+
+# -- text and plain HTML --
+
+
+def history_record(run: RunState) -> HistoryRecord:
+    """Return the run as the record that text and plain HTML are made from."""
+    drawn = list(run.history)[:MOST_SERIES]
+    columns = _TEXT_POINTS // max(2 * len(drawn), 2)
+    curves = [(series.name, reduce_curve(series.since(0), columns)) for series in drawn]
+    errors = [message.text for message in run.messages if message.kind != "note"][-3:]
+    return HistoryRecord(
+        plain(run.name),
+        tuple(
+            SeriesRecord(n, tuple(c.steps.tolist()), tuple(c.values.tolist())) for n, c in curves
+        ),
+        str(run.progress),
+        notes=tuple(plain(error, 300) for error in errors),
+        findings=tuple(finding.finding for finding in RunFindings(run).now()),
+    )
+
+
+def plain_form(run: RunState) -> Markup:
+    """Return the run as HTML that needs no script."""
+    form = plain_form_of(history_record(run))
+    table = "\n".join(_strip_lines(run))
+    return tag("div", form, tag("pre", table, style="font:12px/1.45 monospace")) if table else form
+
+
+def text_form(run: RunState) -> str:
+    """Return the run as text."""
+    hidden = len(run.history) - MOST_SERIES
+    more = [f"… {hidden:,} more series: live.history"] if hidden > 0 else []
+    if has_validation(run):
+        more += repr(epoch_table(run.history)).splitlines()[:_MOST_EPOCH_LINES]
+    return "\n".join([text_of(history_record(run), color=False), *more, *_strip_lines(run)])
+
+
+def _strip_lines(run: RunState) -> list[str]:
+    """Return the newest statistics of the submodules, one line each, the worst first."""
+    strips = run.watched.get("weight")
+    newest = None if strips is None else strips.newest
+    if strips is None or newest is None:
+        return []
+    order = sorted(range(len(strips.paths)), key=lambda row: -np.nan_to_num(newest[row, 4]))
+    names = {row: plain(strips.paths[row]) or "model" for row in order[:_TEXT_ROWS]}
+    width = max(len("module"), *map(len, names.values()))
+    head = f"{'module':<{width}}  weight @{format_count(int(strips.steps[-1]))}"
+    return [head, *(f"{names[row]:<{width}}  {_figures(newest[row])}" for row in names)]
+
+
+def _figures(row: NDArray[np.float32]) -> str:
+    """Write mean, deviation and the count that is not finite; a dash for a row not measured."""
+    mean, std, _, _, bad, _ = row.tolist()
+    if math.isnan(bad):
+        return "—"
+    text = f"{format_number(mean, 3)} ± {format_number(std, 3)}"
+    return text + (f"  <- non-finite {bad:,.0f}" if bad else "")
