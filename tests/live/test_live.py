@@ -27,7 +27,7 @@ from nbmodule.live.controls.notices import CompileClock
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.terminal import ProgressLine, one_line
-from nbmodule.live.run import earlier
+from nbmodule.live.run import branches
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
 
@@ -471,7 +471,7 @@ def test_one_line_names_what_matters():
 
 def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatch):
     monkeypatch.setattr(
-        intake, "_TIME_AHEAD", 0.0
+        log_queue, "_TIME_AHEAD", 0.0
     )  # whatever this machine takes for a step, it is a long one
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     x, losses, late = jnp.eye(64), [], []
