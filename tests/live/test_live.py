@@ -384,7 +384,7 @@ def test_commands_from_other_threads_are_applied_by_the_loop():
 
 def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
     monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 1")
-    earlier.forget_runs("cell 1")
+    branches.forget_runs("cell 1")
     for run in range(7):
         with quiet() as live:
             for i in live.steps(range(3)):
@@ -392,14 +392,14 @@ def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
         assert len(live.earlier) == min(run, 5)
     assert [e.curves["loss"].values[0] for e in live.earlier] == [1, 2, 3, 4, 5]
     live.forget_earlier()
-    assert earlier.earlier_runs("cell 1") == []
+    assert branches.earlier_runs("cell 1") == []
 
 
 def test_runs_without_curves_leave_nothing_behind(monkeypatch):
     monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 2")
     with quiet() as live:
         live.log(loss=1)
-    assert earlier.earlier_runs("cell 2") == []
+    assert branches.earlier_runs("cell 2") == []
 
 
 def test_the_text_shows_progress_and_curves():
@@ -516,7 +516,7 @@ def test_of_short_steps_many_are_begun_and_half_of_them_are_waited_for_at_once()
 
 def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch):
     def cost_of(keep):
-        ticks = itertools.count()
+        ticks = itertools.count(1)
         model = nb.Linear(3, 1)
         step = nb.jit(lambda x: model(x).sum())
         with quiet(model, keep=keep, returns=None) as live:
@@ -614,7 +614,7 @@ def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
 
 
 def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.boundary._COMPILE_WORTH_TELLING", 1e-6)
+    monkeypatch.setattr("nbmodule.live.boundary._SHOWN_COMPILE", 1e-6)
     total = jax.jit(lambda x: jnp.sin(x).sum())
     with quiet() as live:
         for x in live.steps([np.ones((64, 3), np.float32)] * 3 + [np.ones((29, 3), np.float32)]):
