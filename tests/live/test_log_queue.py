@@ -17,13 +17,13 @@ from nbmodule.live.run.history import History
 
 
 @pytest.fixture
-def intake() -> LogQueue:
+def log_queue() -> LogQueue:
     return LogQueue(History())
 
 
 @pytest.fixture
 def told():
-    """An intake and what it says."""
+    """An log_queue and what it says."""
     said: list[str] = []
     return LogQueue(History(), on_error=said.append), said
 
@@ -37,7 +37,7 @@ def slow():
     return lambda: function(x)
 
 
-def test_numbers_of_all_kinds_are_read(intake):
+def test_numbers_of_all_kinds_are_read(log_queue):
     log_queue.put(
         1,
         {
@@ -62,7 +62,7 @@ def test_numbers_of_all_kinds_are_read(intake):
     }
 
 
-def test_values_of_float32_stay_float32_and_others_float64(intake):
+def test_values_of_float32_stay_float32_and_others_float64(log_queue):
     log_queue.put(1, {"narrow": jnp.float32(0.1), "wide": 0.1, "count": jnp.int32(16_777_217)})
     log_queue.drain()
     assert log_queue.history["narrow"].values.dtype == np.float32
@@ -76,7 +76,7 @@ def test_logging_never_waits_for_the_device(log_queue, slow):
     log_queue.put(2, {"loss": 5.0})
     assert log_queue.drain() == 0
     assert not value.is_ready()
-    assert len(intake) == 2
+    assert len(log_queue) == 2
     assert log_queue.settle(60)
     assert log_queue.history.loss.values.tolist() == [float(value), 5.0]
 
@@ -88,7 +88,7 @@ def test_settling_gives_up_after_its_time(log_queue, slow):
 
 
 def test_a_tracer_is_told_with_the_remedy_and_the_step_goes_on(told):
-    intake, said = told
+    log_queue, said = told
 
     @jax.jit
     def step(x):
@@ -104,7 +104,7 @@ def test_a_tracer_is_told_with_the_remedy_and_the_step_goes_on(told):
     )
 
 
-def test_an_array_that_is_changed_later_keeps_the_value_it_was_logged_with(intake):
+def test_an_array_that_is_changed_later_keeps_the_value_it_was_logged_with(log_queue):
     value = np.array([1.0])
     log_queue.put(1, {"a": value})
     value[0] = 9
@@ -114,7 +114,7 @@ def test_an_array_that_is_changed_later_keeps_the_value_it_was_logged_with(intak
 
 def test_a_donated_value_is_reported_and_takes_no_other_with_it():
     said = []
-    intake = LogQueue(History(), on_error=said.append)
+    log_queue = LogQueue(History(), on_error=said.append)
     value = jnp.ones(())
     log_queue.put(3, {"gone": value, "kept": 2.0})
     value.delete()
@@ -125,7 +125,7 @@ def test_a_donated_value_is_reported_and_takes_no_other_with_it():
     ]
 
 
-def test_texts_arrays_and_pictures_go_to_the_shelf(intake):
+def test_texts_arrays_and_pictures_go_to_the_shelf(log_queue):
     log_queue.put(
         4, {"text": "hello", "map": jnp.zeros((2, 3)), "picture": np.zeros((2, 2, 3), np.uint8)}
     )
@@ -138,7 +138,7 @@ def test_texts_arrays_and_pictures_go_to_the_shelf(intake):
     ]
 
 
-def test_a_box_is_read_as_it_is_when_logged(intake):
+def test_a_box_is_read_as_it_is_when_logged(log_queue):
     class Box:
         value = jnp.float32(1)
 
@@ -197,7 +197,7 @@ Pair = collections.namedtuple("Pair", "mean std")
     ],
 )
 def test_what_other_loggers_take_is_taken(told, value, kept):
-    intake, said = told
+    log_queue, said = told
     log_queue.put(1, {"x": value})
     log_queue.drain()
     assert {series.name: series.last for series in log_queue.history} == kept
@@ -205,7 +205,7 @@ def test_what_other_loggers_take_is_taken(told, value, kept):
 
 
 def test_names_of_any_kind_become_text(told):
-    intake, said = told
+    log_queue, said = told
     for step in (1, 2):
         log_queue.put(step, {1: 6.0, ("a", 2): 7.0})
     log_queue.drain()
@@ -245,7 +245,7 @@ def circle():
     ],
 )
 def test_what_is_strange_is_told_once_and_takes_no_other_with_it(told, name, value, words):
-    intake, said = told
+    log_queue, said = told
     for step in range(3):
         log_queue.put(step, {name: value, "loss": float(step)})
     log_queue.drain()
@@ -255,7 +255,7 @@ def test_what_is_strange_is_told_once_and_takes_no_other_with_it(told, name, val
 
 
 def test_a_value_that_is_donated_at_each_step_is_told_once(told):
-    intake, said = told
+    log_queue, said = told
     for step in range(50):
         value = jnp.ones(())
         log_queue.put(step, {"gone": value})
@@ -265,7 +265,7 @@ def test_a_value_that_is_donated_at_each_step_is_told_once(told):
 
 
 def test_a_vector_of_a_scanned_step_is_as_many_steps(told):
-    intake, _ = told
+    log_queue, _ = told
     losses = np.random.default_rng(0).normal(size=47).astype("float32")
     for turn, part in enumerate((losses[:20], losses[20:40], losses[40:]), 1):
         log_queue.put(turn, {"loss": jnp.asarray(part), "rate": turn / 10})
@@ -282,7 +282,7 @@ def test_a_vector_of_a_scanned_step_is_as_many_steps(told):
 
 
 def test_a_vector_beside_numbers_of_earlier_steps_is_no_scanned_step(told):
-    intake, _ = told
+    log_queue, _ = told
     for step in range(1, 11):
         log_queue.put(step, {"loss": float(step)})
     log_queue.put(10, {"by_class": np.linspace(0, 1, 7), "tokens": np.arange(5)})
@@ -293,7 +293,7 @@ def test_a_vector_beside_numbers_of_earlier_steps_is_no_scanned_step(told):
 
 
 def test_a_vector_beside_the_loss_of_a_step_is_an_array_of_that_step(told):
-    intake, _ = told
+    log_queue, _ = told
     for step in range(1, 5):
         log_queue.put(step, {"loss": 1 / step, "per_class": np.linspace(0, 1, 10)})
     log_queue.drain()
@@ -302,13 +302,13 @@ def test_a_vector_beside_the_loss_of_a_step_is_an_array_of_that_step(told):
 
 
 def test_a_vector_at_a_given_step_begins_there(told):
-    intake, _ = told
+    log_queue, _ = told
     log_queue.put(100, {"loss": np.array([3.0, 2.0])}, exactly=True)
     log_queue.drain()
     assert log_queue.history["loss"].steps.tolist() == [100, 101]
 
 
-def test_two_threads_may_drain_at_once(intake):
+def test_two_threads_may_drain_at_once(log_queue):
     for step in range(2000):
         log_queue.put(step, {"a": float(step)})
     threads = [threading.Thread(target=log_queue.drain) for _ in range(4)]

@@ -25,9 +25,9 @@ from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.statistics import Statistics, statistics_of_elements
+from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
-from nbmodule.calls.choice import Choice
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.recording.tracker import Tracker, untracked

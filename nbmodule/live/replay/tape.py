@@ -31,8 +31,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.signals import is_of_signal
-from nbmodule.core.compiled.capture import reachable
-from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.compiled.call_record import (
     RecordedMethod,
     call_recorded,
@@ -40,6 +38,8 @@ from nbmodule.core.compiled.call_record import (
     last_call_variables,
     record_call,
 )
+from nbmodule.core.compiled.capture import reachable
+from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import form_of, parts_of
@@ -595,11 +595,7 @@ class Tape:
         changed = []
         for key, setting in self._settings.items():
             previous = before.get(key)
-            if (
-                previous is None
-                or previous.obj is not setting.obj
-                or not previous.is_as(setting)
-            ):
+            if previous is None or previous.obj is not setting.obj or not previous.is_as(setting):
                 changed.append(setting)
             else:
                 self._settings[key] = previous  # one of two equal ones is enough
