@@ -27,12 +27,8 @@ from nbmodule.live.run.strips import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.html import Markup, tag
-<<<<<<< HEAD
 from nbmodule.views.renderers.columns import picture_payload
 from nbmodule.views.renderers.static import plain_form_of
-=======
-from nbmodule.views.renderers.payload import picture_payload
->>>>>>> 2a7d8e6 (Call the log queue by its name in tests)
 from nbmodule.views.renderers.plain_text import text_of
 from nbmodule.views.renderers.static import plain_form_of
 
