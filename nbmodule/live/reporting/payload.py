@@ -26,9 +26,8 @@ from nbmodule.live.run.state import RunState
 from nbmodule.live.run.strips import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.columns import picture_payload
-from nbmodule.views.renderers.static import plain_form_of
+from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.plain_text import text_of
 from nbmodule.views.renderers.static import plain_form_of
 
