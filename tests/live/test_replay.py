@@ -518,7 +518,7 @@ def test_a_batch_that_is_changed_in_place_is_kept_as_it_was_or_told_of(size):
     if size == 1:
         assert live.at(2).is_exact
     else:
-        with pytest.raises(ArgumentError, match="was filled again since. Nothing was changed"):
+        with pytest.raises(ArgumentError, match="was filled again since. The run is unchanged"):
             live.at(2)
     assert live.at(4).is_exact
 

@@ -273,7 +273,7 @@ def attempt(verb, loop, name):
         return verb()
     except ArgumentError as error:
         refusal = str(error)
-    assert "Nothing was changed" in refusal, name
+    assert "The run is unchanged" in refusal, name
     assert same(before, loop.state()), name
     return None
 
@@ -325,7 +325,7 @@ def test_a_rewind_in_the_run_makes_the_same_steps_again_or_says_which_one_differ
     numbers = [number for number, _ in losses]
     if not any(text.startswith("rewound") for text in texts):
         assert numbers == list(range(1, STEPS + 1))
-        assert any("cannot be re" in text and "Nothing was changed" in text for text in texts), (
+        assert any("cannot be re" in text and "The run is unchanged" in text for text in texts), (
             texts
         )
         return

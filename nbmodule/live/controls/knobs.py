@@ -55,7 +55,7 @@ def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> 
 def why_no_rate(optimizer: object) -> str:
     """Return why an optimizer of optax has no slider, and the fix; '' if there is no reason."""
     for _, each in _optimizers(optimizer):
-        is_optax = type(each).__name__ == "Optax" and _rate_of(each) is None
+        is_optax = hasattr(each, "optax_state") and _rate_of(each) is None
         if is_optax and not callable(getattr(each, "lr", None)):
             return (
                 "the learning rate of nb.Optax cannot be steered: build the rule with "

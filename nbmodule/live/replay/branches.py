@@ -104,7 +104,7 @@ def _check_goes_on(tape: Tape, newest: Iteration, *, has_sources: bool) -> None:
         return
     raise ArgumentError(
         f"live.what_if cannot go on from here: the loop itself does a part of each step; {cause}. "
-        "Nothing was changed. Do that in the step that nb.jit compiles, with the optimizer's "
+        "The run is unchanged. Do that in the step that nb.jit compiles, with the optimizer's "
         "update, or in a function given to live.repeatable."
     )
 

@@ -36,7 +36,7 @@ from nbmodule.live.replay.repeat import (
     differs,
     restored,
 )
-from nbmodule.live.replay.replayed_step import RecordedRun, ReplayedStep
+from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run.branches import Attempt, Future
@@ -315,7 +315,7 @@ class StepKeeper:
             if not (isinstance(value, jax.Array) and value.is_deleted()):
                 yield name, value
 
-    def _recorded(self, repeat: Repeat, model: Any) -> tuple[RecordedRun, dict[str, float]]:
+    def _recorded(self, repeat: Repeat, model: Any) -> tuple[TrackedStep, dict[str, float]]:
         """Repeat the next iteration under a tracker, and go back."""
         mark = repeat.mark()
         with track(model, gradients=True, last=1000) as calls:
@@ -323,7 +323,7 @@ class StepKeeper:
         repeat.go_back(mark)
         gradients = dict(calls.gradients) if len(calls) else {}
         recorded = Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes)
-        return RecordedRun(recorded, gradients), logged
+        return TrackedStep(recorded, gradients), logged
 
     def _nonfinite_variable(self, step: int) -> str:
         """Return a sentence on the first variable that is not finite now; '' if all are."""
@@ -490,7 +490,7 @@ def _copied(leaf: Any) -> Any:
 
 
 def _refusal(step: int, cause: str, *, verb: str = "repeated", hint: str = "") -> ArgumentError:
-    text = f"step {format_count(step)} cannot be {verb}: {cause.rstrip('.')}. Nothing was changed."
+    text = f"step {format_count(step)} cannot be {verb}: {cause.rstrip('.')}. The run is unchanged."
     return ArgumentError(f"{text} {hint}".rstrip())
 
 

@@ -46,7 +46,7 @@ class Growth(NamedTuple):
         return f"{self.what} of {self.path or 'the model'}: {norms}{factor}"
 
 
-class RecordedRun(NamedTuple):
+class TrackedStep(NamedTuple):
     """The calls of a step that was repeated under a tracker."""
 
     calls: Calls
@@ -85,8 +85,8 @@ class ReplayedStep(Inspection):
         item: Any,
         *,
         inputs: list[tuple[str, Any]],
-        run: RecordedRun | None,
-        previous: RecordedRun | None,
+        run: TrackedStep | None,
+        previous: TrackedStep | None,
         ran: Ran | None,
         values: dict[str, tuple[float, float, float]],
         distance: str,
