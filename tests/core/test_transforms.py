@@ -517,3 +517,38 @@ def test_a_condition_holds_for_whatever_is_not_zero_as_in_jax(pred):
         == int(jax.lax.cond(pred, lambda: 1, lambda: 0))
         == bool(pred)
     )
+
+
+LOOPS = {
+    "scan": lambda step, init: nb.scan(lambda c, _: (step(c), None), init, None, length=3)[0],
+    "while": lambda step, init: nb.while_loop(
+        lambda c: c[0] < 3, lambda c: (c[0] + 1, step(c[1])), (0, init)
+    )[1],
+}
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, nb.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_module_in_the_carry_of_a_loop_keeps_what_the_steps_write(loop, transform):
+    x = jnp.arange(12.0).reshape(4, 3)
+    norm, expected = nb.BatchNorm1d(3), nb.BatchNorm1d(3)
+    for _ in range(3):
+        expected(x)
+
+    def step(pair):
+        pair[0](x)
+        return pair
+
+    transform(lambda norm: loop(step, (norm, norm)) and None)(norm)
+    np.testing.assert_allclose(norm.running_mean, expected.running_mean, rtol=1e-6)
+    first, second = loop(step, (norm, norm))
+    assert first is second is norm
+
+
+@pytest.mark.parametrize("loop", LOOPS.values(), ids=LOOPS)
+def test_a_module_that_a_step_of_a_loop_replaces_is_left_as_it_was(loop):
+    model = nb.Linear(2, 2)
+    before = model.weight()
+    doubled = loop(lambda m: jax.tree.map(lambda a: 2 * a, m), model)
+    np.testing.assert_array_equal(doubled.weight, 8 * before)
+    assert model.weight() is before

@@ -18,7 +18,15 @@ from nbmodule.base.foreign import received
 from nbmodule.base.format import describe_shape
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import carried, fill, packed, shapes_of, split, unpacked
+from nbmodule.core.transforms.carried import (
+    Carry,
+    carried,
+    fill,
+    packed,
+    shapes_of,
+    split,
+    unpacked,
+)
 from nbmodule.core.transforms.mapped import EffectNames, _written
 from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
@@ -177,7 +185,8 @@ def while_loop(
     turn to turn.
 
     The number of turns is not known beforehand, so the calls of submodules in the body are recorded
-    without what they return.
+    without what they return. A module in `init_val` that the body returns stays that module, and
+    keeps what the body writes.
 
     Raises:
         TracerLeakError: `cond_fun` writes a variable.
@@ -193,13 +202,13 @@ def while_loop(
     """
     for function in (cond_fun, body_fun):
         check_function("nb.while_loop", function, "two functions of the state first")
-    init_val = packed(taken("nb.while_loop", body_fun, (init_val,), {})[0][0])
+    carry = Carry(taken("nb.while_loop", body_fun, (init_val,), {})[0][0])
     boxes: list[Variable] = []
     calls: tuple[Any, ...] = ()
 
     def test(state: Any) -> Any:
         def run(frame: Frame) -> Any:
-            answer = cond_fun(unpacked(state[0]))
+            answer = cond_fun(carry.opened(state[0]))
             if frame.written:
                 raise TracerLeakError(
                     "nb.while_loop: the condition writes a variable; only the body may. Nothing was changed."
@@ -210,7 +219,7 @@ def while_loop(
 
     def body(state: Any) -> Any:
         def run(frame: Frame) -> Any:
-            value = packed(body_fun(unpacked(state[0])))
+            value = carry.closed(body_fun(carry.opened(state[0])))
             return value, [frame.values[box] for box in boxes], EffectNames(frame.effects().names)
 
         return framed(run, zip(boxes, state[1]))
@@ -218,18 +227,18 @@ def while_loop(
     def trial(known: list[Variable]) -> EffectNames:
         nonlocal boxes, calls
         boxes = known
-        names = shapes_of(body, (init_val, [box.value for box in known]))[2]
+        names = shapes_of(body, (carry.arrays, [box.value for box in known]))[2]
         calls = names.names[1]
         return names
 
-    boxes = _written(trial)
+    boxes = carry.settled(lambda: _written(trial))
     with serving(None):
         value, values = jax.lax.while_loop(
-            test, lambda state: body(state)[:2], (init_val, [box.value for box in boxes])
+            test, lambda state: body(state)[:2], (carry.arrays, [box.value for box in boxes])
         )
     write_all(boxes, values)
     take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)
-    return unpacked(value)
+    return carry.opened(value)
 
 
 def checkpoint(

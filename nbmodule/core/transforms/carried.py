@@ -120,6 +120,43 @@ def unpacked(outputs: object) -> Any:
     )
 
 
+class Replaced(BaseException):
+    """A step of a loop returned another object in place of a carried one."""
+
+
+class Carry:
+    """The carry of a loop, as arrays.
+
+    Objects that each step returns are carried themselves: what a step writes into them is written
+    for good. Where a step returns another object, both are carried as copies.
+    """
+
+    def __init__(self, init: object) -> None:
+        self._init = init
+        self.arrays, self.objects = split(init)
+
+    def settled(self, trial: Callable[[], Any]) -> Any:
+        """Return the result of `trial()`, which traces a step; again if it replaces an object."""
+        try:
+            return trial()
+        except Replaced:
+            self.arrays, self.objects = packed(self._init), []
+            return trial()
+
+    def opened(self, arrays: object) -> Any:
+        """Return the user's carry."""
+        return fill(unpacked(arrays), self.objects)
+
+    def closed(self, carry: object) -> Any:
+        """Return the arrays of the carry that a step returns."""
+        if not self.objects:
+            return packed(carry)
+        arrays, objects = split(carry)
+        if list(map(id, objects)) != list(map(id, self.objects)):
+            raise Replaced
+        return arrays
+
+
 def carried(
     fn: Callable[..., Any],
     args: tuple[Any, ...],

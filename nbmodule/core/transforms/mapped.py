@@ -13,7 +13,7 @@ import jax
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.structure.walk import named
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import fill, packed, shapes_of, split, unpacked
+from nbmodule.core.transforms.carried import Carry, fill, packed, shapes_of, split, unpacked
 from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.transforms.stacked import Rows, Stacks
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, write_all
@@ -202,10 +202,12 @@ def scan(
     step to step.
 
     A module among `xs` is a stack of layers: each step gets the layer of its turn, and what it
-    writes into its variables is in the stack afterwards; `nb.stack` makes one.
+    writes into its variables is in the stack afterwards; `nb.stack` makes one. A module in the carry
+    that each step returns stays that module, and keeps what the steps write; where a step returns
+    another one, the module of `init` is left as it was.
 
     Args:
-        f: Gives `(carry, y)`.
+        f: Returns `(carry, y)`.
         init: The first carry.
         xs: Arrays with a leading axis, or None with `length`.
         length: Number of steps, where `xs` does not tell.
@@ -227,17 +229,17 @@ def scan(
     """
     check_function("nb.scan", f, "a function of the carry and an item first")
     (init, xs), _ = taken("nb.scan", f, (init, xs), {})
-    init, stacks = packed(init), Stacks([xs], [0], {})
+    state, stacks = Carry(init), Stacks([xs], [0], {})
 
     def body(boxes: list[Variable]) -> Callable[..., Any]:
-        def step(state: Any, given: Any) -> Any:
-            (carry, values), (x, zeros) = state, given
+        def step(carried: Any, row: Any) -> Any:
+            (carry, values), (x, zeros) = carried, row
 
             def run(frame: Frame) -> Any:
                 (own,), _ = stacks.row([x], {})
                 rows = Rows(own)
-                new, y = f(unpacked(carry), own)
-                new, y = packed(new), packed(y)
+                new, y = f(state.opened(carry), own)
+                new, y = state.closed(new), packed(y)
                 effects = frame.effects()
                 kept = [frame.values[box] for box in boxes]
                 written, numbers = stacks.written(rows)
@@ -255,20 +257,25 @@ def scan(
     def shapes(boxes: list[Variable]) -> Any:
         return shapes_of(
             lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse),
-            (init, [b.value for b in boxes]),
+            (state.arrays, [box.value for box in boxes]),
             (xs, None),
         )
 
-    boxes = _written(lambda boxes: shapes(boxes)[1][2])
+    boxes = state.settled(lambda: _written(lambda boxes: shapes(boxes)[1][2]))
     zeros = lifted(lambda: shapes(boxes), _steps(xs, length))
     with serving(None):
         (carry, values), (ys, records, names, own, numbers) = jax.lax.scan(
-            body(boxes), (init, [box.value for box in boxes]), (xs, zeros), length, reverse, unroll
+            body(boxes),
+            (state.arrays, [box.value for box in boxes]),
+            (xs, zeros),
+            length,
+            reverse,
+            unroll,
         )
     stacked, rows = stacks.written_by_all(numbers.names, own)
     write_all([*boxes, *stacked], [*values, *rows])
     replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
-    return unpacked(carry), unpacked(ys)
+    return state.opened(carry), unpacked(ys)
 
 
 def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
