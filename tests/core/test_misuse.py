@@ -136,14 +136,14 @@ NO_FUNCTIONS = {
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_a_transform_of_what_is_no_function_says_so_at_once_with_the_cure(transform, given):
     fn, cure = NO_FUNCTIONS[given]
-    name = rf"nb\.{transform.partition(',')[0]} takes .*found {type(fn).__name__}"
+    name = rf"nb\.{transform.partition(',')[0]} takes .*got {type(fn).__name__}"
     with pytest.raises(nb.ArgumentTypeError, match=f"{name}.*{cure}") as caught:
         TRANSFORMS[transform](fn)
     assert isinstance(caught.value, TypeError)
 
 
 def test_switch_without_a_list_of_branches_says_what_it_takes():
-    with pytest.raises(nb.ArgumentTypeError, match="a list of functions; found function"):
+    with pytest.raises(nb.ArgumentTypeError, match="a list of functions; got function"):
         nb.switch(0, lambda x: x, 1.0)
 
 

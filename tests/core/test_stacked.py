@@ -252,9 +252,9 @@ def test_what_cannot_be_stacked_is_refused():
         nb.stack(lambda: nb.Linear(3, next(sizes)), 2)
     with pytest.raises(nb.NotBuiltError, match="Late has no variables yet.*Let make"):
         nb.stack(Late, 2)
-    with pytest.raises(nb.ArgumentError, match="at least 1, found 0"):
+    with pytest.raises(nb.ArgumentError, match="at least 1, got 0"):
         nb.stack(Late, 0)
-    with pytest.raises(nb.ArgumentError, match="must give a module, it gave int"):
+    with pytest.raises(nb.ArgumentError, match="must return a module, got int"):
         nb.stack(lambda: 1, 2)
 
 

@@ -421,7 +421,7 @@ def test_a_loss_that_is_no_scalar_is_refused():
     model = nb.Linear(3, 2)
     with pytest.raises(
         nb.GradientError,
-        match=rf"must return one number, found {FLOAT}\[4, 2\].*a scalar.*\.mean\(\)",
+        match=rf"must return one number, got {FLOAT}\[4, 2\].*a scalar.*\.mean\(\)",
     ):
         nb.grad(lambda m: m(X))(model)
     with pytest.raises(nb.GradientError, match="must return one number"):

@@ -1,9 +1,9 @@
 """The call of a program: check the guards, gather the arrays, call, commit.
 
 An `Entry` holds the programs of a function for objects of one structure: guards, and a program for
-each shape of the arguments. A `Binding` is an entry with the objects of one call. Its steady call is
-the whole of a call that nothing has changed. Plain, donated and tracked calls share both, and differ
-only in how they gather and commit.
+each shape of the arguments. A `Binding` is an entry with the objects of one call. Its steady call
+is the whole of a call that nothing has changed. Plain, donated and tracked calls share both, and
+differ only in how they gather and commit.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def variables_of(objects: Sequence[Any]) -> list[Variable]:
 
 
 class Binding:
-    """A traced program with the objects of one call; it never changes, so that threads may share it.
+    """A traced program with the objects of one call; it never changes, so threads may share it.
 
     It holds objects weakly and their variables until one of the objects is gone.
     """
@@ -98,9 +98,11 @@ class Binding:
         plans = [plan_of(obj) for obj in objects if not isinstance(obj, Variable)]
         self.module_lists = [pair for plan in plans for pair in plan.lists]
         self.lists = [
-            (live.values(), tuple(then.values())) if type(then) is dict else (live, tuple(then))
+            (live.values(), tuple(previous.values()))
+            if type(previous) is dict
+            else (live, tuple(previous))
             for plan in plans
-            for live, then in plan.watched
+            for live, previous in plan.watched
         ]
         self.codes = list(dict.fromkeys(code for obj in objects for code in _codes_of(obj)))
         self.seen = -1
@@ -285,8 +287,8 @@ class Binding:
         has_more = bool(lists or guards.pinned or guards.agreeing or guards.sizes)
 
         def holds() -> bool:
-            for live, then in module_lists:
-                if live != then:
+            for live, previous in module_lists:
+                if live != previous:
                     return False
             for value, steps, identity in ends:
                 for get, key in steps:
@@ -298,8 +300,8 @@ class Binding:
                     return False
             if not has_more:
                 return True
-            for live, then in lists:
-                if len(live) != len(then) or not all(map(is_, live, then)):
+            for live, previous in lists:
+                if len(live) != len(previous) or not all(map(is_, live, previous)):
                     return False
             return guards.lead()
 

@@ -165,8 +165,8 @@ class RecordedMethod:
         marks = ("_is_module", "_is_stateful", "_is_variable")
         return [self.owner, *(x for x in args if any(hasattr(type(x), mark) for mark in marks))]
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordedMethod) and self.function == other.function
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, RecordedMethod) and self.function == second.function
 
     def __hash__(self) -> int:
         return hash(self.function)

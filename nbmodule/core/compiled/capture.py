@@ -1,5 +1,5 @@
-"""Find the stateful objects that a function uses from the surrounding code, and every access path to
-them.
+"""Find the stateful objects that a function uses from the surrounding code, and every access path
+to them.
 
 Rule: an object is captured because tracing reads it, and located by the names through which the
 function reaches it. A path starts at a closure cell, a global or a default of the function, or of a
@@ -28,6 +28,7 @@ from nbmodule.core.numbers import random
 from nbmodule.core.structure.structure import functions_of
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of, is_stateful
+from nbmodule.core.transforms.options import name_of
 from nbmodule.core.variables.frame import Missed, now
 from nbmodule.core.variables.traceback import PACKAGE, is_hidden
 from nbmodule.core.variables.variable import Variable
@@ -123,10 +124,10 @@ _INNER: dict[type, dict[str, str]] = {
 """Attributes of wrappers that lead on, with their texts."""
 
 
-def _inner_of(kind: type) -> dict[str, str]:
-    if hasattr(kind, "_is_method"):
+def _inner_of(cls: type) -> dict[str, str]:
+    if hasattr(cls, "_is_method"):
         return _INNER[types.MethodType]
-    return {"fn": ""} if hasattr(kind, "_is_jit") else _INNER.get(kind, {})
+    return {"fn": ""} if hasattr(cls, "_is_jit") else _INNER.get(cls, {})
 
 
 class Search:
@@ -191,23 +192,23 @@ class Search:
         self._reach(node, node.path.then(text, *steps), node.is_named and is_named)
 
     def _expand(self, node: _Node) -> None:
-        value, kind = node.value, type(node.value)
-        if kind is types.FunctionType:
+        value, cls = node.value, type(node.value)
+        if cls is types.FunctionType:
             self._function(node)
-        elif issubclass(kind, type):
+        elif issubclass(cls, type):
             self._class(node)
         elif is_stateful(value):
             self._code_of(value, node)
-        elif issubclass(kind, (list, tuple, deque, dict, types.MappingProxyType)):
+        elif issubclass(cls, (list, tuple, deque, dict, types.MappingProxyType)):
             self._items(node)
-        elif inner := _inner_of(kind):
+        elif inner := _inner_of(cls):
             for name, text in inner.items():
                 is_self = name == "__self__" and node.path.text
                 self._step(node, "." * bool(is_self) + text, (getattr, name))
-        elif _lists_variables(kind):
+        elif _lists_variables(cls):
             for i in range(len(value.boxes)):
                 self._step(node, f".boxes[{i}]", (getattr, "boxes"), (getitem, i), is_named=False)
-        elif _is_of_library(kind.__module__) and kind is not types.SimpleNamespace:
+        elif _is_of_library(cls.__module__) and cls is not types.SimpleNamespace:
             if callable(value) and callable(getattr(value, "__wrapped__", None)):
                 self._step(node, "", (getattr, "__wrapped__"))
         else:
@@ -335,12 +336,12 @@ class Search:
 
     def siblings(self, obj: Any, others: Sequence[Any]) -> list[Any]:
         """Return the objects that stand in one list, tuple or dict with `obj` and with others."""
-        known, result = set(map(id, others)), []
+        ids, result = set(map(id, others)), []
         for source, _ in self.nodes[id(obj)].edges.values():
             if isinstance(source.value, (list, tuple, dict)):
                 items = source.value.values() if isinstance(source.value, dict) else source.value
                 members = [item for item in items if is_stateful(item)]
-                if any(id(item) in known for item in members):
+                if any(id(item) in ids for item in members):
                     result += members
         return result
 
@@ -355,7 +356,7 @@ class ContainerSize:
         self.path, self.length, self.count = path, len(value), _objects_in(value)
 
     def holds(self) -> bool:
-        """Return True if no object was added or removed; items are counted if the length changed."""
+        """Return True if no object was added or removed; items count if the length changed."""
         value = self.path.value()
         if not hasattr(value, "__len__"):
             return False
@@ -452,8 +453,8 @@ def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
     line = "" if missed is None else _line_of(missed)
     return TraceError(
         f"the compiled {name_of(fn)} uses {text}{line}, and no name that it reads leads there: a "
-        "replacement would not be noticed. Pass it as an argument, or hold it in a name, attribute, "
-        "list or dict that the function reads."
+        "replacement would not be noticed. Pass it as an argument, or hold it in a name, "
+        "attribute, list or dict that the function reads."
     )
 
 
@@ -481,8 +482,8 @@ def reachable(fn: Callable[..., Any]) -> list[Any]:
 
 
 @functools.lru_cache(4096)
-def _is_leaf(kind: type) -> bool:
-    return issubclass(kind, (*_LEAVES, jax.Array, jax.core.Tracer))
+def _is_leaf(cls: type) -> bool:
+    return issubclass(cls, (*_LEAVES, jax.Array, jax.core.Tracer))
 
 
 @functools.lru_cache(4096)
@@ -504,15 +505,10 @@ def _holds(obj: Any, part: Any) -> bool:
     return part in plan.places if isinstance(part, Variable) else part in plan.modules
 
 
-def name_of(value: Any) -> str:
-    """Return the name of a function or class, else of the class of an object."""
-    return str(getattr(value, "__name__", type(value).__name__))
-
-
-def _lists_variables(kind: type) -> bool:
+def _lists_variables(cls: type) -> bool:
     """Whether objects of this class of the package list the variables that they read."""
-    return kind.__module__.startswith("nbmodule.") and isinstance(
-        getattr(kind, "boxes", None), property
+    return cls.__module__.startswith("nbmodule.") and isinstance(
+        getattr(cls, "boxes", None), property
     )
 
 

@@ -36,7 +36,7 @@ from nbmodule.core.compiled.call_record import (
     recording,
     reporting,
 )
-from nbmodule.core.compiled.capture import Guards, Search, name_of, reachable, unlocated
+from nbmodule.core.compiled.capture import Guards, Search, reachable, unlocated
 from nbmodule.core.compiled.key import (
     CallArguments,
     Shapes,
@@ -59,6 +59,7 @@ from nbmodule.core.transforms.options import (
     check_names,
     check_passed_on,
     is_traceable,
+    name_of,
     names_of,
     places_of,
     refusal,
@@ -273,10 +274,10 @@ class Jit(Generic[P, R]):
                     for obj in job.captured:
                         keep(obj)
                     # An optimizer has its state now; a call with such a state may be traced.
-                    known, match = self._find(call.objects) if not anew else (None, [])
+                    match_entry, match = self._find(call.objects) if not anew else (None, [])
                     shapes = shapes_of(call, variables_of([*call.objects, *match]))
-                    if known is not None and shapes in known.traced:
-                        return known, known.traced[shapes], call, match
+                    if match_entry is not None and shapes in match_entry.traced:
+                        return match_entry, match_entry.traced[shapes], call, match
                 return trace(job, names, self.donate, options, anew=anew)
 
             traced, captured = self._capturing(call, captured, run)
@@ -366,7 +367,8 @@ class Jit(Generic[P, R]):
         if any(_is_in(box, boxes_of(obj)) for obj in (*objects, *captured)):
             if _is_in(box, job.boxes):
                 raise TraceError(
-                    f"{self!r} met {box.describe()} as unknown although it is an input; please report it."
+                    f"{self!r} met {box.describe()} as unknown although it is an input; please "
+                    "report it."
                 )
             return list(captured)  # it was created meanwhile, as the state of an optimizer is
         if box._home is not None:  # it belongs to the trace around this call
@@ -376,8 +378,8 @@ class Jit(Generic[P, R]):
         if not holders:
             raise unlocated(self.fn, box, missed)
         holders += search.siblings(holders[0], captured)
-        known = set(map(id, (*objects, *captured)))
-        new = {id(obj): obj for obj in holders if id(obj) not in known}
+        ids = set(map(id, (*objects, *captured)))
+        new = {id(obj): obj for obj in holders if id(obj) not in ids}
         return [*captured, *new.values()]
 
     def _uncaptured(self, job: Job) -> list[Any] | None:
@@ -389,13 +391,13 @@ class Jit(Generic[P, R]):
             return self._with(box, job, None)
         if not _are_same(_lasting(job), job.boxes):
             return list(captured)
-        known = {
+        ids = {
             id(part)
             for obj in (*objects, *captured)
             if not isinstance(obj, Variable)
             for part in (obj, *plan_of(obj).modules)
         }
-        touched = [m for m in job.touched if id(m) not in known and m._nbm.home is None]
+        touched = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
         search = Search(self.fn, objects) if touched else None
         for module in touched:
             holders = search.holding(module) if search is not None else []
@@ -448,7 +450,7 @@ class Jit(Generic[P, R]):
     def _with_inner(
         self, call: CallArguments, use: Callable[[Any, list[Any]], Any]
     ) -> tuple[Any, list[Variable]]:
-        """Use the `jax.jit` for calls inside other transforms; returns the result and the variables."""
+        """Use the `jax.jit` for calls inside other transforms; returns result and variables."""
         __tracebackhide__ = True
         entry, captured = self._find(call.objects)
         first = captured = captured if entry is not None else self._seeds(call.objects)
@@ -564,7 +566,7 @@ class Jit(Generic[P, R]):
         return structure_key(objects), tuple(map(signature_of, captured))
 
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Trace and compile for these arguments, and build models that build at their first call."""
+        """Trace and compile for these arguments, and build models that build at first call."""
         _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
         values = [box.value for box in variables_of([*call.objects, *captured])]
         lists: tuple[Any, ...] = (values,)
@@ -596,7 +598,7 @@ class Jit(Generic[P, R]):
 
 
 class Lowered:
-    """JAX's lowered form of a compiled function; `compile()` returns a function of its arguments."""
+    """JAX's lowered form of a compiled function; `compile()` returns a function."""
 
     def __init__(
         self, lowered: Any, function: Jit, call: CallArguments, boxes: list[Variable], facts: Any

@@ -1,8 +1,8 @@
-"""The key of a program: the structure of the objects of a call, the shapes of its arrays, and the cell.
+"""The key of a program: structure of the objects of a call, shapes of its arrays, and the cell.
 
-A trace is trusted within the notebook cell in which it was made. The cell is the unit of change in a
-notebook: running one may change numbers, flags, code, classes or libraries, so each compiled function
-traces again in the first call of a later cell. In scripts the clock of cells stands still.
+A trace is trusted within the notebook cell in which it was made. The cell is the unit of change in
+a notebook: running one may change numbers, flags, code, classes or libraries, so each compiled
+function traces again in the first call of a later cell. In scripts the clock of cells stands still.
 """
 
 from __future__ import annotations

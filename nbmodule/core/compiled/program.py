@@ -1,8 +1,8 @@
 """Programs: a function traced over flat lists of arrays, and executables found by their content.
 
-Tracing is cheap, compiling is not. After a trace the program is looked up by what it is: the hash of
-its lowered text, and the options it is compiled with. Functions, models and cells that are made anew
-run the executable that is there. The store holds no function, model or array of the user, but for
+Tracing is cheap, compiling is not. After a trace the program is looked up by what it is: the hash
+of its lowered text, and the options it is compiled with. Functions, models and cells that are made
+anew run the executable that is there. The store holds no function, model or array of the user, but for
 small constants.
 """
 
@@ -121,7 +121,7 @@ jax.tree_util.register_static(TraceFactsNode)
 
 
 class Program:
-    """An executable: a `jax.jit` over flat lists of arrays for one content, which calls no Python."""
+    """An executable: a `jax.jit` over flat lists of arrays for one content; it calls no Python."""
 
     __slots__ = ("__weakref__", "call", "is_warm", "nbytes")
 
@@ -200,7 +200,7 @@ def trace(
 
 
 def inner_program(fn: Any, names: list[str], options: dict[str, Any]) -> Any:
-    """Make the `jax.jit` of a function for calls inside other transforms, with their present job."""
+    """Make the `jax.jit` of a function for calls inside other transforms, with the present job."""
     flat = _flat(lambda: now.programs[-1], fn, names, options)
 
     def run(values: Any, *leaves: Any) -> Any:
@@ -299,7 +299,7 @@ def source_of(fn: Any) -> types.FunctionType | None:
     return None
 
 
-# -- the store of programs, by content --------------------------------------------------------------
+# -- the store of programs, by content -------------------------------------------------------------
 class _Store:
     """The programs that were used last, by their content."""
 
@@ -316,7 +316,7 @@ class _Store:
             self._programs.move_to_end(key)
             while (
                 len(self._programs) > MOST_PROGRAMS
-                or sum(each.nbytes for each in self._programs.values()) > MOST_BYTES
+                or sum(program.nbytes for program in self._programs.values()) > MOST_BYTES
             ) and len(self._programs) > 1:
                 self._programs.popitem(last=False)
             return program
@@ -336,7 +336,7 @@ store = _Store()
 def _stored(
     staged: Any, jitted: Any, donated: tuple[int, ...], options: dict[str, Any], anew: bool
 ) -> Program:
-    """Look a traced program up by its content; a heavy one, or one with callbacks, is not shared."""
+    """Look a traced program up by content; a heavy one, or one with callbacks, is not shared."""
     nbytes = _bytes_of_constants(staged.jaxpr)
     if nbytes > HEAVIEST:
         return Program(jitted, nbytes)
@@ -363,7 +363,7 @@ def _bytes_of_constants(closed: Any) -> int:
     return total
 
 
-# -- records name modules of arguments by position: a program serves several models ------------------
+# -- records name modules of arguments by position: a program serves several models ----------------
 def _by_position(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
     positions: dict[int, tuple[int, int]] = {}
     for number, modules in enumerate(map(_modules_of, objects) if infos else ()):

@@ -34,8 +34,8 @@ class StaticLeaf:
     def __init__(self, value: Any) -> None:
         self.static = Static(value)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StaticLeaf) and self.static == other.static
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, StaticLeaf) and self.static == second.static
 
     def __hash__(self) -> int:
         return hash(self.static)
@@ -76,11 +76,11 @@ class PackedPlaces:
     def __init__(self, tree: Any, places: tuple[Any, ...]) -> None:
         self.tree, self.places = tree, places
 
-    def __eq__(self, other: object) -> bool:
+    def __eq__(self, second: object) -> bool:
         return (
-            isinstance(other, PackedPlaces)
-            and self.places == other.places
-            and self.tree == other.tree
+            isinstance(second, PackedPlaces)
+            and self.places == second.places
+            and self.tree == second.tree
         )
 
     def __hash__(self) -> int:

@@ -71,8 +71,8 @@ class Later:
             mask,
         )  # structure of the return, and which of its leaves have a gradient
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Later) and self.mask == other.mask and self.tree == other.tree
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, Later) and self.mask == second.mask and self.tree == second.tree
 
     def __hash__(self) -> int:
         return hash(self.mask)

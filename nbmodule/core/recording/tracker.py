@@ -230,13 +230,13 @@ class Tracker:
 
         A compiled function captures them through its tracker, which is part of its key.
         """
-        found: list[Any] = []
+        boxes: list[Any] = []
         tracker: Tracker | None = self
         while tracker is not None:
             for change in (*tracker.replacements.values(), *tracker.changes.values()):
-                found += getattr(change, "boxes", ())
+                boxes += getattr(change, "boxes", ())
             tracker = tracker.around()
-        return found
+        return boxes
 
     def replaces(self, module: Hull) -> bool:
         """Return True if an intervention changes what `module` returns."""

@@ -1,9 +1,8 @@
-"""What a call of a module is asked for by name, such as `track_submod_rets=True`, is no argument of
-what is transformed.
+"""Options of a call of a module, such as `track_submod_rets=True`, under a transform.
 
-A transform would trace it. So it goes past the transform: bound to the module for those that run
-what they are given each time, and met around the call of what is compiled, where it tells one
-program from another.
+They are no arguments of the transformed function, which would trace them. A transform that runs its
+function at each call binds them to the module. For a compiled function they are applied around the
+call, where they are part of the key of the program.
 """
 
 from __future__ import annotations
@@ -27,80 +26,70 @@ _made: weakref.WeakKeyDictionary[Callable[..., Any], Callable[[], Any]] = (
 
 
 def module_of(fn: Any) -> Any:
-    """The module that is called by `fn`, itself or a transform of it; None where that is not known."""
+    """Return the module that `fn` calls, itself or a transform of it; None if unknown."""
     if is_module(fn):
         return fn
     if isinstance(fn, types.MethodType):
-        return (
-            fn.__self__
-            if is_module(fn.__self__) and fn.__func__ is type(fn.__self__).__call__
-            else None
-        )
+        is_call = is_module(fn.__self__) and fn.__func__ is type(fn.__self__).__call__
+        return fn.__self__ if is_call else None
     if isinstance(fn, types.FunctionType):
-        return _made.get(fn, _none)()
+        return _made.get(fn, lambda: None)()
     return module_of(fn.fn) if hasattr(type(fn), "_is_jit") else None
 
 
-def _none() -> None:
-    """Stands for a module where there is none."""
-
-
-def made_of(fn: Callable[..., Any], made: Callable[..., Any]) -> Any:
-    """Note that `made` is a transform of `fn`; gives `made`."""
+def made_of(fn: Callable[..., Any], transformed: Callable[..., Any]) -> Any:
+    """Note that `transformed` is a transform of `fn`; returns it."""
     module = module_of(fn)
     if module is not None:
-        _made[made] = weakref.ref(module)
-    return made
+        _made[transformed] = weakref.ref(module)
+    return transformed
 
 
 def asked_of(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """The module of whose call by `fn`, which is compiled, something is asked by name, around it;
-    else None.
+    """Return the module to whose call these arguments give options, if `fn` is compiled; else None.
 
-    Arrays alone, in place of returns, go through the transforms between: rows take theirs.
+    Arrays that replace returns go through the transforms between instead: each row takes its own.
     """
     module = module_of(fn)
     if module is None or type(module)._asked_by_name.isdisjoint(kwargs):
         return None
     is_direct = not isinstance(fn, types.FunctionType)
-    asked = type(module)._asked_by_name.intersection(kwargs)
-    return (
-        None
-        if not is_direct and asked == {_REPLACE} and not _split(kwargs[_REPLACE])[0]
-        else module
-    )
+    options = type(module)._asked_by_name.intersection(kwargs)
+    if not is_direct and options == {_REPLACE} and not _split(kwargs[_REPLACE])[0]:
+        return None
+    return module
 
 
 def with_asked(
     fn: Callable[..., Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """`fn` with what is asked by name bound to it, and the arguments that are left: arrays in place
-    of returns are among them.
+    """Return `fn` with the options bound to it, and the remaining arguments: arrays that replace
+    returns are among them.
     """
     module = module_of(fn) if kwargs else None
     if module is None or type(module)._asked_by_name.isdisjoint(kwargs):
         return fn, kwargs
     names = type(module)._asked_by_name
-    asked = {name: value for name, value in kwargs.items() if name in names}
-    left = {name: value for name, value in kwargs.items() if name not in names}
-    bound, arrays = _split(asked.get(_REPLACE))
+    options = {name: value for name, value in kwargs.items() if name in names}
+    arguments = {name: value for name, value in kwargs.items() if name not in names}
+    bound, arrays = _split(options.get(_REPLACE))
     if not arrays:
-        return functools.partial(fn, **asked), left
-    left[_REPLACE] = list(arrays.values())
+        return functools.partial(fn, **options), arguments
+    arguments[_REPLACE] = list(arrays.values())
 
     def called(*args: Any, **kwargs: Any) -> Any:
         replaced = bound | dict(zip(arrays, kwargs[_REPLACE], strict=True))
-        return fn(*args, **(asked | kwargs | {_REPLACE: replaced}))
+        return fn(*args, **(options | kwargs | {_REPLACE: replaced}))
 
-    return called, left
+    return called, arguments
 
 
 def _split(replaced: object) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Of what is to stand in place of returns: functions and single numbers, and arrays."""
-    given = dict(replaced) if isinstance(replaced, Mapping) else {}
+    """Separate functions and single numbers that replace returns from arrays that do."""
+    values = dict(replaced) if isinstance(replaced, Mapping) else {}
     arrays = {
-        place: value
-        for place, value in given.items()
+        path: value
+        for path, value in values.items()
         if not callable(value) and any(map(np.ndim, jax.tree.leaves(value)))
     }
-    return {place: value for place, value in given.items() if place not in arrays}, arrays
+    return {path: value for path, value in values.items() if path not in arrays}, arrays

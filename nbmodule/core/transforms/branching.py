@@ -64,7 +64,7 @@ def cond(
     )
     if jnp.shape(pred) != ():
         raise ArgumentError(
-            f"nb.cond: the predicate must be one boolean, found shape {list(jnp.shape(pred))}. Nothing was computed."
+            f"nb.cond: the predicate must be one boolean, got shape {list(jnp.shape(pred))}."
         )
     index = jnp.asarray(pred).astype(bool).astype(jnp.int32)
     return _switched("nb.cond", index, [false_fun, true_fun], operands)
@@ -72,7 +72,7 @@ def cond(
 
 @shortened
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Call the branch of that number (clipped to those there are); variables that any writes are
+    """Call the branch of that number, clipped to the range; variables that any branch writes are
     carried through all.
 
     Example:
@@ -82,38 +82,37 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     """
     if callable(branches) or not isinstance(branches, Iterable):
         raise ArgumentTypeError(
-            f"nb.switch takes (index, branches, *operands), a list of functions; found {type(branches).__name__}. Nothing was computed."
+            "nb.switch takes (index, branches, *operands), a list of functions; got "
+            f"{type(branches).__name__}."
         )
     for branch in branches:
         check_function("nb.switch", branch, "a list of functions")
     if not branches:
-        raise ArgumentError("nb.switch needs at least one branch. Nothing was computed.")
+        raise ArgumentError("nb.switch needs at least one branch.")
     index = (
         index.value
         if isinstance(index, Variable)
         else received(index, "nb.switch: the index", "Nothing was computed.")
     )
     if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
-        found = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
-        raise ArgumentTypeError(
-            f"nb.switch: the index must be one whole number, found {found}. Nothing was computed."
-        )
+        got = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
+        raise ArgumentTypeError(f"nb.switch: the index must be one whole number, got {got}.")
     return _switched("nb.switch", index, branches, operands)
 
 
 def _switched(
     title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    operands, things = split(taken(title, branches[0], operands, {})[0])
-    traced = [_branch_shapes(branch, operands, things) for branch in branches]
+    operands, objects = split(taken(title, branches[0], operands, {})[0])
+    traced = [_branch_shapes(branch, operands, objects) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
 
     def arm(number: int) -> Callable[..., Any]:
         def run(values: list[Any], *operands: Any) -> Any:
             def body(frame: Frame) -> Any:
-                outputs = packed(branches[number](*fill(operands, things)))
-                kept = [frame.values[box] for box in boxes]
-                return outputs, kept, _padded(traced, number, frame.effects().records)
+                outputs = packed(branches[number](*fill(operands, objects)))
+                written = [frame.values[box] for box in boxes]
+                return outputs, written, _padded(traced, number, frame.effects().records)
 
             return framed(body, zip(boxes, values))
 
@@ -132,10 +131,10 @@ def _switched(
 
 
 def _branch_shapes(
-    branch: Callable[..., Any], operands: Any, things: list[Any]
+    branch: Callable[..., Any], operands: Any, objects: list[Any]
 ) -> tuple[Any, EffectNames, list[Variable]]:
     def run(*operands: object) -> Any:
-        outputs, effects = carried(lambda *args: branch(*fill(args, things)), operands, {})
+        outputs, effects = carried(lambda *args: branch(*fill(args, objects)), operands, {})
         return outputs, effects.values, effects.records, EffectNames(effects.names)
 
     with serving(None):
@@ -144,27 +143,25 @@ def _branch_shapes(
     return shapes[2], shapes[3], written
 
 
-def _padded(traced: list[Any], taken: int, records: list[Any]) -> list[Any]:
-    """Records of all branches: those of the branch that is taken, and zeros for the others, each
-    with a mark.
-    """
+def _padded(traced: list[Any], chosen: int, records: list[Any]) -> list[Any]:
+    """Return the records of the chosen branch, and zeros for the others, each with a mark."""
     padded: list[Any] = []
     for number, (shapes, _, _) in enumerate(traced):
-        own = (
+        part = (
             records
-            if number == taken
+            if number == chosen
             else jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
         )
-        padded += [{**record, "ran": jnp.asarray(number == taken)} for record in own]
+        padded += [{**record, "ran": jnp.asarray(number == chosen)} for record in part]
     return padded
 
 
 def _joined(traced: list[Any]) -> list[Any]:
-    """The calls of all branches as one list, parents and order of return shifted."""
+    """Return the calls of all branches as one list, parents and order of return shifted."""
     joined, start, returned = [], 0, 0
     for _, names, _ in traced:
-        own = names.names[1]
-        for info in own:
+        part = names.names[1]
+        for info in part:
             parent = info.parent + start if info.parent >= 0 else -1
             joined.append(
                 replace(
@@ -173,7 +170,7 @@ def _joined(traced: list[Any]) -> list[Any]:
                     returned=info.returned + returned if info.returned >= 0 else -1,
                 )
             )
-        start, returned = start + len(own), returned + sum(info.returned >= 0 for info in own)
+        start, returned = start + len(part), returned + sum(info.returned >= 0 for info in part)
     return joined
 
 
@@ -182,10 +179,10 @@ def while_loop(
     cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: object
 ) -> Any:
     """Repeat `body_fun` while `cond_fun` holds; variables that the body writes are carried from
-    turn to turn.
+    one iteration to the next.
 
-    The number of turns is not known beforehand, so the calls of submodules in the body are recorded
-    without what they return. A module in `init_val` that the body returns stays that module, and
+    The number of iterations is unknown while tracing, so calls of submodules in the body are
+    recorded without what they return. A module in `init_val` that the body returns stays that module, and
     keeps what the body writes.
 
     Raises:
@@ -211,7 +208,7 @@ def while_loop(
             answer = cond_fun(carry.opened(state[0]))
             if frame.written:
                 raise TracerLeakError(
-                    "nb.while_loop: the condition writes a variable; only the body may. Nothing was changed."
+                    "nb.while_loop: the condition writes a variable; only the body may."
                 )
             return answer.value if isinstance(answer, Variable) else answer
 
@@ -224,10 +221,10 @@ def while_loop(
 
         return framed(run, zip(boxes, state[1]))
 
-    def trial(known: list[Variable]) -> EffectNames:
+    def trial(variables: list[Variable]) -> EffectNames:
         nonlocal boxes, calls
-        boxes = known
-        names = shapes_of(body, (carry.arrays, [box.value for box in known]))[2]
+        boxes = variables
+        names = shapes_of(body, (carry.arrays, [box.value for box in variables]))[2]
         calls = names.names[1]
         return names
 
@@ -248,8 +245,8 @@ def checkpoint(
     policy: Callable[..., bool] | None = None,
     static_argnums: int | tuple[int, ...] = (),
 ) -> Callable[P, R]:
-    """Make a function whose inner values are computed again in the backward pass instead of being
-    kept; see `jax.checkpoint`.
+    """Make a function whose inner values are computed again in the backward pass and not stored;
+    see `jax.checkpoint`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -266,17 +263,17 @@ def checkpoint(
         run, kwargs = with_asked(fn, kwargs)
         others = {i % len(args) for i in np.ravel(static_argnums).tolist()} if args else ()
         args, kwargs = taken("nb.checkpoint", fn, args, kwargs, others)
-        (held, held_kwargs), things = split((args, kwargs))
+        (arrays, array_kwargs), objects = split((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = fill((args, kwargs), things)
+            args, kwargs = fill((args, kwargs), objects)
             outputs, effects = carried(run, args, kwargs)
             return outputs, effects
 
         again = jax.checkpoint(
             inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums
         )
-        outputs, effects = again(*held, **held_kwargs)
+        outputs, effects = again(*arrays, **array_kwargs)
         replay(effects)
         return unpacked(outputs)
 

@@ -1,6 +1,4 @@
-"""What all transforms share: run a function in a frame, and bring outputs, writes and records out
-of it.
-"""
+"""Run a function in a frame, and bring its outputs, writes and records out of it."""
 
 from __future__ import annotations
 
@@ -16,25 +14,23 @@ from nbmodule.core.variables.frame import Effects, Frame, framed, now
 from nbmodule.core.variables.variable import Variable
 
 
-def is_stateful(thing: object) -> bool:
-    """Whether `thing` has variables that a transform must carry: a module, an optimizer, a random
-    stream, a box.
+def is_stateful(obj: object) -> bool:
+    """Return True for what has variables that a transform must carry: a module, an optimizer, a
+    random stream, a variable.
     """
-    kind = type(
-        thing
-    )  # and not `isinstance`, which asks a proxy for the class that it pretends to be
-    return issubclass(kind, Variable) or hasattr(kind, "_is_stateful") or is_module(thing)
+    cls = type(obj)  # and not `isinstance`, which asks a proxy for the class that it pretends to be
+    return issubclass(cls, Variable) or hasattr(cls, "_is_stateful") or is_module(obj)
 
 
-def boxes_of(thing: Any) -> tuple[Variable, ...]:
+def boxes_of(obj: Any) -> tuple[Variable, ...]:
     """Return the variables of a stateful object, each once."""
-    return (thing,) if isinstance(thing, Variable) else plan_of(thing).boxes
+    return (obj,) if isinstance(obj, Variable) else plan_of(obj).boxes
 
 
-def sharing_of(things: Iterable[Any]) -> tuple[int, ...]:
-    """Return which variables of these objects are the same: for each the number of its first."""
+def sharing_of(objects: Iterable[Any]) -> tuple[int, ...]:
+    """Return for each variable of these objects the number of the first that is the same."""
     index: dict[Variable, int] = {}
-    return tuple(index.setdefault(box, len(index)) for thing in things for box in boxes_of(thing))
+    return tuple(index.setdefault(box, len(index)) for obj in objects for box in boxes_of(obj))
 
 
 class Hole:
@@ -45,8 +41,8 @@ class Hole:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Hole) and self.number == other.number
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, Hole) and self.number == second.number
 
     def __hash__(self) -> int:
         return self.number
@@ -62,35 +58,33 @@ def split(arguments: object) -> tuple[Any, list[Any]]:
     """
     leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
     numbers: dict[int, int] = {}
-    things: list[Any] = []
+    objects: list[Any] = []
     is_same = True
     for i, leaf in enumerate(leaves):
         if is_stateful(leaf):
             if id(leaf) not in numbers:
-                numbers[id(leaf)] = len(things)
-                things.append(leaf)
+                numbers[id(leaf)] = len(objects)
+                objects.append(leaf)
             leaves[i] = Hole(numbers[id(leaf)])
         elif isinstance(leaf, np.ndarray) and not is_native(leaf):
             leaves[i], is_same = as_read(leaf), False
-    if not things and is_same:
+    if not objects and is_same:
         return arguments, []
-    return jax.tree.unflatten(tree, leaves), things
+    return jax.tree.unflatten(tree, leaves), objects
 
 
-def fill(arguments: object, things: list[Any]) -> Any:
+def fill(arguments: object, objects: list[Any]) -> Any:
     """Put the stateful objects back into their holes."""
-    if not things:
+    if not objects:
         return arguments
     leaves, tree = jax.tree.flatten(arguments, is_leaf=lambda x: type(x) is Hole)
     return jax.tree.unflatten(
-        tree, [things[leaf.number] if type(leaf) is Hole else leaf for leaf in leaves]
+        tree, [objects[leaf.number] if type(leaf) is Hole else leaf for leaf in leaves]
     )
 
 
 class Packed:
-    """Outputs that hold boxes or modules, as leaves: a box cannot be read any more once its frame
-    is closed.
-    """
+    """Outputs that hold variables or modules, as leaves: a closed frame cannot be read."""
 
     __slots__ = ("leaves", "tree")
 
@@ -104,7 +98,7 @@ jax.tree_util.register_pytree_node(
 
 
 def packed(outputs: object) -> Any:
-    """Outputs as plain arrays; to be called inside the frame."""
+    """Return outputs as plain arrays; to be called inside the frame."""
     leaves = jax.tree.leaves(outputs, is_leaf=is_stateful)
     if any(map(is_stateful, leaves)):
         return Packed(*jax.tree.flatten(outputs))
@@ -114,7 +108,7 @@ def packed(outputs: object) -> Any:
 
 
 def unpacked(outputs: object) -> Any:
-    """The user's outputs again; modules and boxes among them are copies."""
+    """Return the user's outputs; modules and variables among them are copies."""
     return (
         jax.tree.unflatten(outputs.tree, outputs.leaves) if isinstance(outputs, Packed) else outputs
     )
@@ -163,7 +157,7 @@ def carried(
     kwargs: dict[str, Any],
     values: Iterable[tuple[Variable, Any]] = (),
 ) -> tuple[Any, Effects]:
-    """Run `fn` in a frame of its own; gives its outputs as plain arrays, and its effects."""
+    """Run `fn` in a new frame; returns its outputs as plain arrays, and its effects."""
 
     def body(frame: Frame) -> tuple[Any, Effects]:
         outputs = packed(fn(*args, **kwargs))
@@ -173,13 +167,10 @@ def carried(
 
 
 def shapes_of(fn: Callable[..., Any], *args: object) -> Any:
-    """What `fn` would return, as shapes.
-
-    The calls of this trial are none of the program: the next one is not numbered after them.
-    """
-    known = dict(now.counts[-1]) if now.counts else None
+    """Return the outputs of `fn` as shapes; the calls of this trial are not counted."""
+    counts = dict(now.counts[-1]) if now.counts else None
     try:
         return jax.eval_shape(fn, *args)
     finally:
-        if known is not None:
-            now.counts[-1] = known
+        if counts is not None:
+            now.counts[-1] = counts

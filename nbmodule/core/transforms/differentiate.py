@@ -1,4 +1,4 @@
-"""`nb.grad` and its kin: effects leave as auxiliary outputs."""
+"""Gradients: effects leave as auxiliary outputs."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ R = TypeVar("R")
 
 
 class Wrt:
-    """An argument to differentiate by: which arrays are varied, and how their gradients are handed
-    back.
-    """
+    """An argument to differentiate by: its varying arrays, and the structure of their gradients."""
 
     def __init__(self, argument: Any, allow_int: bool) -> None:
         self.argument = argument
@@ -77,20 +75,20 @@ class Wrt:
         )
 
     def has_been_built(self) -> bool:
-        """Whether the call has built a module, whose variables were not there to be varied."""
+        """Whether the call has built a module, whose variables could not vary."""
         if hasattr(self, "parts"):
             return any(part.has_been_built() for part in self.parts)
         return self.is_unbuilt and is_built(self.argument)
 
     def filled(self, arrays: Sequence[Any]) -> tuple[Any, list[tuple[Variable, Any]]]:
-        """The argument for the function, and the values of boxes for its frame."""
+        """Return the argument for the function, and the values of variables for its frame."""
         if is_stateful(self.argument):
             return self.argument, list(zip(self.boxes, arrays))
         if hasattr(self, "leaves"):
             return self._container(iter(arrays), lambda leaf: leaf), []
         if hasattr(self, "parts"):
-            filled = [part.filled(own) for part, own in zip(self.parts, arrays)]
-            return self.tree.unflatten([each for each, _ in filled]), [
+            filled = [part.filled(part_arrays) for part, part_arrays in zip(self.parts, arrays)]
+            return self.tree.unflatten([argument for argument, _ in filled]), [
                 pair for _, pairs in filled for pair in pairs
             ]
         return arrays, []
@@ -100,38 +98,38 @@ class Wrt:
             return self._container(iter(arrays), jnp.zeros_like)
         if hasattr(self, "parts"):
             return self.tree.unflatten(
-                [part.gradient(own) for part, own in zip(self.parts, arrays)]
+                [part.gradient(part_arrays) for part, part_arrays in zip(self.parts, arrays)]
             )
         if not is_stateful(self.argument):
             return arrays
         if isinstance(self.argument, Variable):
             return arrays[0] if arrays else jnp.zeros_like(self.argument.value)
-        known = dict(zip(self.boxes, arrays))
+        by_box = dict(zip(self.boxes, arrays))
         places = plan_of(self.argument).places
         parameters = {
-            place.chain: box for box, place in places.items() if isinstance(box, Parameter)
+            location.chain: box for box, location in places.items() if isinstance(box, Parameter)
         }
         return Container(
             nest(
                 {
-                    chain: known[box] if box in known else jnp.zeros(box.shape, box.dtype)
+                    chain: by_box[box] if box in by_box else jnp.zeros(box.shape, box.dtype)
                     for chain, box in parameters.items()
                 }
             )
         )
 
     def record(self, arrays: Sequence[Any]) -> None:
-        """Log the gradients by variables, for whoever tracks them."""
+        """Log the gradients by variables for open trackers."""
         if not is_captured():
             return
         if hasattr(self, "parts"):
-            for part, own in zip(self.parts, arrays):
-                part.record(own)
+            for part, part_arrays in zip(self.parts, arrays):
+                part.record(part_arrays)
         if is_stateful(self.argument) and not isinstance(self.argument, Variable):
             places = plan_of(self.argument).places
-            found = {places[box].name: array for box, array in zip(self.boxes, arrays)}
+            gradients = {places[box].name: array for box, array in zip(self.boxes, arrays)}
         elif hasattr(self, "leaves"):
-            found = {
+            gradients = {
                 "/".join(chain): array
                 for chain, array in zip(
                     (c for c, leaf in self.leaves.items() if is_floating(leaf)), arrays
@@ -142,13 +140,13 @@ class Wrt:
         log: Any = current_log()
         slot: Any = slot_of(self.argument) if is_module(self.argument) else nobody
         index = log.begin(slot, "", name=type(self.argument).__name__, kept=True, kind="gradient")
-        log.end(index, "", now.tracker.gradient_kept(found, "variables"))
+        log.end(index, "", now.tracker.gradient_kept(gradients, "variables"))
 
-    def _container(self, arrays: Any, other: Callable[[Any], Any]) -> Container:
+    def _container(self, arrays: Any, replace: Callable[[Any], Any]) -> Container:
         return Container(
             nest(
                 {
-                    chain: next(arrays) if is_floating(leaf) else _other(leaf, other)
+                    chain: next(arrays) if is_floating(leaf) else _other(leaf, replace)
                     for chain, leaf in self.leaves.items()
                 }
             )
@@ -164,7 +162,7 @@ def _other(leaf: object, fn: Callable[[Any], Any]) -> Any:
 
 
 def is_floating(x: object) -> bool:
-    """Whether gradients can be taken by `x`."""
+    """Return True if gradients can be taken by `x`."""
     dtype = getattr(x, "dtype", None)
     return isinstance(x, (float, complex)) if dtype is None else jnp.issubdtype(dtype, jnp.inexact)
 
@@ -176,7 +174,7 @@ def value_and_grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, tuple[R, Any]]:
-    """Make a function that gives the value of `fn` and its gradient.
+    """Make a function that returns the value of `fn` and its gradient.
 
     Modules may be arguments or be used from the surrounding code. The gradient by a Module is a
     Container like its `v`, also where it stands in a list or dict; frozen and integer parameters
@@ -205,16 +203,16 @@ def value_and_grad(
 
     @functools.wraps(fn, updated=())
     @shortened
-    def differentiated(*args: Any, **given: Any) -> Any:
+    def differentiated(*args: Any, **user_kwargs: Any) -> Any:
         __tracebackhide__ = True
-        run, kwargs = with_asked(fn, given)
+        run, kwargs = with_asked(fn, user_kwargs)
         chosen = [_position(fn, number, len(args)) for number in numbers]
         others = {*range(len(args)), *kwargs}.difference(chosen)
         args, kwargs = taken("nb.grad", fn, args, kwargs, others)
         by = [Wrt(args[number], allow_int) for number in chosen]
 
         def inner(arrays: list[Any]) -> Any:
-            filled = [wrt.filled(own) for wrt, own in zip(by, arrays)]
+            filled = [wrt.filled(arrays_of) for wrt, arrays_of in zip(by, arrays)]
             full = list(args)
             for number, (argument, _) in zip(chosen, filled):
                 full[number] = argument
@@ -244,12 +242,12 @@ def value_and_grad(
         if are_watched():
             effects.records = fill_in(effects.names[1], effects.records, by_returns)
         if any(wrt.has_been_built() for wrt in by):
-            return differentiated(*args, **given)
+            return differentiated(*args, **user_kwargs)
         replay(effects)
         if are_watched():
-            for wrt, own in zip(by, grads):
-                wrt.record(own)
-        grads = tuple(wrt.gradient(own) for wrt, own in zip(by, grads))
+            for wrt, arrays_of in zip(by, grads):
+                wrt.record(arrays_of)
+        grads = tuple(wrt.gradient(arrays_of) for wrt, arrays_of in zip(by, grads))
         return ((value, unpacked(aux)) if has_aux else value), (
             grads[0] if isinstance(argnums, (int, np.integer)) else grads
         )
@@ -260,7 +258,8 @@ def value_and_grad(
 def _position(fn: Callable[..., Any], number: int, count: int) -> int:
     if not -count <= number < count:
         raise ArgumentError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s} by argument {number}: it was called with {count} positional arguments."
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s} by argument {number}: it was "
+            f"called with {count} positional arguments."
         )
     return number % count
 
@@ -268,8 +267,8 @@ def _position(fn: Callable[..., Any], number: int, count: int) -> int:
 def _pair(fn: Callable[..., Any], outputs: object) -> Any:
     if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
         raise GradientError(
-            f"with has_aux=True, {getattr(fn, '__name__', fn)!s} must return a pair (value, auxiliary data); "
-            f"found {type(outputs).__name__}."
+            f"with has_aux=True, {getattr(fn, '__name__', fn)!s} must return a pair (value, "
+            f"auxiliary data); got {type(outputs).__name__}."
         )
     return outputs
 
@@ -278,13 +277,14 @@ def _check_scalar(fn: Callable[..., Any], value: object) -> None:
     shape = getattr(value, "shape", () if isinstance(value, (int, float, complex)) else None)
     if shape is None:
         raise GradientError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found "
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, got "
             f"{type(value).__name__}. With has_aux=True it may return a pair."
         )
     if shape != ():
         raise GradientError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, found {getattr(value, 'dtype', type(value).__name__)}{list(shape)}. "
-            "Nothing was changed. Reduce it to a scalar, as in `.mean()` or `.sum()`."
+            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, got "
+            f"{getattr(value, 'dtype', type(value).__name__)}{list(shape)}. Reduce it to a "
+            "scalar, as in `.mean()` or `.sum()`."
         )
 
 
@@ -295,7 +295,7 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """Make a function that gives the gradient of `fn`; as `value_and_grad`, without the value.
+    """Make a function that returns the gradient of `fn`; as `value_and_grad`, without the value.
 
     Example:
         >>> import nbmodule as nb
@@ -317,7 +317,7 @@ def grad(
 
 @shortened
 def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tuple[Any, Container]:
-    """Call `fn(v)`; gives `(value, gradients)`, the gradients a Container like `v`.
+    """Call `fn(v)`; returns `(value, gradients)`, the gradients a Container like `v`.
 
     If `fn` returns a tuple, its first item is differentiated and the whole tuple is the value.
 
@@ -331,14 +331,16 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
     Example:
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
-        >>> loss, grads = nb.execute_with_gradients(lambda v: (v.w ** 2).sum(), nb.Container(w=jnp.array([1.0, 2.0])))
+        >>> v = nb.Container(w=jnp.array([1.0, 2.0]))
+        >>> loss, grads = nb.execute_with_gradients(lambda v: (v.w ** 2).sum(), v)
         >>> loss, grads.w
         (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
     """
     check_function("nb.execute_with_gradients", fn, "a function of the variables")
     if is_stateful(v) or not isinstance(v, Mapping):
         raise GradientError(
-            f"execute_with_gradients takes the variables, a Container or a dict; found {type(v).__name__}. For a module pass its `v`."
+            "execute_with_gradients takes the variables, a Container or a dict; got "
+            f"{type(v).__name__}. For a module pass its `v`."
         )
     is_tuple = False
 
@@ -348,7 +350,7 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
         is_tuple = isinstance(outputs, tuple)
         return (outputs[0], outputs[1:]) if is_tuple else (outputs, ())
 
-    (value, rest), grads = value_and_grad(pair, has_aux=True)(
+    (value, auxiliary), grads = value_and_grad(pair, has_aux=True)(
         v if isinstance(v, Container) else Container(v)
     )
-    return ((value, *rest) if is_tuple else value), grads
+    return ((value, *auxiliary) if is_tuple else value), grads

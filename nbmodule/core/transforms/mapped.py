@@ -33,8 +33,8 @@ class EffectNames:
     def __init__(self, names: Any) -> None:
         self.names = names
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EffectNames) and self.names == other.names
+    def __eq__(self, second: object) -> bool:
+        return isinstance(second, EffectNames) and self.names == second.names
 
     def __hash__(self) -> int:
         return hash(self.names)
@@ -56,8 +56,8 @@ def vmap(
     """Map a function over an axis of its arguments; variables are shared by all rows.
 
     A module given with `in_axes` None is used as it is; with an axis, its variables are stacked and
-    each row gets its own. What the rows write into them (BatchNorm's statistics, the stream of a
-    Dropout) is in the stack afterwards; `nb.stack` makes one. A module whose axes are given leaf by
+    each row gets its own. Writes of the rows (BatchNorm's statistics, the stream of a Dropout) go
+    into the stack; `nb.stack` makes one. A module whose axes are given leaf by
     leaf is copied.
 
     Args:
@@ -90,23 +90,24 @@ def vmap(
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise ArgumentError(
-                f"nb.vmap: in_axes names {len(axes)} arguments, {len(args)} were given. Nothing was computed."
+                f"nb.vmap: in_axes has {len(axes)} items, expected one for each of {len(args)} "
+                "arguments."
             )
         shared = [i for i, axis in enumerate(axes) if axis is None]
         args, kwargs = taken("nb.vmap", fn, args, kwargs, shared)
-        held, things = split([args[i] for i in shared])
+        arrays, objects = split([args[i] for i in shared])
         name = axis_name if axis_name is not None else f"nbmodule axis {_depth()}"
         full = list(args)
-        for i, argument in zip(shared, held):
+        for i, argument in zip(shared, arrays):
             full[i] = argument
 
         stacks = Stacks(full, axes, kwargs)
 
         def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
             def body(frame: Frame) -> Any:
-                own = stacks.row(args, kwargs)
-                rows = Rows(own)
-                outputs = packed(row(*fill(own[0], things), **own[1]))
+                members = stacks.row(args, kwargs)
+                rows = Rows(members)
+                outputs = packed(row(*fill(members[0], objects), **members[1]))
                 effects = frame.effects()
                 written, numbers = stacks.written(rows)
                 return (
@@ -122,9 +123,9 @@ def vmap(
                 return framed(body, axes=(name,) if split_streams else ())
 
         def run(out: object, zeros: list[Any] | None = None) -> Any:
-            given, made = (tuple(axes), 0, 0), (out_axes, out, 0, None, stacks.out_axes, None)
+            in_spec, out_spec = (tuple(axes), 0, 0), (out_axes, out, 0, None, stacks.out_axes, None)
             along = {"axis_name": name, "axis_size": axis_size, "spmd_axis_name": spmd_axis_name}
-            return jax.vmap(inner, in_axes=given, out_axes=made, **along)(
+            return jax.vmap(inner, in_axes=in_spec, out_axes=out_spec, **along)(
                 tuple(full), kwargs, zeros
             )
 
@@ -132,13 +133,13 @@ def vmap(
         try:
             zeros = lifted(lambda: shapes_of(lambda: run(None)), size)
             with serving(None):
-                outputs, values, records, names, own, numbers = run(None, zeros)
+                outputs, values, records, names, members, numbers = run(None, zeros)
         except ValueError as error:
             written = _batched(run) if "out_axes" in str(error) else []
             if not written:
                 raise
             raise _refusal(written) from error
-        also = stacks.written_by_all(numbers.names, own)
+        also = stacks.written_by_all(numbers.names, members)
         replay(Effects(names.names, values, records), also, lifted=f"vmap {size}")
         return unpacked(outputs)
 
@@ -164,27 +165,27 @@ def _size(args: list[Any], axes: list[Any], kwargs: object, size: int | None) ->
 
 
 def _batched(run: Callable[[Any], Any]) -> list[Variable]:
-    """Which boxes were written with a batched value: each is tried alone."""
+    """Return the variables that were written with a batched value: each is tried alone."""
     try:
         shapes = shapes_of(lambda: run(0))
     except ValueError:
         return []
-    names, found = shapes[3].names[0], []
+    names, batched = shapes[3].names[0], []
     for i, name in enumerate(names):
         try:
             shapes_of(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
         except ValueError:
-            found.append(name())
-    return [box for box in found if box is not None]
+            batched.append(name())
+    return [box for box in batched if box is not None]
 
 
 def _refusal(boxes: list[Variable]) -> BatchedWriteError:
     written = ", ".join(map(named, boxes))
     return BatchedWriteError(
-        f"nb.vmap: {written} would be written with a batched value, a different one for each row, and can hold only one. "
-        "Nothing was changed. Average over the axis before writing (give axis_name='rows' and write "
-        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or give each row its own: a stacked copy (nb.stack "
-        "makes one) as a mapped argument."
+        f"nb.vmap: {written} would be written with a batched value, a different one for each row, "
+        "and can hold only one. Average over the axis before writing (give axis_name='rows' and write "
+        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a stacked copy "
+        "(nb.stack makes one) as a mapped argument, with a row for each."
     )
 
 
@@ -201,8 +202,8 @@ def scan(
     """Run `f(carry, x)` over the leading axis of `xs`; variables that `f` writes are carried from
     step to step.
 
-    A module among `xs` is a stack of layers: each step gets the layer of its turn, and what it
-    writes into its variables is in the stack afterwards; `nb.stack` makes one. A module in the carry
+    A module among `xs` is a stack of layers: each step gets one layer, and its writes go into the
+    stack; `nb.stack` makes one. A module in the carry
     that each step returns stays that module, and keeps what the steps write; where a step returns
     another one, the module of `init` is left as it was.
 
@@ -236,18 +237,24 @@ def scan(
             (carry, values), (x, zeros) = carried, row
 
             def run(frame: Frame) -> Any:
-                (own,), _ = stacks.row([x], {})
-                rows = Rows(own)
-                new, y = f(state.opened(carry), own)
+                (members,), _ = stacks.row([x], {})
+                rows = Rows(members)
+                new, y = f(state.opened(carry), members)
                 new, y = state.closed(new), packed(y)
                 effects = frame.effects()
-                kept = [frame.values[box] for box in boxes]
+                carried_values = [frame.values[box] for box in boxes]
                 written, numbers = stacks.written(rows)
                 # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step
                 # writes what another does not.
                 wrote = tuple(box.slot for box in dict.fromkeys((*boxes, *frame.written)))
                 names = EffectNames((wrote, effects.names[1]))
-                return (new, kept), (y, effects.records, names, written, EffectNames(numbers))
+                return (new, carried_values), (
+                    y,
+                    effects.records,
+                    names,
+                    written,
+                    EffectNames(numbers),
+                )
 
             with handing_on(zeros):
                 return framed(run, zip(boxes, values))
@@ -264,7 +271,7 @@ def scan(
     boxes = state.settled(lambda: _written(lambda boxes: shapes(boxes)[1][2]))
     zeros = lifted(lambda: shapes(boxes), _steps(xs, length))
     with serving(None):
-        (carry, values), (ys, records, names, own, numbers) = jax.lax.scan(
+        (carry, values), (ys, records, names, members, numbers) = jax.lax.scan(
             body(boxes),
             (state.arrays, [box.value for box in boxes]),
             (xs, zeros),
@@ -272,22 +279,22 @@ def scan(
             reverse,
             unroll,
         )
-    stacked, rows = stacks.written_by_all(numbers.names, own)
+    stacked, rows = stacks.written_by_all(numbers.names, members)
     write_all([*boxes, *stacked], [*values, *rows])
     replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
     return state.opened(carry), unpacked(ys)
 
 
 def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
-    """The boxes that a body writes: tried until no new one appears, since one write may lead to
-    another.
+    """Return the variables that a body writes: tried until no new one appears, since one write may
+    lead to another.
     """
     boxes: list[Variable] = []
     while True:
-        known = {id(box) for box in boxes}
+        ids = {id(box) for box in boxes}
         with serving(None):
             names = trial(boxes).names[0]
-        new = [box for slot in names if (box := slot()) is not None and id(box) not in known]
+        new = [box for slot in names if (box := slot()) is not None and id(box) not in ids]
         if not new:
             return boxes
         boxes = boxes + new

@@ -1,9 +1,7 @@
-"""What `nb.jit` and `model.compile` are asked for, checked at once, and what they are then given
-that no compiled function takes.
+"""Check the functions, options and arguments of the transforms, before JAX sees them.
 
-JAX looks at its options when the function is first called, and at names of arguments it cannot see
-behind the flat list of arrays that is compiled. So both are looked at here, when the function is
-wrapped.
+JAX checks its options when the function is first called, and cannot see names of arguments
+behind the flat list of arrays that is compiled. So options are checked when the function is wrapped.
 """
 
 from __future__ import annotations
@@ -42,7 +40,10 @@ _PLACES = (
 )
 OPTIONS = ("donate", *_PLACES, *_PASSED_ON)
 _KERAS = frozenset(
-    "optimizer loss metrics loss_weights weighted_metrics run_eagerly steps_per_execution jit_compile auto_scale_loss".split()
+    (
+        "optimizer loss metrics loss_weights weighted_metrics run_eagerly steps_per_execution "
+        "jit_compile auto_scale_loss"
+    ).split()
 )
 _TORCH = {"fullgraph", "dynamic", "mode", "options", "disable"}
 
@@ -54,37 +55,39 @@ class Places(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-def check_names(what: str, options: Mapping[str, Any], known: Iterable[str] = OPTIONS) -> None:
-    """Refuse options that nobody would take.
+def check_names(what: str, options: Mapping[str, Any], names: Iterable[str] = OPTIONS) -> None:
+    """Refuse unknown options, with a hint for those of other libraries.
 
     Raises:
-        ArgumentTypeError: there is no such option; words of other libraries are answered by name.
+        ArgumentTypeError: There is no such option.
     """
-    known = tuple(known)
-    unknown = [name for name in options if name not in known]
+    names = tuple(names)
+    unknown = [name for name in options if name not in names]
     if not unknown:
         return
-    said = f"{what} takes no option {', '.join(unknown)}. Nothing was compiled."
+    near = closest(unknown[0], names)
     if _KERAS.intersection(unknown):
-        cure = (
-            " Here compiling is about speed alone, and a training step is written out: optimizer = nb.Adam(1e-3); "
-            "loss, grads = nb.value_and_grad(lambda model, x, y: nb.mse_loss(model(x), y))(model, x, y); "
+        fix = (
+            "Here compiling is about speed alone, and a training step is written out: "
+            "optimizer = nb.Adam(1e-3); loss, grads = nb.value_and_grad("
+            "lambda model, x, y: nb.mse_loss(model(x), y))(model, x, y); "
             "optimizer.update(model, grads), in a function under nb.jit. nb.Live follows the loop."
         )
     elif _TORCH.intersection(unknown):
-        cure = " JAX traces whole functions for one shape each: there is nothing to choose between. Leave it out."
+        fix = (
+            "JAX traces whole functions, one shape each: there is nothing to choose. Leave it out."
+        )
     elif unknown[0] in OPTIONS:
-        cure = (
-            f" It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
+        fix = (
+            f"It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
         )
     else:
-        near = closest(unknown[0], known)
-        cure = f' Did you mean "{near}"?' if near else f" There are: {', '.join(known)}."
-    raise ArgumentTypeError(said + cure)
+        fix = f'Did you mean "{near}"?' if near else f"There are: {', '.join(names)}."
+    raise ArgumentTypeError(f"{what} takes no option {', '.join(unknown)}. {fix}")
 
 
 def check_passed_on(options: Mapping[str, Any]) -> None:
-    """Let JAX see the options that are its own before the first call.
+    """Let JAX check its own options before the first call.
 
     Raises:
         ArgumentError: JAX has no such backend here.
@@ -94,96 +97,96 @@ def check_passed_on(options: Mapping[str, Any]) -> None:
         jax.local_devices(backend=backend) if backend is not None else None
     except RuntimeError as error:
         raise ArgumentError(
-            f"backend={backend!r} names where JAX runs, and here that is {jax.default_backend()}: {error}. Nothing was compiled. Leave it out."
+            f"backend={backend!r} names where JAX runs, and here that is {jax.default_backend()}: "
+            f"{error}. Leave it out."
         ) from error
-    jax.jit(_nothing, **{name: options[name] for name in _PASSED_ON if name in options})
-
-
-def _nothing() -> None:
-    """Stands for a function that is compiled."""
+    jax.jit(lambda: None, **{name: options[name] for name in _PASSED_ON if name in options})
 
 
 def places_of(fn: Callable[..., Any], which: str, numbers: object, names: object) -> Places:
-    """The arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each found
-    from the other as JAX does.
+    """Return the arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each
+    completed from the other as JAX does.
 
     Raises:
-        ArgumentTypeError: a position is no number, or a name no text.
-        ArgumentError: the function takes no such argument.
+        ArgumentTypeError: A position is no number, or a name no text.
+        ArgumentError: The function takes no such argument.
     """
     if numbers is None and names is None:
         return Places()
-    known = _parameters(fn)
-    given = Places(_as_numbers(f"{which}_argnums", numbers), _as_names(f"{which}_argnames", names))
-    if known is None:
-        return given
-    _check_exist(fn, which, given, known)
-    listed = [p.name for p in known if p.kind is not p.KEYWORD_ONLY and p.kind is not p.VAR_KEYWORD]
-    by_name = [p.name for p in known if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    chosen = Places(_as_numbers(f"{which}_argnums", numbers), _as_names(f"{which}_argnames", names))
+    parameters = _parameters(fn)
+    if parameters is None:
+        return chosen
+    _check_exist(fn, which, chosen, parameters)
+    positional = [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    count = len(positional)
     if names is None:
-        found = [listed[i] for i in given.numbers if -len(listed) <= i < len(listed)]
-        return given._replace(names=tuple(name for name in found if name in by_name))
+        selected = [positional[i] for i in chosen.numbers if -count <= i < count]
+        return chosen._replace(names=tuple(name for name in selected if name in by_name))
     if numbers is None:
-        return given._replace(
-            numbers=tuple(listed.index(name) for name in given.names if name in listed)
-        )
-    return given
+        selected = [positional.index(name) for name in chosen.names if name in positional]
+        return chosen._replace(numbers=tuple(selected))
+    return chosen
 
 
 def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
     try:
         return list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin that does not tell
+    except (TypeError, ValueError):  # a builtin without a signature
         return None
 
 
 def _check_exist(
-    fn: Callable[..., Any], which: str, given: Places, known: list[inspect.Parameter]
+    fn: Callable[..., Any], which: str, chosen: Places, parameters: list[inspect.Parameter]
 ) -> None:
-    kinds = {p.kind for p in known}
-    name = getattr(fn, "__name__", type(fn).__name__)
-    listed = [p.name for p in known]
+    kinds, names = {p.kind for p in parameters}, [p.name for p in parameters]
+    function = name_of(fn)
     if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for each in given.names:
-            if each not in listed and asked_of(fn, {each: None}) is None:
-                near = closest(each, listed)
-                hint = (
-                    f'; did you mean "{near}"?'
-                    if near
-                    else f". It takes {', '.join(listed) or 'none'}."
-                )
-                raise ArgumentError(
-                    f'{which}_argnames: {name} has no argument "{each}"{hint} Nothing was compiled.'
-                )
+        for name in chosen.names:
+            if name not in names and asked_of(fn, {name: None}) is None:
+                near = closest(name, names)
+                takes = f"It takes {', '.join(names) or 'none'}."
+                fix = f'Did you mean "{near}"?' if near else takes
+                raise ArgumentError(f'{which}_argnames: {function} has no argument "{name}". {fix}')
     if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in known)
-        for i in given.numbers:
+        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
+        for i in chosen.numbers:
             if not -count <= i < count:
                 raise ArgumentError(
-                    f"{which}_argnums: {name} takes {count} arguments by position, there is none of number {i} (they count "
-                    "from 0). Nothing was compiled."
+                    f"{which}_argnums: {function} takes {count} arguments by position, there is "
+                    f"none of number {i} (they count from 0)."
                 )
 
 
-def _as_numbers(option: str, given: Any) -> tuple[int, ...]:
-    found = tuple(given) if isinstance(given, (tuple, list, set, frozenset, range)) else (given,)
-    if given is not None and not all(is_whole(i) for i in found):
+def _as_numbers(option: str, value: Any) -> tuple[int, ...]:
+    numbers = value if isinstance(value, (tuple, list, set, frozenset, range)) else (value,)
+    if value is None:
+        return ()
+    if not all(map(is_whole, numbers)):
         raise ArgumentTypeError(
-            f"{option} counts arguments from 0: a number or several are wanted, found {given!r}."
+            f"{option} counts arguments from 0: expected a number or several, got {value!r}."
         )
-    return () if given is None else tuple(map(int, found))
+    return tuple(map(int, numbers))
 
 
-def _as_names(option: str, given: Any) -> tuple[str, ...]:
-    found = (given,) if isinstance(given, str) or not isinstance(given, Iterable) else tuple(given)
-    if given is not None and not all(isinstance(name, str) for name in found):
+def _as_names(option: str, value: Any) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if not all(isinstance(name, str) for name in names):
         raise ArgumentTypeError(
-            f"{option} names arguments: a name or several are wanted, found {given!r}."
+            f"{option} names arguments: expected a name or several, got {value!r}."
         )
-    return () if given is None else found
+    return names
 
 
-# -- what a compiled function is given --
+def name_of(fn: Any) -> str:
+    """Return the name of a function, else of the class of what is called."""
+    return str(getattr(fn, "__name__", type(fn).__name__))
+
+
+# -- arguments and outputs of a compiled function --
 def is_traceable(leaf: object) -> bool:
     """Whether JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
@@ -204,52 +207,47 @@ def taken(
     kwargs: Mapping[str, Any],
     others: Container[Any] = (),
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a transform, with arrays of NumPy as JAX reads them.
+    """Return the arguments of a transform, with arrays of NumPy as JAX reads them.
 
     Args:
         title: The transform, for messages.
-        fn: The function, whose names they have.
+        fn: The function, for the names of its arguments.
         args: By position.
         kwargs: By name.
-        others: Positions and names of those that are handed on as they are, whatever is in them.
+        others: Positions and names of those that are passed on as they are, whatever they hold.
 
     Raises:
-        ArgumentTypeError: an array that JAX does not take.
+        ArgumentTypeError: JAX does not take an array.
     """
 
-    def each(place: Any, value: Any) -> Any:
-        leaves, tree = jax.tree.flatten(value, is_leaf=is_stateful)
+    def as_taken(path: Any, value: Any) -> Any:
+        pairs, tree = jax.tree_util.tree_flatten_with_path(value, is_leaf=is_stateful)
         if not any(
             isinstance(leaf, np.ndarray) and (not is_native(leaf) or is_of_no_numbers(leaf))
-            for leaf in leaves
+            for _, leaf in pairs
         ):
             return value
-        if place in others:
-            return tree.unflatten(map(as_read_or_left, leaves))
-        argument = f"{title}: argument {place if isinstance(place, str) else names_of(fn, len(args))[place]}"
-        paths = [
-            path for path, _ in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful)
-        ]
-        named = [(leaf, argument + jax.tree_util.keystr(path)) for leaf, path in zip(leaves, paths)]
+        if path in others:
+            return tree.unflatten([as_read_or_left(leaf) for _, leaf in pairs])
+        name = path if isinstance(path, str) else names_of(fn, len(args))[path]
+        argument, why = f"{title}: argument {name}", "Nothing was computed."
+        keystr = jax.tree_util.keystr
         return tree.unflatten(
-            [received(leaf, name, "Nothing was computed.") for leaf, name in named]
+            [received(leaf, argument + keystr(path), why) for path, leaf in pairs]
         )
 
-    return tuple([each(i, x) for i, x in enumerate(args)]), {
-        name: each(name, x) for name, x in kwargs.items()
+    return tuple([as_taken(i, x) for i, x in enumerate(args)]), {
+        name: as_taken(name, x) for name, x in kwargs.items()
     }
 
 
 def of_forward(fn: Any) -> Callable[..., Any]:
-    """The forward of a module, which has its own names; any other function as it is.
-
-    It is looked at, not called.
-    """
+    """Return the forward of a module, which has its own names; any other function as it is."""
     return types.MethodType(type(fn)._run, fn) if is_module(fn) else fn
 
 
 def names_of(fn: Callable[..., Any], count: int) -> list[Any]:
-    """What the first arguments by position are called: by their names, or by their numbers."""
+    """Return the names of the first arguments by position, or their numbers."""
     names: list[Any] = [
         p.name
         for p in _parameters(fn) or ()
@@ -265,97 +263,95 @@ def refusal(
     static: Places,
     how: str = "nb.jit(..., {})",
 ) -> ArgumentTypeError | None:
-    """What to say of the first argument that cannot be traced; None if all can.
+    """Make the error for the first argument that cannot be traced; None if all can.
 
-    `how` says where the cure is written.
+    `how` says where an option is written.
     """
     fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-    given = [
-        (name, i, x)
-        for i, (name, x) in enumerate(zip(names_of(fn, len(args)), args))
-        if i not in fixed
-    ]
-    given += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
-    for name, number, value in given:
+    named = enumerate(zip(names_of(fn, len(args)), args))
+    arguments = [(name, i, x) for i, (name, x) in named if i not in fixed]
+    arguments += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
+    for name, number, value in arguments:
         for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):
             if not is_traceable(leaf):
-                option = (
-                    f'static_argnames="{name}"'
-                    if isinstance(name, str)
-                    else f"static_argnums={number}"
-                )
+                by_name = isinstance(name, str)
+                option = f'static_argnames="{name}"' if by_name else f"static_argnums={number}"
                 return _refused(fn, f"{name}{jax.tree_util.keystr(path)}", how.format(option), leaf)
     return None
 
 
-def _refused(fn: Callable[..., Any], place: str, option: str, leaf: Any) -> ArgumentTypeError:
-    function = getattr(fn, "__name__", type(fn).__name__)
+def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> ArgumentTypeError:
+    function = name_of(fn)
     if isinstance(leaf, np.ndarray):
-        cure = made_numbers(leaf, place if place.isidentifier() else "x")
+        fix = made_numbers(leaf, path if path.isidentifier() else "x")
     elif reader_of(type(leaf)) is not None:
-        cure = "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), dtype='float32') or jnp.asarray(image)."
-    elif isinstance(leaf, str) or callable(leaf):
-        cure = (
-            f"If it decides what is computed, name it: {option} compiles once for each value of it."
+        fix = (
+            "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), "
+            "dtype='float32') or jnp.asarray(image)."
         )
+    elif isinstance(leaf, str) or callable(leaf):
+        fix = f"If the computation depends on it: {option} compiles once for each value of it."
     else:
-        cure = (
-            f"Let {function} use it from the surrounding code, as a global, a closure or `self`; what is trained belongs in an "
-            f"nb.Module, what holds arrays in a dict. If it can be hashed, {option} compiles once for each that is unequal."
+        fix = (
+            f"Let {function} use it from the surrounding code, as a global, a closure or `self`; "
+            "what is trained belongs in an nb.Module, what holds arrays in a dict. If it can be "
+            f"hashed, {option} compiles once for each that is unequal."
         )
     return ArgumentTypeError(
-        f"cannot call the compiled {function}: argument {place} is {describe(leaf)}, and arrays, numbers, modules and trees of them are "
-        f"traced. Nothing was computed. {cure}"
+        f"cannot call the compiled {function}: argument {path} is {describe(leaf)}, and arrays, "
+        f"numbers, modules and trees of them are traced. {fix}"
     )
 
 
 def describe(leaf: Any) -> str:
-    """A value that is no array, in a few words."""
+    """Describe a value that is no array in a few words."""
     if isinstance(leaf, str):
         return f"the text {leaf if len(leaf) < 40 else leaf[:36] + '...'!r}"
     if hasattr(leaf, "dtype"):
         return f"an array of dtype {leaf.dtype}"
-    if callable(leaf):
-        return f"the function {getattr(leaf, '__name__', type(leaf).__name__)}"
-    return f"an object of class {type(leaf).__name__}"
+    return (
+        f"the function {name_of(leaf)}" if callable(leaf) else f"an object of class {name_of(leaf)}"
+    )
 
 
 def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
     """Refuse outputs that cannot leave a compiled function.
 
     Raises:
-        ArgumentTypeError: an output is neither an array nor a number, a module or a tree of them.
+        ArgumentTypeError: An output is neither an array nor a number, a module or a tree of them.
     """
     for path, leaf in jax.tree_util.tree_leaves_with_path(outputs):
         if not is_traceable(leaf):
-            name = getattr(fn, "__name__", type(fn).__name__)
+            at = f" at {jax.tree_util.keystr(path)}" if path else ""
             raise ArgumentTypeError(
-                f"the compiled {name} returned {describe(leaf)}{f' at {jax.tree_util.keystr(path)}' if path else ''}: only arrays, "
-                "numbers, modules and trees of them come out of it. No variable was changed. Return what else there is from outside."
+                f"the compiled {name_of(fn)} returned {describe(leaf)}{at}: only arrays, numbers, "
+                "modules and trees of them can be outputs. Return other values from outside."
             )
 
 
 def check_function(
     transform: str, fn: Callable[..., Any], role: str = "a function or a module"
 ) -> None:
-    """Refuse what cannot be called, with what was probably meant.
+    """Refuse what cannot be called, with a guess at the mistake.
 
     Args:
         transform: Its public name, such as `nb.grad`.
-        fn: What was given.
-        role: What it takes in that place.
+        fn: The argument.
+        role: The argument that it takes there.
     """
-    if not callable(fn):
-        raise ArgumentTypeError(
-            f"{transform} takes {role}; found {type(fn).__name__}{_cure(transform, fn)}. Nothing was computed."
-        )
-
-
-def _cure(transform: str, fn: Callable[..., Any]) -> str:
+    if callable(fn):
+        return
     if isinstance(fn, classmethod):
-        return f"; put @classmethod above @{transform}"
-    if isinstance(fn, str):
-        return ". Pass the function itself, not its name"
-    if isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
-        return f". Pass the function itself, not what it returns: {transform}(f, ...), not {transform}(f(x), ...)"
-    return f". An object needs a `__call__`; of one that has methods, pass a method, as in {transform}(thing.method, ...)"
+        fix = f"; put @classmethod above @{transform}"
+    elif isinstance(fn, str):
+        fix = ". Pass the function itself, not its name"
+    elif isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
+        fix = (
+            f". Pass the function itself, not what it returns: {transform}(f, ...), not "
+            f"{transform}(f(x), ...)"
+        )
+    else:
+        fix = (
+            f". An object needs a `__call__`; or pass a method, as in {transform}(obj.method, ...)"
+        )
+    raise ArgumentTypeError(f"{transform} takes {role}; got {type(fn).__name__}{fix}.")

@@ -1,6 +1,4 @@
-"""Stacks of modules: one module whose variables have one axis more, a row for each member, and what
-each row writes.
-"""
+"""Stacks of modules: one module whose variables have an additional axis, a row for each member."""
 
 from __future__ import annotations
 
@@ -24,11 +22,10 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, Str
 
 
 def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
-    """Make `n` modules and stack their variables: one module, each of whose variables has a leading
-    axis of length `n`.
+    """Make `n` modules and stack their variables into one module with a leading axis of length `n`.
 
-    The members are those of `n` calls one after another: they take keys from the random stream in
-    their turn. A stack is called by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and
+    The members are made one after another and take keys from the random stream in that order.
+    A stack is called by `nb.vmap` (an ensemble) or `nb.scan` (layers of one kind), and
     trained, saved and shown like any module.
 
     Args:
@@ -55,19 +52,19 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     if (
         isinstance(arrays, (list, tuple))
         and arrays
-        and all(hasattr(each, "dtype") for each in arrays)
+        and all(hasattr(item, "dtype") for item in arrays)
     ):
         raise ArgumentTypeError(
-            f"nb.stack takes a function that makes a module first, as in nb.stack(lambda: nb.Linear(3, 2), 5); found {type(arrays).__name__}. "
-            "Nothing was made. Arrays are stacked by jnp.stack."
+            "nb.stack takes a function that makes a module first, as in nb.stack(lambda: "
+            f"nb.Linear(3, 2), 5); got {type(arrays).__name__}. Arrays are stacked by jnp.stack."
         )
     check_function("nb.stack", make, "a function that makes a module first")
     if not is_whole(n) or n < 1:
         raise ArgumentError(
-            f"nb.stack(make, n): n must be a whole number of at least 1, found {n!r}. Nothing was made."
+            f"nb.stack(make, n): n must be a whole number of at least 1, got {n!r}."
         )
-    given = [()] * n if key is None else [(own,) for own in jax.random.split(_typed(key), n)]
-    members = [make(*own) for own in given]
+    arguments = [()] * n if key is None else [(keys,) for keys in jax.random.split(_typed(key), n)]
+    members = [make(*keys) for keys in arguments]
     for member in members:
         _check_member(member, members[0])
     leaves = [jax.tree.leaves(member) for member in members]
@@ -82,59 +79,57 @@ def _typed(key: KeyLike) -> Any:
 
 
 def _check_member(member: Any, first: object) -> None:
-    """Refuse what cannot stand in one stack with the first member."""
+    """Refuse a member that cannot be stacked with the first."""
     if not is_module(member):
-        raise ArgumentError(
-            f"nb.stack: make() must give a module, it gave {type(member).__name__}. No stack was made."
-        )
-    waiting = [below for below in (member, *plan_of(member).modules) if not below._nbm.built]
+        raise ArgumentError(f"nb.stack: make() must return a module, got {type(member).__name__}.")
+    waiting = [part for part in (member, *plan_of(member).modules) if not part._nbm.built]
     if waiting:
         raise NotBuiltError(
-            f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it builds at its first call. No stack was made. Let "
-            "make() call its module once, with arguments of the shapes it is for, before it returns it."
+            f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it builds at its first "
+            "call. Let make() call its module once, with arguments of the right shapes."
         )
-    found, wanted = (
+    rows, first_rows = (
         [
             f"{jax.tree_util.keystr(path)} {describe_shape(leaf)}"
-            for path, leaf in jax.tree_util.tree_leaves_with_path(each)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(module)
         ]
-        for each in (member, first)
+        for module in (member, first)
     )
-    if found != wanted:
+    if rows != first_rows:
         differing = next(
-            pair for pair in zip_longest(wanted, found, fillvalue="nothing") if pair[0] != pair[1]
+            pair
+            for pair in zip_longest(first_rows, rows, fillvalue="nothing")
+            if pair[0] != pair[1]
         )
         raise StructureError(
-            f"nb.stack: the members differ in their variables: the first has {differing[0]}, another {differing[1]}. "
-            "No stack was made."
+            f"nb.stack: the members differ in their variables: the first has {differing[0]}, "
+            f"another {differing[1]}."
         )
 
 
-_COPIED, _WHOLE = (
-    object(),
-    object(),
-)  # in place of an axis: the boxes are copies; all rows have the same
+# In place of an axis: the variables are copies; all rows have the same.
+_COPIED, _WHOLE = object(), object()
 
 
-def has_boxes(thing: object) -> bool:
-    """Whether `thing` is a module or a variable; both are nodes of a PyTree."""
-    return isinstance(thing, Variable) or is_module(thing)
+def has_boxes(obj: object) -> bool:
+    """Return True for a module or a variable; both are nodes of a PyTree."""
+    return isinstance(obj, Variable) or is_module(obj)
 
 
 def stacked_boxes(arguments: object) -> list[Variable]:
-    """The boxes of the modules among the arguments, in the order of their leaves."""
-    things = jax.tree.leaves(arguments, is_leaf=has_boxes)
-    return [box for thing in things if has_boxes(thing) for box in boxes_of(thing)]
+    """Return the variables of the modules among the arguments, in the order of their leaves."""
+    objects = jax.tree.leaves(arguments, is_leaf=has_boxes)
+    return [box for obj in objects if has_boxes(obj) for box in boxes_of(obj)]
 
 
 def stacked_modules(arguments: object) -> list[Any]:
-    """The modules among the arguments and all below them, in the order of the walk."""
+    """Return the modules among the arguments and all their parts, in the order of the walk."""
     roots = filter(is_module, jax.tree.leaves(arguments, is_leaf=has_boxes))
     return [module for root in roots for module in (root, *plan_of(root).modules)]
 
 
 class Rows:
-    """The boxes that one row, or one step, has of stacked modules, to see which of them it writes."""
+    """The variables of stacked modules in one row or step, to find those that it writes."""
 
     __slots__ = ("_before", "_boxes")
 
@@ -143,18 +138,16 @@ class Rows:
         self._before = [box._value for box in self._boxes]
 
     def written(self, axes: list[Any]) -> dict[Any, dict[int, Any]]:
-        """The new values, by number of the box, apart for each axis along which they are to be
-        stacked.
-        """
-        found: dict[Any, dict[int, Any]] = {axis: {} for axis in axes}
+        """Return the new values by number of the variable, for each axis of stacking."""
+        written: dict[Any, dict[int, Any]] = {axis: {} for axis in axes}
         for i, (box, value, axis) in enumerate(zip(self._boxes, self._before, axes)):
             if box._value is not value and axis is not _COPIED:
-                found[axis][i] = box._value
-        return found
+                written[axis][i] = box._value
+        return written
 
 
 class Stacks:
-    """The stacked modules among the arguments of a function: where what its rows write is put.
+    """The stacked modules among the arguments of a function, which get the writes of its rows.
 
     Args:
         arguments: Positional arguments.
@@ -172,51 +165,50 @@ class Stacks:
             *zip(arguments, axes),
             *((kwargs[name], 0) for name in sorted(kwargs)),
         ):
-            things, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
-            for thing, own in zip(things, _spread(axis, tree, len(things))):
-                self.axes += [own] * len(stacked_boxes(thing))
+            objects, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
+            for obj, member in zip(objects, _spread(axis, tree, len(objects))):
+                self.axes += [member] * len(stacked_boxes(obj))
         self.kinds = list(dict.fromkeys(self.axes))
 
     def row(self, arguments: object, kwargs: object) -> Any:
-        """Copies of the modules among them, born in this frame: JAX has made them outside of it.
+        """Return copies of the modules, local to this frame: JAX has made them outside of it.
 
-        What is recorded of them is recorded of the stack, so that tracking shows its layers under
-        its paths.
+        Their calls are recorded as calls of the stack, so that tracking shows its layers by path.
         """
-        own = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
-        for box in stacked_boxes(own):
+        member = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
+        for box in stacked_boxes(member):
             box._home = box._home or Home(now.frame, here())  # without `jit` a scan opens no trace
-        for module, of_stack in zip(stacked_modules(own), self._modules):
+        for module, of_stack in zip(stacked_modules(member), self._modules):
             module._nbm.slot = slot_of(of_stack)
-        return own
+        return member
 
     @property
     def out_axes(self) -> list[Any]:
-        """For `jax.vmap`: the axis of each list of new values."""
-        return [kind if isinstance(kind, int) else None for kind in self.kinds]
+        """The axis of each list of new values, for `jax.vmap`."""
+        return [axis if isinstance(axis, int) else None for axis in self.kinds]
 
     def written(self, rows: Rows) -> tuple[list[list[Any]], tuple[int, ...]]:
-        """The new values of one row, a list for each axis, and the numbers of their boxes in the
-        same order.
+        """Return the new values of one row, a list for each axis, and the numbers of their
+        variables in the same order.
         """
         by_axis = rows.written(self.axes)
-        return [list(by_axis[kind].values()) for kind in self.kinds], tuple(
-            i for kind in self.kinds for i in by_axis[kind]
+        return [list(by_axis[axis].values()) for axis in self.kinds], tuple(
+            i for axis in self.kinds for i in by_axis[axis]
         )
 
     def written_by_all(
         self, numbers: tuple[int, ...], values: list[list[Any]]
     ) -> tuple[list[Variable], list[Any]]:
-        """The boxes of the stacks that rows have written, and their values."""
-        return [self.boxes[i] for i in numbers], [value for own in values for value in own]
+        """Return the variables of the stacks that rows have written, and their values."""
+        return [self.boxes[i] for i in numbers], [value for member in values for value in member]
 
 
 def _spread(axis: object, tree: Any, count: int) -> list[Any]:
-    """The axis of each of `count` things in an argument, from one for all or a tree of them."""
+    """Return the axis of each of `count` objects in an argument, from one axis or a tree of axes."""
     if isinstance(axis, int):
         return [axis] * count
     marked = jax.tree.map(
-        lambda own: _WHOLE if own is None else own, axis, is_leaf=lambda own: own is None
+        lambda part: _WHOLE if part is None else part, axis, is_leaf=lambda part: part is None
     )
     try:
         return jax.tree.leaves(jax.tree.broadcast(marked, tree.unflatten(range(count))))
