@@ -1,8 +1,7 @@
-"""Weights and training state of a model in files: what `files` does with nested arrays, done with
-modules and optimizers.
+"""Weights and training state of a model in files.
 
 A weights file holds the variables by their chains in `v`, buffers apart. A checkpoint also holds
-the optimizer and the default random stream, so that training goes on as if it had never stopped.
+the optimizer and the default random stream, so that training continues as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -89,16 +88,12 @@ def save(
     """
     from nbmodule import files
 
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(
-            "nb.save takes the path first, as in nb.save('weights.h5', model); found "
-            f"{type(path).__name__}. Nothing was written."
-        )
+    _check_path("nb.save", path)
     if isinstance(variables, Optimizer):
         raise ArgumentTypeError(
-            f"nb.save writes models and arrays; found the optimizer {type(variables).__name__}. "
-            "Nothing was written. Training state "
-            "is written by nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)."
+            f"nb.save writes models and arrays, got the optimizer {type(variables).__name__}. "
+            "nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer) writes "
+            "training state."
         )
     variables, buffers = _parts(variables, buffers)
     files.save(
@@ -112,16 +107,23 @@ def save(
     )
 
 
+def _check_path(function: str, path: object) -> None:
+    if not isinstance(path, (str, os.PathLike)):
+        raise ArgumentTypeError(
+            f"{function} takes the path first, as in {function}('weights.h5', model), got "
+            f"{type(path).__name__}."
+        )
+
+
 def _parts(variables: Any, buffers: Any) -> tuple[Any, Any]:
-    """What `save` writes, as it is now: of a model its parameters and buffers."""
+    """Return what `save` writes: of a model its parameters and buffers, with their values now."""
     if is_module(variables):
-        _ensure_holds(variables, "save", "written")
+        _ensure_writable(variables, "save")
         variables, buffers_tree = parts_of(variables)
         return variables, buffers_tree if buffers in (None, True) else buffers or None
     if not isinstance(variables, Mapping):
         raise ArgumentTypeError(
-            "nb.save takes a model, or nested mappings of arrays; found "
-            f"{type(variables).__name__}. Nothing was written. "
+            f"nb.save takes a model, or nested mappings of arrays, got {type(variables).__name__}. "
             "Give it a name, as in nb.save(path, {'x': x})."
         )
     return variables, buffers
@@ -188,16 +190,12 @@ def load(
     """
     from nbmodule import files
 
-    if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(
-            "nb.load takes the path first, as in nb.load('weights.h5', model); found "
-            f"{type(path).__name__}. Nothing was read."
-        )
+    _check_path("nb.load", path)
     if model is None:
         if layout is not None:
             raise ArgumentError(
-                "nb.load: layout= is for loading into a model, whose layers say what is "
-                "transposed. Nothing was read."
+                "nb.load: layout= is for loading into a model, whose layers decide what is "
+                "transposed."
             )
         return files.load(
             path,
@@ -210,13 +208,13 @@ def load(
         )
     if not is_module(model):
         raise ArgumentTypeError(
-            f"nb.load loads into a module; found {type(model).__name__}. Nothing was read. "
-            "Without it, nb.load(path) gives a Container."
+            f"nb.load loads into a module, got {type(model).__name__}. Without it, nb.load(path) "
+            "returns a Container."
         )
     if buffers or mmap or device is not None:
         raise ArgumentError(
             "nb.load: buffers=, mmap= and device= are for loading without a model, whose "
-            "variables stay where they are. Nothing was read. model.to(device) moves them."
+            "variables stay where they are. model.to(device) moves them."
         )
     report = load_weights(model, path, strict, prefix=prefix, rename=rename, layout=layout)
     if report is not None:
@@ -256,20 +254,16 @@ def save_safetensors(
 
 
 def _named(variables: Any, metadata: Any) -> tuple[Any, Any]:
-    """What `save_safetensors` writes, as it is now: of a model its state dict."""
+    """Return what `save_safetensors` writes: of a model its state dict, with its values now."""
     if is_module(variables):
-        _ensure_holds(variables, "save", "written")
+        _ensure_writable(variables, "save")
         variables = variables.state_dict()
-        metadata = {"format": "nbmodule"} | dict(
-            metadata or {}
-        )  # the axes of convolutions lie as ours do
+        metadata = {"format": "nbmodule", **(metadata or {})}  # says how axes of convolutions lie
     return _by_level(variables), metadata
 
 
 def _by_level(variables: Any) -> Any:
-    """A state dict as nested mappings; anything else, also one in which a name is the level of
-    another, as it is.
-    """
+    """Return a state dict as nested mappings, unless a name is also the level of another."""
     if not isinstance(variables, Mapping) or any(
         isinstance(value, Mapping) for value in variables.values()
     ):
@@ -279,58 +273,55 @@ def _by_level(variables: Any) -> Any:
     return variables if overlap else nest(chains)
 
 
-def by_chain(module: Module, kind: type[Variable]) -> dict[str, Any]:
-    """The variables of one kind as nested arrays, by chain."""
-    return nest(
-        {
-            location.chain: box.value
-            for box, location in plan_of(module).places.items()
-            if isinstance(box, kind)
-        }
-    )
+def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
+    """Return the variables of one class as nested arrays, by chain."""
+    places = plan_of(module).places.items()
+    return nest({location.chain: box.value for box, location in places if isinstance(box, cls)})
 
 
 def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Parameters and buffers as nested arrays, as they were at one moment."""
+    """Return parameters and buffers as nested arrays, all values of one moment."""
     return at_one_moment(
         [plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
     )
 
 
-def _ensure_holds(module: Module, act: str, done: str) -> None:
-    """Refuse a model that waits for its first call and has no variable yet: its file would be
-    empty, and nobody would know.
-    """
+def _ensure_has_variables(module: Module, action: str) -> None:
+    """Refuse an unbuilt model without variables."""
     if not is_module(module):
         raise ArgumentTypeError(
-            f"cannot {act} {type(module).__name__}: a module is wanted. Nothing was {done}. "
-            "Several models go together as parts of one: nb.Module(first=model, second=other)."
+            f"cannot {action} {type(module).__name__}: it is no module. Several models go together "
+            "as parts of one: nb.Module(first=model, second=other)."
         )
     ensure_built(module)
     if not module.built_ and not plan_of(module).boxes:
         raise NotBuiltError(
-            f"cannot {act} {type(module).__name__}: it is not built and has no variables yet. "
-            f"Nothing was {done}. Call it once, or its build(), first."
+            f"cannot {action} {type(module).__name__}: it is not built and has no variables yet. "
+            "Call it once, or its build(), first."
         )
-    if done == "written" and any(box.sharding is None for box in plan_of(module).boxes):
+
+
+def _ensure_writable(module: Module, action: str) -> None:
+    """Refuse a model without values, whose file would be empty."""
+    _ensure_has_variables(module, action)
+    if any(box.sharding is None for box in plan_of(module).boxes):
         raise NotBuiltError(
-            f"cannot {act} {type(module).__name__}: it holds shapes alone, as nb.eval_shape "
-            f"makes it. Nothing was {done}. Make the model itself."
+            f"cannot {action} {type(module).__name__}: it holds shapes alone, as nb.eval_shape "
+            "makes it. Make the model itself."
         )
 
 
-def _ensure_is_optimizer(optimizer: object, done: str) -> None:
+def _ensure_is_optimizer(optimizer: object) -> None:
     if optimizer is None or isinstance(optimizer, Optimizer):
         return
-    cure = "A transformation of optax goes into nb.Optax(transformation)."
+    fix = "A transformation of optax goes into nb.Optax(transformation)."
     if type(optimizer) in (list, tuple, dict):
-        cure = (
+        fix = (
             "Save each of several in a folder of its own, with the part that it trains: "
             "model=model.first, optimizer=first."
         )
     raise ArgumentTypeError(
-        f"optimizer= takes an optimizer of nb; found {type(optimizer).__name__}. Nothing was "
-        f"{done}. {cure}"
+        f"optimizer= takes an optimizer of nb, got {type(optimizer).__name__}. {fix}"
     )
 
 
@@ -346,12 +337,10 @@ def save_weights(
     """Write a model's variables; see `Module.save_weights`."""
     from nbmodule import files
 
-    _ensure_holds(module, "save", "written")
+    _ensure_writable(module, "save")
     parameters, buffers_tree = parts_of(module)
-    buffers_kept = buffers_tree if buffers else None
-    files.save(
-        path, parameters, buffers=buffers_kept, packed=packed, compression=compression, dtype=dtype
-    )
+    options = {"packed": packed, "compression": compression, "dtype": dtype}
+    files.save(path, parameters, buffers=buffers_tree if buffers else None, **options)
 
 
 def load_weights(
@@ -368,7 +357,7 @@ def load_weights(
     from nbmodule.files.weights import load_parts
 
     layout = as_layout("load_weights", layout)
-    _ensure_holds(module, f"load {file_name(path, 'load', 'read')} into", "read")
+    _ensure_has_variables(module, f"load {file_name(path, 'load', 'read')} into")
     parts = load_parts(path, prefix=prefix, rename=rename, strict=strict)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     arrays, report = result or (
@@ -378,9 +367,9 @@ def load_weights(
     write_all(tuple(arrays), tuple(arrays.values()))
     if result or strict:
         return report
-    own_trees = by_chain(module, Parameter), by_chain(module, Buffer)
+    module_trees = by_chain(module, Parameter), by_chain(module, Buffer)
     names = os.path.basename(os.fspath(path)), type(module).__name__
-    return compare_parts((parts.variables, parts.buffers), own_trees, names, values=False)
+    return compare_parts((parts.variables, parts.buffers), module_trees, names, values=False)
 
 
 def _title(module: Any, source: Any) -> str:
@@ -390,9 +379,7 @@ def _title(module: Any, source: Any) -> str:
 def _of_torch(
     module: Any, source: Any, parts: LoadedParts, strict: bool, layout: str | None, is_renamed: bool
 ) -> tuple[dict[Variable, Any], Any] | None:
-    """What a file of PyTorch gives to variables, and the report; None for a file in which they lie
-    as the module's do.
-    """
+    """Return arrays by variable and a report for a file of PyTorch; None for another one."""
     if layout == "nbmodule" or (parts.origin == "nbmodule" and layout is None):
         return None
     entries = {
@@ -403,29 +390,19 @@ def _of_torch(
     is_torch = parts.origin == "torch" or is_of_torch(entries, dict(aliases(module)))
     if layout is None and not is_torch and not is_renamed and _has_chains(module, entries):
         return None
-    options = {
-        "title": _title(module, source),
-        "strict": strict,
-        "layout": layout,
-        "is_torch": is_torch,
-    }
-    return socket("torch_state")(module, entries, **options)
+    title = _title(module, source)
+    return socket("torch_state")(
+        module, entries, title=title, strict=strict, layout=layout, is_torch=is_torch
+    )
 
 
 def _has_chains(module: Any, entries: Mapping[str, Any]) -> bool:
-    """Whether a name is one that only this package gives: a chain in `v`, and no name in a state
-    dict.
-    """
-    places = [
-        ("/".join(location.chain), location.name) for location in plan_of(module).places.values()
-    ]
-    own = {
-        form.replace("/", ".")
-        for chain, name in places
-        for form in (chain, in_older_form(chain))
-        if form.replace("/", ".") != name
-    }
-    return any(name in own for name in entries)
+    """Return True if a name is a chain in `v`, and none of a state dict: only nbmodule writes it."""
+    chains: set[str] = set()
+    for location in plan_of(module).places.values():
+        spellings = {".".join(location.chain), ".".join(in_older_form(location.chain))}
+        chains |= spellings - {location.name}
+    return any(name in chains for name in entries)
 
 
 def _checked(
@@ -503,8 +480,8 @@ def save_checkpoint(
     """
     from nbmodule import files
 
-    trees, sharded = _training_state(model, optimizer, sharded)
-    if sharded:
+    trees, is_sharded = _training_state(model, optimizer, sharded)
+    if is_sharded:
         from nbmodule.files.sharded import save_sharded
 
         save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
@@ -516,15 +493,16 @@ def _training_state(
     model: Module, optimizer: object, sharded: bool | None
 ) -> tuple[dict[str, Mapping[str, Any]], bool]:
     """Return the trees of a checkpoint, and whether each host writes its own part."""
-    _ensure_holds(model, "save a checkpoint of", "written")
-    _ensure_is_optimizer(optimizer, "written")
+    _ensure_writable(model, "save a checkpoint of")
+    _ensure_is_optimizer(optimizer)
+    boxes = plan_of(model).boxes
     if sharded is None:
-        sharded = any(not box.sharding.is_fully_addressable for box in plan_of(model).boxes)
-    is_sharded = sharded
-    stateful = [plan_of(node).boxes for node in (model, optimizer) if node is not None]
+        sharded = any(not box.sharding.is_fully_addressable for box in boxes)
+    optimizer_boxes = () if optimizer is None else plan_of(optimizer).boxes
     return at_one_moment(
-        [*stateful, [random.default.state]], lambda: trees_of(model, optimizer, is_sharded)
-    ), is_sharded
+        [boxes, optimizer_boxes, [random.default.state]],
+        lambda: trees_of(model, optimizer, sharded),
+    ), sharded
 
 
 def in_background(
@@ -568,9 +546,9 @@ def in_background(
     from nbmodule import files
     from nbmodule.api.module import Module
 
-    own = getattr(function, "__self__", None)
+    bound = getattr(function, "__self__", None)
     if getattr(function, "__func__", None) is Module.save_weights:
-        function, trees = save, (own, *trees)
+        function, trees = save, (bound, *trees)
     elif not trees and "variables" in options and function in (save, save_safetensors):
         trees = (options.pop("variables"),)
     if function is save and trees:
@@ -582,12 +560,13 @@ def in_background(
     elif function is save_checkpoint:
         function, options = files.save_checkpoint, _of_checkpoint(**options)
     elif any(
-        is_module(item) or isinstance(item, Optimizer) for item in (own, *trees, *options.values())
+        is_module(item) or isinstance(item, Optimizer)
+        for item in (bound, *trees, *options.values())
     ):
         raise ArgumentTypeError(
             "nb.in_background saves models by nb.save, nb.save_checkpoint, nb.save_safetensors "
             "and model.save_weights; another function would read their values at some later "
-            "time. Nothing was written. Give it model.v, or model.state_dict()."
+            "time. Pass it model.v, or model.state_dict()."
         )
     return files.in_background(function, path, *trees, **options)
 
@@ -600,22 +579,22 @@ def _of_checkpoint(
     sharded: bool | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The options by which the room of files writes what `save_checkpoint` is asked for."""
+    """Return the options of `files.save_checkpoint`."""
     trees, is_sharded = _training_state(model, optimizer, sharded)
     if is_sharded:
         raise ArgumentError(
             "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts "
-            "take part. Nothing was written. Call nb.save_checkpoint itself."
+            "take part. Call nb.save_checkpoint itself."
         )
     return {"step": step, "trees": trees, **options}
 
 
 def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:
-    """What a checkpoint holds, nested."""
+    """Return the content of a checkpoint, nested."""
     if isinstance(random.default.state.value, Tracer):
         raise ArgumentTypeError(
             "cannot save a checkpoint: the training state is being traced and has no numbers "
-            "yet. Nothing was written. Save outside of jit, grad, vmap and scan."
+            "yet. Save outside of jit, grad, vmap and scan."
         )
     init_count, drawn = random.default._position()
     trees: dict[str, Mapping[str, Any]] = {
@@ -661,8 +640,8 @@ def restore_checkpoint(
     """
     from nbmodule import files
 
-    _ensure_holds(model, "restore a checkpoint into", "changed")
-    _ensure_is_optimizer(optimizer, "changed")
+    _ensure_has_variables(model, "restore a checkpoint into")
+    _ensure_is_optimizer(optimizer)
     if is_sharded(directory, step):
         restored_step, trees, extra = restore_sharded(directory, model, step)
     else:
@@ -708,17 +687,10 @@ def _check_trees(trees: Mapping[str, Any], where: str, optimizer: object) -> Non
 def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
     """Check the saved random stream; return its state and the number of keys made."""
     try:
-        state, init_count, drawn = (
-            np.asarray(saved["state"]),
-            operator.index(saved["made"]),
-            operator.index(saved["drawn"]),
-        )
-        if (
-            state.dtype != np.uint32
-            or state.shape != (3,)
-            or init_count < 0
-            or random.drawn(state) != drawn
-        ):
+        state = np.asarray(saved["state"])
+        init_count, drawn = operator.index(saved["made"]), operator.index(saved["drawn"])
+        is_state = state.dtype == np.uint32 and state.shape == (3,)
+        if not is_state or init_count < 0 or random.drawn(state) != drawn:
             raise ValueError("its numbers do not fit together")
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(
@@ -737,15 +709,13 @@ def _load_optimizer(
     if layout is not None:
         from nbmodule.scale.shard import places_of_state
 
-        laid = {box: box.sharding for box in variables.values()}
-        places = places_of_state(optimizer, model, layout.mesh, laid)
-        move_each(tuple(places), tuple(places.values()))
+        shardings = {box: box.sharding for box in variables.values()}
+        targets = places_of_state(optimizer, model, layout.mesh, shardings)
+        move_each(tuple(targets), tuple(targets.values()))
 
 
 def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
-    """State of an optimizer by name, where the chain of a variable at its end may be of the older
-    form.
-    """
+    """Return optimizer state under present names; chains at their ends may be of the older form."""
     chains = ["/".join(location.chain) for location in plan_of(model).places.values()]
     present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
 
@@ -756,9 +726,9 @@ def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
     return {renamed(name): value for name, value in state.items()}
 
 
-# -- sharded --
+# Sharded checkpoints
 def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
-    """Whether the checkpoint that is asked for is one of orbax: a folder named by its step."""
+    """Return True if the checkpoint is one of orbax: a folder named by its step."""
     from nbmodule import files
 
     folder = Path(file_name(directory, "restore a checkpoint", "changed"))
@@ -770,7 +740,7 @@ def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
 
 
 def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
-    """What `optimizer.state_dict()` gives, nested, as arrays on their devices."""
+    """Return `optimizer.state_dict()`, nested, as arrays on their devices."""
     rates = vars(optimizer)["_rates"]
     names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
     numbers = {
@@ -783,9 +753,7 @@ def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
 def restore_sharded(
     directory: str | os.PathLike[str], model: Module, step: int | None
 ) -> tuple[int, dict[str, Any], Any]:
-    """The trees of a sharded checkpoint, each array where its variable lies; state of the optimizer
-    by name.
-    """
+    """Return the trees of a sharded checkpoint, each array placed like its variable."""
     from nbmodule.files.sharded import restore_sharded as restore
 
     boxes = {location.chain: box for box, location in plan_of(model).places.items()}

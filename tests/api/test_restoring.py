@@ -297,12 +297,12 @@ def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, 
         (
             nb.Linear(2, 2),
             [nb.Adam(), nb.Adam()],
-            "found list.*a folder of its own, with the part that it trains",
+            "got list.*a folder of its own, with the part that it trains",
         ),
         (
             {"first": nb.Linear(2, 2)},
             nb.Adam(),
-            r"dict: a module is wanted.*nb\.Module\(first=model",
+            r"dict: it is no module.*nb\.Module\(first=model",
         ),
     ],
 )
