@@ -8,7 +8,7 @@ from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.sockets import plug
 from nbmodule.interop.native import views
-from nbmodule.interop.native.watch import StandIn, local
+from nbmodule.interop.native.stand_in import StandIn, local
 
 
 def watched(model: object) -> StandIn:

@@ -110,3 +110,17 @@ def test_a_key_for_a_function_that_takes_none_is_refused():
         nb.ArgumentError, match=r"hk.without_apply_rng has taken the random key from apply"
     ):
         nb.from_haiku(net, net.init(jax.random.key(0), x), with_rng=True)
+
+
+def test_layers_of_a_stack_are_apart_from_those_outside():
+    def forward(x):
+        x = hk.experimental.layer_stack(2)(lambda h: hk.Linear(3)(h))(x)
+        return hk.Linear(3)(x)
+
+    net = hk.transform(forward)
+    x = jnp.ones((2, 3))
+    params = net.init(jax.random.key(0), x)
+    rows = {row.path: row for row in nb.summary(net, params, None, x)}
+    assert rows["linear"].calls == 1 and rows["linear"].parameters == 12
+    assert rows["__layer_stack_no_per_layer.linear"].parameters == 24
+    assert rows["__layer_stack_no_per_layer.linear"].calls

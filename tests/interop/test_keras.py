@@ -112,7 +112,7 @@ def test_another_backend_is_refused(run_python):
         except nb.ArgumentError as error:
             print(error)
     """
-    assert "it runs on numpy. Nothing was converted. Set KERAS_BACKEND=jax" in run_python(
+    assert "it runs on numpy. Set KERAS_BACKEND=jax" in run_python(
         code, env={"KERAS_BACKEND": "numpy"}
     )
 

@@ -20,7 +20,7 @@ from nbmodule.interop.frameworks.function import (
     nested,
     path_of,
 )
-from nbmodule.interop.frameworks.interception import owner_of, parts_told
+from nbmodule.interop.frameworks.interception import ModuleReporter, below, callable_parts
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -53,11 +53,7 @@ class EquinoxFunction(Function):
         ]
         self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
         self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
-        self.parts: dict[Path, Any] = {
-            path: type(module)
-            for path, module in modules_of(model).items()
-            if path and owner_of(type(module))
-        }
+        self.parts = callable_parts(modules_of(model))
         modes = [
             [leaf for leaf in jax.tree.leaves(each) if isinstance(leaf, bool)]
             for each in self._in_all_modes(model)
@@ -107,13 +103,12 @@ class EquinoxFunction(Function):
         model = self.made(values)
         if not training or self.is_resting:
             model = self.eqx.nn.inference_mode(model, value=not training)
-        parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
         run = (
             model
             if self.call is None
             else lambda *args, **kwargs: self.call(model, *args, **kwargs)
         )  # type: ignore[misc]
-        with parts_told(parts, around):
+        with ModuleReporter(model, modules_of).watch(below(around)):
             if self.state is None:
                 return run(*args, **kwargs), {}
             outputs, state = run(*args, self.filled(values), **kwargs)

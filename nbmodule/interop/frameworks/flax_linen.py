@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
+from nbmodule.interop.frameworks.interception import below
 
 PARAMS = "params"
 
@@ -62,7 +65,7 @@ class LinenFunction(Function):
         # Scopes are those of our parts.
         with (
             self.linen.override_named_call(False),
-            self.linen.intercept_methods(self.interceptor(around)),
+            LinenReporter(self.module).watch(below(around)),
         ):
             try:
                 made = self.module.apply(
@@ -101,15 +104,34 @@ class LinenFunction(Function):
     def restored(self, values: Values) -> Any:
         return self.module, self.nested(values)
 
-    @staticmethod
-    def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: Args, kwargs: Kwargs, context: Any) -> Any:
-            path = tuple(context.module.path)
-            if context.method_name != "__call__" or not path:
-                return following(*args, **kwargs)
-            return around(path, context.module, following, args, kwargs)
 
-        return intercept
+class LinenReporter:
+    """Reports calls of a linen module; submodules exist, and have names, while it is applied."""
+
+    def __init__(self, module: object) -> None:
+        self.module, self.name, self.parts = module, type(module).__name__, {}
+
+    @contextmanager
+    def watch(self, report: Around) -> Iterator[None]:
+        thread, depth = threading.get_ident(), [0]
+
+        def called(run: Any, args: Args, kwargs: Kwargs, context: Any) -> Any:
+            path = tuple(context.module.path)
+            is_of_model = bool(depth[0]) if path else type(context.module) is type(self.module)
+            is_entry = not path and context.method_name not in ("setup", "__post_init__")
+            if threading.get_ident() != thread or not is_of_model:
+                return run(*args, **kwargs)
+            before = depth[0]
+            try:
+                depth[0] = before + (context.method_name == "__call__" or is_entry)
+                if context.method_name != "__call__":
+                    return run(*args, **kwargs)
+                return report(path, context.module, run, args, kwargs)
+            finally:
+                depth[0] = before
+
+        with need("flax.linen", "nb.track of a Flax model").intercept_methods(called):
+            yield
 
 
 def guessed(name: str) -> str:

@@ -22,7 +22,7 @@ from nbmodule.interop.frameworks.function import (
     nested,
     path_of,
 )
-from nbmodule.interop.frameworks.interception import owner_of, parts_told
+from nbmodule.interop.frameworks.interception import ModuleReporter, below, callable_parts
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -50,11 +50,7 @@ class NnxFunction(Function):
         ]  # the last key is the `value` of a variable
         self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
         self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}
-        self.parts: dict[Path, Any] = {
-            path: type(module)
-            for path, module in modules_of(model).items()
-            if path and owner_of(type(module))
-        }
+        self.parts = callable_parts(modules_of(model))
         self.is_resting = self._is_in("eval") and not self._is_in("train")
 
     def _is_in(self, mode: str) -> bool:
@@ -77,8 +73,7 @@ class NnxFunction(Function):
             model.eval()
         elif self.is_resting:
             model.train()
-        parts = [(path, module) for path, module in modules_of(model).items() if path in self.parts]
-        with parts_told(parts, around):
+        with ModuleReporter(model, modules_of).watch(below(around)):
             outputs = model(*args, **kwargs)
         state = self.nnx.split(model)[1]
         new = dict(zip(self.paths, jax.tree.leaves(state)))

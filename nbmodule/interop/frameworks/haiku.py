@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
@@ -71,7 +73,7 @@ class HaikuFunction(Function):
         trees = self.trees(values)
         held = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (draw() if self.with_rng else None,) if self.takes_key else ()
-        with self.hk.intercept_methods(self.interceptor(around)):
+        with HaikuReporter().watch(around):
             made = self.transformed.apply(*held, *key, *args, **kwargs)
         if not self.has_state:
             return made, {}
@@ -103,16 +105,31 @@ class HaikuFunction(Function):
             else (self.transformed, trees[True])
         )
 
-    @staticmethod
-    def interceptor(around: Around) -> Callable[..., Any]:
-        def intercept(following: Any, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
-            if context.method_name != "__call__":
-                return following(*args, **kwargs)
-            return around(
-                place_of(context.module.module_name), context.module, following, args, kwargs
-            )
 
-        return intercept
+class HaikuReporter:
+    """Reports calls of the modules of a transformed function; the function itself is not seen."""
+
+    def __init__(self) -> None:
+        self.name, self.parts = "Transformed", {}
+
+    @contextmanager
+    def watch(self, report: Around) -> Iterator[None]:
+        hk, thread = need("haiku", "nb.track of a Haiku model"), threading.get_ident()
+        lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
+
+        def called(run: Any, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
+            if context.method_name != "__call__" or threading.get_ident() != thread:
+                return run(*args, **kwargs)
+            module, name = context.module, context.module.module_name
+            names = hk.get_params()  # of the innermost transform
+            if type(module).__name__ == "LiftingModule":
+                lifted.append(name)
+            elif lifted and lifted[-1] not in {key.partition("/")[0] for key in names}:
+                name = f"{lifted[-1]}/{name}"
+            return report(place_of(name), module, run, args, kwargs)
+
+        with hk.intercept_methods(called):
+            yield
 
 
 def unpack(

@@ -1,8 +1,7 @@
-"""See the calls of submodules of a foreign model, while it runs, by putting a function around
-`__call__` of their classes.
+"""Report the calls of a foreign model and its submodules by wrapping `__call__` of their classes.
 
-The classes are as they were once the last block is left. Only calls of known instances, in the
-thread that opened the block, are told; all others go straight through.
+The classes are restored when the last block ends. Only calls of instances of the model, in the
+thread that opened the block, are reported.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.interop.frameworks.function import Around, Path
+from nbmodule.interop.frameworks.function import Around, Path, text_of
 
-Told = Callable[[Any, Callable[..., Any], Args, Kwargs], Any]
+Report = Callable[[Any, Callable[..., Any], Args, Kwargs], Any]
 
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.listeners: dict[object, Told] = {}  # by the block that has them, innermost last
+        self.listeners: dict[object, Report] = {}  # by the block that has them, innermost last
         self.open: list[Any] = []  # instances whose calls are running
 
 
@@ -33,13 +32,13 @@ _known: dict[
 
 
 @contextmanager
-def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
-    """While the block runs, `told(instance, run, args, kwargs)` is called in place of the instances
-    of these classes.
+def intercepted(classes: Iterable[type], report: Report) -> Iterator[None]:
+    """While the block runs, `report(instance, run, args, kwargs)` is called in place of the
+    instances of these classes.
 
     Args:
         classes: Classes whose instances are called.
-        told: Returns what `run(*args, **kwargs)` returned.
+        report: Returns what `run(*args, **kwargs)` returned.
     """
     owners = {owner for kind in classes if (owner := owner_of(kind)) is not None}
     block = object()
@@ -47,7 +46,7 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
         try:
             for owner in owners:
                 _enter(owner, block)
-            _local.listeners[block] = told
+            _local.listeners[block] = report
             yield
         finally:
             _end(owners, block)
@@ -55,17 +54,78 @@ def intercepted(classes: Iterable[type], told: Told) -> Iterator[None]:
         _end(owners, block)
 
 
-def parts_told(parts: Iterable[tuple[Path, Any]], around: Around) -> AbstractContextManager[None]:
-    """While the block runs, `around(path, module, run, args, kwargs)` is called in place of each of
-    these modules.
+class ModuleReporter:
+    """Reports calls of Equinox and NNX models, whose classes define `__call__`.
+
+    Submodules are known by identity. A framework's transforms call copies of the whole model; a
+    copy is known by its class and the paths of its modules, its submodules while it is called.
     """
-    known = {id(module): (path, module) for path, module in parts}
 
-    def told(module: object, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
-        path, _ = known.get(id(module), (None, None))
-        return run(*args, **kwargs) if path is None else around(path, module, run, args, kwargs)
+    def __init__(self, model: object, modules_of: Callable[[Any], dict[Path, Any]]) -> None:
+        self.model, self.modules_of = model, modules_of
+        modules = modules_of(model)
+        self.name, self.paths = type(model).__name__, frozenset(modules)
+        self.parts = callable_parts(modules)
+        self.known = {id(module): path for path, module in reversed(list(modules.items()))}
+        self.copies: list[tuple[Any, dict[int, Path]]] = []
+        self.depth = 0  # calls of the model that are running
+        # Parts whose class was called on an object that is no part of the model, as `lax.scan` over
+        # stacked layers does.
+        self.copied: dict[str, None] = {}
 
-    return intercepted({type(module) for _, module in known.values()}, told)
+    def path(self, instance: object) -> Path | None:
+        for _, known in reversed(self.copies):
+            if id(instance) in known:
+                return known[id(instance)]
+        return self.known.get(id(instance))
+
+    @contextmanager
+    def watch(self, report: Around) -> Iterator[None]:
+        def called(
+            instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+        ) -> Any:
+            path = self.path(instance)
+            if path is None and type(instance) is type(self.model):
+                modules = self.modules_of(instance)
+                if modules.keys() == self.paths:
+                    depth = len(self.copies)
+                    known = {id(module): path for path, module in modules.items()}
+                    try:
+                        self.copies.append((modules, known))
+                        return report((), instance, run, args, kwargs)
+                    finally:
+                        del self.copies[depth:]
+            if path is None:
+                if self.depth:
+                    names = [text_of(p) for p, cls in self.parts.items() if cls is type(instance)]
+                    self.copied |= dict.fromkeys(names)
+                return run(*args, **kwargs)
+            self.depth += 1
+            try:
+                return report(path, instance, run, args, kwargs)
+            finally:
+                self.depth -= 1
+
+        with intercepted({type(self.model), *self.parts.values()}, called):
+            yield
+
+
+def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
+    """Return the classes of the submodules that can be called, by path."""
+    return {
+        path: type(module) for path, module in modules.items() if path and owner_of(type(module))
+    }
+
+
+def below(around: Around) -> Around:
+    """Return `around` for submodules alone: the model itself runs."""
+
+    def report(path: Path, instance: Any, run: Any, args: Args, kwargs: Kwargs) -> Any:
+        if not path:
+            return run(*args, **kwargs)
+        return around(path, instance, run, args, kwargs)
+
+    return report
 
 
 def _end(owners: Iterable[type], block: object) -> None:

@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.core
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
-from nbmodule.interop.frameworks.interception import parts_told
+from nbmodule.interop.frameworks.interception import below, intercepted
+from nbmodule.interop.traced_calls import concrete
 
 if TYPE_CHECKING:
     import keras
@@ -69,12 +73,22 @@ class KerasFunction(Function):
         count = len(self.trained)
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": training} | kwargs
-        with parts_told(self.layers.values(), around):
+        with self.watch(below(around)):
             outputs, others = self.model.stateless_call(
                 arrays[:count], arrays[count:], *args, **kwargs
             )
         new = dict(zip(self.paths[count:], others))
         return outputs, {path: value for path, value in new.items() if value is not values[path]}
+
+    def watch(self, report: Around) -> AbstractContextManager[None]:
+        """Report the calls of the model and its layers while a block runs."""
+        layers = {id(self.model): ((), self.model)} | self.layers
+
+        def called(layer: object, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+            path, _ = layers.get(id(layer), (None, None))
+            return run(*args, **kwargs) if path is None else report(path, layer, run, args, kwargs)
+
+        return intercepted({type(layer) for _, layer in layers.values()}, called)
 
     def restored(self, values: Values) -> Any:
         keras = need("keras", "to_keras")
@@ -92,6 +106,34 @@ class KerasFunction(Function):
         ):
             variable.assign(values[path])
         return model
+
+
+class KerasReporter:
+    """Reports calls of a built Keras layer or model."""
+
+    def __init__(self, model: Any) -> None:
+        function = unpack(model, values=False)[0]
+        self.name, self.parts, self.function = function.name, function.parts, function
+
+    @contextmanager
+    def watch(self, report: Around) -> Iterator[None]:
+        def skip_shapes(
+            path: Path, layer: object, run: Callable[..., Any], args: Args, kwargs: Kwargs
+        ) -> Any:
+            if _is_symbolic(args, kwargs):
+                return run(*args, **kwargs)
+            return report(path, layer, run, args, kwargs)
+
+        with self.function.watch(skip_shapes):
+            yield
+
+
+def _is_symbolic(args: Args, kwargs: Kwargs) -> bool:
+    """Return True for a call in which Keras only works out shapes: it has no values."""
+    leaves = jax.tree.leaves((args, kwargs))
+    return any(type(leaf).__name__ == "KerasTensor" for leaf in leaves) or any(
+        isinstance(leaf, jax.core.Tracer) and concrete(leaf) is None for leaf in leaves
+    )
 
 
 def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, dict[Path, Leaf]]:
