@@ -17,7 +17,9 @@ import torch
 from jax import Array, lax
 
 from nbmodule.core.numbers import random
-from nbmodule.interop.torch_layers.dispatch import array_in, jax_dtype, number_in
+from nbmodule.interop.torch_layers.dispatch import array_in, jax_dtype, lower, number_in
+from nbmodule.nn.functional import pooling
+from nbmodule.nn.functional.windows import DATA_FORMATS
 
 Sizes = Sequence[int]
 
@@ -94,8 +96,8 @@ def _split(x: Array, sizes: Any, dim: int = 0) -> list[Any]:
 def _unfold(x: Array, dim: int, size: int, step: int) -> Any:
     dim %= x.ndim
     starts = np.arange(0, x.shape[dim] - size + 1, step)
-    taken = jnp.take(x, starts[:, None] + np.arange(size), axis=dim)
-    return jnp.moveaxis(taken, dim + 1, -1)
+    rows = jnp.take(x, starts[:, None] + np.arange(size), axis=dim)
+    return jnp.moveaxis(rows, dim + 1, -1)
 
 
 def _as_strided(x: Array, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Any:
@@ -118,10 +120,10 @@ def _index(x: Array, indices: Any) -> Any:
 
 def _index_put(x: Array, indices: Any, values: Any, accumulate: bool = False, *_: object) -> Any:
     x, values = jnp.asarray(x), jnp.asarray(values)
-    known = [i for i in indices if i is not None]
-    if any(i.dtype == bool for i in known):
-        if len(known) == 1 and values.size == 1 and not accumulate:
-            mask = known[0].reshape(known[0].shape + (1,) * (x.ndim - known[0].ndim))
+    arrays = [i for i in indices if i is not None]
+    if any(i.dtype == bool for i in arrays):
+        if len(arrays) == 1 and values.size == 1 and not accumulate:
+            mask = arrays[0].reshape(arrays[0].shape + (1,) * (x.ndim - arrays[0].ndim))
             return jnp.where(mask, values.reshape(()).astype(x.dtype), x)
     index = tuple(slice(None) if i is None else i for i in indices)
     at, values = x.at[index], values.astype(x.dtype)
@@ -152,31 +154,19 @@ def _scatter_reduce(
     x: Array, dim: int, index: Array, source: Array, reduce: str, *, include_self: bool = True
 ) -> Any:
     x = jnp.asarray(x)
-    place = _along(x, dim, index)
+    entries = _along(x, dim, index)
     values = jnp.asarray(source)[tuple(map(slice, index.shape))]
     if not include_self:
         start = {"sum": 0, "mean": 0, "prod": 1, "amax": -jnp.inf, "amin": jnp.inf}[reduce]
         if not math.isfinite(start) and not jnp.issubdtype(x.dtype, jnp.floating):
             limits = jnp.iinfo(x.dtype)
             start = limits.min if start < 0 else limits.max
-        x = x.at[place].set(start)
-    at = x.at[place]
+        x = x.at[entries].set(start)
+    at = x.at[entries]
     if reduce == "mean":
-        counts = jnp.full(x.shape, int(include_self)).at[place].add(1)
+        counts = jnp.full(x.shape, int(include_self)).at[entries].add(1)
         return at.add(values) / jnp.maximum(counts, 1)
     return {"sum": at.add, "prod": at.multiply, "amax": at.max, "amin": at.min}[reduce](values)
-
-
-def _index_add(x: Array, dim: int, index: Array, source: Array, *, alpha: float = 1) -> Any:
-    place = [slice(None)] * x.ndim
-    place[dim] = index
-    return jnp.asarray(x).at[tuple(place)].add(alpha * jnp.asarray(source))
-
-
-def _index_copy(x: Array, dim: int, index: Array, source: Array) -> Any:
-    place = [slice(None)] * x.ndim
-    place[dim] = index
-    return jnp.asarray(x).at[tuple(place)].set(source)
 
 
 def _gather(x: Array, dim: int, index: Array, **_: object) -> Any:
@@ -209,11 +199,11 @@ def _variance(
     return jnp.var(x, axis=_all_axes(dim), ddof=1 if ddof is None else ddof, keepdims=keepdim)
 
 
-def _extreme(function: Any, place: Any) -> Callable[..., Any]:
+def _extreme(function: Any, index: Any) -> Callable[..., Any]:
     def extreme(x: Array, dim: Any = None, keepdim: bool = False) -> Any:
         if dim is None:
             return function(x)
-        return function(x, axis=dim, keepdims=keepdim), place(x, axis=dim, keepdims=keepdim)
+        return function(x, axis=dim, keepdims=keepdim), index(x, axis=dim, keepdims=keepdim)
 
     return extreme
 
@@ -231,20 +221,9 @@ def _sort(
 
 def _top(x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     moved = jnp.moveaxis(x, dim, -1)
-    values, places = lax.top_k(moved if largest else -moved, k)
+    values, indices = lax.top_k(moved if largest else -moved, k)
     values = values if largest else -values
-    return jnp.moveaxis(values, -1, dim), jnp.moveaxis(places, -1, dim)
-
-
-def _norm(
-    x: Array, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Any:
-    x, axes = jnp.abs(_cast(x, dtype)), _all_axes(dim)
-    if ord == math.inf:
-        return jnp.max(x, axis=axes, keepdims=keepdim)
-    if ord == 2:
-        return jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=keepdim))
-    return jnp.sum(x**ord, axis=axes, keepdims=keepdim) ** (1 / ord)
+    return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
 
 
 # -- layers --
@@ -262,16 +241,14 @@ def _convolution(
     rank = weight.ndim - 2
     alone = x.ndim == rank + 1
     x = x[None] if alone else x
-    stride, padding, dilation = (
-        list(each) * (rank if len(each) == 1 else 1) for each in (stride, padding, dilation)
-    )
+    stride, padding, dilation = (_each(option, rank) for option in (stride, padding, dilation))
     if transposed:
         flipped = jnp.flip(weight, range(2, rank + 2))
         parts = flipped.reshape((groups, weight.shape[0] // groups, *weight.shape[1:]))
         kernel = jnp.swapaxes(parts, 1, 2).reshape(
             (-1, weight.shape[0] // groups, *weight.shape[2:])
         )
-        more = list(output_padding) * (rank if len(output_padding) == 1 else 1)
+        more = _each(output_padding, rank)
         reach = [d * (k - 1) for d, k in zip(dilation, weight.shape[2:])]
         pads = [(r - p, r - p + o) for r, p, o in zip(reach, padding, more)]
         y = lax.conv_general_dilated(
@@ -325,21 +302,15 @@ def _native_batch_norm(
     ):
         if running is not None:
             old = array_in(running)
-            torch.ops.aten.copy_.default(running, _lowered((1 - momentum) * old + momentum * new))
+            torch.ops.aten.copy_.default(running, lower((1 - momentum) * old + momentum * new))
     y = _batch_norm(array, weight, bias, mean, variance, eps)
     return y, mean, lax.rsqrt(variance + eps)
 
 
-def _lowered(array: Array) -> Any:
-    from nbmodule.interop.torch_layers.dispatch import lower
-
-    return lower(array)
-
-
 def _eval_batch_norm(
-    x: Array, weight: Array, bias: Array | None, mean: Any, variance: Any, *rest: Any
+    x: Array, weight: Array, bias: Array | None, mean: Any, variance: Any, *options: Any
 ) -> Any:
-    eps = rest[-1]
+    eps = options[-1]
     return _batch_norm(x, weight, bias, mean, variance, eps), jnp.zeros(0), jnp.zeros(0)
 
 
@@ -362,14 +333,6 @@ def _group_norm(
     y = y if weight is None else y * _channels(x, weight)
     y = y if bias is None else y + _channels(x, bias)
     return y, mean[..., 0], inverse[..., 0]
-
-
-def _rms_norm(x: Array, shape: Sizes, weight: Array, eps: float | None) -> Any:
-    axes = tuple(range(-len(shape), 0))
-    eps = float(jnp.finfo(x.dtype).eps) if eps is None else eps
-    inverse = lax.rsqrt(jnp.square(x).mean(axes, keepdims=True) + eps)
-    y = x * inverse
-    return (y if weight is None else y * weight), inverse
 
 
 def _windows(
@@ -395,55 +358,57 @@ def _windows(
     }
 
 
-def _each(value: Any, rank: int) -> list[int]:
-    value = [value] if isinstance(value, int) else list(value)
+def _each(value: Any, rank: int) -> tuple[int, ...]:
+    value = (value,) if isinstance(value, int) else tuple(value)
     return value * (rank if len(value) == 1 else 1)
 
 
-def _max_pool(rank: int) -> Callable[..., Any]:
-    def pool(
-        x: Array,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil: bool = False,
-    ) -> Any:
-        kernel = _each(kernel, rank)
-        stride = _each(stride, rank) if stride != () and stride != [] else kernel
-        options = _windows(x, kernel, stride, _each(padding, rank), _each(dilation, rank), ceil)
-        low = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
-        return lax.reduce_window(x, jnp.asarray(low, x.dtype), lax.max, **options)
+def _pool(function: Callable[..., Any], rank: int, *names: str) -> Callable[..., Any]:
+    """Return a pooling function of the library, with PyTorch's arguments by position."""
+    data_format = DATA_FORMATS[rank][1]
+
+    def pool(x: Array, kernel: Any, *args: Any, **kwargs: Any) -> Any:
+        options = dict(zip(("stride", "padding", *names), args)) | kwargs
+        for name in ("stride", "padding", "dilation"):
+            if name in options:
+                options[name] = _each(options[name], rank) or None
+        return function(x, _each(kernel, rank), **options, data_format=data_format)
 
     return pool
 
 
-def _max_pool_with_places(rank: int) -> Callable[..., Any]:
-    """PyTorch's layers ask for the places too and drop them; a model that uses them gets zeros of
-    the wrong meaning, so they are not given: a placeholder that fails on use.
-    """
+def _max_pool(rank: int) -> Callable[..., Any]:
+    function = getattr(pooling, f"max_pool{rank}d")
+    return _pool(function, rank, "dilation", "ceil_mode")
+
+
+def _avg_pool(rank: int) -> Callable[..., Any]:
+    function = getattr(pooling, f"avg_pool{rank}d")
+    return _pool(function, rank, "ceil_mode", "count_include_pad", "divisor_override")
+
+
+def _max_pool_with_indices(rank: int) -> Callable[..., Any]:
     pool = _max_pool(rank)
 
-    def with_places(x: Array, *args: Any, **kwargs: Any) -> Any:
-        values = pool(x, *args, **kwargs)
-        return values, _places(x, values, rank, *args, **kwargs)
+    def with_indices(x: Array, *args: Any, **kwargs: Any) -> Any:
+        return pool(x, *args, **kwargs), _indices(x, rank, *args, **kwargs)
 
-    return with_places
+    return with_indices
 
 
-def _places(
+def _indices(
     x: Array,
-    values: Any,
     rank: int,
     kernel: Any,
     stride: Any = (),
     padding: Any = 0,
     dilation: Any = 1,
-    ceil: bool = False,
+    ceil_mode: bool = False,
 ) -> Any:
+    """Return where each largest value stands in its image, counted row by row."""
     kernel = _each(kernel, rank)
-    stride = _each(stride, rank) if stride != () and stride != [] else kernel
-    options = _windows(x, kernel, stride, _each(padding, rank), _each(dilation, rank), ceil)
+    stride = _each(stride, rank) or kernel
+    options = _windows(x, kernel, stride, _each(padding, rank), _each(dilation, rank), ceil_mode)
     size = math.prod(x.shape[-rank:])
     numbers = jnp.broadcast_to(jnp.arange(size).reshape(x.shape[-rank:]), x.shape)
 
@@ -453,60 +418,6 @@ def _places(
 
     start = (jnp.asarray(-jnp.inf, x.dtype), jnp.asarray(size, numbers.dtype))
     return lax.reduce_window((lax.stop_gradient(x), numbers), start, better, **options)[1]
-
-
-def _avg_pool(rank: int) -> Callable[..., Any]:
-    def pool(
-        x: Array,
-        kernel: Any,
-        stride: Any = (),
-        padding: Any = 0,
-        ceil: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> Any:
-        kernel, padding = _each(kernel, rank), _each(padding, rank)
-        stride = _each(stride, rank) if stride != () and stride != [] else kernel
-        options = _windows(x, kernel, stride, padding, (1,) * rank, ceil)
-        total = lax.reduce_window(x, jnp.asarray(0, x.dtype), lax.add, **options)
-        if divisor_override:
-            return total / divisor_override
-        counted = np.ones(x.shape[-rank:], np.float32)
-        ends = options["padding"][-rank:]
-        if count_include_pad:
-            counted = np.pad(
-                counted,
-                [(p, min(p, high)) for p, (_, high) in zip(padding, ends)],
-                constant_values=1,
-            )
-            ends = [(0, high - min(p, high)) for p, (_, high) in zip(padding, ends)]
-        inner = {key: value[-rank:] for key, value in options.items()} | {"padding": ends}
-        counts = lax.reduce_window(jnp.asarray(counted), 0.0, lax.add, **inner)
-        return total / counts.astype(x.dtype)
-
-    return pool
-
-
-def _adaptive_pool(function: Any, rank: int) -> Callable[..., Any]:
-    def pool(x: Array, size: Any) -> Any:
-        for axis, n in zip(range(-rank, 0), _each(size, rank)):
-            length = x.shape[axis]
-            if length % n == 0:
-                axis %= x.ndim
-                shape = (*x.shape[:axis], n, length // n, *x.shape[axis + 1 :])
-                x = function(x.reshape(shape), axis=axis + 1)
-            else:
-                bounds = [(i * length // n, -(-(i + 1) * length // n)) for i in range(n)]
-                parts = [
-                    function(
-                        lax.slice_in_dim(x, a, b, axis=axis % x.ndim), axis=axis, keepdims=True
-                    )
-                    for a, b in bounds
-                ]
-                x = jnp.concatenate(parts, axis)
-        return x
-
-    return pool
 
 
 def _pad(x: Array, pad: Sizes, value: Any = 0, mode: str = "constant") -> Any:
@@ -522,8 +433,8 @@ def _pad(x: Array, pad: Sizes, value: Any = 0, mode: str = "constant") -> Any:
 def _dropout(x: Array, p: float, train: Any = True) -> Any:
     if train is False or p == 0:
         return x, jnp.ones(x.shape, bool)
-    kept = jax.random.bernoulli(_key(), 1 - p, x.shape)
-    return jnp.where(kept, x / (1 - p), 0), kept
+    mask = jax.random.bernoulli(_key(), 1 - p, x.shape)
+    return jnp.where(mask, x / (1 - p), 0), mask
 
 
 def _key() -> Any:
@@ -556,8 +467,7 @@ def _normal(x: Array, mean: float = 0, std: float = 1, **_: object) -> Any:
 def _like(value: Any) -> Callable[..., Any]:
     def filled(x: Array, *args: Any, dtype: Any = None, **_: object) -> Any:
         number = args[-1] if value is None else value
-        kind = x.dtype if dtype is None else jax_dtype(dtype)
-        return np.full(x.shape, number, kind)
+        return np.full(x.shape, number, x.dtype if dtype is None else jax_dtype(dtype))
 
     return filled
 
@@ -576,7 +486,9 @@ def _nll_loss(logs: Any, target: Any, weight: Array, reduction: int, ignore_inde
     counted = target != ignore_index
     classes = jnp.where(counted, target, 0)
     losses = -jnp.squeeze(jnp.take_along_axis(logs, jnp.expand_dims(classes, axis), axis), axis)
-    weights = jnp.where(counted, 1 if weight is None else weight[classes], 0).astype(logs.dtype)
+    weights = jnp.where(counted, 1 if weight is None else jnp.asarray(weight)[classes], 0).astype(
+        logs.dtype
+    )
     losses, total = losses * weights, weights.sum()
     if reduction == 0:
         return losses, total
@@ -591,19 +503,6 @@ def _softmax(function: Any) -> Callable[..., Any]:
     return lambda x, dim, half_to_float=False: function(
         x.astype(jnp.float32) if half_to_float else x, axis=dim
     )
-
-
-def _softplus(x: Array, beta: float = 1, threshold: float = 20) -> Any:
-    return jnp.where(x * beta > threshold, x, jnp.logaddexp(x * beta, 0) / beta)
-
-
-def _elu(x: Array, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    negative = jnp.expm1(jnp.minimum(x, 0) * input_scale) * alpha
-    return jnp.where(x > 0, x, negative) * scale
-
-
-def _prelu(x: Array, weight: Array) -> Any:
-    return jnp.where(x > 0, x, weight * x)
 
 
 def _add(x: Array, y: Array, *, alpha: Any = 1) -> Any:
@@ -641,24 +540,14 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "erfinv": _unary(jax.scipy.special.erfinv),
     "mish": jax.nn.mish,
     "relu": lambda x: jnp.maximum(x, 0),
-    "elu": _elu,
-    "softplus": _softplus,
     "gelu": lambda x, *, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
-    "hardtanh": lambda x, low=-1.0, high=1.0: jnp.clip(x, low, high),
-    "hardswish": lambda x: x * jnp.clip(x + 3, 0, 6) / 6,
-    "hardsigmoid": lambda x: jnp.clip(x + 3, 0, 6) / 6,
-    "leaky_relu": lambda x, slope=0.01: jnp.where(x > 0, x, slope * x),
     "log_sigmoid_forward": lambda x: (jax.nn.log_sigmoid(x), jnp.zeros(0, x.dtype)),
-    "log_sigmoid": jax.nn.log_sigmoid,
-    "_prelu_kernel": _prelu,
-    "threshold": lambda x, t, v: jnp.where(x > t, x, v),
     "glu": lambda x, dim=-1: jax.nn.glu(x, axis=dim),
     **{
         name: getattr(jnp, name)
         for name in "abs ceil floor trunc sign isnan isinf isfinite logical_not logical_and logical_or logical_xor maximum minimum conj real imag".split()
     },
     "neg": jnp.negative,
-    "square": jnp.square,
     "angle": jnp.angle,
     "round": lambda x, *, decimals=0: jnp.round(x, decimals),
     "bitwise_not": jnp.invert,
@@ -672,10 +561,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "__rshift__": jnp.right_shift,
     "add": _add,
     "sub": lambda x, y, *, alpha=1: jnp.subtract(x, y if alpha == 1 else alpha * y),
-    "rsub": lambda x, y, alpha=1: jnp.subtract(y, x if alpha == 1 else alpha * x),
     "mul": jnp.multiply,
     "div": _divide,
-    "true_divide": jnp.true_divide,
     "floor_divide": jnp.floor_divide,
     "pow": jnp.power,
     "remainder": jnp.remainder,
@@ -689,13 +576,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "ge": jnp.greater_equal,
     "where": lambda c, x, y: jnp.where(c, x, y),
     "clamp": _clip,
-    "clamp_min": jnp.maximum,
     "clamp_max": jnp.minimum,
-    "masked_fill": lambda x, mask, value: jnp.where(mask, jnp.asarray(value, x.dtype), x),
-    "lerp": lambda x, y, w: x + w * (y - x),
-    "addcmul": lambda x, a, b, *, value=1: x + value * a * b,
-    "addcdiv": lambda x, a, b, *, value=1: x + value * a / b,
-    "isin": lambda x, y, **_: jnp.isin(x, y),
     # products
     "mm": jnp.matmul,
     "bmm": jnp.matmul,
@@ -720,22 +601,13 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "argmax": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
     "argmin": lambda x, dim=None, keepdim=False: jnp.argmin(x, dim, keepdims=keepdim),
     "var": _variance,
-    "std": lambda *args, **kwargs: jnp.sqrt(_variance(*args, **kwargs)),
     "var_mean": lambda x, dim=None, *args, keepdim=False, **kwargs: (
         _variance(x, dim, *args, keepdim=keepdim, **kwargs),
         jnp.mean(x, axis=_all_axes(dim), keepdims=keepdim),
     ),
-    "logsumexp": lambda x, dim, keepdim=False: jax.nn.logsumexp(
-        x, _all_axes(dim), keepdims=keepdim
-    ),
     "cumsum": lambda x, dim, *, dtype=None: jnp.cumsum(_cast(x, dtype), dim),
     "cumprod": lambda x, dim, *, dtype=None: jnp.cumprod(_cast(x, dtype), dim),
-    "linalg_vector_norm": _norm,
-    "norm": lambda x, p=2, dim=None, keepdim=False, **kw: _norm(
-        x, 2 if p is None else p, dim, keepdim, **kw
-    ),
     "sort": _sort,
-    "argsort": lambda *args, **kwargs: _sort(*args, **kwargs)[1],
     "topk": _top,
     # shapes
     "view": _view,
@@ -773,13 +645,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "stack": lambda tensors, dim=0: jnp.stack(tensors, dim),
     "repeat": lambda x, counts: jnp.tile(x, tuple(counts)),
     "flip": lambda x, dims: jnp.flip(x, tuple(dims)),
-    "roll": lambda x, shifts, dims=(): (
-        jnp.roll(x, tuple(shifts), tuple(dims))
-        if dims
-        else jnp.roll(x.ravel(), shifts[0]).reshape(x.shape)
-    ),
-    "tril": lambda x, k=0: jnp.tril(x, k),
-    "triu": lambda x, k=0: jnp.triu(x, k),
     "view_as_complex": lambda x: lax.complex(x[..., 0], x[..., 1]),
     "view_as_real": lambda x: jnp.stack((x.real, x.imag), -1),
     "complex": lax.complex,
@@ -794,29 +659,26 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "gather": _gather,
     "embedding": _embedding,
     "index_select": lambda x, dim, index: jnp.take(x, index, axis=dim),
-    "index_add": _index_add,
-    "index_copy": _index_copy,
     "scatter": _scatter,
     "scatter_add": lambda x, dim, index, source: _scatter(x, dim, index, source, "add"),
     "scatter_reduce": _scatter_reduce,
     "nonzero": _nonzero_known,
-    "take_along_dim": lambda x, index, dim=None: jnp.take_along_axis(x, index, dim),
     # layers
     "convolution": _convolution,
     "native_layer_norm": _layer_norm,
     "native_group_norm": _group_norm,
-    "_fused_rms_norm": _rms_norm,
     "nll_loss_forward": _nll_loss,
     "nll_loss2d_forward": _nll_loss,
     "_native_batch_norm_legit_no_training": _eval_batch_norm,
     "_softmax": _softmax(jax.nn.softmax),
     "_log_softmax": _softmax(jax.nn.log_softmax),
-    "max_pool2d_with_indices": _max_pool_with_places(2),
-    "max_pool3d_with_indices": _max_pool_with_places(3),
+    "max_pool2d_with_indices": _max_pool_with_indices(2),
+    "max_pool3d_with_indices": _max_pool_with_indices(3),
     **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)},
     **{f"avg_pool{n}d": _avg_pool(n) for n in (1, 2, 3)},
-    **{f"_adaptive_avg_pool{n}d": _adaptive_pool(jnp.mean, n) for n in (2, 3)},
-    **{f"adaptive_avg_pool{n}d": _adaptive_pool(jnp.mean, n) for n in (1, 2, 3)},
+    "_adaptive_avg_pool3d": lambda x, size: pooling.adaptive_avg_pool3d(
+        x, tuple(size), data_format="NCDHW"
+    ),
     "_fused_sdp_choice": lambda *_, **__: 0,
     # random numbers, of the default stream
     "native_dropout": _dropout,
@@ -856,9 +718,9 @@ IN_PLACE: dict[str, Callable[..., Any]] = {
 # Change some of their arguments and return others.
 UPDATES: dict[str, Callable[..., Any]] = {
     "native_batch_norm": _native_batch_norm,
-    "_native_batch_norm_legit": lambda x, w, b, *rest: (
-        _native_batch_norm(x, w, b, *rest)
-        if len(rest) == 5
-        else _native_batch_norm(x, w, b, None, None, True, *rest[1:])
+    "_native_batch_norm_legit": lambda x, w, b, *args: (
+        _native_batch_norm(x, w, b, *args)
+        if len(args) == 5
+        else _native_batch_norm(x, w, b, None, None, True, *args[1:])
     ),
 }
