@@ -23,51 +23,15 @@ from nbmodule.core.call.scopes import scope_of
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.frame import calling, now
 from nbmodule.errors import TraceError
+from nbmodule.interop.frameworks.interception import concrete
 from nbmodule.interop.gradients import report_gradients
 
 
-# -- arrays behind traced values --
 @contextmanager
 def eager_arrays() -> Iterator[None]:
     """Compute with concrete arrays at once, whatever JAX traces outside."""
     with jax.ensure_compile_time_eval(), jax.disable_jit(False):
         yield
-
-
-class _Unknown(Exception):
-    """A traced value whose array is not known."""
-
-
-def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
-    """Return a PyTree with the arrays behind its traced values, and what stacked them; None where
-    these are not known.
-    """
-    lifted: list[str] = []
-    try:
-        arrays = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
-    except Exception:  # noqa: BLE001 - an object that refuses to be flattened is not recorded
-        return None
-    return arrays, tuple(dict.fromkeys(lifted))
-
-
-def _concrete(leaf: Any, lifted: list[str]) -> Any:
-    rows: list[int] = []
-    while isinstance(leaf, jax.core.Tracer):
-        if hasattr(leaf, "batch_dim"):
-            if isinstance(leaf.batch_dim, int):
-                rows.append(leaf.batch_dim)
-            elif leaf.batch_dim is not None:
-                raise _Unknown
-            leaf = leaf.val
-        elif hasattr(leaf, "primal"):
-            leaf = leaf.primal
-        else:
-            raise _Unknown
-    for position, axis in enumerate(reversed(rows)):
-        leaf = jnp.moveaxis(leaf, position + axis, position)
-    if rows:
-        lifted.extend(f"vmap {leaf.shape[i]}" for i in reversed(range(len(rows))))
-    return leaf
 
 
 # -- a replaced return under vmap --

@@ -12,6 +12,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import jax
+import jax.core
+import jax.numpy as jnp
+
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.interop.frameworks.function import Around, Path, text_of
 
@@ -180,3 +184,40 @@ def _around(original: Any) -> Callable[..., Any]:
             del _local.open[depth:]
 
     return call
+
+
+# -- arrays behind traced values --
+class _Unknown(Exception):
+    """A traced value whose array is not known."""
+
+
+def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
+    """Return a PyTree with the arrays behind its traced values, and what stacked them; None where
+    these are not known.
+    """
+    lifted: list[str] = []
+    try:
+        arrays = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
+    except Exception:  # noqa: BLE001 - an object that refuses to be flattened is not recorded
+        return None
+    return arrays, tuple(dict.fromkeys(lifted))
+
+
+def _concrete(leaf: Any, lifted: list[str]) -> Any:
+    rows: list[int] = []
+    while isinstance(leaf, jax.core.Tracer):
+        if hasattr(leaf, "batch_dim"):
+            if isinstance(leaf.batch_dim, int):
+                rows.append(leaf.batch_dim)
+            elif leaf.batch_dim is not None:
+                raise _Unknown
+            leaf = leaf.val
+        elif hasattr(leaf, "primal"):
+            leaf = leaf.primal
+        else:
+            raise _Unknown
+    for position, axis in enumerate(reversed(rows)):
+        leaf = jnp.moveaxis(leaf, position + axis, position)
+    if rows:
+        lifted.extend(f"vmap {leaf.shape[i]}" for i in reversed(range(len(rows))))
+    return leaf

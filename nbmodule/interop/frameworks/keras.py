@@ -15,8 +15,7 @@ import jax.numpy as jnp
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
-from nbmodule.interop.frameworks.interception import below, intercepted
-from nbmodule.interop.traced_calls import concrete
+from nbmodule.interop.frameworks.interception import below, concrete, intercepted
 
 if TYPE_CHECKING:
     import keras
