@@ -29,13 +29,7 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import framed, let_go
 from nbmodule.core.variables.record import Log
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
-from nbmodule.interventions.interventions import (
-    Dials,
-    Intervention,
-    by_place,
-    kind_of,
-    numbers_of,
-)
+from nbmodule.interventions.interventions import Dials, Intervention, by_place, kind_of, numbers_of
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
 from nbmodule.interventions.values import Setting

@@ -76,8 +76,7 @@ def test_whole_trees_are_replaced(x):
 
 def test_another_shape_is_refused(net, x):
     with pytest.raises(
-        nb.ShapeError,
-        match=rf"Linear returns {FLOAT}\[5, 4\], got {FLOAT}\[2, 2\]",
+        nb.ShapeError, match=rf"Linear returns {FLOAT}\[5, 4\], got {FLOAT}\[2, 2\]"
     ):
         net(x, replace_submod_rets={"stem": jnp.ones((2, 2))})
 

@@ -62,7 +62,7 @@ def test_dead_and_failed_are_said_in_words():
 
     assert "exp  → float32[2, 3]  <- dead" in dead
     assert "<- failed" in failed
-    assert "failed: TypeError at test_text.py:" in failed.splitlines()[0]
+    assert "failed: TypeError at test_outline.py:" in failed.splitlines()[0]
 
 
 def test_an_unknown_number_of_steps_has_no_count():

@@ -132,10 +132,7 @@ def test_source_points_at_the_line_that_wrote_the_operation():
 
     assert [
         (n.source.line - first, n.source.function.split(".")[-1]) for n in graph.nodes[1:3]
-    ] == [
-        (1, "wrote"),
-        (2, "wrote"),
-    ]
+    ] == [(1, "wrote"), (2, "wrote")]
     assert graph.nodes[1].source.file == __file__
     assert graph.nodes[1].source.code == "y = jnp.sin(x)"
     assert graph.nodes[1].source.place == f"test_trace.py:{first + 1}"

@@ -290,76 +290,67 @@ class Reader(Builder):
         inner = self.open(group, name, category, phase)
         return self.read(body, operands, inner, merged=_wraps_one_call(body))
 
+    def _ends(
+        self,
+        group: Group,
+        role: str,
+        operation: str,
+        operands: Sequence[Operand],
+        variables: Sequence[Any],
+    ) -> list[Operand]:
+        """Add one node of a role for each operand that enters or leaves a loop, branch or call."""
+        ends: list[Operand] = [
+            self.add(group, operation, role, [x], [value_of(v.aval)])
+            for x, v in zip(operands, variables, strict=True)
+        ]
+        if ends:
+            group.ports[role] = tuple(end.node for end in ends if isinstance(end, Ref))
+        return ends
+
     def _scan(self, equation, operands, group, phase) -> list[Operand]:
         params = equation.params
         fixed, carried = scan_counts(params)
-        body = params["jaxpr"]
-        inner = self.open(
-            group, "reversed scan" if params["reverse"] else "scan", "scan", phase, params["length"]
-        )
-        values = [value_of(v.aval) for v in body.jaxpr.invars]
-        remaining = fixed + carried
-        carry = [
-            self.add(inner, "carry in", "carry", [x], [v])
-            for x, v in zip(operands[fixed:remaining], values[fixed:remaining], strict=True)
-        ]
-        slices = [
-            self.add(inner, "slice", "slice", [x], [v])
-            for x, v in zip(operands[remaining:], values[remaining:], strict=True)
-        ]
-        results = self.read(body, [*operands[:fixed], *carry, *slices], inner)
-        outs = [value_of(v.aval) for v in equation.outvars]
-        after = [
-            self.add(inner, "carry out", "carried", [x], [v])
-            for x, v in zip(results[:carried], outs[:carried], strict=True)
-        ]
-        stacks = [
-            self.add(inner, "stack", "stack", [x], [v])
-            for x, v in zip(results[carried:], outs[carried:], strict=True)
-        ]
-        inner.ports = _ports(carry=carry, slice=slices, carried=after, stack=stacks)
+        body, first_slice = params["jaxpr"], fixed + carried
+        name = "reversed scan" if params["reverse"] else "scan"
+        inner = self.open(group, name, "scan", phase, params["length"])
         inner._equation = equation
-        return [*after, *stacks]
+        starts = body.jaxpr.invars[fixed:first_slice]
+        carry = self._ends(inner, "carry", "carry in", operands[fixed:first_slice], starts)
+        elements = body.jaxpr.invars[first_slice:]
+        slices = self._ends(inner, "slice", "slice", operands[first_slice:], elements)
+        results = self.read(body, [*operands[:fixed], *carry, *slices], inner)
+        outs = equation.outvars
+        after = self._ends(inner, "carried", "carry out", results[:carried], outs[:carried])
+        return after + self._ends(inner, "stack", "stack", results[carried:], outs[carried:])
 
     def _while(self, equation, operands, group, phase) -> list[Operand]:
-        params = equation.params
+        params, outs = equation.params, equation.outvars
         tests, fixed = params["cond_nconsts"], params["body_nconsts"]
         inner = self.open(group, "while", "while", phase)
-        outs = [value_of(v.aval) for v in equation.outvars]
-        carry = [
-            self.add(inner, "carry in", "carry", [x], [v])
-            for x, v in zip(operands[tests + fixed :], outs, strict=True)
-        ]
+        carry = self._ends(inner, "carry", "carry in", operands[tests + fixed :], outs)
         test = self.open(inner, "condition", "condition")
         (decision,) = self.read(params["cond_jaxpr"], [*operands[:tests], *carry], test)
         decided = self.add(test, "go on if", "condition", [decision], [Value((), "bool", 1)])
+        inner.ports["condition"] = (decided.node,)
         body = self.open(inner, "body", "body")
         results = self.read(params["body_jaxpr"], [*operands[tests : tests + fixed], *carry], body)
-        after = [
-            self.add(inner, "carry out", "carried", [x], [v])
-            for x, v in zip(results, outs, strict=True)
-        ]
-        inner.ports = _ports(carry=carry, condition=[decided], carried=after)
-        return list(after)
+        return self._ends(inner, "carried", "carry out", results, outs)
 
     def _cond(self, equation, operands, group, phase) -> list[Operand]:
         branches = equation.params["branches"]
-        names = (
-            ("if false", "if true")
-            if len(branches) == 2
-            else tuple(f"case {i}" for i in range(len(branches)))
-        )
-        inner = self.open(group, "cond" if len(branches) == 2 else "switch", "cond", phase)
+        is_pair = len(branches) == 2
+        inner = self.open(group, "cond" if is_pair else "switch", "cond", phase)
         results = []
-        for name, branch in zip(names, branches, strict=True):
+        for i, branch in enumerate(branches):
+            name = ("if false", "if true")[i] if is_pair else f"case {i}"
             body = self.open(inner, name, "branch")
             results.append(self.read(branch, operands[1:], body))
-        outs = [value_of(v.aval) for v in equation.outvars]
-        chosen = [
-            self.add(inner, "select", "select", [operands[0], *(r[i] for r in results)], [v])
-            for i, v in enumerate(outs)
-        ]
-        inner.ports = _ports(select=chosen)
+        chosen = []
+        for i, variable in enumerate(equation.outvars):
+            inputs = [operands[0], *(result[i] for result in results)]
+            chosen.append(self.add(inner, "select", "select", inputs, [value_of(variable.aval)]))
+        if chosen:
+            inner.ports["select"] = tuple(ref.node for ref in chosen)
         return list(chosen)
 
     def _solve(self, equation, operands, group, phase) -> list[Operand]:
@@ -371,21 +362,7 @@ class Reader(Builder):
 
     def _opaque(self, equation, body, operands, group, phase) -> list[Operand]:
         inner = self.open(group, _function_name(equation, body), "opaque", phase)
-        values = [value_of(v.aval) for v in body.invars]
-        supplied = [
-            self.add(inner, "argument", "argument", [x], [v])
-            for x, v in zip(operands, values, strict=True)
-        ]
-        results = self.read(body, supplied, inner)
-        outs = [value_of(v.aval) for v in equation.outvars]
-        after = [
-            self.add(inner, "result", "result", [x], [v])
-            for x, v in zip(results, outs, strict=True)
-        ]
-        inner.ports = _ports(argument=supplied, result=after)
         inner._equation = equation
-        return list(after)
-
-
-def _ports(**roles: Sequence[Ref]) -> dict[str, tuple[int, ...]]:
-    return {role: tuple(ref.node for ref in refs) for role, refs in roles.items() if refs}
+        arguments = self._ends(inner, "argument", "argument", operands, body.invars)
+        results = self.read(body, arguments, inner)
+        return self._ends(inner, "result", "result", results, equation.outvars)
