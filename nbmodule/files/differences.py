@@ -165,11 +165,11 @@ _KINDS = {"missing": "only in first", "unexpected": "only in second"}
 
 def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
     first, second = spell(a), spell(b)
-    apart = kind_apart(a, b) or (
+    category = kind_apart(a, b) or (
         "shape" if first != second else ""
     )  # one is no array, or of another Python type
-    if apart:
-        return PlaceDifference(path, _KINDS.get(apart, apart), first, second)
+    if category:
+        return PlaceDifference(path, _KINDS.get(category, category), first, second)
     detail = _difference_of_values(a, b, rtol, atol) if values else ""
     return PlaceDifference(path, "values" if detail else "equal", first, second, detail)
 
@@ -181,9 +181,9 @@ def _difference_of_values(a: Any, b: Any, rtol: float, atol: float) -> str:
         a, b = jax.random.key_data(a), jax.random.key_data(b)
     differing, largest = 0, 0.0
     for x, y in _slabs(to_host(a), to_host(b)):
-        apart, agree = numbers_apart(x, y, rtol, atol)
+        gap, agree = numbers_apart(x, y, rtol, atol)
         differing += int((~agree).sum())
-        largest = max(largest, float(apart[~agree].max(initial=0.0)))
+        largest = max(largest, float(gap[~agree].max(initial=0.0)))
     if not differing:
         return ""
     return f"{differing} of {a.size} element{'s' * (a.size != 1)} differ, by up to {largest:.3g}"

@@ -179,19 +179,19 @@ def _swapped(flat: np.ndarray) -> np.ndarray:
 
 
 def _pack(values: np.ndarray, bits: int) -> np.ndarray:
-    each = 8 // bits
-    padded = np.zeros(-(-values.size // each) * each, np.uint8)
+    per_byte = 8 // bits
+    padded = np.zeros(-(-values.size // per_byte) * per_byte, np.uint8)
     padded[: values.size] = values & ((1 << bits) - 1)
-    parts = padded.reshape(-1, each)
+    parts = padded.reshape(-1, per_byte)
     out = parts[:, 0].copy()
-    for position in range(1, each):
+    for position in range(1, per_byte):
         out |= parts[:, position] << (bits * position)
     return out
 
 
 def _unpack(row: np.ndarray, element: Kind, size: int) -> np.ndarray:
-    each = 8 // element.bits
-    shifts = np.arange(each, dtype=np.uint8) * element.bits
+    per_byte = 8 // element.bits
+    shifts = np.arange(per_byte, dtype=np.uint8) * element.bits
     values = ((row[:, None] >> shifts) & ((1 << element.bits) - 1)).reshape(-1)[:size]
     if element.name.startswith("int"):  # the top bit is the sign
         sign = np.uint8(1 << (element.bits - 1))

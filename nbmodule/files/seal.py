@@ -215,11 +215,12 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
     if row.crc is not None and not _is_count(row.crc):
         raise FileFormatError(f"cannot load {location}: its checksum is damaged.")
     if row.size and not row.is_compressed:
-        row.offset = entry.get("offset")
-        if not _is_count(row.offset) or row.offset + row.size > end:
+        offset = entry.get("offset")
+        if not _is_count(offset) or offset + row.size > end:
             raise FileFormatError(
                 f"cannot load {location}: its bytes would lie outside of the file."
             )
+        row.offset = offset
     return row
 
 

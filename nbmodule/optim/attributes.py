@@ -59,9 +59,11 @@ class AttributeChange(Buffer):
 
     def items(self) -> list[Item]:
         """Return what sets the attributes without running Python."""
-        own = vars(self.optimizer())
-        gone = [(dict.pop, own, name, None) for name in self.before.keys() - self.after.keys()]
-        return [*gone, *((dict.__setitem__, own, *pair) for pair in self.after.items())]
+        namespace = vars(self.optimizer())
+        gone = [
+            (dict.pop, namespace, name, None) for name in self.before.keys() - self.after.keys()
+        ]
+        return [*gone, *((dict.__setitem__, namespace, *pair) for pair in self.after.items())]
 
     @property
     def _value(self) -> Any:  # replaces the slot of other variables
@@ -101,10 +103,10 @@ def _user_attributes(optimizer: Optimizer) -> dict[str, Any]:
 
 def restore(optimizer: Optimizer, attributes: dict[str, Any]) -> None:
     """Give an optimizer these attributes, and no others."""
-    own = vars(optimizer)
-    for name in own.keys() - attributes.keys() - type(optimizer)._unwatched - {SLOTS}:
-        del own[name]
-    own.update(attributes)
+    namespace = vars(optimizer)
+    for name in namespace.keys() - attributes.keys() - type(optimizer)._unwatched - {SLOTS}:
+        del namespace[name]
+    namespace.update(attributes)
     note_change(optimizer)
 
 
@@ -167,15 +169,15 @@ def holds_arrays(value: object) -> bool:
 
 def assign(optimizer: Optimizer, name: str, value: object) -> None:
     """Set `optimizer.name = value`, for a name that the class does not handle itself."""
-    own = vars(optimizer)
-    state = own["_arrays"]
+    namespace = vars(optimizer)
+    state = namespace["_arrays"]
     if not holds_arrays(value):
-        before = own.get(name, _ABSENT)
+        before = namespace.get(name, _ABSENT)
         is_equal = type(before) is type(value) in _PLAIN and before == value
         if name in state or not (before is value or is_equal):
             _begin_change(optimizer, name, False)
-            own["_arrays"] = {other: kept for other, kept in state.items() if other != name}
-            own[name] = value
+            namespace["_arrays"] = {other: kept for other, kept in state.items() if other != name}
+            namespace[name] = value
             note_change(optimizer)
         return
     leaves, treedef = jax.tree.flatten(value)
@@ -191,8 +193,8 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     pairs = zip(existing[1], arrays)
     write_all(existing[1], [variable.admitted(array) for variable, array in pairs])
     if state.get(name) is not existing:  # no other thread sees variables without a value
-        own.pop(name, None)
-        own["_arrays"] = {**state, name: existing}
+        namespace.pop(name, None)
+        namespace["_arrays"] = {**state, name: existing}
         note_change(optimizer)
 
 
@@ -222,8 +224,8 @@ def state_names(optimizer: Optimizer) -> dict[str, str]:
 
 def attribute_for(optimizer: Optimizer, name: str) -> str:
     """Return the attribute that a name in `state` means, before it holds arrays."""
-    own = vars(optimizer)
-    return name if name in own and f"_{name}" not in own else f"_{name}"
+    namespace = vars(optimizer)
+    return name if name in namespace and f"_{name}" not in namespace else f"_{name}"
 
 
 def read(optimizer: Optimizer, name: str) -> Any:

@@ -51,10 +51,10 @@ def assign(
     ]
     for group, column in zip(groups, zip(*fits)):
         if not any(column):
-            known = [name or dotted for _, dotted, _, name in spellings]
+            spelled = [name or dotted for _, dotted, _, name in spellings]
             raise PathError(
                 f'{title}: the pattern "{group.pattern}" of groups= fits no '
-                f"variable{hint(group.pattern, known)} Patterns are globs on names such as "
+                f"variable{hint(group.pattern, spelled)} Patterns are globs on names such as "
                 "blocks.0.weight, or on chains such as blocks/v0/w."
             )
     return tuple(row.index(True) + 1 if True in row else 0 for row in fits)
@@ -76,17 +76,17 @@ def parse_groups(
             f"got {type(argument).__name__}."
         )
     groups, rates = [], []
-    known = ["lr", "frozen", *options]
+    names = ["lr", "frozen", *options]
     for pattern, chosen in argument.items():
         if not isinstance(pattern, str) or not isinstance(chosen, Mapping):
             raise ArgumentTypeError(
                 f"groups= takes a dict from patterns to dicts of options, got {pattern!r}: "
                 f"{chosen!r}."
             )
-        for name in chosen.keys() - set(known):
+        for name in chosen.keys() - set(names):
             raise ArgumentError(
-                f'groups[{pattern!r}] has no option "{name}"{hint(str(name), known)} '
-                f"They are {', '.join(known)}."
+                f'groups[{pattern!r}] has no option "{name}"{hint(str(name), names)} '
+                f"They are {', '.join(names)}."
             )
         frozen = chosen.get("frozen", False)
         if not isinstance(frozen, bool):

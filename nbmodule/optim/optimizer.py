@@ -413,15 +413,15 @@ class Optimizer:
     def _advance(self, part: Pairs) -> list[Any]:
         """Return new values for all variables: here from `_step`, with those that change."""
         active, memo = part.active(), self._memo
-        known = len(memo.changes)
+        before = len(memo.changes)
         new, variables, values = framed(
             lambda frame: self._run_step(active, frame), log=current_log()
         )
         part.write(variables, values)
         if now.frame is None and here() == EAGER:
-            for change in memo.changes[known:][-1:]:
+            for change in memo.changes[before:][-1:]:
                 part.items += change.items()
-            del memo.changes[known:]
+            del memo.changes[before:]
         return part.merge(new)
 
     def _run_step(
@@ -461,7 +461,7 @@ class Optimizer:
             return attributes.read(self, name)
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        public = [other for other in dir(type(self)) if not other.startswith("_")]
+        public = [public_name for public_name in dir(type(self)) if not public_name.startswith("_")]
         advice = attribute_hint(name) or hint(name, public)
         raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
 

@@ -184,7 +184,7 @@ def is_of_step(fn: Callable[..., Any]) -> bool:
     return bool(needed)
 
 
-def rate_now(rate: RateLike, count: Any) -> Any:
+def rate_now(rate: Any, count: Any) -> Any:
     """Return the learning rate for the step after `count` ones.
 
     Args:

@@ -262,7 +262,7 @@ class Recipe:
         return StateTree(state, self._name), state
 
     def _name(self, path: tuple[Any, ...]) -> Any:
-        slots = ROWS[self.rules[0].name].slots | {"acc_grads": ACCUMULATED} | _COUNTERS
+        slots = {**ROWS[self.rules[0].name].slots, "acc_grads": ACCUMULATED, **_COUNTERS}
         field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
         last = path[-1]
         return (slots[field], last.idx) if isinstance(last, SequenceKey) else slots[field]

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from nbmodule.base.foreign import received
 from nbmodule.base.kinds import DeviceLike, RateLike
@@ -198,8 +198,8 @@ class SlotOptimizer(Optimizer):
         idle = tuple([grad is None for grad in part.grads])
         key = (part.chains, avals, idle, tuple(map(placement, part.weights)), self._plan_key())
         version = self._nbm.version
-        for known, work in memo.layouts:
-            if known == (*key, version):
+        for layout_key, work in memo.layouts:
+            if layout_key == (*key, version):
                 return work
         rows, named_work = self._plan(part)
         self._make_state(rows)
@@ -343,7 +343,7 @@ class SlotOptimizer(Optimizer):
 def _copy(leaf: object) -> Any:
     """Return an array of our own, which a donated step of another optimizer cannot delete."""
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
-    if isinstance(leaf, jax.core.Tracer):
+    if isinstance(leaf, Tracer):
         return leaf
     return jnp.array(received(leaf, "the state", "Nothing was changed."))
 
@@ -405,21 +405,25 @@ class RuleOptimizer(SlotOptimizer):
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
         if not is_whole(accumulate) or accumulate < 1:
             raise ArgumentError(f"accumulate= must be a whole number from 1, got {accumulate!r}.")
-        own, row = vars(self), self._row()
-        own["_option_names"] = tuple(options)
-        own.update((name, check_option(row, name, value)) for name, value in options.items())
+        namespace, row = vars(self), self._row()
+        namespace["_option_names"] = tuple(options)
+        namespace.update((name, check_option(row, name, value)) for name, value in options.items())
         parsed, rates = parse_groups({} if groups is None else groups, row, options)
         pairs = zip(parsed, rates)
-        group_rates = [as_rate(x, own["_device"]) if group.has_rate else None for group, x in pairs]
-        calls = Buffer(np.zeros((), np.int32), device=own["_device"]) if accumulate > 1 else None
-        own.update(
-            _rates=(*own["_rates"], *group_rates),
+        group_rates = [
+            as_rate(x, namespace["_device"]) if group.has_rate else None for group, x in pairs
+        ]
+        calls = (
+            Buffer(np.zeros((), np.int32), device=namespace["_device"]) if accumulate > 1 else None
+        )
+        namespace.update(
+            _rates=(*namespace["_rates"], *group_rates),
             _groups=parsed,
             _clip_norm=None if clip_norm is None else float(check_max_norm(clip_norm)),
             _accumulate=int(accumulate),
             _calls=calls,
         )
-        own[SLOTS] = StateNames(), ()
+        namespace[SLOTS] = StateNames(), ()
         attributes.note_change(self)
 
     # -- options --
@@ -511,15 +515,15 @@ class RuleOptimizer(SlotOptimizer):
 
     def _recipe(self, labels: list[int]) -> tuple[Recipe, list[int]]:
         """Return what a kernel does for variables of these groups, and the numbers of its rates."""
-        own, rules, used = vars(self), self._rules(), sorted(set(labels))
+        namespace, rules, used = vars(self), self._rules(), sorted(set(labels))
         recipe = Recipe(
             tuple(rules[label] for label in used),
             tuple(used.index(label) for label in labels),
-            own["_clip_norm"],
-            own["_accumulate"],
-            own["_stop_gradients"],
+            namespace["_clip_norm"],
+            namespace["_accumulate"],
+            namespace["_stop_gradients"],
         )
-        groups = own["_groups"]
+        groups = namespace["_groups"]
         rates = [label if label and groups[label - 1].has_rate else 0 for label in used]
         return recipe, rates
 
@@ -540,14 +544,14 @@ class RuleOptimizer(SlotOptimizer):
 
     # -- text --
     def _description(self) -> list[str]:
-        own = vars(self)
+        namespace = vars(self)
         parts = [f"{name}={value}" for name, value in self._options().items()]
-        if own["_clip_norm"] is not None:
-            parts.append(f"clip_norm={own['_clip_norm']:g}")
-        if own["_accumulate"] > 1:
-            parts.append(f"accumulate={own['_accumulate']}")
-        if own["_groups"]:
-            parts.append(f"groups={[group.pattern for group in own['_groups']]}")
+        if namespace["_clip_norm"] is not None:
+            parts.append(f"clip_norm={namespace['_clip_norm']:g}")
+        if namespace["_accumulate"] > 1:
+            parts.append(f"accumulate={namespace['_accumulate']}")
+        if namespace["_groups"]:
+            parts.append(f"groups={[group.pattern for group in namespace['_groups']]}")
         return [*super()._description(), *parts]
 
 

@@ -111,7 +111,7 @@ class Optax(SlotOptimizer):
                 "optax.adam)(learning_rate=1e-3)), or give optax a schedule."
             )
 
-    _lr = current_lr = lr
+    _lr = current_lr = lr  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def _injected_rate(self) -> Variable | None:
         name = ("hyperparams", "learning_rate")

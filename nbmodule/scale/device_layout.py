@@ -104,7 +104,7 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     if not is_module(model):
         raise ArgumentTypeError(f"nb.layout describes a module, got {type(model).__name__}.")
     ensure_built(model)
-    named = [(place.name, box) for box, place in plan_of(model).places.items()]
+    named = [(location.name, box) for box, location in plan_of(model).places.items()]
     if optimizer is not None:
         named += [
             (f"{type(optimizer).__name__}.{'.'.join(chain)}", box)
@@ -131,14 +131,14 @@ def laid_out(name: str, box: Any) -> LaidOut:
     if sharding is None:  # it has a shape and no value
         return LaidOut(name, tuple(box.shape), str(box.dtype), "no value", box.nbytes, 0, ())
     devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
-    each = math.prod(sharding.shard_shape(box.shape)) * (box.nbytes // max(box.size, 1))
+    per_device = math.prod(sharding.shard_shape(box.shape)) * (box.nbytes // max(box.size, 1))
     return LaidOut(
         name,
         tuple(box.shape),
         str(box.dtype),
         split_of(sharding, len(box.shape)),
         box.nbytes,
-        each,
+        per_device,
         devices,
     )
 

@@ -81,28 +81,28 @@ def shortest(spec: PartitionSpec | None) -> PartitionSpec:
 def leaves_of(model: Any) -> Iterator[RuledVariable]:
     """Yield the variables of a model as rules see them."""
     plan = plan_of(model)
-    for box, place in plan.places.items():
-        holder = plan.modules[place.owner].owner if place.owner in plan.modules else None
-        yield RuledVariable(place.name, box, place.owner or model, holder or model)
+    for box, location in plan.places.items():
+        holder = plan.modules[location.owner].owner if location.owner in plan.modules else None
+        yield RuledVariable(location.name, box, location.owner or model, holder or model)
 
 
 def places_of_state(
     optimizer: Any, model: Any, mesh: Mesh, places: Mapping[Any, Any]
 ) -> dict[Any, Any]:
     """Return the sharding of optimizer state: that of its variables; counters are replicated."""
-    known = {place.chain: box for box, place in plan_of(model).places.items()}
+    by_chain = {location.chain: box for box, location in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())
     named = dict(optimizer._state_variables())
-    owners = {box: variable_of(chain, box, known) for chain, box in named.items()}
+    owners = {box: variable_of(chain, box, by_chain) for chain, box in named.items()}
     # Variables of other classes call a function at each step.
     stored = [box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)]
     return {box: places.get(owners.get(box), whole) for box in stored}
 
 
-def variable_of(chain: tuple[str, ...], box: Any, known: dict[tuple[str, ...], Any]) -> Any:
+def variable_of(chain: tuple[str, ...], box: Any, by_chain: dict[tuple[str, ...], Any]) -> Any:
     """Return the variable of an array of state: its chain ends that of the array."""
     for start in range(len(chain)):
-        variable = known.get(chain[start:])
+        variable = by_chain.get(chain[start:])
         if variable is not None and variable.shape == box.shape:
             return variable
     return None

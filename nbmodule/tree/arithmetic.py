@@ -89,15 +89,15 @@ def unboxed(value: object) -> Any:
     return value if convert is None or isinstance(value, jax.Array) else convert(value)
 
 
-def check_structure(expected: Nested, found: Nested, what: str) -> None:
+def check_structure(expected: Nested, actual: Nested, what: str) -> None:
     """Compare the chains of two Containers.
 
     Raises:
         StructureError: with the chains that differ; `what` is the beginning of the message.
     """
-    if not _same_structure(expected, found):
+    if not _same_structure(expected, actual):
         difference = structure_difference(
-            dict.fromkeys(expected._chains()), dict.fromkeys(found._chains())
+            dict.fromkeys(expected._chains()), dict.fromkeys(actual._chains())
         )
         difference = difference or "they differ in empty levels"
         raise StructureError(f"{what}: their structures differ.\n{difference}")
@@ -107,10 +107,10 @@ def _same_structure(a: Nested, b: Nested) -> bool:
     if a._ordered() != b._ordered():
         return False
     for key, value in a.items():
-        other = dict.__getitem__(b, key)
-        if isinstance(value, Nested) != isinstance(other, Nested):
+        match = dict.__getitem__(b, key)
+        if isinstance(value, Nested) != isinstance(match, Nested):
             return False
-        if isinstance(value, Nested) and not _same_structure(value, other):
+        if isinstance(value, Nested) and not _same_structure(value, match):
             return False
     return True
 
@@ -264,13 +264,13 @@ def _chunks(avals: tuple[tuple[Any, ...], ...]) -> list[slice | list[int]]:
 
 
 @functools.cache
-def is_plain_type(kind: type) -> bool:
+def is_plain_type(cls: type) -> bool:
     """Return True for arrays of numbers: neither tracers nor random keys."""
     return (
-        issubclass(kind, jax.Array)
-        and not issubclass(kind, Tracer)
-        and "PRNG" not in kind.__name__
-        and all(hasattr(kind, name) for name in ("aval", "sharding", "committed"))
+        issubclass(cls, jax.Array)
+        and not issubclass(cls, Tracer)
+        and "PRNG" not in cls.__name__
+        and all(hasattr(cls, name) for name in ("aval", "sharding", "committed"))
     )
 
 

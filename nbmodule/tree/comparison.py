@@ -198,7 +198,7 @@ class Compared(ArrayQueries):
         same_arrays: bool = True,
         arrays_equal: bool = True,
         partial: bool = False,
-        **options: object,
+        **options: Any,
     ) -> None:
         """Raise an error that shows the difference, unless `cont_identical` with the same
         arguments.
@@ -228,7 +228,7 @@ class Compared(ArrayQueries):
         check_types: bool = True,
         check_shapes: bool = True,
         partial: bool = False,
-        **options: object,
+        **options: Any,
     ) -> None:
         """Raise an error that shows the difference, unless `cont_identical_structure` with the same
         arguments.
@@ -416,15 +416,15 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
 
 def _agree(
     first: Nested,
-    other: Nested,
+    second: Nested,
     same: Callable[[Any, Any], bool],
     leaves: Callable[[tuple[str, ...]], bool],
     prefix: tuple[str, ...],
 ) -> bool:
-    if first._ordered() != other._ordered():
+    if first._ordered() != second._ordered():
         return False
     for key, value in first.items():
-        match, keys = dict.__getitem__(other, key), (*prefix, key)
+        match, keys = dict.__getitem__(second, key), (*prefix, key)
         if isinstance(value, Compared) or isinstance(match, Compared):
             if not (
                 isinstance(value, Compared)

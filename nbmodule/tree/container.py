@@ -116,30 +116,30 @@ class Container(Printed):
         register(cls)
 
     # Places
-    def __getitem__(self, place: object) -> Any:
-        keys = self._keys_of(place)
-        return self._at(keys) if keys is not None else indexed(self, place)
+    def __getitem__(self, location: object) -> Any:
+        keys = self._keys_of(location)
+        return self._at(keys) if keys is not None else indexed(self, location)
 
-    def __setitem__(self, place: Any, value: Any) -> None:
-        keys = self._keys_of(place)
-        self._put_at(keys, value) if keys is not None else set_indexed(self, place, value)
+    def __setitem__(self, location: Any, value: Any) -> None:
+        keys = self._keys_of(location)
+        self._put_at(keys, value) if keys is not None else set_indexed(self, location, value)
 
-    def __delitem__(self, place: object) -> None:
-        keys = self._keys_of(place)
+    def __delitem__(self, location: object) -> None:
+        keys = self._keys_of(location)
         if keys is None:
             raise ArgumentTypeError(
                 f"only a key or a key chain can be deleted, not an index of type "
-                f"{type(place).__name__}."
+                f"{type(location).__name__}."
             )
         self._remove_at(keys)
 
-    def __contains__(self, place: object) -> bool:
+    def __contains__(self, location: object) -> bool:
         """Tell whether there is such a key or key chain, or such a part: the same object, or one
         with the same leaves.
         """
-        if isinstance(place, Nested):
-            return self._holds(place) or self.cont_find_sub_container(place) is not False
-        keys = self._keys_of(place)
+        if isinstance(location, Nested):
+            return self._holds(location) or self.cont_find_sub_container(location) is not False
+        keys = self._keys_of(location)
         return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
 
     def __getattr__(self, name: str) -> Any:

@@ -39,13 +39,13 @@ def shape_of(value: object) -> tuple[Any, ...] | None:
     return shape if isinstance(shape, tuple) else None
 
 
-def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+def structure_difference(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str | None:
     """List the chains that are missing, unexpected, or of another shape; None if there are none.
 
     Args:
         expected: What should be there: from chain to anything with a shape, to a shape, or to None
             where only the chain counts.
-        found: What is there, in the same way.
+        actual: What is there, in the same way.
 
     Example:
         >>> print(structure_difference({"b": (3,), "w": (3, 2)}, {"b": (4,), "weight": (3, 2)}))
@@ -53,7 +53,7 @@ def structure_difference(expected: Mapping[str, Any], found: Mapping[str, Any]) 
         unexpected: "weight"
         of another shape: "b" is [4], not [3]
     """
-    pairs = list(paired(expected, found))
+    pairs = list(paired(expected, actual))
     missing = [name for name, _, there in pairs if there is ABSENT]
     unexpected = [name for name, requested, _ in pairs if requested is ABSENT]
     reshaped = [

@@ -62,18 +62,18 @@ def key_text(key: object) -> str:
     return text
 
 
-def level_of(given: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
+def level_of(level: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
     """Make the keys of a mapping the keys of one level, with chains taken apart.
 
     Raises:
         StructureError: if two entries would lie in one place; both are named.
     """
-    for key in given:
+    for key in level:
         if type(key) is not str or "/" in key or "." in key or not key:
             break
     else:
-        return given
-    return placed(_entries(given, settings, (), "", ()))
+        return level
+    return placed(_entries(level, settings, (), "", ()))
 
 
 def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:

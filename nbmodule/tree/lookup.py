@@ -242,16 +242,16 @@ class Lookup(Convertible):
         """
         fits = key_test(keys, False)
 
-        def found(level: Nested, prefix: str) -> list[str]:
+        def matches(level: Nested, prefix: str) -> list[str]:
             chains: list[str] = []
             for key, value in level.items():
                 if fits(key):
                     chains.append(prefix + key)
                 elif isinstance(value, Lookup):
-                    chains += found(value, f"{prefix}{key}/")
+                    chains += matches(value, f"{prefix}{key}/")
             return chains
 
-        return self.cont_prune_key_chains(found(self, ""), inplace)
+        return self.cont_prune_key_chains(matches(self, ""), inplace)
 
     def cont_prune_empty(self, keep_nones: bool = False) -> Self:
         """Drop empty levels, and leaves that are None unless these are to be kept.
@@ -283,13 +283,13 @@ def _target(container: Kind, inplace: bool) -> Kind:
     return container if inplace else container.cont_copy()
 
 
-def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
+def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
     """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with
     `must_exist` none may be new.
     """
     expected = [
         (container._chain(chain), value)
-        for chain, value in as_container(container, given).cont_to_iterator(include_empty=True)
+        for chain, value in as_container(container, leaves).cont_to_iterator(include_empty=True)
     ]
     trial = container.cont_copy()
     for keys, value in expected:
@@ -303,14 +303,14 @@ def set_all(container: Kind, given: Mapping[str, Any], inplace: bool, *, must_ex
     return container
 
 
-def as_container(like: Nested, given: object) -> Any:
+def as_container(like: Nested, value: object) -> Any:
     """Make a Container of a mapping, of the type and settings of another; a Container is handed
     back.
     """
-    if isinstance(given, Lookup):
-        return given
+    if isinstance(value, Lookup):
+        return value
     new = like._like({})
-    new._fill(new._mapping_from(given))
+    new._fill(new._mapping_from(value))
     return new
 
 

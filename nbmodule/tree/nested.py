@@ -302,9 +302,9 @@ class Nested(dict):
             set_slot(self, "_names", None)
         dict.__setitem__(self, key, value)
 
-    def _holds(self, other: Nested) -> bool:
-        return self is other or any(
-            isinstance(part, Nested) and part._holds(other) for part in self.values()
+    def _holds(self, part_of: Nested) -> bool:
+        return self is part_of or any(
+            isinstance(part, Nested) and part._holds(part_of) for part in self.values()
         )
 
     def _put_at(self, keys: tuple[str, ...], value: Any) -> None:
@@ -408,9 +408,9 @@ class Nested(dict):
             self._put_at(keys, default)
         return self._at(keys)
 
-    def update(self, given: Any = (), /, **kwargs: object) -> None:
+    def update(self, items: Any = (), /, **kwargs: object) -> None:
         """Set many keys or key chains of this level; a mapping replaces what was at its key."""
-        pairs = given.items() if isinstance(given, Mapping) else dict(given).items()
+        pairs = items.items() if isinstance(items, Mapping) else dict(items).items()
         for key, value in [*pairs, *kwargs.items()]:
             self._put_at(self._keys_of(key) or (key_text(key),), value)
 

@@ -53,7 +53,7 @@ class Printed(Stored):
         else:
             print(container_text(self, color=wants_color(sys.stdout)))
 
-    def cont_show_sub_container(self, sub_cont_or_keychain: object) -> None:
+    def cont_show_sub_container(self, sub_cont_or_keychain: Any) -> None:
         """Show the whole with one part marked, by a sign at the start of its lines.
 
         Args:

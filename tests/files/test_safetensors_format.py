@@ -189,8 +189,7 @@ def test_floats_of_four_bits_go_to_the_package_and_come_back(path):
 
 def test_floats_of_four_bits_that_fill_no_whole_byte_are_refused(path):
     with pytest.raises(
-        DtypeError,
-        match="the format wants whole bytes, and 3 numbers of 4 bits are none",
+        DtypeError, match="the format wants whole bytes, and 3 numbers of 4 bits are none"
     ):
         save_safetensors(path, {"w": np.zeros(3, ml_dtypes.float4_e2m1fn)})
     assert not path.exists()

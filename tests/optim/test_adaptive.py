@@ -119,10 +119,7 @@ def test_low_precision_variables_keep_their_dtype():
     ("make", "message"),
     [
         (lambda: nb.Adam(beta1=1.0), "Adam: beta1 must be 0 or more, and below 1, got 1.0"),
-        (
-            lambda: nb.Adam(epsilon=-1e-8),
-            "Adam: epsilon must be 0 or more, and finite, got -1e-08",
-        ),
+        (lambda: nb.Adam(epsilon=-1e-8), "Adam: epsilon must be 0 or more, and finite, got -1e-08"),
         (
             lambda: nb.AdamW(weight_decay=float("nan")),
             "AdamW: weight_decay must be 0 or more, and finite, got nan",

@@ -186,11 +186,7 @@ def test_a_number_may_be_replaced_by_a_schedule_and_back():
 @pytest.mark.parametrize(
     ("lr", "error", "message"),
     [
-        (
-            -0.1,
-            nb.ArgumentError,
-            "a learning rate must be zero or more, and finite, got -0.1",
-        ),
+        (-0.1, nb.ArgumentError, "a learning rate must be zero or more, and finite, got -0.1"),
         (float("nan"), nb.ArgumentError, "got nan"),
         (float("inf"), nb.ArgumentError, "got inf"),
         (jnp.array(-1.0), nb.ArgumentError, "got -1.0"),

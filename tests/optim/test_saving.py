@@ -121,8 +121,7 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
     before = dict(optimizer.state_dict())
     other = {name: array + 1 for name, array in before.items()}
     with pytest.raises(
-        nb.MissingKeysError,
-        match="(?s)cannot load the state of Adam: missing keys: vw/bias",
+        nb.MissingKeysError, match="(?s)cannot load the state of Adam: missing keys: vw/bias"
     ):
         optimizer.load_state_dict(
             {name: array for name, array in other.items() if name != "vw/bias"}
@@ -139,8 +138,7 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
     with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
         optimizer.load_state_dict({**other, "lr": -1.0})
     with pytest.raises(
-        nb.ArgumentTypeError,
-        match="load_state_dict takes a mapping from names to arrays, got list",
+        nb.ArgumentTypeError, match="load_state_dict takes a mapping from names to arrays, got list"
     ):
         optimizer.load_state_dict([])
     agree(dict(optimizer.state_dict()), before, exactly=True)

@@ -182,7 +182,6 @@ def test_other_formats_are_refused_and_nothing_is_pickled(tmp_path, format):
         lambda: Container.cont_load(tmp_path / f"c.{format}"),
     ):
         with pytest.raises(
-            ArgumentError,
-            match=f'no format \'{format}\'; there are "hdf5" and "json"',
+            ArgumentError, match=f'no format \'{format}\'; there are "hdf5" and "json"'
         ):
             attempt()
