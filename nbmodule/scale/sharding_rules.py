@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import jax
-from jax.sharding import PartitionSpec
+from jax.sharding import Mesh, PartitionSpec
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.paths import hint, match
@@ -47,18 +46,17 @@ class Decision:
     final: bool = False
 
 
+Variables = Sequence[RuledVariable]
+Decisions = dict[str, Decision]
+
+
 class Patterns:
     """Specs by glob; each pattern must fit something."""
 
     def __init__(self, specs: Mapping[str, Any]) -> None:
         self.specs = {pattern: as_spec(pattern, spec) for pattern, spec in specs.items()}
 
-    def apply(
-        self,
-        leaves: Sequence[RuledVariable],
-        decisions: dict[str, Decision],
-        mesh: jax.sharding.Mesh,
-    ) -> None:
+    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
         for pattern, spec in self.specs.items():
             names = [leaf.name for leaf in leaves]
             fitting = [leaf for leaf in leaves if match(pattern, leaf.name)]
@@ -77,12 +75,7 @@ class Patterns:
 class DataParallel:
     """See `data_parallel`."""
 
-    def apply(
-        self,
-        leaves: Sequence[RuledVariable],
-        decisions: dict[str, Decision],
-        mesh: jax.sharding.Mesh,
-    ) -> None:
+    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
         for leaf in leaves:
             if decisions[leaf.name].spec is None:
                 decisions[leaf.name].spec = PartitionSpec()
@@ -95,12 +88,7 @@ class Fsdp:
     axis: str
     min_size: int
 
-    def apply(
-        self,
-        leaves: Sequence[RuledVariable],
-        decisions: dict[str, Decision],
-        mesh: jax.sharding.Mesh,
-    ) -> None:
+    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
         parts = size_of(mesh, check_axis(mesh, self.axis, "fsdp"))
         for leaf in leaves:
             decision = decisions[leaf.name]
@@ -121,12 +109,7 @@ class TensorParallel:
     columns: tuple[str, ...] = field(default=())
     rows: tuple[str, ...] = field(default=())
 
-    def apply(
-        self,
-        leaves: Sequence[RuledVariable],
-        decisions: dict[str, Decision],
-        mesh: jax.sharding.Mesh,
-    ) -> None:
+    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
         check_axis(mesh, self.axis, "tensor_parallel")
         owners = list(dict.fromkeys(leaf.name.rpartition(".")[0] for leaf in leaves))
         for pattern in (*self.columns, *self.rows):
@@ -137,17 +120,13 @@ class TensorParallel:
                 )
         splits_any = False
         for leaf in leaves:
-            part = self.part_of(leaf)
+            part, decision = self.part_of(leaf), decisions[leaf.name]
             splits_any = splits_any or part is not None
-            if (
-                part is not None
-                and not decisions[leaf.name].final
-                and decisions[leaf.name].spec is None
-            ):
+            if part is not None and not decision.final and decision.spec is None:
                 spec = self.spec_of(leaf, part)
                 check_spec(leaf, spec, mesh)
                 self.check_heads(leaf, mesh)
-                decisions[leaf.name].spec = spec
+                decision.spec = spec
         if not splits_any:
             raise PathError(
                 "tensor_parallel found no attention and no transformer layer of nbmodule. "
@@ -159,13 +138,10 @@ class TensorParallel:
         """`columns` or `rows` for a variable that is split."""
         owner, _, _ = leaf.name.rpartition(".")
         name = owner.rpartition(".")[2]
-        for part, patterns, table in (
-            ("columns", self.columns, _COLUMNS),
-            ("rows", self.rows, _ROWS),
-        ):
-            if match(patterns, owner):
-                return part
-            if any(name in table.get(kind.__name__, ()) for kind in type(leaf.holder).__mro__):
+        classes = [cls.__name__ for cls in type(leaf.holder).__mro__]
+        patterns = {"columns": self.columns, "rows": self.rows}
+        for part, table in (("columns", _COLUMNS), ("rows", _ROWS)):
+            if match(patterns[part], owner) or any(name in table.get(c, ()) for c in classes):
                 return part
         return None
 
@@ -177,18 +153,15 @@ class TensorParallel:
             return PartitionSpec(self.axis)
         return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
 
-    def check_heads(self, leaf: RuledVariable, mesh: jax.sharding.Mesh) -> None:
+    def check_heads(self, leaf: RuledVariable, mesh: Mesh) -> None:
+        if not hasattr(type(leaf.holder), "_attends_by_heads"):
+            return
         heads = getattr(leaf.holder, "num_kv_heads", None)  # the fewer, which divide the others
-        if (
-            hasattr(type(leaf.holder), "_attends_by_heads")
-            and heads is not None
-            and heads % mesh.shape[self.axis]
-        ):
+        if heads is not None and heads % mesh.shape[self.axis]:
             raise ShapeError(
                 f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the '
-                f"{mesh.shape[self.axis]} devices of the "
-                f'mesh axis "{self.axis}". Use a smaller axis, or another '
-                "number of heads."
+                f'{mesh.shape[self.axis]} devices of the mesh axis "{self.axis}". Use a smaller '
+                "axis, or another number of heads."
             )
 
 
@@ -282,17 +255,13 @@ def as_spec(pattern: object, spec: object) -> PartitionSpec:
     )
 
 
-def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh) -> None:
+def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: Mesh) -> None:
     """Refuse a spec that does not fit a variable."""
     title = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
     if len(spec) > len(leaf.shape):
         raise ShapeError(f"{title}: it has {len(leaf.shape)} axes, the spec names {len(spec)}.")
-    used = [
-        axis
-        for part in spec
-        if part is not None
-        for axis in ((part,) if isinstance(part, str) else part)
-    ]
+    parts = [(part,) if isinstance(part, str) else part or () for part in spec]
+    used = [axis for part in parts for axis in part]
     for axis in used:
         check_axis(mesh, axis, title)
     if len(set(used)) != len(used):
@@ -301,7 +270,6 @@ def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: jax.sharding.Mesh
         if part is not None and leaf.shape[i] % size_of(mesh, part):
             raise ShapeError(
                 f"{title}: axis {i} has size {leaf.shape[i]}, which the {size_of(mesh, part)} "
-                "devices of the mesh axis "
-                f'"{part}" do not divide. Use another axis or a smaller mesh, '
-                "or pad the layer."
+                f'devices of the mesh axis "{part}" do not divide. Use another axis or a smaller '
+                "mesh, or pad the layer."
             )
