@@ -107,7 +107,10 @@ class Binding:
         self.codes = list(dict.fromkeys(code for obj in objects for code in _codes_of(obj)))
         self.seen = -1
         self.cached: tuple[int, list[Any]] = (-1, [])
-        targets, self.attributes = targets_of([self.boxes[i] for i in traced.facts.targets])
+        # A variable that is only written, and that no name leads to, is no input: the state that
+        # the first step of an optimizer creates.
+        written = [self.boxes[i] if type(i) is int else i() for i in traced.facts.targets]
+        targets, self.attributes = targets_of(written)
         self.targets = list(targets)
         self.infos: tuple[Any, bool] | None = None
         self.call = self._caller()

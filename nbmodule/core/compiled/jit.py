@@ -388,7 +388,8 @@ class Jit(Generic[P, R]):
         """
         objects, captured = job.call.objects, job.captured
         for box in job.unknown:
-            return self._with(box, job, None)
+            if self._is_reachable(box, job):
+                return self._with(box, job, None)
         if not _are_same(_lasting(job), job.boxes):
             return list(captured)
         ids = {
@@ -405,6 +406,13 @@ class Jit(Generic[P, R]):
                 raise unlocated(self.fn, module)
             captured.append(holders[-1])
         return None if _are_same(_lasting(job), job.boxes) else list(captured)
+
+    def _is_reachable(self, box: Variable, job: Job) -> bool:
+        """Return False for a variable that is only written and that no name leads to."""
+        objects = (*job.call.objects, *job.captured)
+        if any(_is_in(box, boxes_of(obj)) for obj in objects):
+            return True
+        return bool(Search(self.fn, job.call.objects).holding(box))
 
     def _flat_options(self, call: CallArguments) -> dict[str, Any]:
         """Return the options of `jax.jit` for the arrays among the arguments."""
