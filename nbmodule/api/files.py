@@ -29,7 +29,7 @@ from nbmodule.core.structure.state_dict import checked
 from nbmodule.core.structure.walk import aliases, is_module, plan_of
 from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import gathered, write_all
-from nbmodule.core.variables.layout import layout_of
+from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer

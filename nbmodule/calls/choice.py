@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.naming import depths, entries_of, find_modules
 from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import now, slot_of
-from nbmodule.core.variables.record import CallInfo
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 if TYPE_CHECKING:

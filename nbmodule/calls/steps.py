@@ -18,7 +18,7 @@ from nbmodule.calls.call import Call
 from nbmodule.calls.choice import CallFact, Choice
 from nbmodule.core.call.capture import ran
 from nbmodule.core.recording.parcel import Parcel
-from nbmodule.core.variables.record import CallInfo, Log
+from nbmodule.core.variables.call_log import CallInfo, Log
 
 
 class Step:

@@ -27,8 +27,8 @@ from nbmodule.core.recording.tracker import (
 from nbmodule.core.structure.naming import entries_of, find_modules
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
-from nbmodule.core.variables.record import CallInfo, Log
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 from nbmodule.interventions.interventions import FROM_RUN, Intervention, by_place, dials_for
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target

@@ -26,8 +26,8 @@ from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.structure import Static
 from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
-from nbmodule.core.variables.record import Log
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
 from nbmodule.interventions.interventions import Dials, Intervention, by_place, kind_of, numbers_of
 from nbmodule.interventions.patch import values_for

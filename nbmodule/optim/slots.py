@@ -28,7 +28,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import commit
 from nbmodule.core.variables.frame import EAGER, here, now, write_all
-from nbmodule.core.variables.layout import layout_of
+from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentError,

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule
+from nbmodule.core.variables.commit import draw_lock
 from nbmodule.core.variables.donation import readers
 from nbmodule.core.variables.frame import gate, now
-from nbmodule.core.variables.pending import draw_lock
 
 HOME = str(Path(nbmodule.__file__).parent)
 FILES = f"{HOME}/files/"  # reads in threads, before anything is committed

@@ -26,6 +26,7 @@ from nbmodule.core.structure.linked import v_of
 from nbmodule.core.structure.naming import as_key, depths, entries_of, find_modules, key_of
 from nbmodule.core.structure.structure import Same, Static
 from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import (
@@ -37,7 +38,6 @@ from nbmodule.core.variables.frame import (
     slot_of,
     write_all,
 )
-from nbmodule.core.variables.record import CallInfo
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.tree.container import Container

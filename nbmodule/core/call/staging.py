@@ -38,8 +38,8 @@ from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of, fill, packed, split
 from nbmodule.core.transforms.options import of_forward, taken
+from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import Frame, Missed, calling
-from nbmodule.core.variables.record import Log
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import TraceError
 

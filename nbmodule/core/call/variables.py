@@ -11,6 +11,7 @@ from nbmodule.core.call.stages import ModuleCall, Remaining, enter
 from nbmodule.core.recording import tracker
 from nbmodule.core.structure.linked import matched
 from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import (
     Frame,
     framed,
@@ -19,7 +20,6 @@ from nbmodule.core.variables.frame import (
     take_over,
     write_all,
 )
-from nbmodule.core.variables.record import Log
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 
 if TYPE_CHECKING:

@@ -26,11 +26,10 @@ from nbmodule.core.compiled.program import Traced, TraceFacts, of_these
 from nbmodule.core.structure.walk import MOST_KEPT, are_same, is_module, plan_of
 from nbmodule.core.transforms.carried import Packed, boxes_of, sharing_of, unpacked
 from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import targets_of
+from nbmodule.core.variables.commit import draw_lock, targets_of
 from nbmodule.core.variables.donation import Cold, held_back, readers
 from nbmodule.core.variables.frame import Missed, now, take_over, write_all
-from nbmodule.core.variables.layout import join
-from nbmodule.core.variables.pending import draw_lock
+from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
 
 SLOW: Any = object()

@@ -22,7 +22,7 @@ from nbmodule.core.transforms.carried import boxes_of, is_stateful, sharing_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
-from nbmodule.core.variables.layout import layouts_of
+from nbmodule.core.variables.placement import layouts_of
 from nbmodule.core.variables.variable import Variable
 
 

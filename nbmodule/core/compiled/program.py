@@ -28,10 +28,10 @@ from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import plan_of, settle_lists
 from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.options import check_outputs
+from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, slot_of
-from nbmodule.core.variables.layout import constrained
-from nbmodule.core.variables.record import CallInfo
+from nbmodule.core.variables.placement import constrained
 from nbmodule.core.variables.variable import Variable
 
 MOST_PROGRAMS, MOST_BYTES, HEAVIEST = 32, 2**26, 2**24

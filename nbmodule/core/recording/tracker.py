@@ -20,8 +20,8 @@ import jax
 from nbmodule.base.compiling import compiled_seconds
 from nbmodule.base.format import describe_shape
 from nbmodule.core.recording import taps
+from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import EAGER, current_log, gate, here, is_captured, now, slot_of
-from nbmodule.core.variables.record import Log
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull

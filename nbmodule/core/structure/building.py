@@ -20,10 +20,9 @@ from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import in_older_form, matched, v_of
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import Pending
 from nbmodule.core.variables.frame import now, write_all
-from nbmodule.core.variables.layout import declared, spread
-from nbmodule.core.variables.pending import Pending
-from nbmodule.core.variables.placement import find_device, find_dtype, replicated
+from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 

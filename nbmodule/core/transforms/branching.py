@@ -29,8 +29,8 @@ from nbmodule.core.transforms.carried import (
 )
 from nbmodule.core.transforms.mapped import EffectNames, _written
 from nbmodule.core.transforms.options import check_function, taken
+from nbmodule.core.variables.call_log import uncaptured
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
-from nbmodule.core.variables.record import uncaptured
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TracerLeakError

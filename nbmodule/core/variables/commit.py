@@ -1,25 +1,67 @@
-"""Placing values in boxes as one act: whatever ends a program midway, all boxes hold old values or
-all hold new ones.
+"""Write values into variables as one act: whatever interrupts a program, all variables hold old
+values or all hold new ones. A pending value is known by shape and dtype, and drawn when first read.
 
 Python handles signals, and lets other threads run, between its own instructions, never within a
-call into C that runs no Python. So a commit is one such call: `map` over the boxes, driven by
-`any`. It ends with the tick of the clock, so that no view that was made of the old values passes
-for one of the new. The old values are kept until it is over: the end of an array lets other threads
-run.
+call into C that runs no Python. So a commit is one such call: `map` over the variables, driven
+by `any`. It ends with the tick of the clock, so that a view of the old values is never taken for one
+of the new. The old values live until it is over: freeing an array lets other threads run.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.pending import draw_lock
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.variable import Variable
+
+draw_lock = threading.RLock()
+"""Held while values are drawn, so that threads that read one box at once see one draw."""
+
+
+class Pending:
+    """A value that is still to be drawn, by a function without side effects."""
+
+    __slots__ = ("device", "draw", "dtype", "follows", "shape")
+
+    def __init__(
+        self,
+        draw: Callable[[], Any] | None,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        device: DeviceLike | None = None,
+        follows: bool = False,
+    ) -> None:
+        self.draw, self.shape, self.dtype, self.device = (
+            draw,
+            tuple(shape),
+            jnp.dtype(dtype),
+            device,
+        )
+        self.follows = follows  # whether it looks at another variable, which may change
+
+    @property
+    def sharding(self) -> Any:
+        """Where the value will lie."""
+        location = self.device
+        if isinstance(location, jax.sharding.Sharding):
+            return location
+        if location is None:
+            default: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+            location = default or jax.local_devices()[0]
+            location = jax.devices(location)[0] if isinstance(location, str) else location
+        return jax.sharding.SingleDeviceSharding(location)
+
 
 _value = attrgetter("_value")
 _call: Callable[..., Any] = call

@@ -40,8 +40,8 @@ from nbmodule.base.jax_names import (
     make_user_context,
 )
 from nbmodule.base.sockets import socket
+from nbmodule.core.variables.call_log import Log, uncaptured
 from nbmodule.core.variables.commit import NOTHING, Also, commit
-from nbmodule.core.variables.record import Log, uncaptured
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.errors import TracerLeakError
 

@@ -1,15 +1,26 @@
-"""Devices, meshes and dtypes as users name them."""
+"""Devices, meshes and dtypes as users name them, and shardings that variables keep.
+
+Compiled code leaves the shardings of its outputs to the compiler, which may choose others than the
+inputs had. A layout that is declared for a variable persists: values from outside are placed like it,
+and the writes of a compiled step have it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import repeat
 from typing import Any
 
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
+from jax.sharding import Mesh
 
 from nbmodule.base.foreign import spelled
+from nbmodule.core.variables.clock import clock, ticks
+from nbmodule.core.variables.commit import NOTHING, Also, set_all
 from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
 
 
@@ -112,3 +123,137 @@ def default_device() -> Any:
     if isinstance(device, str):
         return find_device(device)
     return device if device is not None else jax.local_devices()[0]
+
+
+# -- layouts: shardings that variables keep ----------------------------------------------------------
+_used = [False]  # whether any variable has a layout: until then nobody looks
+_joined: dict[Any, Any] = {}
+
+
+def is_spread(location: object) -> bool:
+    """Return True if a place is a sharding over several devices, named by the axes of a mesh."""
+    return isinstance(location, jax.NamedSharding) and len(location.device_set) > 1
+
+
+def declare(box: object, location: object) -> None:
+    """From now on `box` keeps this sharding; any other place takes a layout back."""
+    set_all(*declared((box,), (location,)))
+
+
+def declared(boxes: Sequence[Any], places: Sequence[Any]) -> Also:
+    """What is to be set, so that each box keeps the sharding that it is given; any other place
+    takes a layout back, None leaves it.
+    """
+    result = [
+        (box, location if is_spread(location) else None)
+        for box, location in zip(boxes, places)
+        if location is not None
+    ]
+    result = [(box, layout) for box, layout in result if layout_of(box) != layout]
+    if not result:
+        return NOTHING
+    if any(layout is not None for _, layout in result):
+        _used[0] = True
+    targets, layouts = zip(*result)
+    return (
+        (*targets, clock),
+        (*repeat("_layout", len(result)), "structure"),
+        (*layouts, next(ticks)),
+    )
+
+
+def layout_of(box: object) -> Any:
+    """Return the sharding that was declared for `box`, or None."""
+    return getattr(box, "_layout", None) if _used[0] else None
+
+
+def whole_on(mesh: Mesh) -> Any:
+    """Return the sharding of what has joined a mesh without a layout of its own, one object for
+    each mesh.
+    """
+    if mesh not in _joined:
+        _joined[mesh] = jax.NamedSharding(mesh, jax.P())
+    return _joined[mesh]
+
+
+def is_joined(layout: Any) -> bool:
+    return layout is not None and _joined.get(layout.mesh) is layout
+
+
+def join(boxes: Sequence[Any]) -> None:
+    """Before boxes enter one compiled function: counters, rates and random streams lie whole on the
+    mesh of the variables.
+
+    Else a first call would find them on one device and the second on the mesh, and compile again.
+    Without a mesh they return.
+    """
+    layouts = layouts_of(boxes)
+    mesh = (
+        next((layout.mesh for layout in layouts if layout is not None), None) if layouts else None
+    )
+    for box in boxes if _used[0] else ():
+        layout = layout_of(box)
+        value: Any = getattr(box, "_value", None)
+        if isinstance(value, jax.core.Tracer) or hasattr(type(box), "ask"):
+            continue
+        if mesh is None and is_joined(layout):
+            box._layout = None
+            box._value = jax.numpy.asarray(np.asarray(value))
+        elif (
+            mesh is not None
+            and (is_joined(layout) or layout is None)
+            and layout is not whole_on(mesh)
+        ):
+            if not value.committed or is_spread(
+                value.sharding
+            ):  # what the user has put on one device stays there
+                box._layout, box._value = whole_on(mesh), spread(value, whole_on(mesh))
+
+
+def layouts_of(boxes: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Return the layouts of many variables; None if none has one."""
+    if not _used[0]:
+        return None
+    result = tuple(None if is_joined(layout) else layout for layout in map(layout_of, boxes))
+    return result if any(layout is not None for layout in result) else None
+
+
+def laid_out(box: object, value: Array) -> Any:
+    """Return a new value of `box`, laid out as was declared for it; what is traced waits for
+    `constrained`.
+    """
+    layout = layout_of(box)
+    if (
+        layout is None
+        or isinstance(value, jax.core.Tracer)
+        or value.sharding.is_equivalent_to(layout, value.ndim)
+    ):
+        return value
+    return spread(value, layout)
+
+
+def constrained(box: object, value: object) -> Any:
+    """Return a traced value of `box` on its way out of a compiled function, with its layout
+    prescribed to the compiler.
+    """
+    layout = layout_of(box)
+    return value if layout is None else jax.lax.with_sharding_constraint(value, layout)
+
+
+def spread(value: Array, sharding: Any) -> Any:
+    """Return an array on several devices, also of other processes: from a global array, or from one
+    that each process holds whole.
+    """
+    if sharding.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return jax.jit(lambda x: x, out_shardings=sharding)(value)
+    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
+    if is_key:
+        data = np.asarray(jax.random.key_data(value))
+        return jax.random.wrap_key_data(
+            jax.make_array_from_callback(data.shape, sharding, lambda index: data[index]),
+            impl=str(jax.random.key_impl(value)),
+        )
+    host = np.asarray(value)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])

@@ -30,13 +30,12 @@ from nbmodule.base.jax_names import (
 )
 from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.transfers import asked_for
-from nbmodule.core.variables.commit import commit, freeze
+from nbmodule.core.variables.commit import Pending, commit, draw_lock, freeze
 from nbmodule.core.variables.describe import as_flag, describe_array
 from nbmodule.core.variables.donation import own_values, snapshot
 from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
-from nbmodule.core.variables.layout import declare, laid_out, layout_of, spread
 from nbmodule.core.variables.operators import install_operators
-from nbmodule.core.variables.pending import Pending, draw_lock
+from nbmodule.core.variables.placement import declare, laid_out, layout_of, spread
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.recording import tracker
+from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import calling, now, slot_of
-from nbmodule.core.variables.record import CallInfo
 from nbmodule.interop.native.stand_in import StandIn
 from nbmodule.interop.torch_native.parts import TorchParts, check_viewable, without_compiled
 from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, mapped, tensors_in
