@@ -68,7 +68,7 @@ class Instruction:
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list, repr=False)
     operands: list[str] = field(default_factory=list, repr=False)
     called: list[str] = field(default_factory=list, repr=False)
-    rest: str = field(default="", repr=False)
+    attributes: str = field(default="", repr=False)
 
 
 def read_instructions(text: str) -> dict[str, Instruction]:
@@ -188,7 +188,7 @@ def _give_scopes_of_readers(
                 (
                     item.name
                     for item in inside
-                    if item.opcode == "parameter" and item.rest.startswith(f"{position})")
+                    if item.opcode == "parameter" and item.attributes.startswith(f"{position})")
                 ),
                 None,
             )
@@ -240,7 +240,7 @@ def _flops(
 
 
 def _dot(result: Instruction, operands: list[Instruction]) -> float:
-    axes = _CONTRACTED.search(result.rest)
+    axes = _CONTRACTED.search(result.attributes)
     if not operands or not operands[0].shapes or axes is None:
         return 0
     dims = operands[0].shapes[0][1]
@@ -253,7 +253,7 @@ def _dot(result: Instruction, operands: list[Instruction]) -> float:
 
 
 def _convolution(result: Instruction, operands: list[Instruction]) -> float:
-    labels = _LABELS.search(result.rest)
+    labels = _LABELS.search(result.attributes)
     if len(operands) < 2 or not operands[1].shapes or labels is None:
         return 0
     kernel = operands[1].shapes[0][1]
@@ -265,7 +265,11 @@ def _library(result: Instruction, operands: list[Instruction]) -> float:
     """A call of a library: a product or a convolution by what it is told, else nothing is known of
     it.
     """
-    return _convolution(result, operands) if _LABELS.search(result.rest) else _dot(result, operands)
+    return (
+        _convolution(result, operands)
+        if _LABELS.search(result.attributes)
+        else _dot(result, operands)
+    )
 
 
 def _reduction(result: Instruction, operands: list[Instruction]) -> float:

@@ -15,7 +15,7 @@ _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
 
 
 class Held(NamedTuple):
-    """One thing that holds memory."""
+    """One object that holds memory."""
 
     kind: str
     what: str
@@ -52,20 +52,20 @@ class Memory(PathRows[Held]):
         )
 
 
-def hold(thing: object, kind: str, describe: Callable[[Any], str]) -> None:
-    """Let `nb.memory` list `thing`, as long as it lives; it has an attribute `nbytes`.
+def hold(obj: object, category: str, describe: Callable[[Any], str]) -> None:
+    """Let `nb.memory` list an object with an attribute `nbytes`, as long as it lives.
 
     Args:
-        thing: A recorder, calls, a view.
-        kind: What it is, in a word.
-        describe: `describe(thing)` says which one.
+        obj: A recorder, calls, a view.
+        category: Its category in a word, such as `recorder`.
+        describe: `describe(obj)` is the text of its row.
     """
-    _holders[thing] = (kind, describe)
+    _holders[obj] = (category, describe)
 
 
-def holders(kind: str) -> list[Any]:
-    """What holds memory of one kind, the oldest first."""
-    return [value for value, (existing, _) in list(_holders.items()) if existing == kind]
+def holders(category: str) -> list[Any]:
+    """Return the holders of memory of one category, the oldest first."""
+    return [obj for obj, (name, _) in list(_holders.items()) if name == category]
 
 
 def memory() -> Memory:

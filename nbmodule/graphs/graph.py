@@ -1,6 +1,4 @@
-"""`Graph`: a computation with its doors to what can be done with it; and the two functions that
-make one.
-"""
+"""`Graph`, a computation that can be searched, drawn and saved, and the functions that trace one."""
 
 from __future__ import annotations
 
@@ -93,12 +91,11 @@ class Graph(Displayed, Computation):
         return replace(self, options=checked)
 
     def compare(self, other: Graph) -> GraphComparison:
-        """What differs between this graph and another, before and after a change or of two models;
-        shown side by side.
+        """Return the differences between this graph and another; displayed side by side.
 
         Args:
-            other: The graph that is looked at; what it has more is `unexpected`, what it lacks is
-                `missing`.
+            other: The graph to compare; operations that only it has are `unexpected`, those that
+                it lacks are `missing`.
 
         Raises:
             ArgumentTypeError: if `other` is no graph.
@@ -113,8 +110,7 @@ class Graph(Displayed, Computation):
         """
         if not isinstance(other, Computation):
             raise ArgumentTypeError(
-                f"a graph is compared with a graph, as `nb.graph(model, x)` makes it; found "
-                f"{type(other).__name__}."
+                f"Graph.compare takes a graph from nb.graph(model, x), got {type(other).__name__}."
             )
         return compare_graphs(self, other)
 

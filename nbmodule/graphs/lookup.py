@@ -47,28 +47,28 @@ def glob(graph: Computation, pattern: str) -> list[Group]:
     ]
 
 
-def resolve(graph: Computation, place: str | int | Group, call: int | None = None) -> Group:
+def resolve(graph: Computation, target: str | int | Group, call: int | None = None) -> Group:
     """The group that a path, an index into `graph.groups`, or a group stands for.
 
     Raises:
         PathError: if there is no such group; the message names the closest path or the range of
             indices.
     """
-    if isinstance(place, Group):
-        return place
-    if isinstance(place, str):
-        return find(graph, place, call)
-    if not is_whole(place):
+    if isinstance(target, Group):
+        return target
+    if isinstance(target, str):
+        return find(graph, target, call)
+    if not is_whole(target):
         raise ArgumentTypeError(
-            f"a subgraph is named by its path or its index, not by {type(place).__name__} "
-            f"{place!r}."
+            f"a subgraph is named by its path or its index, not by {type(target).__name__} "
+            f"{target!r}."
         )
-    if not 0 <= place < len(graph.groups):
+    if not 0 <= target < len(graph.groups):
         have = f"indices 0 to {len(graph.groups) - 1}" if graph.groups else "no groups"
         raise PathError(
-            f"the graph has no group {place}; it has {have}. `print(graph)` lists them."
+            f"the graph has no group {target}; it has {have}. `print(graph)` lists them."
         )
-    return graph.groups[place]
+    return graph.groups[target]
 
 
 def _unknown(graph: Computation, path: str) -> str:

@@ -1,8 +1,8 @@
 """The computation graph as plain records: nodes, edges, and groups nested as the submodules that
 made them.
 
-Nothing here knows how a graph is read from a function (`jaxpr.py`), placed (`layout.py`) or drawn
-(`svg.py`). Nodes stand in an order in which they can be evaluated; what repeats (a loop's body)
+How a graph is read from a function (`jaxpr.py`), placed (`frames.py`) or drawn (`svg.py`) stands
+elsewhere. Nodes stand in an order in which they can be evaluated; what repeats (a loop's body)
 stands once, in a group with a count.
 """
 

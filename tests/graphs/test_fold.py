@@ -40,7 +40,7 @@ def stack(layers, x, w):
 def test_equal_blocks_are_one_form():
     weights = [X] * 4
     forms = fold(read_graph(lambda w, x: stack(4, x, w), [weights, X], variables=1))
-    (run,) = [c for c in forms.root.children if c.thing.kind == "run"]
+    (run,) = [c for c in forms.root.children if c.content.kind == "run"]
 
     assert run.name == "blocks 0…3"
     assert run.form.count == 4
@@ -78,7 +78,7 @@ def test_a_repeated_pair_is_folded_with_its_partner():
             x = x + y
         return x
 
-    (run,) = [c for c in fold(trace_graph(model, X)).root.children if c.thing.kind == "run"]
+    (run,) = [c for c in fold(trace_graph(model, X)).root.children if c.content.kind == "run"]
 
     assert run.name == "blocks 0…2, add"
     assert run.form.count == 3
@@ -103,7 +103,7 @@ def test_variables_stand_in_every_group_that_reads_them():
 
 def test_many_outputs_are_one_child():
     forms = fold(trace_graph(lambda x: [x * i for i in range(12)], X))
-    (ends,) = [c for c in forms.root.children if c.thing.kind == "ends"]
+    (ends,) = [c for c in forms.root.children if c.content.kind == "ends"]
 
     assert (ends.name, ends.form.count) == ("outputs", 12)
 
@@ -154,19 +154,19 @@ def edges_of(form: Form, at: tuple = ()):
         return descend(inner, wire)
 
     def descend(inner, wire):
-        thing = inner.children[wire.child].thing
+        thing = inner.children[wire.child].content
         if isinstance(thing, Record):
             return thing, wire.slot
         return descend(thing, thing.exits[wire.slot])
 
     def walk(inner, path):
         for i, child in enumerate(inner.children):
-            if isinstance(child.thing, Form):
-                yield from walk(child.thing, [*path, (0, inner, i)])
+            if isinstance(child.content, Form):
+                yield from walk(child.content, [*path, (0, inner, i)])
             else:
                 for slot in range(len(inner.wires[i])):
                     source, output = maker(path, inner, i, slot)
-                    yield source.operation, output, child.thing.operation
+                    yield source.operation, output, child.content.operation
 
     return sorted(walk(form, []))
 

@@ -64,7 +64,7 @@ def check(plan) -> None:
     for row in plan.rows:
         assert row
         assert sum(item >= 0 for item in row) <= max(
-            WIDEST, sum(form.children[i].thing.kind == "output" for i in row if i >= 0)
+            WIDEST, sum(form.children[i].content.kind == "output" for i in row if i >= 0)
         )
     for trunk in plan.trunks:
         for i, place in enumerate(trunk.places):
@@ -106,7 +106,7 @@ def test_what_has_no_input_stands_just_above_its_reader():
 
 def test_inputs_are_above_and_outputs_below():
     plan = plans_of(trace_graph(lambda x, y: (x + 1, (x + y) * 2), X, X)).root
-    rows = {child.thing.kind: plan.row_of[i] for i, child in enumerate(plan.form.children)}
+    rows = {child.content.kind: plan.row_of[i] for i, child in enumerate(plan.form.children)}
 
     assert rows["input"] == 0
     assert rows["output"] == len(plan.rows) - 1

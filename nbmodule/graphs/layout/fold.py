@@ -167,7 +167,7 @@ class _Builder:
 
     def intern(self, parts, kind, count, title, wires, exits, entries, aside) -> Form:
         children = tuple(part.child for part in parts)
-        items = tuple((id(child.thing), *child[1:]) for child in children)
+        items = tuple((id(child.content), *child[1:]) for child in children)
         values = tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries)
         key = (kind, count, title, items, wires, exits, values, aside)
         form = self.forms.get(key)
@@ -179,7 +179,7 @@ class _Builder:
 
     def fold_runs(self, parts: list[_Part], depth: int) -> list[_Part]:
         """Put runs of equal neighbors into one child each."""
-        keys = [id(part.child.thing) for part in parts]
+        keys = [id(part.child.content) for part in parts]
         children = [part.child for part in parts]
         result: list[_Part] = []
         start = 0
@@ -190,7 +190,7 @@ class _Builder:
             )
 
         def is_worth(i: int) -> bool:
-            value = children[i].thing
+            value = children[i].content
             return isinstance(value, Form) and value.operations > 1
 
         while start < len(parts):
@@ -211,7 +211,7 @@ class _Builder:
         owned = {id(part) for part in members}
         read = {value for part in parts if id(part) not in owned for value in part.entries}
         first = members[0].child
-        title = first.thing.title if period == 1 and isinstance(first.thing, Form) else ""
+        title = first.content.title if period == 1 and isinstance(first.content, Form) else ""
         name = run_name([part.child.name for part in members[::period]])
         if period > 1:
             name = ", ".join([name, *(part.child.name for part in members[1:period])])
@@ -227,7 +227,7 @@ class _Builder:
     def fold_ends(self, parts: list[_Part], kind: str) -> list[_Part]:
         """Put inputs, or outputs, into one child where there are too many to stand side by side."""
         is_end = [
-            p.child.thing.kind in ("input", "output") and p.child.record.operation == kind
+            p.child.content.kind in ("input", "output") and p.child.record.operation == kind
             for p in parts
         ]
         if sum(is_end) <= MOST_ENDS:
@@ -251,7 +251,7 @@ class _Builder:
             leaves: Whether a value is read outside of these parts.
             first: Number of the first step.
         """
-        steps = [p for p in parts if p.child.thing.kind not in ENDS]
+        steps = [p for p in parts if p.child.content.kind not in ENDS]
         cuts = stretches(len(steps))
         if len(cuts) == 1:
             return parts
@@ -261,12 +261,12 @@ class _Builder:
                 for value in part.entries:
                     readers.setdefault(value, set()).add(number)
         kinds: dict[str, list[_Part]] = {
-            category: [p for p in parts if p.child.thing.kind == category] for category in ENDS
+            category: [p for p in parts if p.child.content.kind == category] for category in ENDS
         }
         for part in kinds["output"]:
             for value in part.entries:
                 readers.setdefault(value, set()).add(-1)
-        every = [p for p in parts if p.child.thing.kind in PILLS]
+        every = [p for p in parts if p.child.content.kind in PILLS]
         folded = []
         for number, (start, end) in enumerate(cuts):
             pills = [p for p in every if number in readers.get(p.exits[0], ())]
@@ -324,10 +324,10 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
             builder.pills.setdefault(group, []).append(node)
     part = builder.part(graph.root)
     assert part is not None  # the root always has a form
-    assert isinstance(part.child.thing, Form)
+    assert isinstance(part.child.content, Form)
     failure = str(graph.failure) if graph.failure else ""
     return Forms(
-        part.child.thing,
+        part.child.content,
         graph.root.name,
         list(builder.forms.values()),
         list(part.labels),

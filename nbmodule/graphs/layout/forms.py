@@ -38,7 +38,7 @@ class Record(NamedTuple):
 class Child(NamedTuple):
     """A record or form in its place within a form."""
 
-    thing: Record | Form
+    content: Record | Form
     name: str
     call: int = 0
     phase: str = "forward"
@@ -46,14 +46,14 @@ class Child(NamedTuple):
     @property
     def form(self) -> Form:
         """What it holds, for a child that is a group."""
-        assert isinstance(self.thing, Form)
-        return self.thing
+        assert isinstance(self.content, Form)
+        return self.content
 
     @property
     def record(self) -> Record:
         """What it is, for a child that is a node."""
-        assert isinstance(self.thing, Record)
-        return self.thing
+        assert isinstance(self.content, Record)
+        return self.content
 
 
 class Wire(NamedTuple):
@@ -143,7 +143,7 @@ class Form:
     def exit_value(self, slot: int) -> Value:
         """Shape and dtype of what leaves through an exit slot."""
         wire = self.exits[slot]
-        value = self.children[wire.child].thing
+        value = self.children[wire.child].content
         return value.exit_value(wire.slot) if isinstance(value, Form) else value.outputs[wire.slot]
 
 
@@ -189,7 +189,7 @@ def add_totals(form: Form) -> None:
     totals = [0, 0, 0, 0]
     largest = [0, 0]
     for child in form.children:
-        value = child.thing
+        value = child.content
         if isinstance(value, Form):
             form.has_submodules |= value.kind == "scope" or value.has_submodules
             result = (value.flops, value.bytes, value.operations, value.variables)

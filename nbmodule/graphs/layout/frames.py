@@ -55,7 +55,7 @@ class Size(NamedTuple):
 
 def size_of(child: Child) -> Size:
     """How large the box of a folded child is."""
-    value = child.thing
+    value = child.content
     label = text_width(exit_text(child), 10)
     if isinstance(value, Form):
         line = text_width(group_title(child), 12) * 1.06 + text_width(group_note(value), 11) + 40

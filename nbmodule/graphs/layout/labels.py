@@ -63,7 +63,7 @@ def group_title(child: Child) -> str:
     'scan'
     """
     marks = [
-        ordinal(child.call + 1) if child.call and child.thing.kind == "scope" else "",
+        ordinal(child.call + 1) if child.call and child.content.kind == "scope" else "",
         child.phase if child.phase != "forward" else "",
     ]
     marks = [mark for mark in marks if mark]
@@ -114,7 +114,7 @@ def exit_text(child: Child) -> str:
 
     Side roads do not count, and what only the backward pass reads is counted apart.
     """
-    item = child.thing
+    item = child.content
     values: Sequence[Value]
     saved = 0
     if isinstance(item, Form):

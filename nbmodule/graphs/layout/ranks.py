@@ -97,8 +97,8 @@ class Plans:
         self.all.append(plan)
         lay_out(plan)
         for child, wires, aside in zip(form.children, form.wires, form.side_entries, strict=True):
-            if isinstance(child.thing, Form):
-                plan.inner.append(self._plan(child.thing, _bundles(wires, aside, bundles)))
+            if isinstance(child.content, Form):
+                plan.inner.append(self._plan(child.content, _bundles(wires, aside, bundles)))
             else:
                 plan.inner.append(None)
         return plan
@@ -152,12 +152,12 @@ def lay_out(plan: FormRows) -> None:
 def _sides(form: Form, readers: dict[int, dict[int, None]]) -> list[list[int]]:
     sides: list[list[int]] = [[] for _ in form.children]
     for child, item in enumerate(form.children):
-        if isinstance(item.thing, Record) and item.thing.kind in PILLS:
+        if isinstance(item.content, Record) and item.content.kind in PILLS:
             result = list(readers.get(child, ()))
             if (
                 len(result) == 1
                 and result[0] != EXIT
-                and isinstance(form.children[result[0]].thing, Record)
+                and isinstance(form.children[result[0]].content, Record)
             ):
                 sides[result[0]].append(child)
     return sides
@@ -172,7 +172,7 @@ def _ranks(
     """Row of each child: below all that feed it, at most `WIDEST` in a row; what has no input comes
     late.
     """
-    kinds = [child.thing.kind for child in form.children]
+    kinds = [child.content.kind for child in form.children]
     ranks = [0] * len(kinds)
     filled: dict[int, int] = {}
     floating = [False] * len(kinds)

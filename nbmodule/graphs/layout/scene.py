@@ -182,10 +182,10 @@ class PlacedGraph:
             at, form, path = stack.pop()
             for i in range(len(form.children) - 1, -1, -1):
                 child = form.children[i]
-                if isinstance(child.thing, Form):
+                if isinstance(child.content, Form):
                     inner = child_path(path, child, self.forms.aliases)
                     yield (*at, i), child, inner
-                    stack.append(((*at, i), child.thing, inner))
+                    stack.append(((*at, i), child.content, inner))
 
     def _around(self, location: Place) -> list[tuple[Form, int]]:
         """The forms around a place, innermost first, each with the position of the child that leads
@@ -227,7 +227,7 @@ def child_path(path: str, child: Child, aliases: Mapping[str, str]) -> str:
     """The path of a child within a group of that path; only submodules add to it, and a shared one
     has but one.
     """
-    if not isinstance(child.thing, Form) or child.thing.kind != "scope":
+    if not isinstance(child.content, Form) or child.content.kind != "scope":
         return path
     inner = f"{path}.{child.name}" if path else child.name
     return aliases.get(inner, inner)
@@ -235,7 +235,9 @@ def child_path(path: str, child: Child, aliases: Mapping[str, str]) -> str:
 
 def _variables(child: Child) -> int:
     return (
-        child.thing.variables if isinstance(child.thing, Form) else int(child.thing.kind in PILLS)
+        child.content.variables
+        if isinstance(child.content, Form)
+        else int(child.content.kind in PILLS)
     )
 
 
@@ -310,7 +312,7 @@ def _sides(root: _Open) -> list[EdgeLine]:
                 source = _maker(at, form.wires[child][slot])
                 if source is None:
                     continue
-                (x, y, width, height), value = source.corner, source.thing
+                (x, y, width, height), value = source.corner, source.content
                 to_x, to_y, to_width, _ = at.frame.boxes[child]
                 post = (x + width / 2, y + height, y + height)
                 end = (at.x + to_x + to_width / 2, at.y + to_y, at.y + to_y)
@@ -332,7 +334,7 @@ class _Maker(NamedTuple):
 
     place: Place
     slot: int
-    thing: Record | Form
+    content: Record | Form
     corner: tuple[float, float, float, float]
 
 
@@ -347,7 +349,7 @@ def _maker(at: _Open, wire: Wire) -> _Maker | None:
         inner = at.inner.get(wire.child)
         if inner is None:
             x, y, width, height = at.frame.boxes[wire.child]
-            value = at.frame.plan.form.children[wire.child].thing
+            value = at.frame.plan.form.children[wire.child].content
             return _Maker(
                 (*at.place, wire.child), wire.slot, value, (at.x + x, at.y + y, width, height)
             )
@@ -411,7 +413,7 @@ def _follow(at: _Open, wire: Wire, row: int, posts: list[Post], stub: float) -> 
             x, y, width, height = at.frame.boxes[source]
             end = min(max(bottom, at.y + y + height + stub), bottom + stub)
             posts.append((at.x + x + width / 2, at.y + y + height, end))
-            item = plan.form.children[source].thing
+            item = plan.form.children[source].content
             value = (
                 item.exit_value(wire.slot) if isinstance(item, Form) else item.outputs[wire.slot]
             )
@@ -502,7 +504,7 @@ def _labels(boxes: list[Box], lines: list[EdgeLine]) -> list[tuple[float, float,
     labels = []
     for box in boxes:
         if box.place in leaving and not box.is_open:
-            value = box.child.thing
+            value = box.child.content
             if isinstance(value, Record) and value.kind in ENDS - PILLS:
                 continue
             labels.append(

@@ -21,7 +21,7 @@ def return_texts(boxes: Iterable[Box], values: Mapping[str, Any]) -> dict[Place,
 
 def return_of(path: str, child: Child, values: Mapping[str, Any]) -> str:
     """What is known of the return of a submodule's call, in words; empty for anything else."""
-    if child.thing.kind != "scope" or path not in values or child.phase != "forward":
+    if child.content.kind != "scope" or path not in values or child.phase != "forward":
         return ""
     calls = returns_of(values[path])
     if child.call >= len(calls):
@@ -80,7 +80,7 @@ def bad_by_path(values: object) -> dict[str, float]:
     }
 
 
-def returns_of(found: Any) -> list[dict[str, Any]]:
+def returns_of(values: Any) -> list[dict[str, Any]]:
     """What is known of the returns of one path, one entry for each call.
 
     >>> returns_of({"shape": (2, 64), "mean": 0.0213, "std": 1.1})
@@ -88,7 +88,7 @@ def returns_of(found: Any) -> list[dict[str, Any]]:
     >>> returns_of({"mean": 12345, "std": 1e-7})[0]["text"]
     '12345 ± 1e-7'
     """
-    calls = found if isinstance(found, (list, tuple)) else [found]
+    calls = values if isinstance(values, (list, tuple)) else [values]
     return [_return(call) for call in calls]
 
 

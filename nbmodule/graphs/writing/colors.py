@@ -51,7 +51,7 @@ def box_number(
     """The number of one box: cost for operations and groups, the caller's for paths; of a run the
     largest.
     """
-    value = box.child.thing
+    value = box.child.content
     if numbers is None:
         counted = isinstance(value, Form) or value.kind == "operation"
         return float(getattr(value, str(color))) if counted else None
@@ -65,7 +65,7 @@ def box_number(
 
 def _paths(path: str, form: Form, aliases: Mapping[str, str]) -> Iterator[str]:
     for child in form.children:
-        if isinstance(child.thing, Form):
+        if isinstance(child.content, Form):
             yield child_path(path, child, aliases)
 
 

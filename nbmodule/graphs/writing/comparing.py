@@ -88,7 +88,7 @@ class _Comparer:
     first: Forms
     second: Forms
     keys: dict[tuple, int] = field(default_factory=dict)
-    known: dict[int, int] = field(
+    contents: dict[int, int] = field(
         default_factory=dict
     )  # by the identity of a form, which these forms hold
 
@@ -100,7 +100,7 @@ class _Comparer:
 
     def key(self, child: Child) -> int:
         """One number for all children of equal name and content, in both graphs."""
-        value = child.thing
+        value = child.content
         if isinstance(value, Form):
             return self._number((child.name, child.call, child.phase, self._content(value)))
         return self._number(
@@ -108,9 +108,9 @@ class _Comparer:
         )
 
     def _content(self, form: Form) -> int:
-        if id(form) not in self.known:
+        if id(form) not in self.contents:
             children = tuple(map(self.key, form.children))
-            self.known[id(form)] = self._number(
+            self.contents[id(form)] = self._number(
                 (
                     form.kind,
                     form.count,
@@ -121,7 +121,7 @@ class _Comparer:
                     form.entry_values,
                 )
             )
-        return self.known[id(form)]
+        return self.contents[id(form)]
 
     def _level(
         self, a: Form, b: Form, at_a: Place, at_b: Place, path: str
@@ -164,7 +164,7 @@ class _Comparer:
         self, a: Child, b: Child, at_a: Place, at_b: Place, path: str
     ) -> Iterator[GraphChange]:
         nested = child_path(path, a, self.first.aliases)
-        if isinstance(a.thing, Form) and isinstance(b.thing, Form) and _is_alike(a, b):
+        if isinstance(a.content, Form) and isinstance(b.content, Form) and _is_alike(a, b):
             inner = list(self._level(a.form, b.form, at_a, at_b, nested))
             if inner and a.form.count == b.form.count:
                 yield from inner
@@ -192,7 +192,7 @@ class _Comparer:
 
 
 def _name(child: Child) -> tuple:
-    value = child.thing
+    value = child.content
     category = value.kind if isinstance(value, Form) else value.operation
     return (child.name, category, child.call if isinstance(value, Form) else 0, child.phase)
 
@@ -217,7 +217,7 @@ def _fed(form: Form, i: int, wires: Sequence[tuple[int, int]]) -> str:
 
 def _words(child: Child) -> str:
     """What stands there, with what tells it from another."""
-    value = child.thing
+    value = child.content
     if isinstance(value, Form):
         note = group_note(value)
         return " ".join(

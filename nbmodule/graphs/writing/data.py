@@ -23,16 +23,16 @@ PER_CHILD = 60  # bytes that one child takes, about
 
 
 class Table:
-    """Things that occur more than once, numbered in the order in which they first come."""
+    """Values that occur more than once, numbered in the order of their first occurrence."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
         self._numbers: dict[Any, int] = {}
 
-    def __getitem__(self, thing: object) -> int:
-        number = self._numbers.setdefault(thing, len(self.all))
+    def __getitem__(self, value: object) -> int:
+        number = self._numbers.setdefault(value, len(self.all))
         if number == len(self.all):
-            self.all.append(thing)
+            self.all.append(value)
         return number
 
 
@@ -179,11 +179,11 @@ class _Writer:
         sizes = self.drawing.picture.placer.sizes(plan)
         values, names, labels, notes = [], [], [], []
         for child in form.children:
-            if isinstance(child.thing, Form):
-                values.append(2 * self.form_number(child.thing) + 1)
+            if isinstance(child.content, Form):
+                values.append(2 * self.form_number(child.content) + 1)
                 notes.append(self.texts[group_title(child)])
             else:
-                values.append(2 * self.records[child.thing])
+                values.append(2 * self.records[child.content])
                 notes.append(self.texts[node_note(child)])
             names.append(self.texts[child.name])
             labels.append(self.texts[exit_text(child)])
@@ -249,13 +249,13 @@ class _Writer:
         ]
 
 
-def spelled(place: Sequence[int]) -> str:
-    """A place as a page names it.
+def spelled(positions: Sequence[int]) -> str:
+    """Return the place of a group as a page names it.
 
     >>> spelled((1, 0, 2))
     '1/0/2'
     """
-    return "/".join(map(str, place))
+    return "/".join(map(str, positions))
 
 
 def _sparse(column: list[int]) -> list[int] | int:

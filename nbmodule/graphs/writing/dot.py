@@ -157,7 +157,7 @@ def _level(
 
 def _style(box: Box, fill: str | None) -> tuple[str, dict[str, str]]:
     """What is written in a box, and how the box is drawn."""
-    value = box.child.thing
+    value = box.child.content
     if isinstance(value, Form):
         label = "\n".join(
             filter(

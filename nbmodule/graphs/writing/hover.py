@@ -45,7 +45,7 @@ def hover_texts(scene: Scene, labels: Sequence[Label], look: Look) -> dict[Place
 
 
 def _words(box: Box, labels: Sequence[Label], ends: str) -> str:
-    value = box.child.thing
+    value = box.child.content
     lines = []
     if isinstance(value, Form):
         lines.append(box.path or box.child.name)

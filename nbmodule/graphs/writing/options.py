@@ -1,4 +1,4 @@
-"""What a caller may ask of a picture, checked once for all formats."""
+"""Options of a picture of a graph, checked once for all formats."""
 
 from __future__ import annotations
 
@@ -149,20 +149,20 @@ class Options:
         return self.color if isinstance(self.color, Mapping) else None
 
 
-def chosen(graph: Computation, given: Mapping[str, Any]) -> Options:
-    """The options that a graph is drawn with: those given, else its own, else the usual ones."""
-    check_names(given)
-    return replace(graph.options, **given) if graph.options is not None else Options(**given)
+def chosen(graph: Computation, options: Mapping[str, Any]) -> Options:
+    """Return the options of a picture: the arguments, else those of the graph, else defaults."""
+    check_names(options)
+    return replace(graph.options, **options) if graph.options is not None else Options(**options)
 
 
-def check_names(given: Mapping[str, Any]) -> None:
+def check_names(options: Mapping[str, Any]) -> None:
     """Refuse options that no graph has.
 
     Raises:
         ArgumentTypeError: there is no such option; the message names the closest.
     """
     existing = [item.name for item in fields(Options)]
-    for name in given:
+    for name in options:
         if name not in existing:
             near = closest(name, existing)
             hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."

@@ -111,10 +111,10 @@ class _Outline:
                 or depth > 0
                 or any(len(m) > len(current) and m[: len(current)] == current for m in self.ways)
             )
-            if isinstance(child.thing, Form) and opens:
+            if isinstance(child.content, Form) and opens:
                 less = None if depth is None else max(depth - 1, 0)
                 yield from self.rows(
-                    child.thing, current, inner, indent + ("   " if last else "│  "), less
+                    child.content, current, inner, indent + ("   " if last else "│  "), less
                 )
 
     def shown(self, form: Form, place: Place) -> list[int]:
@@ -130,7 +130,7 @@ class _Outline:
 
     def row(self, child: Child, place: Place, path: str) -> str:
         """What stands on one row."""
-        value = child.thing
+        value = child.content
         mark = "<- highlighted" if place in self.marked else ""
         if isinstance(value, Form):
             existing = return_of(path, child, self.options.returns)

@@ -157,7 +157,7 @@ def _heading(box: Box) -> str:
 
 
 def _box(box: Box, labels: list[Label], look: Look, hover: str) -> str:
-    value = box.child.thing
+    value = box.child.content
     fill = look.fills.get(box.place)
     extra = f' style="fill:{fill}"' if fill else ""
     middle = box.x + box.width / 2
