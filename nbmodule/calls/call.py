@@ -6,6 +6,7 @@ Values are read when they are first looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from nbmodule.core.recording.parcel import as_given
 NOT_CAPTURED = " (not captured)"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Call:
     """One call of one module, or one value named by `nb.tap`, or one operation.
 
@@ -53,54 +55,30 @@ class Call:
         bytes_accessed: Bytes read and written, by the estimate of the compiler.
     """
 
-    __slots__ = (
-        "_found",
-        "_module",
-        "_values",
-        "bytes_accessed",
-        "captured",
-        "class_name",
-        "compiling",
-        "depth",
-        "error",
-        "flops",
-        "framework",
-        "index",
-        "input_shapes",
-        "kind",
-        "lifted",
-        "order",
-        "parent",
-        "path",
-        "return_shapes",
-        "returned",
-        "seconds",
-        "source",
-        "start",
-        "step",
-    )
-
-    def __init__(
-        self,
-        path: str,
-        values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None,
-        **facts: object,
-    ) -> None:
-        self.path, self._values, self._found = path, values, None
-        self.index = self.order = self.depth = self.step = 0
-        self.returned = -1
-        self.class_name = self.input_shapes = self.return_shapes = self.error = self.source = ""
-        self.framework = ""
-        self.kind, self.lifted, self.captured = "call", (), True
-        self.parent: Call | None = None
-        self.seconds: float | None = None
-        self.start: float | None = None
-        self.compiling: float | None = None
-        self.flops: float | None = None
-        self.bytes_accessed: float | None = None
-        self._module: Callable[[], Any] = _nothing
-        for name, value in facts.items():
-            setattr(self, name, value)
+    path: str
+    _values: Callable[[], dict[str, Any]] | dict[str, Any] | None = None
+    index: int = 0
+    parent: Call | None = None
+    step: int = 0
+    order: int = 0
+    depth: int = 0
+    returned: int = -1
+    class_name: str = ""
+    framework: str = ""
+    kind: str = "call"
+    input_shapes: str = ""
+    return_shapes: str = ""
+    seconds: float | None = None
+    compiling: float | None = None
+    start: float | None = None
+    error: str = ""
+    lifted: tuple[str, ...] = ()
+    captured: bool = True
+    source: str = ""
+    flops: float | None = None
+    bytes_accessed: float | None = None
+    _module: Callable[[], Any] = lambda: None
+    _read: dict[str, Any] | None = field(default=None, init=False)
 
     # -- copies --
     def __getstate__(self) -> dict[str, Any]:
@@ -120,7 +98,7 @@ class Call:
         return state | {"_values": values}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._found, self._module = None, _nothing
+        self._read, self._module = None, lambda: None
         for name, value in state.items():
             setattr(self, name, value)
 
@@ -128,9 +106,9 @@ class Call:
     @property
     def values(self) -> dict[str, Any]:
         """Everything that was recorded, as it came out."""
-        if self._found is None:
-            self._found = self._values() if callable(self._values) else (self._values or {})
-        return self._found
+        if self._read is None:
+            self._read = self._values() if callable(self._values) else (self._values or {})
+        return self._read
 
     @property
     def module(self) -> Any:
@@ -209,10 +187,6 @@ def _reduced(tree: object) -> list[Any]:
     if all(type(leaf) is np.ndarray and leaf.size for leaf in leaves):
         return [statistics_of_elements(leaf) for leaf in leaves]
     return reduce_tree(leaves)
-
-
-def _nothing() -> None:
-    """Stands for a module that is not known."""
 
 
 def arrays_of(tree: object) -> Any:

@@ -143,7 +143,7 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
                 values[category] = [None if s is None else Statistics.of(s) for s in row[category]]
         call = Call(
             **{name: row[name] if name != "framework" else row.get(name, "") for name in _FACTS},
-            values=values,
+            _values=values,
             lifted=tuple(row["lifted"]),
         )
         call.parent = result[row["parent"]] if row["parent"] is not None else None
