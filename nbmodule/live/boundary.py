@@ -131,7 +131,7 @@ class Boundary:
             self._log_queue.drain()
             self._ended_view.hear_after(message)
 
-    def look(self, now: float) -> None:
+    def look(self, clock: float) -> None:
         """Do all that is due; called by the loop at most every twentieth of a second."""
         run = self._run
         if run.route.kind != "pump":
@@ -148,10 +148,10 @@ class Boundary:
             if self.offer_state is not None:
                 self._guarded("saving the state", self.offer_state)
             self._report_compiles()
-            self._guarded("watching", self._watching.look, now, run.count.done)
+            self._guarded("watching", self._watching.look, clock, run.count.done)
         begun = time.thread_time()
         if self._view is not None:
-            self._guarded("the view", self._view.flush, now)
+            self._guarded("the view", self._view.flush, clock)
         elif self._line is not None:
             self._guarded("the progress line", self._line.show, run.progress, self._newest())
         run.cost.note(time.thread_time() - begun)
@@ -159,10 +159,10 @@ class Boundary:
         run.most_ahead = steps_ahead(run.count.meter.rate, before=run.most_ahead)
         self._watching.leave()
 
-    def measure(self, now: float) -> None:
+    def measure(self, clock: float) -> None:
         """Go on with a measurement, at a boundary at which nothing else is due."""
         with self._run.cost:
-            self._guarded("watching", self._watching.look, now, self._run.count.done)
+            self._guarded("watching", self._watching.look, clock, self._run.count.done)
         self._watching.leave()
 
     def add_condition(self, condition: Callable[..., Any]) -> None:

@@ -234,8 +234,8 @@ class Live(ReplayVerbs):
     def show_widget(self) -> None:
         """Draw the run as a widget, in an output of its own.
 
-        The output of the cell is HTML that connects to its kernel. It cannot where a front end keeps
-        HTML and widgets in separate documents; in VS Code and Colab the widget is shown by default.
+        The output of the cell is HTML that connects to its kernel. It cannot where a front end
+        keeps HTML and widgets in separate documents; VS Code and Colab show the widget anyway.
         Use this where the view says that no kernel answers. Outside of a notebook nothing is shown.
 
         Raises:
@@ -644,7 +644,7 @@ class Live(ReplayVerbs):
         return tuple(verdict.finding for verdict in self.verdicts.now())
 
     def drop_last(self) -> None:
-        """Leave out batches that are not full from the next epoch on, in a loop over `nb.batches`."""
+        """Leave out batches that are not full from the next epoch on, with `nb.batches`."""
         if self.state.count.may_drop_last:
             self._loop.drop_last()
 
@@ -659,7 +659,7 @@ class Live(ReplayVerbs):
         return self.state.route
 
     def notes(self) -> list[str]:
-        """Return the footer of the view: what is not watched or repeated and why, what a step is."""
+        """Return the footer of the view: what is not watched or repeated, and why."""
         return self.state.notes()
 
     def picture(self, path: str, quantity: str = "weight") -> Any:

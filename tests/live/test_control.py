@@ -258,6 +258,31 @@ def test_a_run_moves_the_factor_of_a_schedule_and_compiles_once_for_it():
     assert float(optimizer.current_lr) == pytest.approx(0.25 * float(schedule(9)))
 
 
+def test_code_may_set_a_rate_of_zero_below_the_scale_of_the_slider():
+    import nbmodule as nb
+
+    optimizer = nb.SGD(0.1)
+    with nb.Live(optimizer=optimizer, display=False) as live:
+        for _ in live.steps(range(3)):
+            live.set("learning rate", 0.0)
+    assert float(optimizer.lr) == 0.0
+    with pytest.raises(ArgumentError, match="must be between 0 and 10, got 11"):
+        live.controls["learning rate"].check(11.0)
+
+
+def test_an_optimizer_of_optax_without_a_rate_says_what_to_do():
+    import optax
+
+    import nbmodule as nb
+
+    model, optimizer = nb.Linear(2, 1), nb.Optax(optax.sgd(0.1))
+    with nb.Live(model, optimizer, display=False, returns=None) as live:
+        for _ in live.steps(range(2)):
+            live._boundary.look(0.0)
+        assert "learning rate" not in live.controls
+        assert any("inject_hyperparams" in note for note in live.notes())
+
+
 def test_a_rate_that_a_function_of_nothing_gives_has_no_slider_beside_it():
     import nbmodule as nb
 

@@ -229,30 +229,30 @@ def test_the_end_is_said_once():
 
 
 def test_the_rate_is_that_of_the_last_seconds_and_the_rest_follows_from_it():
-    meter = Meter(total=1000, now=0.0)
+    meter = Meter(total=1000, clock=0.0)
     for second in range(1, 11):
-        meter.update(done=second, now=float(second))
+        meter.update(done=second, clock=float(second))
     for second in range(11, 21):
-        meter.update(done=10 + 20 * (second - 10), now=float(second))
+        meter.update(done=10 + 20 * (second - 10), clock=float(second))
     assert meter.rate == pytest.approx(20, rel=0.05)
     assert meter.remaining == pytest.approx((1000 - 210) / 20, rel=0.05)
 
 
 def test_no_rate_is_told_while_the_loop_only_runs_ahead_of_its_device():
-    meter = Meter(total=10, now=0.0)
-    meter.update(done=1, now=1.0)
-    meter.skip_first(now=1.0)
-    meter.update(done=2, now=1.001)  # handed to the device, and not computed
+    meter = Meter(total=10, clock=0.0)
+    meter.update(done=1, clock=1.0)
+    meter.skip_first(clock=1.0)
+    meter.update(done=2, clock=1.001)  # handed to the device, and not computed
     assert meter.rate is None and meter.remaining is None
-    meter.update(done=3, now=1.4)
+    meter.update(done=3, clock=1.4)
     assert meter.rate == pytest.approx(5) and meter.remaining == pytest.approx(7 / 5)
 
 
 def test_the_first_step_does_not_slow_the_rate_down():
-    meter = Meter(total=None, now=0.0)
-    meter.update(done=1, now=30.0)
-    meter.skip_first(now=30.0)
-    meter.update(done=11, now=31.0)
+    meter = Meter(total=None, clock=0.0)
+    meter.update(done=1, clock=30.0)
+    meter.skip_first(clock=30.0)
+    meter.update(done=11, clock=31.0)
     assert meter.rate == 10
     assert meter.remaining is None
 

@@ -299,11 +299,11 @@ def test_the_pace_keeps_the_cost_below_its_share():
 def test_the_cost_is_that_of_the_last_seconds():
     meter = CostMeter(0.02)
     meter.start(0.0)
-    meter.note(5.0, now=1.0)
-    assert meter.fraction(now=10.0) == pytest.approx(0.5)
-    assert meter.fraction(now=12.0) == 0
-    meter.note(0.5, now=20.0)
-    assert meter.fraction(now=20.0) == pytest.approx(0.05)
+    meter.note(5.0, clock=1.0)
+    assert meter.fraction(clock=10.0) == pytest.approx(0.5)
+    assert meter.fraction(clock=12.0) == 0
+    meter.note(0.5, clock=20.0)
+    assert meter.fraction(clock=20.0) == pytest.approx(0.05)
 
 
 def test_what_is_spent_is_paid_off_at_the_rate_of_the_budget_whatever_single_looks_cost():
@@ -312,9 +312,9 @@ def test_what_is_spent_is_paid_off_at_the_rate_of_the_budget_whatever_single_loo
     for cost in np.exp(
         rng.normal(-7, 2, size=500)
     ).tolist():  # a millisecond mostly, now and then a tenth of a second
-        meter.note(cost, now=now)
+        meter.note(cost, clock=now)
         spent += min(cost, 0.04)  # a debt is remembered for two seconds
-        while meter.rest(now=now) > 0:
+        while meter.rest(clock=now) > 0:
             now += 0.005
     assert 0.015 * now <= spent <= 0.02 * now
 
@@ -322,13 +322,13 @@ def test_what_is_spent_is_paid_off_at_the_rate_of_the_budget_whatever_single_loo
 def test_time_in_which_no_step_was_made_pays_nothing():
     meter = CostMeter(0.02)
     meter.start(0.0)
-    meter.note(0.2, now=1.0)  # something was loaded
-    assert meter.rest(now=1.0) == 0
-    meter.note(0.03, now=10.0)
+    meter.note(0.2, clock=1.0)  # something was loaded
+    assert meter.rest(clock=1.0) == 0
+    meter.note(0.03, clock=10.0)
     meter.go_on(500.0)
-    assert meter.rest(now=500.5) == pytest.approx(1.0)
-    meter.note(-1.0, now=501.0)
-    assert meter.rest(now=501.0) == 0
+    assert meter.rest(clock=500.5) == pytest.approx(1.0)
+    meter.note(-1.0, clock=501.0)
+    assert meter.rest(clock=501.0) == 0
 
 
 class FakeTime:

@@ -1,5 +1,5 @@
-"""Turn the first interrupt of a loop into a request to end at the next step boundary, and the second
-into a hard one.
+"""Turn the first interrupt of a loop into a request to end at the next step boundary, and the
+second into a hard one.
 
 A signal is handled between any two bytecodes of the main thread. These rules follow. Inside a
 `shield` (the bookkeeping at a boundary) no interrupt is raised; it waits for the end of the shield.

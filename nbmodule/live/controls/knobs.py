@@ -1,8 +1,8 @@
 """The controls of every run: learning rate, dropout, freezing of submodules.
 
 Model and optimizer offer them by their attributes, not by their classes. An optimizer offers a
-learning rate if its `lr` is a number that can be set, or as PyTorch and Keras keep it; where `lr` is
-a schedule, a factor of it. A module offers dropout if its class is called `Dropout...` and has a
+learning rate if its `lr` is a number that can be set, or as PyTorch and Keras keep it; if `lr` is a
+schedule, a factor of it. A module offers dropout if its class is called `Dropout...` and has a
 settable `rate` or `p`. Freezing needs `requires_grad_` of the children, and compiles the step anew.
 """
 

@@ -161,7 +161,7 @@ class Loop:
         self._is_measuring, self._next_look = True, 0.0
 
     def finish(self, state: str, reason: str = "") -> None:
-        """Note how it ended. A step left by `break` counts as done, unless an exception ended it."""
+        """Note how it ended. A step left by `break` counts as done, except after an exception."""
         count = self.count
         if state != "failed" and state != "interrupted":
             self._settle()
@@ -200,16 +200,15 @@ class Loop:
     ) -> Iterator[T]:
         __tracebackhide__ = True
         count = self.count
-        clock = time.monotonic
         if not nested:
             count.epoch = epoch + 1 if count.outer is None else count.outer[0]
         self._taken = 0
         while True:
             if interrupt.pressed:
                 interrupt.take()
-            now = clock()
-            if now >= self._next_look or self.commands or self._pause_after is not None:
-                self._look(now)
+            clock = time.monotonic()
+            if clock >= self._next_look or self.commands or self._pause_after is not None:
+                self._look(clock)
                 self._do_tasks()
                 if (
                     self._pause_after is not None
@@ -254,7 +253,7 @@ class Loop:
             if self.on_step is not None:
                 self.on_step()
             if count.done == self._first:
-                self._end_of_first(clock())
+                self._end_of_first(time.monotonic())
 
     def _leave_one_out(self, iterator: Iterator[Any]) -> bool:
         """Skip one item; return False if there is none."""
@@ -272,13 +271,13 @@ class Loop:
 
     def tick(self) -> None:
         """Count a step of a loop that runs elsewhere, and do what is due at a boundary."""
-        now = time.monotonic()
+        clock = time.monotonic()
         if self.count.state == "waiting":
-            self.count.meter = Meter(None, now)
+            self.count.meter = Meter(None, clock)
             self._change("running")
         self.count.done += 1
-        if now >= self._next_look or self.commands:
-            self._look(now)
+        if clock >= self._next_look or self.commands:
+            self._look(clock)
 
     def _settle(self) -> None:
         """Count a step that the body left by `break`, or by an exception that was handled."""
@@ -305,9 +304,9 @@ class Loop:
         if not count.is_stopping:
             self._change("running")
 
-    def _end_of_first(self, now: float) -> None:
+    def _end_of_first(self, clock: float) -> None:
         self.count.meter.done = self.count.done
-        self.count.meter.skip_first(now)
+        self.count.meter.skip_first(clock)
         self._next_look = self._next_tell = 0.0
 
     def drop_last(self) -> None:
@@ -333,21 +332,21 @@ class Loop:
                 "restarts."
             )
 
-    def _look(self, now: float) -> None:
+    def _look(self, clock: float) -> None:
         """Handle messages, apply commands, call the listener; no interrupt cuts this in two."""
         with shield():
             self.pump.look()
-            self.count.meter.update(self.count.done, now)
+            self.count.meter.update(self.count.done, clock)
             commands, is_due, self._is_look_due = self.commands.take(), self._is_look_due, False
             measuring, self._is_measuring = self._is_measuring, False
             for command in commands:
                 self._apply(command)
                 is_due = is_due or command.kind != RECEIPT
-            if self.on_look is not None and (is_due or now >= self._next_tell):
-                self.on_look(now)
+            if self.on_look is not None and (is_due or clock >= self._next_tell):
+                self.on_look(clock)
                 self._next_tell = time.monotonic() + self.tell_every
-            elif (measuring or now >= self.measure_at) and self.on_measure is not None:
-                self.on_measure(now)
+            elif (measuring or clock >= self.measure_at) and self.on_measure is not None:
+                self.on_measure(clock)
             self._next_look = (
                 0.0
                 if self._is_look_due or self._is_measuring

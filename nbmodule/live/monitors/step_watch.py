@@ -422,7 +422,7 @@ def _first_picture(picture: object) -> Any:
 
 
 def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:
-    """Return a watcher of returns and gradients of one or several modules; None without a module."""
+    """Return a watcher of returns and gradients of modules; None without a module."""
     module = module_of(model) if level == "all" else None
     return None if module is None else ReturnsWatcher(module, None if module is model else module)
 

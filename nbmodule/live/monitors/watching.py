@@ -92,7 +92,7 @@ class Sampling:
             self.add_control()
             self._restart()
 
-    def look(self, now: float, done: int) -> None:
+    def look(self, clock: float, done: int) -> None:
         """Take what was measured, and request the next measurement if it is due; at boundaries."""
         for sample in self._recorded(done):
             self._keep(sample)
@@ -107,7 +107,7 @@ class Sampling:
             self._request(done)
         elif self._phase:
             self._continue(begun, done)
-        elif now >= self._next and watchers and done:
+        elif clock >= self._next and watchers and done:
             self._phase, self._host, self._durations = 1, 0.0, []
             self._loop.measure_soon()
         self._done = done

@@ -48,8 +48,8 @@ _NOT_TRAINING = frozenset({"watch"})
 """Controls that are no part of the training."""
 _MORE_ROOM = "nb.Live(..., keep='1GB') keeps more of them."
 _INSIDE = (
-    "it was made inside a run that keeps its own steps, of which this one is a part. Repeat the step "
-    "of that run, or give it keep=False: nb.Live(..., keep=False)"
+    "it was made inside a run that keeps its own steps, of which this one is a part. Repeat the "
+    "step of that run, or give it keep=False: nb.Live(..., keep=False)"
 )
 _FRAMEWORKS = {"torch": "PyTorch", "keras": "Keras", "flax_nnx": "Flax NNX"}
 _BY_HAND = (
@@ -477,7 +477,10 @@ def _why_no_calls(model: Any) -> str:
     """Return why no call of a step is seen, and what to do, by the framework of the model."""
     framework = _FRAMEWORKS.get(framework_of(model) or "")
     if framework:
-        return f"it called no compiled function that was seen, and steps of {framework} change in place"
+        return (
+            f"it called no compiled function that was seen, and steps of {framework} change in "
+            "place"
+        )
     return (
         "it called no compiled function that was seen. Compile the step with nb.jit, or hand it "
         "over: step = live.repeatable(step)"

@@ -92,8 +92,8 @@ def _cause_of(call: RecordedCall) -> str:
             if other:
                 return f"{name} uses another {type(other[0]).__name__} now than it did then"
     return (
-        f"{name} returned something else than then: a value or a function that it uses was changed, "
-        "or it keeps state outside of variables"
+        f"{name} returned something else than then: a value or a function that it uses was "
+        "changed, or it keeps state outside of variables"
     )
 
 

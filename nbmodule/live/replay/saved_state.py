@@ -96,7 +96,7 @@ class StateSaver:
 
 
 def stateful_roots(run: RunState) -> Iterator[tuple[str, Any]]:
-    """Yield models and optimizers with their names in a snapshot: `model`, or `model:G` of several."""
+    """Yield models and optimizers by their names in a snapshot: `model`, or `model:G`."""
     for part, objects in (("model", run.model), ("optimizer", run.optimizer)):
         for name, root in _named_roots(objects):
             if is_stateful(root):

@@ -377,7 +377,7 @@ class Tape:
         self._meet_objects([*record.arguments, *record.captured])
 
     def _meet_objects(self, objects: list[Any]) -> None:
-        """Record the settings of modules and optimizers that are no roots, before their first call."""
+        """Record the settings of modules and optimizers before their first call."""
         new = [obj for obj in objects if _has_form(obj) and id(obj) not in self._settings]
         if new:
             self._met += new
@@ -529,7 +529,7 @@ class Tape:
         self._clock = clock.values
 
     def _writes(self) -> list[Write]:
-        """Return what anything but a call wrote since the last call: a control, code of the loop."""
+        """Return what a control or code of the loop wrote since the last call."""
         if clock.values == self._clock:
             return []
         before = self._values
@@ -586,7 +586,7 @@ class Tape:
         self._settings = self.settings()
 
     def _switches(self) -> list[Switch]:
-        """Return what was switched to another mode, frozen, replaced or added since the last call."""
+        """Return the settings that changed since the last call: modes, layers, frozen variables."""
         if self._is_settled():
             return []
         before = self._settings

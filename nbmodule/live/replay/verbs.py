@@ -38,7 +38,8 @@ class ReplayVerbs:
         """Set what is kept; nothing is before the first step."""
         if not is_whole(every) or every < 1:
             raise ArgumentError(
-                f"keep_every must be a number of steps between two snapshots, at least 1, got {every!r}."
+                "keep_every must be a number of steps between two snapshots, at least 1, got "
+                f"{every!r}."
             )
         self._kept_bytes = ROOM if keep is True else 0 if keep is False else bytes_of(keep)
         self._kept_every, self._keeper = int(every), None
@@ -243,8 +244,8 @@ class ReplayVerbs:
         native = _native_object(function)
         if native is not None:
             raise ArgumentError(
-                f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: it "
-                f"uses {type(native).__name__} of another framework, which changes in place, so a "
+                f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: "
+                f"it uses {type(native).__name__} of another framework, which changes in place, so a "
                 "repeat would train it further. Convert the model to nbmodule to repeat its steps."
             )
         return Repeatable(function)

@@ -137,7 +137,7 @@ class Journal:
         self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
         """Records to be written before anything else."""
         self._size, self._is_torn = 0, False
-        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - it stays open as long as the run
+        self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - open during the run
         hold(self._file)
 
     def _find_file(self) -> None:
@@ -187,7 +187,8 @@ class Journal:
         if why and not before:
             self._report(
                 "warning",
-                f"the journal of this run cannot be written: {why} ({self.path}). It is tried again.",
+                f"the journal of this run cannot be written: {why} ({self.path}). "
+                "It is tried again.",
             )
         elif before and not why:
             self._report("note", "the journal of this run is written again, and complete.")
@@ -592,7 +593,7 @@ def _framed(record_type: bytes, payload: bytes) -> bytes:
 
 
 def _pack_points(number: int, steps: Any, values: Any) -> bytes:
-    """Pack steps as differences from the first, in 32 bits where they fit, and values as they are."""
+    """Pack steps as differences from the first, in 32 bits if they fit, and values unchanged."""
     first = int(steps[0])
     offsets = np.asarray(steps, np.int64) - first
     step_code = "i8" if (np.abs(offsets) > 2**31 - 1).any() else "i4"

@@ -1,9 +1,9 @@
 """Decide when pages get a message, so that no page falls behind and nothing piles up.
 
-A message goes to all pages at once, so one count serves all; each page acknowledges what it has. The
-fastest page sets the pace: with two unacknowledged messages to it nothing more is sent. A page that
-stays silent for a while is taken to be asleep or gone and does not count; with no page awake nothing
-is sent. Unsent changes are not stored: the next message is made from the history.
+A message goes to all pages at once, so one count serves all; each page acknowledges what it has.
+The fastest page sets the pace: with two unacknowledged messages nothing more is sent. A page that
+stays silent for a while is taken to be asleep or gone and does not count; with no page awake
+nothing is sent. Unsent changes are not stored: the next message is made from the history.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Page:
     )
     heard: float = 0.0
 
-    def is_awake(self, now: float) -> bool:
+    def is_awake(self, clock: float) -> bool:
         """Return True if it answers, as far as is known."""
-        return not self.on_the_way or now - self.on_the_way[0][1] < SILENT_AFTER
+        return not self.on_the_way or clock - self.on_the_way[0][1] < SILENT_AFTER
 
 
 class Sender:
@@ -43,10 +43,10 @@ class Sender:
 
     Example:
         >>> sender = Sender()
-        >>> sender.may_send(now=0.0)
+        >>> sender.may_send(clock=0.0)
         False
-        >>> sender.hello('page 1', now=0.0)
-        >>> sender.may_send(now=0.0)
+        >>> sender.hello('page 1', clock=0.0)
+        >>> sender.may_send(clock=0.0)
         True
     """
 
@@ -63,18 +63,18 @@ class Sender:
         self._paid_at = 0.0
         self._times: deque[float] = deque(maxlen=20)
 
-    def hello(self, page: str, now: float) -> None:
+    def hello(self, page: str, clock: float) -> None:
         """Note a page that begins or restarts: it gets the whole run, and counts from now."""
         if page not in self.pages:
             self._forget_old_pages()
-        self.pages[page] = Page(self.sent, heard=now)
+        self.pages[page] = Page(self.sent, heard=clock)
 
-    def acknowledge(self, page: str, number: int, now: float) -> None:
+    def acknowledge(self, page: str, number: int, clock: float) -> None:
         """Note that a message has arrived at a page."""
         receiver = self.pages.get(page)
         if receiver is None:
             return
-        receiver.heard = now
+        receiver.heard = clock
         receiver.acknowledged = max(receiver.acknowledged, min(number, self.sent))
         while receiver.on_the_way and receiver.on_the_way[0][0] <= receiver.acknowledged:
             receiver.on_the_way.popleft()
@@ -83,41 +83,41 @@ class Sender:
         """Note that a page was closed."""
         self.pages.pop(page, None)
 
-    def awake(self, now: float) -> list[Page]:
+    def awake(self, clock: float) -> list[Page]:
         """Return the pages that answer."""
-        return [page for page in self.pages.values() if page.is_awake(now)]
+        return [page for page in self.pages.values() if page.is_awake(clock)]
 
-    def may_send(self, now: float) -> bool:
+    def may_send(self, clock: float) -> bool:
         """Return True if a message may be sent now."""
-        if now < self._next or self._debt_at(now) > 0:
+        if clock < self._next or self._debt_at(clock) > 0:
             return False
-        newest = max((page.acknowledged for page in self.awake(now)), default=None)
+        newest = max((page.acknowledged for page in self.awake(clock)), default=None)
         return newest is not None and self.sent - newest < MOST_UNACKNOWLEDGED
 
-    def room(self, now: float) -> int:
+    def room(self, clock: float) -> int:
         """Return the bytes that a message sent now may hold beside its envelope."""
-        since = now - self._times[-1] if self._times else 1.0
+        since = clock - self._times[-1] if self._times else 1.0
         return int(self.bytes_per_second * min(max(since, self.interval), 1.0)) - ENVELOPE
 
-    def note_sent(self, size: int, now: float) -> int:
+    def note_sent(self, size: int, clock: float) -> int:
         """Note that a message of `size` bytes is sent; return its number."""
-        self._debt = self._debt_at(now) + size + ENVELOPE
-        self._paid_at, self._next = now, now + self.interval
-        self._times.append(now)
-        awake = self.awake(now)
+        self._debt = self._debt_at(clock) + size + ENVELOPE
+        self._paid_at, self._next = clock, clock + self.interval
+        self._times.append(clock)
+        awake = self.awake(clock)
         self.sent += 1
         for page in awake:
-            page.on_the_way.append((self.sent, now))
+            page.on_the_way.append((self.sent, clock))
         return self.sent
 
-    def rate(self, now: float) -> float:
+    def rate(self, clock: float) -> float:
         """Return the recent rate in messages per second."""
-        recent = [t for t in self._times if now - t < 2.0]
+        recent = [t for t in self._times if clock - t < 2.0]
         return len(recent) / 2.0
 
-    def _debt_at(self, now: float) -> float:
+    def _debt_at(self, clock: float) -> float:
         """Return the bytes sent beyond `bytes_per_second`."""
-        return max(self._debt - self.bytes_per_second * (now - self._paid_at), 0.0)
+        return max(self._debt - self.bytes_per_second * (clock - self._paid_at), 0.0)
 
     def _forget_old_pages(self) -> None:
         while len(self.pages) >= _MOST_PAGES:

@@ -32,13 +32,13 @@ class ProgressLine:
 
     def show(self, progress: Progress, numbers: dict[str, float]) -> None:
         """Write progress and the newest numbers, if it is time."""
-        now = time.monotonic()
+        clock = time.monotonic()
         if self._at is None:
-            self._at = now - _REDRAW_EVERY
+            self._at = clock - _REDRAW_EVERY
         tenth = 10 * progress.done // progress.total if progress.total else 0
         every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY
-        if now - self._at >= every or (tenth > self._tenth and not self._is_terminal):
-            self._tenth, self._at = tenth, now
+        if clock - self._at >= every or (tenth > self._tenth and not self._is_terminal):
+            self._tenth, self._at = tenth, clock
             self._write(progress, numbers, "" if self._is_terminal else "\n")
 
     def close(self, progress: Progress, numbers: dict[str, float]) -> None:

@@ -93,14 +93,14 @@ class NotebookView:
         self._sent_at = 0.0
         self._refresh, self._refresh_at = _FIRST_REFRESH, 0.0
 
-    def open(self, now: float) -> None:
+    def open(self, clock: float) -> None:
         """Show the run, which has not begun."""
         from IPython.display import display
 
         self._handle = display(bundle_of(self._run), raw=True, display_id=True)
-        self._refresh_at = now + self._refresh
+        self._refresh_at = clock + self._refresh
         if chosen_form() == "auto":
-            self._link_at = now + LINK_AFTER
+            self._link_at = clock + LINK_AFTER
 
     def _join(self, shown: bool | None = None) -> None:
         """Open the connection to the pages."""
@@ -120,14 +120,14 @@ class NotebookView:
         if before is not None:
             before.close()
 
-    def flush(self, now: float) -> None:
+    def flush(self, clock: float) -> None:
         """Send changes to the pages, if they keep up and the budget allows it."""
-        if self._link_at is not None and now >= self._link_at:
+        if self._link_at is not None and clock >= self._link_at:
             self._link_at = None
             self._in_main(self._join)
-        self._refresh_output(now)
-        self._run.updates_per_second = self.sender.rate(now)
-        if self._link is None or not self.sender.may_send(now):
+        self._refresh_output(clock)
+        self._run.updates_per_second = self.sender.rate(clock)
+        if self._link is None or not self.sender.may_send(clock):
             return
         run = self._run
         state = (
@@ -138,25 +138,25 @@ class NotebookView:
             run.route.kind,
             tuple(run.notes()),
         )
-        if state == self._sent_state and now - self._sent_at < _HEARTBEAT:
+        if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
-        self._sent_state, self._sent_at = state, now
+        self._sent_state, self._sent_at = state, clock
         begun = time.thread_time()
-        self._send_tick(now)
+        self._send_tick(clock)
         self._pace.note(time.thread_time() - begun)
         self.sender.interval = self._pace.interval
 
-    def hear(self, message: dict[str, Any], now: float) -> None:
+    def hear(self, message: dict[str, Any], clock: float) -> None:
         """Act on a message of a page to the view: a greeting, a receipt, a farewell, a request."""
         action, page = message.get("kind"), str(message.get("page", ""))[:64]
         if action == "hello":
-            if self.sender.awake(now):
-                self._send_tick(now)
-            self.sender.hello(page, now)
+            if self.sender.awake(clock):
+                self._send_tick(clock)
+            self.sender.hello(page, clock)
             content, buffers, _ = self._stream.snapshot(page)
             self._send(content | {"n": self.sender.sent}, buffers)
         elif action == "ack" and isinstance(message.get("n"), int):
-            self.sender.acknowledge(page, message["n"], now)
+            self.sender.acknowledge(page, message["n"], clock)
         elif action == "bye":
             self.sender.leave(page)
         elif action == "detail":
@@ -167,7 +167,7 @@ class NotebookView:
                 [],
             )
 
-    def tell_all(self, now: float) -> None:
+    def tell_all(self, clock: float) -> None:
         """Send the whole run to all pages, after a rewind."""
         for page in list(self.sender.pages):
             content, buffers, _ = self._stream.snapshot(page)
@@ -183,7 +183,7 @@ class NotebookView:
         self._send(answer, [])
 
     def hear_after(self, message: dict[str, Any]) -> None:
-        """Act on a message of a page after the run, when no cell runs: steps can still be viewed."""
+        """Act on a message of a page after the run, when no cell runs."""
         if self._loop is None:
             guard("answering a page", self._answer, message)
         else:
@@ -196,10 +196,10 @@ class NotebookView:
         elif action in ("hello", "detail"):
             self.hear(message, time.monotonic())
 
-    def close(self, now: float) -> None:
+    def close(self, clock: float) -> None:
         """Send the last changes, and leave the static form in the output."""
         if self._link is not None and self.sender.pages:
-            self._send_tick(now)
+            self._send_tick(clock)
         bundle = bundle_of(self._run)
         self._in_main(lambda: self._finish(bundle))
 
@@ -218,9 +218,9 @@ class NotebookView:
         else:
             self._loop.call_later(_GRACE, link.close)
 
-    def _send_tick(self, now: float) -> None:
-        content, buffers, size = self._stream.tick(self.sender.room(now))
-        content["n"] = self.sender.note_sent(size, now)
+    def _send_tick(self, clock: float) -> None:
+        content, buffers, size = self._stream.tick(self.sender.room(clock))
+        content["n"] = self.sender.note_sent(size, clock)
         self._send(content, buffers)
 
     def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
@@ -253,15 +253,15 @@ class NotebookView:
             )
         return detail
 
-    def _refresh_output(self, now: float) -> None:
-        if self._handle is None or now < self._refresh_at:
+    def _refresh_output(self, clock: float) -> None:
+        if self._handle is None or clock < self._refresh_at:
             return
-        if self.sender.awake(now) and self._refresh < _FIRST_SAVE:
+        if self.sender.awake(clock) and self._refresh < _FIRST_SAVE:
             self._refresh = _FIRST_SAVE
-            self._refresh_at = now + self._refresh
+            self._refresh_at = clock + self._refresh
             return
         self._refresh = min(2 * self._refresh, _LAST_REFRESH)
-        self._refresh_at = now + self._refresh
+        self._refresh_at = clock + self._refresh
         bundle = bundle_of(self._run)
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
@@ -290,7 +290,7 @@ def _whole(step: Any) -> int:
 class MarimoView(NotebookView):
     """Shows a background run in marimo, where the widget itself draws and stays in the output."""
 
-    def open(self, now: float) -> None:
+    def open(self, clock: float) -> None:
         """Put the widget into the output of the cell."""
         import marimo  # pyright: ignore[reportMissingImports]
 
@@ -301,9 +301,9 @@ class MarimoView(NotebookView):
     def show_widget(self) -> None:
         """Do nothing: the widget is shown already."""
 
-    def close(self, now: float) -> None:
+    def close(self, clock: float) -> None:
         """Send the last changes."""
-        self._send_tick(now)
+        self._send_tick(clock)
 
 
 # -- the connection to the pages --

@@ -27,8 +27,8 @@ RECEIPT = "receipt"
 
 @dataclass(frozen=True)
 class Command:
-    """One command of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or a message of a
-    page.
+    """One command of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or that of a
+    message of a page.
     """
 
     kind: str

@@ -27,8 +27,8 @@ class CostMeter:
 
     Example:
         >>> meter = CostMeter(budget=0.02)
-        >>> meter.note(0.01, now=100.0); meter.note(0.01, now=101.0)
-        >>> meter.fraction(now=102.0)
+        >>> meter.note(0.01, clock=100.0); meter.note(0.01, clock=101.0)
+        >>> meter.fraction(clock=102.0)
         0.01
     """
 
@@ -40,55 +40,55 @@ class CostMeter:
         self._begun = 0.0
         self._started: float | None = None
 
-    def start(self, now: float) -> None:
+    def start(self, clock: float) -> None:
         """Begin to count after setting up."""
-        self._started = now
+        self._started = clock
         self._spans.clear()
         self._total = self._debt = 0.0
 
-    def note(self, seconds: float, now: float | None = None) -> None:
+    def note(self, seconds: float, clock: float | None = None) -> None:
         """Add spent time; it may be negative if it is a difference of two noisy times."""
-        now = time.monotonic() if now is None else now
+        clock = time.monotonic() if clock is None else clock
         if self._started is None:
-            self._started = now
-        self._spans.append((now, seconds))
+            self._started = clock
+        self._spans.append((clock, seconds))
         self._total += seconds
-        if now - self._started >= _BEGINNING:
+        if clock - self._started >= _BEGINNING:
             self._debt, self._paid_at = (
-                min(max(self._debt_at(now) + seconds, 0.0), self.budget * _REMEMBERED),
-                now,
+                min(max(self._debt_at(clock) + seconds, 0.0), self.budget * _REMEMBERED),
+                clock,
             )
-        self._forget(now)
+        self._forget(clock)
 
-    def fraction(self, now: float | None = None) -> float:
+    def fraction(self, clock: float | None = None) -> float:
         """Return the share of the last seconds that was not the training's."""
-        now = time.monotonic() if now is None else now
-        self._forget(now)
+        clock = time.monotonic() if clock is None else clock
+        self._forget(clock)
         if self._started is None:
             return 0.0
-        return max(self._total, 0.0) / max(min(now - self._started, WINDOW), 1e-3)
+        return max(self._total, 0.0) / max(min(clock - self._started, WINDOW), 1e-3)
 
-    def go_on(self, now: float) -> None:
+    def go_on(self, clock: float) -> None:
         """Continue before a loop: the time since the last step pays nothing."""
-        self._paid_at = now
+        self._paid_at = clock
 
-    def rest(self, now: float | None = None) -> float:
+    def rest(self, clock: float | None = None) -> float:
         """Return the seconds until the spent time is within the budget.
 
         Example:
             >>> meter = CostMeter(budget=0.02)
-            >>> meter.start(now=0.0)
-            >>> meter.note(0.01, now=100.0)
-            >>> [round(meter.rest(now=now), 6) for now in (100.0, 100.2, 101.0)]
+            >>> meter.start(clock=0.0)
+            >>> meter.note(0.01, clock=100.0)
+            >>> [round(meter.rest(clock=now), 6) for now in (100.0, 100.2, 101.0)]
             [0.5, 0.3, 0.0]
         """
-        return self._debt_at(time.monotonic() if now is None else now) / self.budget
+        return self._debt_at(time.monotonic() if clock is None else clock) / self.budget
 
-    def _debt_at(self, now: float) -> float:
-        return max(self._debt - self.budget * max(now - self._paid_at, 0.0), 0.0)
+    def _debt_at(self, clock: float) -> float:
+        return max(self._debt - self.budget * max(clock - self._paid_at, 0.0), 0.0)
 
-    def _forget(self, now: float) -> None:
-        while self._spans and now - self._spans[0][0] > WINDOW:
+    def _forget(self, clock: float) -> None:
+        while self._spans and clock - self._spans[0][0] > WINDOW:
             self._total -= self._spans.popleft()[1]
 
     def __enter__(self) -> CostMeter:

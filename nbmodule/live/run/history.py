@@ -149,8 +149,9 @@ class History:
         return {series.name: Curve(series.steps, series.values) for series in self}
 
     def to_container(self) -> Any:
-        """Return a `Container` with `steps` and `values` below the name of each series (`train/loss`
-        is two levels).
+        """Return a `Container` with `steps` and `values` below the name of each series.
+
+        `train/loss` is two levels.
         """
         from nbmodule.tree.container import Container
 
@@ -221,8 +222,8 @@ class History:
     def to_json_lines(self, path: str | Path | None = None) -> str | None:
         r"""Write one JSON object for each step to a file, or return the text without a path.
 
-        Numbers that are not finite are written as "NaN", "Infinity" or "-Infinity", since JSON has no such
-        numbers.
+        Numbers that are not finite are written as "NaN", "Infinity" or "-Infinity", since JSON has
+        no such numbers.
 
         Example:
             >>> history = History()

@@ -34,8 +34,8 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
     elif isinstance(value, (list, tuple)):
         if len(value) > MOST_ITEMS:
             raise ArgumentTypeError(
-                f"cannot log {name!r}: the list has {len(value):,} items, at most {MOST_ITEMS:,} are "
-                "curves. Log an array."
+                f"cannot log {name!r}: the list has {len(value):,} items, at most {MOST_ITEMS:,} "
+                "are curves. Log an array."
             )
         parts = zip(getattr(value, "_fields", range(len(value))), value, strict=True)
     else:

@@ -59,7 +59,8 @@ class Outlier(NamedTuple):
 
     @shown
     def __repr__(self) -> str:
-        return f"Outlier(step {format_count(self.step)}, loss {format_number(self.loss)}, usual {format_number(self.usual)})"
+        loss, usual = format_number(self.loss), format_number(self.usual)
+        return f"Outlier(step {format_count(self.step)}, loss {loss}, usual {usual})"
 
 
 class Outliers:

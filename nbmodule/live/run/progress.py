@@ -18,8 +18,8 @@ ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a loop: `done` of `total` steps (None: unknown), epochs counted from 1, `rate` in
-    steps per second.
+    """The state of a loop: `done` of `total` steps (None: unknown), epochs counted from 1, `rate`
+    in steps per second.
     """
 
     state: str = "waiting"
@@ -55,53 +55,53 @@ class Meter:
     """Measures progress over a sliding window; time spent in a pause does not count.
 
     Example:
-        >>> meter = Meter(total=100, now=0.0)
+        >>> meter = Meter(total=100, clock=0.0)
         >>> for second in range(1, 5):
-        ...     meter.update(done=10 * second, now=float(second))
+        ...     meter.update(done=10 * second, clock=float(second))
         >>> meter.rate, meter.remaining
         (10.0, 6.0)
     """
 
-    def __init__(self, total: int | None, now: float) -> None:
+    def __init__(self, total: int | None, clock: float) -> None:
         self.total = total
         self.done = 0
-        self.started = now
+        self.started = clock
         self._paused_since: float | None = None
         self._pauses = 0.0
-        self._marks: deque[tuple[float, int]] = deque([(now, 0)])
+        self._marks: deque[tuple[float, int]] = deque([(clock, 0)])
 
-    def update(self, done: int, now: float) -> None:
+    def update(self, done: int, clock: float) -> None:
         """Note the number of steps that are done."""
         self.done = done
-        now -= self._pauses
-        self._marks.append((now, done))
-        while len(self._marks) > 2 and now - self._marks[1][0] > WINDOW:
+        clock -= self._pauses
+        self._marks.append((clock, done))
+        while len(self._marks) > 2 and clock - self._marks[1][0] > WINDOW:
             self._marks.popleft()
 
-    def skip_first(self, now: float) -> None:
+    def skip_first(self, clock: float) -> None:
         """Leave the first step out of the rate, because it compiles."""
         self._marks.clear()
-        self._marks.append((now - self._pauses, self.done))
+        self._marks.append((clock - self._pauses, self.done))
 
-    def go_back(self, done: int, now: float) -> None:
+    def go_back(self, done: int, clock: float) -> None:
         """Count from fewer steps, and measure the rate anew."""
         self.done = done
-        self.skip_first(now)
+        self.skip_first(clock)
 
-    def pause(self, now: float) -> None:
+    def pause(self, clock: float) -> None:
         """Stop the clock."""
         if self._paused_since is None:
-            self._paused_since = now
+            self._paused_since = clock
 
-    def resume(self, now: float) -> None:
+    def resume(self, clock: float) -> None:
         """Continue the clock."""
         if self._paused_since is not None:
-            self._pauses += now - self._paused_since
+            self._pauses += clock - self._paused_since
             self._paused_since = None
 
-    def elapsed(self, now: float) -> float:
+    def elapsed(self, clock: float) -> float:
         """Return the seconds of work so far."""
-        end = now if self._paused_since is None else self._paused_since
+        end = clock if self._paused_since is None else self._paused_since
         return end - self._pauses - self.started
 
     @property

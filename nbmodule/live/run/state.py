@@ -189,7 +189,7 @@ class RunState:
         return min(steps, default=None)
 
     def bad_input(self, step: int) -> tuple[int, str] | None:
-        """Return the step, of this one and the one before, whose inputs are not finite, and where."""
+        """Return the step, this or the one before, with inputs that are not finite, and where."""
         faults = ((number, self.nonfinite_input(number)) for number in (step - 1, step))
         return next(((number, fault) for number, fault in faults if fault), None)
 
@@ -208,7 +208,7 @@ class RunState:
         return low
 
     def notes(self) -> list[str]:
-        """Return the footer of the view: what is not watched or repeated and why, what a step is."""
+        """Return the footer of the view: what is not watched or repeated, and why."""
         notes = [self.unwatched, self.unsteered]
         if self._has_model and self.tape is not None and self.why_not_repeatable:
             notes.append(f"no step can be repeated: {self.why_not_repeatable}")
@@ -222,6 +222,6 @@ class RunState:
         return [note for note in notes if note]
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Return the first array to draw that a watcher has of a submodule; None if there is none."""
+        """Return an array to draw of a submodule; None if no watcher has one."""
         pictures = (watcher.picture(path, quantity) for watcher in self.watchers or ())
         return next((picture for picture in pictures if picture is not None), None)
