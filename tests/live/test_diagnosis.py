@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.live.diagnosis import curve_rules
 from nbmodule.live.diagnosis.evidence import (
     Batch,
     Evidence,
@@ -280,3 +281,54 @@ def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it
 
     losses = train()
     assert losses == train(len(losses))
+
+
+def test_a_long_curve_is_judged_by_few_medians(monkeypatch):
+    count, median = [0], np.median
+
+    def counted(*args, **kwargs):
+        count[0] += 1
+        return median(*args, **kwargs)
+
+    monkeypatch.setattr(np, "median", counted)
+    values = np.exp(-np.arange(20_000) / 5000) + 0.1
+    smoothed = curve_rules.smoothed(values)
+    assert count[0] <= curve_rules.MOST_MEDIANS
+    np.testing.assert_allclose(smoothed[5000], values[3001:5001].mean(), rtol=0.02)
+
+
+def test_a_diagnosis_shows_its_evidence_and_what_to_try():
+    diagnosis = judge(Evidence(curves(loss=1 + STEPS / 20 + noise(0.1))))
+    html = diagnosis._repr_mimebundle_()["text/html"]
+    assert "<polyline" in html and "live.what_if(50, rates=[0.1, 1])" in html
+
+
+def test_repeated_rows_are_named_and_rows_of_few_values_are_not():
+    rows = np.repeat(X[:16], 4, axis=0)
+    assert "duplicate-rows" in found(mlp(), rows, np.repeat(Y[:16], 4))
+    assert "duplicate-rows" not in found(mlp(), np.round(X > 0).astype(np.float32))
+
+
+def test_a_target_that_is_a_difference_of_two_columns_is_a_note():
+    before = RNG.normal(size=(64, 1)).astype(np.float32)
+    target = RNG.normal(size=(64, 1)).astype(np.float32)
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 1))
+    table = np.c_[X[:, :1], before, before + target].astype(np.float32)
+    assert found(model, table, target, nb.mse_loss) == ("target-among-inputs",)
+    assert found(model, X, target, nb.mse_loss) == ()
+
+
+def test_the_fix_of_a_verdict_is_tried_beside_the_run():
+    model, optimizer, step = make(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 2), lr=0.5)
+    with nb.Live(model, optimizer, display=False, journal=False, returns=None) as live:
+        for i in live.steps(range(60)):
+            step(X, Y)
+            live.log(loss=1 + i / 10)
+            if i == 50:
+                before = np.asarray(model[0].weight.value)
+                futures = live.try_fix("diverges", 3)
+                np.testing.assert_array_equal(before, np.asarray(model[0].weight.value))
+    assert [future.label for future in futures] == ["x 0.1", "x 1"]
+    with pytest.raises(nb.errors.ArgumentError, match="has found nothing"):
+        live.try_fix("overfits")

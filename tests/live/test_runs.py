@@ -234,6 +234,41 @@ def test_wrong_settings_are_refused(option, value):
         nb.Live(display=False, **{option: value})
 
 
+def test_many_runs_are_drawn_across_their_settings_the_best_one_strongest(tmp_path):
+    for lr in (0.5, 0.3, 0.2, 0.1, 0.05, 0.01):
+        train(tmp_path, lr, width=int(100 * lr))
+    html = nb.runs(tmp_path).compare()._repr_mimebundle_()["text/html"]
+    drawing = html[html.index("settings against best") : html.index("</svg>")]
+    assert drawing.count("<polyline") == 6
+    assert drawing.count('stroke-width="2.5"') == 1
+    assert "strongest: demo lr=0.5" in drawing
+
+
+def test_code_and_models_of_two_runs_are_compared(tmp_path, monkeypatch):
+    from nbmodule.live.reporting import journal
+
+    for code in ("lr = 1", "lr = 2"):
+        monkeypatch.setattr(journal, "origin", lambda code=code: {"cell": 3, "code": code})
+        model = nb.Linear(2, 1)
+        with nb.Live(model, display=False, journal=tmp_path) as live:
+            for i in live.steps(range(3)):
+                model.bias.value = np.array([len(code) + i + int(code[-1])], np.float32)
+                live.log(loss=1.0)
+    comparison = nb.runs(tmp_path)[:2].compare()
+    assert "-lr = 2\n+lr = 1" in comparison.code
+    assert {c.path for c in comparison.models if c.status == "changed"} >= {"bias"}
+    assert nb.runs(tmp_path)[0].cell == 3
+
+
+def test_the_size_of_batches_and_the_seed_are_settings(tmp_path):
+    nb.seed(7)
+    with nb.Live(display=False, journal=tmp_path) as live:
+        for x in live.steps(nb.batches(np.ones((8, 2)), 4)):
+            live.log(loss=x.sum())
+    settings = nb.runs(tmp_path)[0].settings
+    assert (settings["batch_size"], settings["seed"]) == (4, 7)
+
+
 # -- the best model, early stopping --
 def test_the_best_state_is_that_of_the_step_that_logged_it():
     model = nb.Linear(2, 1)

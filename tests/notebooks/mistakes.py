@@ -160,4 +160,10 @@ MISTAKES = [
     ),
     Mistake("19", 2, "def width_after(width, kernel, stride=1, padding=0):\n    return (width + 2 * padding - kernel) // stride", "every element is 1 too small"),
     Mistake("19", 3, "def field_of(layers):\n    return 1 + sum(kernel - 1 for kernel, _ in layers)", "largest difference 8 at [5]"),
+    Mistake("20", 1, "rule_name = 'target-scale'", "'target-scale' is another answer"),
+    Mistake("20", 2, "def noise_of(values):\n    return 2 * np.median(np.abs(np.diff(values)))", "too large"),
+    Mistake("20", 3, "def standardize(table):\n    return (table - table.mean()) / table.std()", "the values differ"),
+    Mistake("21", 1, "def best_rate(runs):\n    return runs.filter(width=8).sort('lr')[0].settings['lr']", "is too small"),
+    Mistake("21", 2, "def stops_after(values, patience):\n    return int(np.argmin(values)) + 1", "is too large"),
+    Mistake("21", 3, "def smooth(values):\n    return np.convolve(values, np.ones(5) / 5, mode='valid')", "the shape is"),
 ]  # fmt: skip

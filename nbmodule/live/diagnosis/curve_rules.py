@@ -110,7 +110,11 @@ def does_not_learn(evidence: Evidence) -> Iterator[RuleVerdict]:
             f"{curve.name} stays at {short_number(tail)}, which is ln({classes}): "
             f"the model guesses among {classes} classes"
         )
-        yield RuleVerdict("does-not-learn", text, evidence=_picture(curve), fixes=scale_rate(10))
+        factor = (
+            0.1 if values.max() > 2 * tail else 10
+        )  # a rate that is too large began with a jump
+        fixes = scale_rate(factor)
+        yield RuleVerdict("does-not-learn", text, evidence=_picture(curve), fixes=fixes)
         return
     spread = sigma / math.sqrt(max(len(values) // 4, 1))
     fallen = head - tail
