@@ -1,8 +1,7 @@
-"""What a module was first called with and what it gave back, in shapes: its graph is shown without
-an example, its rows with shapes.
+"""Shapes of the inputs and the output of a module's first call, for its graph and its rows.
 
-The first call takes the long way and comes by here; all others do not, so it costs the short way
-nothing. No array is kept alive: arrays are kept as shapes, other objects weakly.
+Only the first call, which is never a bare method call, comes here. Arrays are kept as shapes, other
+objects weakly.
 """
 
 from __future__ import annotations
@@ -26,24 +25,22 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
 def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the shapes of these arguments; from now on calls may take the short way."""
+    """Keep the shapes of these arguments; later calls may be bare method calls."""
     inner = module._nbm
-    if not kwargs and all(
-        isinstance(arg, jax.Array) for arg in args
-    ):  # most calls: nothing to look into
+    if not kwargs and all(isinstance(arg, jax.Array) for arg in args):  # most calls
         inner.shown = (
             [_array_like(arg.shape, arg.dtype) for arg in args],
             _tree_of_positions(len(args)),
         )
     else:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
-        inner.shown = ([_kept(leaf) for leaf in leaves], tree)
+        inner.shown = ([_reference(leaf) for leaf in leaves], tree)
     if inner.config is not None:
         settle(module)
 
 
 def remember_return(module: Any, outputs: Any) -> None:
-    """Keep the shapes of what came out."""
+    """Keep the shapes of the output."""
     module._nbm.returned = describe(outputs)
 
 
@@ -62,9 +59,7 @@ def first_shapes(module: Any) -> tuple[str | None, str | None]:
 
 
 def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of the first call with a shape for each array; None before it, or if one
-    of them is gone.
-    """
+    """Return the arguments of the first call, arrays as shapes; None before it, or if one is gone."""
     if module._nbm.shown is None:
         return None
     leaves, tree = module._nbm.shown
@@ -88,7 +83,8 @@ def _is_whole(obj: object) -> bool:
     return isinstance(obj, Variable) or hasattr(type(obj), "_is_stateful") or is_module(obj)
 
 
-def _kept(leaf: Any) -> Any:
+def _reference(leaf: Any) -> Any:
+    """Return a shape, a plain value or a weak reference."""
     reader = reader_of(type(leaf))
     if reader is not None:
         try:

@@ -1,8 +1,7 @@
-"""Where a module stands in its model: the one above it, its own part of the variables, the path
-from the root.
+"""The position of a module in its model: parent, path, and its part of the variables.
 
-A module notes weakly which modules hold it. Where it is held by several, the first one counts.
-Functions take the module as `self`, since they are the methods of `Module`.
+A module notes weakly which modules hold it; of several, the first one counts. Functions take the
+module as `self`, since they are the methods of `Module`.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from nbmodule.base.format import printable
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import is_level_of_v, v_of
+from nbmodule.core.structure.naming import as_key, depths
 from nbmodule.core.structure.walk import name_within, plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def _depth(depth: object, name: str = "depth") -> int | None:
     if depth is not None and (not is_whole(depth) or depth < 0):
         raise ArgumentError(
-            f"{name} counts levels: None or a number of at least 0 is wanted, found {depth!r}."
+            f"{name} counts levels and must be None or a number of at least 0, got {depth!r}."
         )
     return None if depth is None else int(depth)
 
@@ -43,7 +43,7 @@ def parent_of(module: Hull) -> Any:
 
 
 def line_of(module: Hull, depth: int | None = None) -> list[Any]:
-    """From the module `depth` levels up (None: the root) down to `module` itself."""
+    """Return the modules from `depth` levels up (None: the root) down to `module`."""
     line = [module]
     while depth is None or len(line) <= depth:
         parent = parent_of(line[0])
@@ -55,8 +55,7 @@ def line_of(module: Hull, depth: int | None = None) -> list[Any]:
 
 def step_name(parent: Hull, child: Hull) -> str:
     """Return the name of a child below the module that holds it, as part of a key."""
-    name = name_within(parent, child) or ""
-    return "__".join(part.removeprefix("_") for part in name.split("."))
+    return as_key(name_within(parent, child) or "")
 
 
 def path_key(line: list[Any]) -> str:
@@ -74,21 +73,18 @@ def top_v(self: Any, depth: int | None = None, flatten_key_chains: bool = False)
 
 
 def mod_depth(self: Any) -> int:
-    """How many levels this module lies below the root."""
+    """Return the number of levels from the root down to this module."""
     return len(line_of(self)) - 1
 
 
 def mod_height(self: Any) -> int:
-    """How many levels of modules there are below this one."""
+    """Return the number of levels of modules below this one."""
     ensure_built(self)
-    heights = {self: 0}
-    for child, location in plan_of(self).modules.items():
-        heights[child] = heights[location.owner or self] + 1
-    return max(heights.values())
+    return max(depths(self).values())
 
 
 def _children(module: Hull) -> dict[Any, list[Any]]:
-    """For each module from this one down the modules that are directly below it."""
+    """Return the children of this module and of each below it."""
     result: dict[Any, list[Any]] = {}
     for child, location in plan_of(module).modules.items():
         result.setdefault(location.owner or module, []).append(child)
@@ -175,7 +171,7 @@ def _flattened(tree: object, flatten: bool) -> Any:
     return tree.cont_flatten_key_chains() if flatten and isinstance(tree, Container) else tree
 
 
-# -- showing --
+# Display
 def show_marked(tree: object, marked: Iterable[str]) -> None:
     """Print a tree with parts of it marked by a sign at the start of the line; in color on a
     terminal.

@@ -91,7 +91,7 @@ def test_a_chain_of_a_thousand_modules_is_saved_and_loaded(tmp_path):
 
 def test_a_thousand_modules_work_in_a_program_that_has_met_nothing_deep_before():
     program = (
-        "import sys, tests.core.test_deep as deep; before = sys.getrecursionlimit()\n"
+        "import sys, tests.core.test_deep_nesting as deep; before = sys.getrecursionlimit()\n"
         "model = deep.chain_of(deep.DEEP)\nassert sys.getrecursionlimit() == before\nprint(float(model(1.0)))"
     )
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Mistakes of one word that were taken in silence, and are answered now."""
+"""Common mistakes of one word raise an error that names the fix."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What JAX unflattens is made when it is looked at: until then it is its leaves and its structure,
-and behaves no other way.
-"""
+"""A module that JAX unflattened makes its attributes when one is first read."""
 
 import copy
 import pickle

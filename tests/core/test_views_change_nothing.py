@@ -1,6 +1,4 @@
-"""Looking at a model leaves what its lists and dicts hold as it was, whatever its forward puts into
-them.
-"""
+"""Views restore the lists and dicts of a model, whatever its forward puts into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What looking at a function asks of the walk: nothing that is known already."""
+"""Inspecting a compiled function walks no model again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from nbmodule.core.structure import walk
 
 @pytest.fixture
 def walks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """What is walked from now on."""
-    found: list[object] = []
-    made = walk.Plan.__init__
+    """Collect the roots of later walks."""
+    roots: list[object] = []
+    init = walk.Plan.__init__
 
     def noted(plan: walk.Plan, root: object) -> None:
-        found.append(root)
-        made(plan, root)
+        roots.append(root)
+        init(plan, root)
 
     monkeypatch.setattr(walk.Plan, "__init__", noted)
-    return found
+    return roots
 
 
 @pytest.mark.parametrize("stage", ["eval_shape", "lower", "trace"])

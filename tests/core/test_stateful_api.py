@@ -1,4 +1,4 @@
-"""Words of the stateful library that were missing, or gave something else."""
+"""Names and idioms of the stateful library."""
 
 from __future__ import annotations
 
