@@ -19,7 +19,7 @@ from nbmodule.core.compiled.key import cells
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 
 HEADER = """
-import dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
+import collections, dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
 class Net(nb.Module):
     def __init__(self, key):
         self.fc, self.out = nb.Linear(3, 3, key=key), nb.Linear(3, 3, key=key + 100)
@@ -94,6 +94,33 @@ PLACES = {
         "whole.body = Net(1)",
     ),
     "one_name_of_two": ("a = Net(0); b = a", "b", "b = Net(1)"),
+    "named_tuple_in_a_deque": (
+        "Pair = collections.namedtuple('Pair', 'name model')\n"
+        "pairs = collections.deque([Pair('s', Net(0))], maxlen=1)",
+        "pairs[0].model",
+        "pairs.append(Pair('s', Net(1)))",
+    ),
+    "class_of_an_object": (
+        "class Registry:\n    model = Net(0)\nregistry = Registry()",
+        "registry.model",
+        "Registry.model = Net(1)",
+    ),
+    "index": (
+        "class State:\n    def __getitem__(self, key): return self._nets[key]\n"
+        "state = State(); state._nets = {'a': Net(0)}",
+        "state['a']",
+        "state._nets = {'a': Net(1)}",
+    ),
+    "attribute_of_a_function": (
+        "def get():\n    return get.model\nget.model = Net(0)",
+        "get()",
+        "get.model = Net(1)",
+    ),
+    "closure": (
+        "def close(held):\n    return lambda: held\nget = close(Net(0))",
+        "get()",
+        "get.__closure__[0].cell_contents = Net(1)",
+    ),
 }
 
 USES = {
@@ -116,8 +143,9 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("clock", ["script", "cells"])
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(
+    ("use", "clock"), [*((use, "script") for use in USES), ("differentiated", "cells")]
+)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock):
     make, found, replace = PLACES[place]
@@ -127,7 +155,7 @@ def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock)
     exec(
         f"{HEADER}\n{make}\n@nb.jit\ndef inner(x):\n    return {inner}\n"
         f"def plain(x):\n    return {expression if use != 'called_in_another_compiled_function' else inner}\n"
-        f"@nb.jit\ndef step(x):\n    return {expression}",
+        f"traces = []\n@nb.jit\ndef step(x):\n    traces.append(1)\n    return {expression}",
         names,
     )
     x = names["X"]
@@ -136,6 +164,9 @@ def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock)
             cells.advance()
         exec(change.format(m=found, replace=replace), names)
         np.testing.assert_allclose(names["step"](x), names["plain"](x), rtol=1e-4, err_msg=change)
+        traces = len(names["traces"])
+        names["step"](x)
+        assert len(names["traces"]) == traces, f"traced again after {change}"
 
 
 @pytest.mark.parametrize("use", ["called", "differentiated"])
