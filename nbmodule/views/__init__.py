@@ -1,10 +1,15 @@
-"""Records in; text and HTML out.
+"""Displays: records of models, variables, calls and runs as text, static HTML and live views.
 
-Importing this room plugs it into the sockets `display` and `show` of `nbmodule.base`.
+Importing this package plugs it into the sockets `display` and `show` of `nbmodule.base`.
 """
 
 from nbmodule.base.sockets import plug
-from nbmodule.views.builders import comparisons, modules, tables, tracked  # noqa: F401 - they register their records
+from nbmodule.views.builders import (  # noqa: F401 - they register their records
+    comparisons,
+    modules,
+    tables,
+    tracked,
+)
 from nbmodule.views.builders.pictured import view_for
 from nbmodule.views.builders.registry import findings, record_for, register_record
 from nbmodule.views.display.show import (
@@ -15,7 +20,12 @@ from nbmodule.views.display.show import (
     show,
     show_in_place,
 )
-from nbmodule.views.panels import graph_pairs, graph_view, intervention_actions, profile_view  # noqa: F401 - some register what they draw
+from nbmodule.views.panels import (  # noqa: F401 - they register what they draw
+    graph_pairs,
+    graph_view,
+    intervention_actions,
+    profile_view,
+)
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspection import Inspection, inspect
 from nbmodule.views.panels.loss_curve import LossCurve
@@ -38,7 +48,7 @@ __all__ = [
 
 
 def plug_in() -> None:
-    """Give the rooms below their rich display."""
+    """Give the layers that views build on their rich display."""
     plug("display", mimebundle)
     plug("show", show)
     plug("show_in_place", show_in_place)

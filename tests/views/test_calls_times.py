@@ -62,5 +62,5 @@ def test_what_was_zero_says_how_far_it_moved_and_not_infinity():
     before = {"bias": jnp.zeros(3), "weight": jnp.ones(3)}
     after = {"bias": jnp.full(3, 0.25), "weight": jnp.ones(3) * 1.5}
     text = text_of(record_for(nb.diff(before, after)), width=120)
-    assert "0 → 0.25" in text
+    assert "from 0 by 0.25" in text
     assert "∞" not in text

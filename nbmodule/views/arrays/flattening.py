@@ -30,8 +30,10 @@ def flatten(tree: Any) -> tuple[VariableRows, list[Any], dict[str, str]]:
 
     Example:
         >>> rows, leaves, spelled = flatten({"a": [np.zeros(3), "adam"]})
-        >>> [(row.path, row.dtype, row.values) for row in rows], spelled
-        ([('a.0', 'float64', None), ('a.1', 'str', "'adam'")], {'a': "['a']", '0': '[0]', '1': '[1]'})
+        >>> [(row.path, row.dtype, row.values) for row in rows]
+        [('a.0', 'float64', None), ('a.1', 'str', "'adam'")]
+        >>> spelled
+        {'a': "['a']", '0': '[0]', '1': '[1]'}
     """
     walk = _Walk()
     if walk.is_node(tree):

@@ -461,7 +461,7 @@ def _bars(
 
 
 def corner_of(x: Any, side: int = 6) -> tuple[tuple[str, ...], ...]:
-    """Write at most `side` x `side` values of the last two axes as text, at index 0 of the others."""
+    """Write at most `side` x `side` values of the last two axes, at index 0 of the others."""
     about = metadata_of(x)
     if not (about.is_readable or holds_texts(x)) or about.shape is None or 0 in about.shape:
         return ()

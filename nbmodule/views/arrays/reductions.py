@@ -27,7 +27,7 @@ from nbmodule.views.records.records import ShownStatistics
 BINS = 32
 FETCH_WHOLE = 1 << 16
 """Bytes below which an array of another device is fetched rather than reduced there."""
-BLOCK = 1 << 17
+BLOCK = 1 << 16
 """Elements that are read at once."""
 SHARED_FROM = 1 << 21
 """Elements from which an array is distributed over threads."""
@@ -171,13 +171,13 @@ def _spread(
     block: np.ndarray, _: int, mean: float, low: float, high: float, bins: int
 ) -> tuple[float, np.ndarray]:
     """Return the sum of squares around the mean, and the histogram, of one block."""
-    difference = block - mean
-    square = float(np.dot(difference, difference))
-    if not math.isfinite(square):
+    if not math.isfinite(float(np.add.reduce(block))):
         block = block[np.isfinite(block)]
-        square = float(np.square(block - mean).sum())
+    difference = block - mean
+    square = float(np.add.reduce(np.square(difference, out=difference)))
     scale = bins / (high - low) if high > low else 0.0
-    codes = ((block - low) * scale).astype(np.intp)
+    codes = np.multiply(np.subtract(block, low, out=difference), scale, out=difference)
+    codes = codes.astype(np.int32)
     return square, np.bincount(np.minimum(codes, bins - 1), minlength=bins)
 
 

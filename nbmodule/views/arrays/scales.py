@@ -87,7 +87,7 @@ def quantize(
 
 
 def most_of(finite: np.ndarray) -> float:
-    """Return the size that 99.5 % of the values do not exceed; the largest of few, or if it is 0."""
+    """Return the size that 99.5 % of the values do not exceed; the largest, if few or that is 0."""
     size = np.abs(finite)
     if not size.size:
         return 0.0

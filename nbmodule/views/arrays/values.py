@@ -163,7 +163,8 @@ def exact_bytes(x: np.ndarray) -> tuple[bytes, str]:
         parts in turn.
 
     Example:
-        >>> exact_bytes(np.array([16777217], 'int32'))[1], exact_bytes(np.array([1.5], 'float16'))[1]
+        >>> exact_bytes(np.array([16777217], 'int32'))[1], exact_bytes(np.array([1.5],
+        ...     'float16'))[1]
         ('f8', 'f4')
     """
     code = _exact_type(x)
@@ -187,8 +188,8 @@ def exact_text(v: Any) -> str:
     """Write one value with all the digits that tell it from its neighbors.
 
     Example:
-        >>> exact_text(np.float32(0.1)), exact_text(np.int64(2**60)), exact_text(np.complex64(3 + 4j))
-        ('0.1', '1152921504606846976', '3+4j (|x| 5 ∠ 53.1°)')
+        >>> exact_text(np.float32(0.1)), exact_text(np.complex64(3 + 4j))
+        ('0.1', '3+4j (|x| 5 ∠ 53.1°)')
     """
     v = np.asarray(v)[()]
     if isinstance(v, str | bytes):

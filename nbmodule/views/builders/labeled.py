@@ -84,7 +84,8 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
         return record
     if not isinstance(record, ModuleTree | VariableTree):
         raise ArgumentError(
-            f"color= tints the rows of a tree; found {type(record).__name__}. Nothing was displayed."
+            f"color= tints the rows of a tree; found {type(record).__name__}. Nothing was "
+            "displayed."
         )
     if isinstance(record, VariableTree):
         rows = record.columns
@@ -95,7 +96,8 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     if unknown:
         near = ", ".join(sorted(names - {""})[:3])
         raise ArgumentError(
-            f"color= names {plain(unknown[0])!r}, which is not in the tree; found for example {near}. Nothing was displayed."
+            f"color= names {plain(unknown[0])!r}, which is not in the tree; found for example "
+            f"{near}. Nothing was displayed."
         )
     return dataclasses.replace(
         record, color={path: float(number) for path, number in color.items()}

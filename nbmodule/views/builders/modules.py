@@ -143,7 +143,7 @@ class _Rows:
         return next((first for first, name in names if first != f"{path}.{name}"), None)
 
     def boxes(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
-        """The variables that a module, list, dict or plain object holds, each once, with its sizes."""
+        """Return the variables of a module, list, dict or plain object, once each, with sizes."""
         sizes = self.held.get(id(obj))
         if sizes is None:
             sizes = self.held[id(obj)] = {}

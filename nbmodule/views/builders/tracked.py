@@ -71,7 +71,8 @@ def call_table(calls: Calls) -> CallTable:
     if len(steps) > 1:
         notes.insert(
             0,
-            f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]}); calls.step(n) shows another",
+            f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to "
+            f"{steps[-1]}); calls.step(n) shows another",
         )
     returned: dict[int, Any] = {}
     rows = _rows(listed, pictured=True, returned=returned)
@@ -81,12 +82,16 @@ def call_table(calls: Calls) -> CallTable:
     sampled = max((row.statistics.sampled for row in rows if row.statistics is not None), default=0)
     if sampled:
         notes.append(
-            f"mean and range are of a sample of {sampled} elements of each return; NaN and Inf are counted in all of them"
+            f"mean and range are of a sample of {sampled} elements of each return; NaN and Inf "
+            "are counted in all of them"
         )
     profiled = any(call.seconds is not None and call.start is None for call in listed)
     timing = "each module measured alone, compiled" if profiled else "measured"
     if rows and all(row.seconds is None for row in rows):
-        timing = "no times: the calls ran inside a compiled function; nb.track(model, profile=True) measures each module alone"
+        timing = (
+            "no times: the calls ran inside a compiled function; "
+            "nb.track(model, profile=True) measures each module alone"
+        )
         notes.append(timing)
     elif profiled:
         notes.append(f"times: {timing}")
@@ -327,7 +332,8 @@ def _told(recorder: Recorder, snapshots: Sequence[StepSnapshot]) -> str:
     part = f"{len(snapshots)} of " if len(snapshots) < len(recorder.steps) else ""
     pictured = sum(bool(snapshot.pictures) for snapshot in snapshots)
     more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
-    return f"{part}{count_noun(len(recorder.steps), 'step')} in this page, pictures of step {last}{more}"
+    steps = count_noun(len(recorder.steps), "step")
+    return f"{part}{steps} in this page, pictures of step {last}{more}"
 
 
 def _snapshots(recorder: Recorder, table: CallTable) -> tuple[StepSnapshot, ...]:

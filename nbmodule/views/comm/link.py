@@ -19,7 +19,7 @@ MOST_CLOSED = 50
 
 
 def needs_second_output() -> bool:
-    """Tell whether the page shows widgets in another document than HTML, as VS Code and Colab do."""
+    """Return True if the page shows widgets in another document than HTML (VS Code, Colab)."""
     if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
         return True
     ipython = sys.modules.get("IPython")

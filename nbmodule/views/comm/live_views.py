@@ -37,7 +37,9 @@ from nbmodule.views.renderers.limits import MOST_ROWS, fitted
 from nbmodule.views.renderers.payload import payload_of
 
 AFTER = 0.05
-"""Seconds after which the widget is opened: when the cell is over, so that its import holds up no output."""
+"""Seconds after which the widget is opened: when the cell is over, so that its import holds up no
+output.
+"""
 SETTLE_AFTER = 0.5
 MOST_MEASURED = 500
 """Rows whose statistics one question may ask for."""

@@ -72,7 +72,7 @@ def free_cell(cell: str) -> None:
 
 
 def running_cell_id() -> str | None:
-    """Name the cell that runs now; None where there is no notebook, or its front end does not say."""
+    """Name the running cell; None without a notebook, or where its front end does not say."""
     if "IPython" not in sys.modules:
         return None
     from IPython import get_ipython

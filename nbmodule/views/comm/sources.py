@@ -21,7 +21,9 @@ from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
 
 READ_AGAIN = 1 << 22
-"""Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in place."""
+"""Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in
+place.
+"""
 
 
 class Gone(Exception):

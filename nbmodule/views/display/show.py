@@ -12,7 +12,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from nbmodule.base.collector import collector_paused
 from nbmodule.base.format import plain
@@ -136,8 +136,7 @@ def _bundle(
     `told` hears under which key the page will ask.
     """
     if shown is value and form != "text" and hasattr(type(value), "_draws_itself"):
-        drawn: dict[str, str] = value._repr_mimebundle_()  # pyright: ignore[reportAttributeAccessIssue]
-        return drawn
+        return cast("Any", value)._repr_mimebundle_()
     with (
         collector_paused()
     ):  # a hundred thousand new rows would set it off again and again, for half of the time

@@ -9,7 +9,9 @@ const WIDE = 700; // pixels from which the numbers stand beside the picture
 const SIDE = 400; // pixels of the numbers there
 const NOTICED = 40; // pixels by which the width changes before the card is drawn again
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").ArrayData} ArrayData */
+
+/** @type {import("./base.js").Draw<ArrayData>} */
 function draw(view, data, channel) {
   let drawn = 0;
   const paint = () => {
@@ -23,14 +25,15 @@ function draw(view, data, channel) {
   resize.observe(view.root);
   view.signal.addEventListener("abort", () => resize.disconnect());
   paint();
-  if (!data.corner?.length || isRead(data, channel)) return;
+  const { corner } = data;
+  if (!corner?.length || isRead(data, channel)) return;
   const [words, title] = data.whole ? ["copy values", "Copy the values"] : ["copy corner", "Copy the corner of values"];
-  view.tools.append(button(words, `${title} as a table (TSV)`, () => void copy(view, tsv(data.corner))));
+  view.tools.append(button(words, `${title} as a table (TSV)`, () => void copy(view, tsv(corner))));
 }
 
 /**
  * Whether these are texts of which a kernel has more than the page.
- * @param {import("./base.js").Data} data
+ * @param {ArrayData} data
  * @param {import("./base.js").Channel | null} channel
  */
 const isRead = (data, channel) => !data.picture && !data.whole && data.corner?.length && channel?.ask && channel.isThere;
@@ -38,30 +41,31 @@ const isRead = (data, channel) => !data.picture && !data.whole && data.corner?.l
 /**
  * The picture, and beside or below it the numbers.
  * @param {import("./base.js").View} view
- * @param {import("./base.js").Data} data
+ * @param {ArrayData} data
  * @param {import("./base.js").Channel | null} channel
  * @param {number} width pixels across
  */
 function cardOf(view, data, channel, width) {
   const isWide = width >= WIDE;
   const room = Math.max(200, width - (isWide ? SIDE + 60 : 40));
-  const kernel = channel?.ask && !data.drawn ? /** @type {any} */ (channel) : null;
+  const kernel = channel?.ask && !data.drawn ? /** @type {import("./viewer.js").Asked} */ (channel) : null;
   const main = el("div", "stage");
-  const side = el("div", "side", badges(el("div", "words"), numberWords(data.stats)));
+  const side = el("div", "side", badges(el("div", "words"), numberWords(data.stats ?? null)));
   if (!isWide) main.style.flexBasis = side.style.flexBasis = "100%";
   if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
   else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
   else if (isRead(data, channel)) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
-  const isSingle = data.whole && data.corner?.length === 1 && data.corner[0].length === 1;
-  if (isSingle) main.append(el("div", "bignumber", data.corner[0][0]));
-  else numbers(side, data.stats, data.title[0]);
-  if (data.corner?.length && !isSingle && !isRead(data, channel)) {
+  const corner = data.corner ?? [];
+  const isSingle = data.whole && corner.length === 1 && corner[0].length === 1;
+  if (isSingle) main.append(el("div", "bignumber", corner[0][0]));
+  else numbers(side, data.stats ?? null, data.title[0]);
+  if (corner.length && !isSingle && !isRead(data, channel)) {
     const isText = !data.picture && !data.stats;
-    const table = isText ? textTable(data.corner) : valueTable(data.corner, isWide ? SIDE : width - 16);
+    const table = isText ? textTable(corner) : valueTable(corner, isWide ? SIDE : width - 16);
     (isText ? main : side).append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);
   }
   return el("div", "array", main, side.textContent ? side : "");
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {ArrayData} */ (data), channel, draw);

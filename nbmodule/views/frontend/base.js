@@ -4,6 +4,12 @@ import { tsv } from "./format.js";
 import { addressOf, copyPicture } from "./sending.js";
 
 /**
+ * Draws one view into its frame.
+ * @template [D=Data]
+ * @typedef {(view: View, data: D, channel: Channel | null) => void} Draw
+ */
+
+/**
  * The record of a view as it arrives, columns by name; each view says in its own file which ones it reads.
  * @typedef {Record<string, any>} Data
  * The line to a kernel. What follows `onMessage` is there where the channel is that of a joined view; see kernel.js.
@@ -12,7 +18,6 @@ import { addressOf, copyPicture } from "./sending.js";
  *   viewer?: (view: View, row: number, picture: import("./picture.js").Picture, room: number, options?: import("./viewer.js").Options) => HTMLElement,
  *   opener?: (view: View, row: number, text: string, room: number) => HTMLElement, ask?: (kind: string, more?: Record<string, any>, quiet?: boolean) => Promise<any>, why?: string }} Channel
  * @typedef {(root: HTMLElement | ShadowRoot, data: Data, channel: Channel | null) => () => void} Render
- * @typedef {(view: View, data: Data, channel: Channel | null) => void} Draw
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
  *   say: (text: string) => void, retitle: (facts: string[]) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
  *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
@@ -101,21 +106,16 @@ export function reader(column) {
 }
 
 /**
- * What a column of a payload gives for a line.
- * @template C
- * @typedef {C extends Packed<infer T> | undefined ? (i: number) => T | null : never} Reader
- */
-
-/**
  * Read several columns of a payload by their names.
  * @template {object} D
  * @template {(keyof D)[]} const K
  * @param {D} data
  * @param {[...K]} names
- * @returns {{ [I in keyof K]: Reader<D[K[I]]> }}
+ * @returns {{ [I in keyof K]: import("./payload.js").Reader<D[K[I]]> }}
  */
 export function readers(data, ...names) {
-  return /** @type {any} */ (names.map((name) => reader(/** @type {any} */ (data[name]))));
+  const read = names.map((name) => reader(/** @type {Packed<unknown> | undefined} */ (data[name])));
+  return /** @type {{ [I in keyof K]: import("./payload.js").Reader<D[K[I]]> }} */ (/** @type {unknown} */ (read));
 }
 
 /**
@@ -142,10 +142,11 @@ export function bytesOf(base64) {
 
 /**
  * Fill a root with the frame of a view and draw into it; a part that fails says so in its place.
+ * @template {Data} D
  * @param {HTMLElement | ShadowRoot} root
- * @param {Data} data
+ * @param {D} data
  * @param {Channel | null} channel
- * @param {Draw} draw
+ * @param {Draw<D>} draw
  * @returns {() => void} cleanup
  */
 export function mountView(root, data, channel, draw) {

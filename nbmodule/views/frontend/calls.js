@@ -1,5 +1,5 @@
 // The calls: what ran, in which order, with what result.
-import { button, el, mountView, reader, svg, tableButton, waiting } from "./base.js";
+import { button, el, mountView, readers, svg, tableButton, waiting } from "./base.js";
 import { shapeOf } from "./fold.js";
 import { number, seconds } from "./format.js";
 import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
@@ -8,23 +8,27 @@ import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 import { axisTitle, onAxis } from "./spread.js";
 
+/** @typedef {import("./payload.js").CallsData} CallsData */
+
 /**
  * @param {import("./base.js").View} view
- * @param {import("./base.js").Data} data
+ * @param {CallsData} data
  * @param {import("./base.js").Channel | null} channel
- * @param {Record<string, (i: number) => any>} [snapshot] statistics, pictures and changes of another step, in place of those of the data
+ * @param {Partial<import("./payload.js").CallColumns>} [snapshot] statistics, pictures and changes of another step, in place of those of the data
  */
 export function drawCalls(view, data, channel, snapshot = {}) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [label, path, order, cls, input, output] = ["label", "path", "order", "cls", "in", "out"].map(get);
-  const [time, start, stats, picture, error, src] = ["sec", "start", "st", "pic", "err", "src"].map((name) => snapshot[name] ?? get(name));
-  const [compiling, own] = ["comp", "own"].map((name) => snapshot[name] ?? get(name));
-  const root = () => snapshot.root?.(0) ?? data.root;
+  const [paths, orders, cls, input, output, src] = readers(data, "path", "order", "cls", "in", "out", "src");
+  const [path, order] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => Number(orders(i))];
+  const columns = readers(data, "sec", "start", "comp", "own", "err", "st", "pic");
+  const [time, start, compiling, own] = /** @type {const} */ (["sec", "start", "comp", "own"]).map((name, k) => snapshot[name] ?? /** @type {(i: number) => number | null} */ (columns[k]));
+  const [error, stats, picture] = [snapshot.err ?? columns[4], snapshot.st ?? columns[5], snapshot.pic ?? columns[6]];
+  const label = (/** @type {number} */ i) => data.label[i];
+  const root = () => snapshot.root?.() ?? data.root;
   const n = data.depth.length;
   const groups = data.groups ?? {}; // of the lines that stand for several calls: what these are, and their lines
   const rowOf = (/** @type {number} */ i) => (data.at ? data.at[i] : i);
   const isCall = (/** @type {number} */ i) => rowOf(i) >= 0;
-  const run = (/** @type {number} */ i) => time(i) - (compiling(i) ?? 0);
+  const run = (/** @type {number} */ i) => Number(time(i)) - (compiling(i) ?? 0);
   const longest = Math.max(...Array.from({ length: n }, (_, i) => time(i) ?? 0), 1e-12);
   const flow = (/** @type {number} */ i) => `${input(i) ?? ""} → ${error(i) ? "raised" : input(i) === output(i) ? "same" : (output(i) ?? "")}`;
   /** @type {Record<string, number>} */
@@ -41,14 +45,18 @@ export function drawCalls(view, data, channel, snapshot = {}) {
   const kinds = (/** @type {number} */ i) => groups[i]?.[0];
   const gave = (/** @type {number} */ i) => kinds(i) ?? flow(i).slice(flow(i).lastIndexOf("→"));
   const bare = (/** @type {number} */ i) => gave(i).replace(/^→ float32(?=\[)/, "→ "); // where there is no room for the usual type
-  const parts = (/** @type {number} */ i) => (groups[i]?.[1] ?? [i]).map(stats).filter((/** @type {import("./marks.js").Stats | null} */ s) => s?.b.length);
+  const parts = (/** @type {number} */ i) => (groups[i]?.[1] ?? [i]).flatMap((/** @type {number} */ k) => stats(k) ?? []).filter((s) => s.b.length);
   /** @type {(cell: HTMLElement, i: number) => void} */
   const drawSpread = (cell, i) => {
     const known = parts(i);
-    if (!known.length) return;
+    if (!known.length || !data.axis) return;
     cell.append(onAxis(data.axis, known));
-    const [one, other] = [known[0], known.at(-1)];
+    const [one, other] = [known[0], known[known.length - 1]];
     cell.title = one === other ? `mean ${number(one.m)}, deviation ${number(one.s)}` : `${known.length} calls: from ${spread(one)} to ${spread(other)}`;
+  };
+  const drawHistogram = (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+    const known = stats(i);
+    if (known?.b.length) cell.append(histogram(known, 52, 16));
   };
   /** What a call raised; of a call around it, that it was raised within. */
   const raised = (/** @type {number} */ i) => {
@@ -58,7 +66,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
   const isBad = (/** @type {number} */ i) => Boolean(stats(i)?.nan || stats(i)?.inf);
   let [shown, first] = [-1, -1];
   const firstBad = () => {
-    const step = snapshot.step?.(0) ?? 0;
+    const step = snapshot.step?.() ?? 0;
     if (step !== shown) [shown, first] = [step, producer(data.depth, isBad)];
     return first;
   };
@@ -70,9 +78,9 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     label: view.inside ? brief : label,
     brief,
     flat: label,
-    key: (i) => `${order(i)} ${path(i) ?? label(i)}`,
+    key: (i) => `${order(i)} ${isCall(i) ? path(i) : label(i)}`,
     text: (i) => `${label(i)} ${cls(i) ?? ""} ${error(i) ? "raised error" : ""}`.toLowerCase(),
-    code: (i) => isCall(i) ? `${root()}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${root()}[${order(i)}:${order(groups[i][1].at(-1)) + 1}]`,
+    code: (i) => isCall(i) ? `${root()}[${JSON.stringify(path(i))}${nth[i] ? `, ${nth[i]}` : ""}]` : `${root()}[${order(i)}:${order(groups[i][1][groups[i][1].length - 1]) + 1}]`,
     place: (i) => (isCall(i) ? { path: path(i), call: nth[i] } : null),
     rowClass: (i) => (error(i) || i === firstBad() ? "wrong" : isBad(i) ? "carries" : ""),
     nameTitle: "call",
@@ -80,22 +88,23 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     columns: [
       view.inside ? { title: "→ out", cls: "mono", text: gave, short: bare, most: 44 } : { title: "in → out", cls: "mono", text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: bare, most: 64 },
       ...(data.sec ? [{ title: "time", width: "124px", bare: "68px", cls: "drop3 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
-      ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (typeof own(i) === "number" ? seconds(own(i)) : "") }] : []),
-      ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => axisTitle(cell, data.axis), draw: drawSpread }] : []),
+      ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (own(i) === null ? "" : seconds(Number(own(i)))) }] : []),
+      ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => void (data.axis && axisTitle(cell, data.axis)), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { get title() { return snapshot.numbers?.(0) ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
-            { title: "histogram", width: "82px", cls: "drop2 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => stats(i)?.b.length && cell.append(histogram(stats(i), 52, 16)) },
+            { get title() { return snapshot.numbers?.() ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
+            { title: "histogram", width: "82px", cls: "drop2 drawn", draw: drawHistogram },
           ]
         : []),
-      { cls: "grow", words: (i) => [error(i) && [raised(i), "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
+      { cls: "grow", words: (i) => [error(i) && [raised(i) ?? "", "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
     ],
     sortsAll: true,
     sorts: data.sec ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
-      if (snapshot.missing?.(i)) pane.append(el("div", "quiet", snapshot.missing(i)));
+      const missing = snapshot.missing?.(i);
+      if (missing) pane.append(el("div", "quiet", missing));
       else if (output(i) && isCall(i) && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? waiting(view, "pictures"));
       facts(pane, [
         ["class", kinds(i) ?? cls(i)],
@@ -103,17 +112,17 @@ export function drawCalls(view, data, channel, snapshot = {}) {
         ["out", output(i)],
         ["change", snapshot.change?.(i)],
         ["time", time(i) === null ? "" : seconds(run(i))],
-        ["compiling", compiling(i) ? `${seconds(compiling(i))} in this call` : ""],
-        ["own time", typeof own(i) === "number" ? seconds(own(i)) : ""],
-        ["source", src(i) && placeOf(view, src(i))],
+        ["compiling", compiling(i) ? `${seconds(Number(compiling(i)))} in this call` : ""],
+        ["own time", own(i) === null ? "" : seconds(Number(own(i)))],
+        ["source", src(i) && placeOf(view, src(i) ?? "")],
         ["error", error(i)],
       ]);
       numbers(pane, stats(i), output(i));
     },
   });
-  if (data.sec && data.start) timeline(view, rows, data, { time, start, label, error });
+  if (data.sec && data.start) timeline(view, rows, data, { time, start, label, err: error });
   rows.begin(data.first);
-  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...[...data.depth.keys()].filter(isCall).map((/** @type {number} */ i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
+  rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...[...data.depth.keys()].filter(isCall).map((i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
   return rows;
 }
@@ -154,12 +163,12 @@ export function producer(depth, isBad) {
 
 /**
  * How deep each call is: a line that stands for several calls is none.
- * @param {import("./base.js").Data} data
+ * @param {CallsData} data
  * @returns {number[]}
  */
 function levels(data) {
   const above = /** @type {number[]} */ ([]);
-  return data.depth.map((/** @type {number} */ d, /** @type {number} */ i) => {
+  return data.depth.map((d, i) => {
     above.length = d;
     const level = above.length ? above[d - 1] : 0;
     above[d] = level + (data.at && data.at[i] < 0 ? 0 : 1);
@@ -171,22 +180,23 @@ function levels(data) {
  * Bars on one time axis, depth downward; the button changes between rows and bars.
  * @param {import("./base.js").View} view
  * @param {Rows} rows
- * @param {import("./base.js").Data} data
- * @param {Record<string, (i: number) => any>} get
+ * @param {CallsData} data
+ * @param {Pick<import("./payload.js").CallColumns, "start" | "err"> & { time: (i: number) => number | null, label: (i: number) => string }} get
  */
 function timeline(view, rows, data, get) {
   const level = levels(data);
   const deepest = Math.max(...level) + 1;
-  const first = Math.min(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => get.start(i) ?? Infinity));
-  const end = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => (get.start(i) ?? 0) + (get.time(i) ?? 0))) - first;
+  const first = Math.min(...data.depth.map((_, i) => get.start(i) ?? Infinity));
+  const end = Math.max(...data.depth.map((_, i) => (get.start(i) ?? 0) + (get.time(i) ?? 0))) - first;
   const [width, step] = [1000, 20];
   const plot = svg("svg", { class: "nbm-timeline", viewBox: `0 0 ${width} ${deepest * step + 16}`, preserveAspectRatio: "none", height: deepest * step + 16 });
   level.forEach((d, i) => {
-    if (get.time(i) === null || get.start(i) === null) return;
-    const x = ((get.start(i) - first) / end) * width;
-    const w = Math.max((get.time(i) / end) * width, 1);
-    const box = svg("rect", { x, y: d * step, width: w, height: step - 2, class: get.error(i) ? "nbm-nan" : "nbm-plus", "data-row": i });
-    box.append(svg("title", {}, `${get.label(i)} ${seconds(get.time(i))}`));
+    const [start, time] = [get.start(i), get.time(i)];
+    if (time === null || start === null) return;
+    const x = ((start - first) / end) * width;
+    const w = Math.max((time / end) * width, 1);
+    const box = svg("rect", { x, y: d * step, width: w, height: step - 2, class: get.err(i) ? "nbm-nan" : "nbm-plus", "data-row": i });
+    box.append(svg("title", {}, `${get.label(i)} ${seconds(time)}`));
     plot.append(box);
     if (w > 60) plot.append(svg("text", { x: x + 4, y: d * step + 13 }, get.label(i).slice(0, Math.floor(w / 7))));
   });
@@ -206,4 +216,4 @@ function timeline(view, rows, data, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (...all) => void drawCalls(...all, data.snapshot?.columns));
+export const render = (root, data, channel) => mountView(root, /** @type {CallsData} */ (data), channel, (...all) => void drawCalls(...all, data.snapshot?.columns));

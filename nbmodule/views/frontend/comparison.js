@@ -1,5 +1,5 @@
 // Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
-import { button, copy, el, mountView, reader, sending, tableButton } from "./base.js";
+import { button, copy, el, mountView, readers, sending, tableButton } from "./base.js";
 import { number } from "./format.js";
 import { bar } from "./marks.js";
 import { placeOf } from "./places.js";
@@ -15,19 +15,17 @@ const MOST = 340;
 const TALL = 900; // where the three stand below each other, and none of them may be hidden
 const NARROW = 560;
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").ComparisonData} ComparisonData */
+
+/** @type {import("./base.js").Draw<ComparisonData>} */
 function draw(view, data, channel) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [label, fault, cls, place] = ["label", "fault", "cls", "place"].map(get);
-  const [input, given, a, b, src, remark] = ["in", "given", "ca", "cb", "src", "remark"].map(get);
-  const [where, values, picture, order] = ["where", "values", "pic", "order"].map(get);
-  const numeric = (/** @type {string} */ name) => (/** @type {number} */ i) => {
-    const found = get(name)(i);
-    return found === null || found === undefined ? null : Number(found);
-  };
-  const [change, largest] = [numeric("change"), numeric("largest")];
+  const [faults, cls, places] = readers(data, "fault", "cls", "place");
+  const [input, given, a, b, src, remark] = readers(data, "in", "given", "ca", "cb", "src", "remark");
+  const [where, values, picture, order, changes, sizes] = readers(data, "where", "values", "pic", "order", "change", "largest");
+  const [label, fault, place] = [(/** @type {number} */ i) => data.label[i], (/** @type {number} */ i) => faults(i) ?? "", (/** @type {number} */ i) => places(i) ?? ""];
+  const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
   const isRow = (/** @type {number} */ i) => data.row[i] >= 0;
-  const calls = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter(isRow));
+  const calls = data.depth.map((_, i) => i).filter(isRow);
   const most = Math.max(...calls.map((i) => (Number.isFinite(change(i)) ? Number(change(i)) : 0)), 1e-30);
   /** @type {Map<string, number>} */
   const seen = new Map();
@@ -36,7 +34,7 @@ function draw(view, data, channel) {
     seen.set(place(i), before + 1);
     return [i, before];
   }));
-  const at = (/** @type {number} */ i) => (where(i)?.length ? ` at [${where(i).join(", ")}]` : "");
+  const at = (/** @type {number} */ i) => (where(i)?.length ? ` at [${where(i)?.join(", ")}]` : "");
   const apart = (/** @type {number} */ i) => (largest(i) === null ? (fault(i) ? `has another shape: ${b(i)}, expected ${a(i)}` : "agrees") : fault(i) ? `differs by ${number(Number(largest(i)), 3)}${at(i)}` : "agrees");
   const sentence = (/** @type {number} */ i) => [`${label(i)}: input ${given(i)}, return ${apart(i)}`, fault(i) && src(i)].filter(Boolean).join(", ");
   const code = (/** @type {number} */ i) => (isRow(i) ? `${data.root}[${data.row[i]}]` : data.root);
@@ -51,25 +49,26 @@ function draw(view, data, channel) {
     if (!isRow(i)) return;
     const head = el("div", "herohead", el("span", "mono", `${input(i) || "input"} `), el("span", given(i)?.startsWith("agrees") ? "fine" : "quiet", `(${given(i)})`), " → ", el("b", fault(i) === "module" || fault(i) === "tap" ? "culprit" : "", label(i)), el("span", "quiet", cls(i) ?? ""), " → ");
     head.append(el("span", fault(i) === "module" ? "culprit" : "", apart(i)));
-    if (values(i)) head.append(el("span", "quiet", `expected ${number(Number(values(i)[0]))}, found ${number(Number(values(i)[1]))}`));
-    if (src(i)) head.append(placeOf(view, src(i)));
+    const [wanted, found] = (values(i) ?? []).map(Number);
+    if (values(i)) head.append(el("span", "quiet", `expected ${number(wanted)}, found ${number(found)}`));
+    if (src(i)) head.append(placeOf(view, src(i) ?? ""));
     head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))), ...sending(view, () => [hero], key(i)));
     hero.append(head, sideBySide(view, channel, data.row[i], picture(i) ?? [], data));
   };
 
   const strip = el("div", "blame");
-  const inOrder = [...calls].sort((x, y) => order(x) - order(y));
+  const inOrder = [...calls].sort((x, y) => Number(order(x)) - Number(order(y)));
   /** @type {Map<number, HTMLElement>} */
   const cells = new Map();
   for (const i of inOrder) {
-    const kind = fault(i) ?? "";
+    const kind = fault(i);
     const cell = button("", `${label(i)}: ${WORDS[kind]}`, () => rows.jump(i));
     cell.className = `nbm-blamed nbm-${LOOKS[kind]}`;
     cell.tabIndex = -1;
     cells.set(i, cell);
     strip.append(cell);
   }
-  const legend = el("div", "legend", ...["", "module", "inside", "input"].filter((kind) => calls.some((i) => (fault(i) ?? "") === kind)).map((kind) => el("span", "", el("span", `swatch blamed ${LOOKS[kind]}`), ` ${WORDS[kind]}`)), el("span", "", "one cell for each call, in order"));
+  const legend = el("div", "legend", ...["", "module", "inside", "input"].filter((kind) => calls.some((i) => fault(i) === kind)).map((kind) => el("span", "", el("span", `swatch blamed ${LOOKS[kind]}`), ` ${WORDS[kind]}`)), el("span", "", "one cell for each call, in order"));
   const top = el("div", "comparison", hero, ...(cells.size > 1 ? [strip, legend] : []));
   if (!calls.length) top.hidden = true;
   view.body.before(top);
@@ -82,16 +81,16 @@ function draw(view, data, channel) {
     label,
     flat: label,
     key,
-    text: (i) => `${label(i)} ${cls(i) ?? ""} ${WORDS[fault(i) ?? ""]}`.toLowerCase(),
+    text: (i) => `${label(i)} ${cls(i) ?? ""} ${WORDS[fault(i)]}`.toLowerCase(),
     code,
     place: (i) => (isRow(i) ? { path: place(i), call: nth.get(i) ?? 0 } : null),
     rowClass: (i) => (["module", "tap"].includes(fault(i)) ? "wrong" : fault(i) ? "carries" : "quiet"),
     nameTitle: "call",
     columns: [
       { title: "input", cls: "drop2", text: (i) => given(i) ?? "", most: 30 },
-      { title: "off by", width: "124px", bare: "68px", cls: "time", draw: (cell, i) => change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3)) },
+      { title: "off by", width: "124px", bare: "68px", cls: "time", draw: (cell, i) => void (change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3))) },
       { title: "largest", cls: "drop1 mono", short: (i) => (largest(i) === null ? apart(i) : number(Number(largest(i)), 3)), text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
-      { cls: "grow", words: (i) => [remark(i) && [remark(i), fault(i) === "module" ? "wrong" : ""]] },
+      { cls: "grow", words: (i) => [remark(i) && [remark(i) ?? "", fault(i) === "module" ? "wrong" : ""]] },
     ],
     sorts: { difference: (i) => (change(i) === null ? (fault(i) ? Infinity : NaN) : Number(change(i))) },
     empty: "nothing to compare",
@@ -107,7 +106,7 @@ function draw(view, data, channel) {
     chosen(first);
     hero.style.height = `${Math.min(Math.max(hero.scrollHeight, LEAST), isNarrow(view) ? TALL : MOST)}px`; // then nothing below it moves when another call is chosen
   }
-  rows.addTool(tableButton(view, () => [["call", "input", data.a, data.b, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i) ?? ""]].map((x) => String(x ?? "")))]));
+  rows.addTool(tableButton(view, () => [["call", "input", data.a, data.b, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i)]].map((x) => String(x ?? "")))]));
 }
 
 /** @param {import("./base.js").View} view */
@@ -119,7 +118,7 @@ const isNarrow = (view) => (view.root.clientWidth || 1100) < NARROW;
  * @param {import("./base.js").Channel | null} channel
  * @param {number} row as the kernel counts it
  * @param {import("./picture.js").Picture[]} pictures
- * @param {import("./base.js").Data} data
+ * @param {ComparisonData} data
  */
 function sideBySide(view, channel, row, pictures, data) {
   const names = [data.a, data.b, "difference"];
@@ -135,4 +134,4 @@ function sideBySide(view, channel, row, pictures, data) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {ComparisonData} */ (data), channel, draw);

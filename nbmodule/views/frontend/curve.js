@@ -9,9 +9,11 @@ const HEIGHT = 210;
 const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").CurveData} CurveData */
+
+/** @type {import("./base.js").Draw<CurveData>} */
 function draw(view, data) {
-  const series = /** @type {Series[]} */ (data.series.map((/** @type {any} */ s) => ({ ...s, values: s.values.map((/** @type {any} */ v) => (v === null ? NaN : typeof v === "string" ? Number(v) : v)) })));
+  const series = data.series.map((s) => ({ ...s, values: s.values.map((v) => (v === null ? NaN : Number(v))) }));
   const state = { log: false, weight: series.some((s) => s.values.length > 400) ? 0.6 : 0, at: NaN };
   const box = el("div", "plots");
   view.body.append(box);
@@ -139,4 +141,4 @@ function sentence(unit, members) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {CurveData} */ (data), channel, draw);

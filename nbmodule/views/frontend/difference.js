@@ -1,5 +1,5 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
-import { el, mountView, reader, tableButton } from "./base.js";
+import { el, mountView, readers, tableButton } from "./base.js";
 import { number } from "./format.js";
 import { bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
@@ -8,34 +8,35 @@ import { Rows } from "./rows.js";
 
 const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpected: "+", changed: "~", shape: "≠", dtype: "≠" });
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").DifferenceData} DifferenceData */
+
+/** @type {import("./base.js").Draw<DifferenceData>} */
 function draw(view, data, channel) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [step, path, status, a, b] = ["step", "path", "status", "ca", "cb"].map(get);
-  const chain = get("chain");
-  const more = reader(data.more ?? {});
-  const [where, picture, error] = ["where", "pic", "err"].map(get);
-  const [change, largest] = ["change", "largest"].map((name) => (/** @type {number} */ i) => reader(data[name])(i) ?? null).map((fn) => (/** @type {number} */ i) => (fn(i) === null ? null : Number(fn(i))));
-  const most = Math.max(...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => { const c = change(i) ?? 0; return Number.isFinite(c) ? c : 0; }), 1e-30);
-  const words = (/** @type {string} */ s) => ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
+  const [step, paths, statuses, a, b, chain] = readers(data, "step", "path", "status", "ca", "cb", "chain");
+  const [where, picture, error, changes, sizes] = readers(data, "where", "pic", "err", "change", "largest");
+  const [path, status] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => statuses(i) ?? ""];
+  const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
+  const most = Math.max(...data.depth.map((_, i) => (Number.isFinite(change(i)) ? Number(change(i)) : 0)), 1e-30);
+  /** @param {string} s @returns {string} */
+  const words = (s) => /** @type {Record<string, string>} */ ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
   const rowOf = recordRows(data.depth.length, (i) => Boolean(status(i)), data.at);
   const rows = new Rows(view, {
     about: `difference of ${data.a} and ${data.b}`,
     role: "treegrid",
     depth: data.depth,
     open: data.open,
-    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${[step(i), ...(more(i) ?? [])].join("/")}`,
-    flat: (i) => path(i) || step(i),
-    key: (i) => path(i) || step(i),
+    label: (i) => `${SIGNS[status(i)] ? `${SIGNS[status(i)]} ` : ""}${[step(i), ...(data.more?.[i] ?? [])].join("/")}`,
+    flat: (i) => path(i) || (step(i) ?? ""),
+    key: (i) => path(i) || (step(i) ?? ""),
     text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
-    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || (path(i) ?? step(i))),
+    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || path(i)),
     rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [
       { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
       { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
       { title: "change", width: "172px", bare: "116px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
-      { cls: "grow", words: (i) => [error(i) && [error(i), "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
+      { cls: "grow", words: (i) => [error(i) && [error(i) ?? "", "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
     empty: "nothing to compare",
@@ -46,13 +47,13 @@ function draw(view, data, channel) {
         [data.a, a(i)],
         [data.b, b(i)],
         ["relative", change(i) === null ? "" : number(Number(change(i)))],
-        ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i).join(", ")}]` : ""}`],
+        ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i)?.join(", ")}]` : ""}`],
         ["error", error(i)],
       ]);
     },
   });
   rows.begin(data.first);
-  rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
+  rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((_, i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
 }
 
 /**
@@ -85,4 +86,4 @@ function drawChange(cell, change, largest, most) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {DifferenceData} */ (data), channel, draw);

@@ -4,16 +4,16 @@ import { pathOf, ranks, written } from "./facts_columns.js";
 import { bar, facts } from "./marks.js";
 import { Rows } from "./rows.js";
 
-/** @typedef {import("./facts_columns.js").FactColumn} FactColumn */
+/** @typedef {import("./payload.js").FactsData} FactsData */
 
-/** @type {import("./base.js").Draw} */
+/** @type {import("./base.js").Draw<FactsData>} */
 function draw(view, data) {
-  const lines = /** @type {number[]} */ (data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i));
-  const label = reader(data.label);
+  const lines = data.depth.map((_, i) => i);
+  const label = (/** @type {number} */ i) => data.label[i];
   const path = (/** @type {number} */ i) => pathOf(data.depth, label, i);
   const wrong = new Set(data.wrong ?? []);
-  const columns = /** @type {FactColumn[]} */ (data.columns).map((column) => {
-    const values = lines.map(reader(column.values ?? []));
+  const columns = data.columns.map((column) => {
+    const values = lines.map(reader(column.values));
     return { ...column, order: ranks(column, values), text: (/** @type {number} */ i) => written(column, values[i]) };
   });
   const list = new Rows(view, {
@@ -67,4 +67,4 @@ function sorting(view, cell, by) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {FactsData} */ (data), channel, draw);

@@ -1,14 +1,14 @@
 // The columns of a table of facts: how a value is written, and by what a column is sorted. Never touches the document.
 import { bytes, count, number } from "./format.js";
 
-/** @typedef {{ title: string, kind: "text" | "count" | "bytes" | "number", values: any, bar?: boolean, drop?: number }} FactColumn */
+/** @typedef {import("./payload.js").FactColumn} FactColumn */
 
 const WRITTEN = { text: String, count, bytes, number: (/** @type {number} */ x) => number(x) };
 
 /**
  * A value as it stands in its cell; a text in a column of numbers, such as `12 × 344`, stands as it is.
  * @param {FactColumn} column
- * @param {any} value
+ * @param {string | number | null | undefined} value
  * @returns {string}
  */
 export function written(column, value) {
@@ -19,14 +19,14 @@ export function written(column, value) {
 /**
  * What sorts a column, the largest first: its numbers, or the place of a text in the alphabet, `a` before `b`.
  * @param {FactColumn} column
- * @param {any[]} values one for each line
+ * @param {(string | number | null)[]} values one for each line
  * @returns {number[]} NaN where a line has none
  */
 export function ranks(column, values) {
   if (column.kind !== "text") return values.map((x) => (typeof x === "number" ? x : NaN));
-  const known = [...new Set(values.filter((x) => typeof x === "string"))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
+  const known = [...new Set(values.flatMap((x) => (typeof x === "string" ? [x] : [])))].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   const place = new Map(known.map((text, k) => [text, -k]));
-  return values.map((x) => place.get(x) ?? NaN);
+  return values.map((x) => place.get(String(x)) ?? NaN);
 }
 
 /**

@@ -4,18 +4,18 @@ import { number } from "./format.js";
 
 /**
  * @param {import("./base.js").View} view
- * @param {any} data
+ * @param {import("./payload.js").SweepData} data
  * @param {((path: string, index: number | null) => void) | null} pick
  * @returns {HTMLElement}
  */
 export function heat(view, data, pick) {
-  const all = data.cells.flat().filter((/** @type {any} */ x) => typeof x === "number");
+  const all = data.cells.flat().flatMap((x) => (typeof x === "number" ? [x] : []));
   const limit = Math.max(...all.map(Math.abs), 0);
   const table = el("table", "heat");
   table.setAttribute("aria-label", data.title.slice(1).join(", "));
-  if (data.over !== "layers") table.append(el("tr", "", el("th", "quiet", data.over), ...data.columns.map((/** @type {string} */ text) => el("th", "quiet", text))));
-  data.rows.forEach((/** @type {string} */ path, /** @type {number} */ r) => {
-    const cells = data.cells[r].map((/** @type {any} */ x, /** @type {number} */ c) => {
+  if (data.over !== "layers") table.append(el("tr", "", el("th", "quiet", data.over), ...data.columns.map((text) => el("th", "quiet", text))));
+  data.rows.forEach((path, r) => {
+    const cells = data.cells[r].map((x, c) => {
       if (x === null) return el("td");
       const where = `${path}${data.columns[c] ? ` ${data.over.slice(0, -1)} ${data.columns[c]}` : ""}: ${typeof x === "number" ? number(x) : x}`;
       const cell = button(typeof x === "number" ? "" : String(x), where, () => {
@@ -24,7 +24,7 @@ export function heat(view, data, pick) {
       });
       cell.className = "nbm-heatcell";
       cell.style.setProperty("--share", `${limit && typeof x === "number" ? Math.round((Math.abs(x) / limit) * 100) : 0}%`);
-      cell.style.setProperty("--hue", x < 0 ? "var(--blue)" : "var(--orange)");
+      cell.style.setProperty("--hue", Number(x) < 0 ? "var(--blue)" : "var(--orange)");
       return el("td", "", cell);
     });
     table.append(el("tr", "", el("th", "mono", path || data.title[0]), ...cells));
@@ -33,17 +33,17 @@ export function heat(view, data, pick) {
   const strip = el("span", "strip");
   strip.style.background = "linear-gradient(90deg, var(--blue), transparent, var(--orange))";
   const legend = el("div", "legend", el("span", "", number(-limit, 3)), strip, el("span", "", number(limit, 3)));
-  return el("div", "heatbox", legend, table, ...(data.notes ?? []).map((/** @type {string} */ text) => el("div", "quiet", text)));
+  return el("div", "heatbox", legend, table, ...(data.notes ?? []).map((text) => el("div", "quiet", text)));
 }
 
 /**
  * Rows of a name, a bar and a number.
- * @param {[string, any][]} rows
+ * @param {[string, number | string][]} rows
  * @param {string} name what stands for the model itself
  * @param {(path: string) => void} pick
  */
 export function bars(rows, name, pick) {
-  const signed = rows.some(([, x]) => x < 0); // then zero is in the middle, and the colors are those of signed pictures
+  const signed = rows.some(([, x]) => Number(x) < 0); // then zero is in the middle, and the colors are those of signed pictures
   const largest = Math.max(...rows.map(([, x]) => (typeof x === "number" ? Math.abs(x) : 0)), 1e-30);
   const box = el("div", "bars");
   for (const [path, x] of rows) {
@@ -51,8 +51,8 @@ export function bars(rows, name, pick) {
     const bar = el("span", "bar");
     bar.style.width = `${full * (signed ? 50 : 100)}%`;
     if (signed) {
-      bar.style.marginLeft = `${x < 0 ? 50 - full * 50 : 50}%`;
-      bar.classList.add(x < 0 ? "nbm-below" : "nbm-above");
+      bar.style.marginLeft = `${Number(x) < 0 ? 50 - full * 50 : 50}%`;
+      bar.classList.add(Number(x) < 0 ? "nbm-below" : "nbm-above");
     }
     const value = typeof x === "number" ? number(x) : String(x);
     const row = button("", `Go to ${path || name}, ${value}`, () => pick(path));

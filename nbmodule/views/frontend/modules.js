@@ -1,5 +1,5 @@
 // The module tree: what is it made of.
-import { mountView, reader, tableButton, waiting } from "./base.js";
+import { mountView, readers, tableButton, waiting } from "./base.js";
 import { recordRows } from "./fold.js";
 import { code, count, percent } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
@@ -10,17 +10,19 @@ import { LOOK } from "./rows_look.js";
 
 const LAST = "return when last tracked";
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").ModulesData} ModulesData */
+
+/** @type {import("./base.js").Draw<ModulesData>} */
 function draw(view, data, channel) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [label, cls, sum, p, path] = ["label", "cls", "sum", "p", "path"].map(get);
-  const [input, output, kind, shared, doc, src] = ["in", "out", "kind", "shared", "doc", "src"].map(get);
-  const [buf, late, error, vars, training] = ["buf", "late", "err", "vars", "training"].map(get);
-  const args = get("args");
+  const [cls, sum, p, path, args] = readers(data, "cls", "sum", "p", "path", "args");
+  const [input, output, kind, shared, doc, src] = readers(data, "in", "out", "kind", "shared", "doc", "src");
+  const [buf, late, error, vars, training, known] = readers(data, "buf", "late", "err", "vars", "training", "st");
+  const { snapshot } = data;
+  const label = (/** @type {number} */ i) => data.label[i];
   const total = data.total || 1;
-  const steps = (/** @type {number} */ i) => (path(i) ? path(i).split(".") : []);
-  const stats = data.snapshot ? (/** @type {number} */ i) => data.snapshot.returnOf(i) : get("st");
-  const last = data.snapshot ? "return at this step" : LAST;
+  const steps = (/** @type {number} */ i) => path(i)?.split(".") ?? [];
+  const stats = (/** @type {number} */ i) => (snapshot ? snapshot.returnOf(i) : known(i));
+  const last = snapshot ? "return at this step" : LAST;
   const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
   const rowOf = recordRows(data.depth.length, (i) => kind(i) !== "group", data.at);
   const list = new Rows(view, {
@@ -32,26 +34,27 @@ function draw(view, data, channel) {
     text: (i) => `${path(i)} ${cls(i)} ${sum(i) ?? ""} ${kind(i) ?? ""} ${shared(i) ? "shared" : ""}`.toLowerCase(),
     code: (i) => code(data.root, steps(i)),
     place: (i) => (kind(i) === "group" ? null : { path: path(i) ?? "", call: 0 }),
-    told: (i) => (shared(i) ? { path: shared(i), call: 0 } : null),
+    told: (i) => (shared(i) ? { path: shared(i) ?? "", call: 0 } : null),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
       { cls: `class ${data.snapshot ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
-      { cls: "right drop3", text: (i) => (p(i) ? count(p(i)) : "") },
-      { width: "62px", cls: "drop1 drawn", draw: (cell, i) => p(i) && cell.append(bar(p(i) / total)) },
+      { cls: "right drop3", text: (i) => (p(i) ? count(p(i) ?? 0) : "") },
+      { width: "62px", cls: "drop1 drawn", draw: (cell, i) => void (p(i) && cell.append(bar((p(i) ?? 0) / total))) },
       { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
-      ...(data.st || data.snapshot ? [{ width: "70px", cls: data.snapshot ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
-        if (!stats(i)?.b.length) return;
-        cell.append(histogram(stats(i), 52, 16));
-        cell.title = `${kind(i) === "module" ? last : `${last}, all within`}: ${spread(stats(i))}`;
+      ...(data.st || snapshot ? [{ width: "70px", cls: data.snapshot ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+        const known = stats(i);
+        if (!known?.b.length) return;
+        cell.append(histogram(known, 52, 16));
+        cell.title = `${kind(i) === "module" ? last : `${last}, all within`}: ${spread(known)}`;
       } }] : []),
       {
         cls: "grow",
         words: (i) => [
-          error(i) && [error(i), "wrong"],
+          error(i) && [error(i) ?? "", "wrong"],
           shared(i) && `shared with ${shared(i)}`,
           late(i) && ["built on first call", "doubt"],
-          training(i) && [training(i), "doubt"],
-          buf(i) && `${buf(i)} buffer${buf(i) > 1 ? "s" : ""}`,
+          training(i) && [training(i) ?? "", "doubt"],
+          !view.inside && Boolean(buf(i)) && `${buf(i)} buffer${buf(i) === 1 ? "" : "s"}`,
         ],
       },
     ],
@@ -59,7 +62,7 @@ function draw(view, data, channel) {
     empty: data.empty ?? "no submodules",
     look: LOOK,
     colors: {
-      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
+      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color?.[i] ?? NaN) }),
       parameters: (i) => p(i) ?? 0,
     },
     detail: (i, pane) => {
@@ -67,11 +70,12 @@ function draw(view, data, channel) {
         ["class", `${cls(i)} ${sum(i) ?? ""}`],
         ["", doc(i)],
         ["arguments", args(i)],
-        ["parameters", p(i) ? `${count(p(i))} (${percent(p(i), total)})` : "0"],
+        ["buffers", buf(i) || ""],
+        ["parameters", p(i) ? `${count(p(i) ?? 0)} (${percent(p(i) ?? 0, total)})` : "0"],
         ["variables", (vars(i) ?? []).join(", ")],
         ["in, first call", input(i)],
         ["out, first call", output(i)],
-        ["source", src(i) && placeOf(view, src(i))],
+        ["source", src(i) && placeOf(view, src(i) ?? "")],
         ["error", error(i)],
         ["", stats(i) && last],
       ]);
@@ -86,7 +90,7 @@ function draw(view, data, channel) {
 
 /**
  * @param {HTMLElement} cell
- * @param {string} cls
+ * @param {string | null} cls
  * @param {string | null} summary
  * @param {string | null} doc
  * @param {string | null} source
@@ -103,4 +107,4 @@ function drawClass(cell, cls, summary, doc, source, fits) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {ModulesData} */ (data), channel, draw);

@@ -4,8 +4,11 @@ import type { Finding } from "./base.js";
 import type { Stats } from "./marks.js";
 import type { Picture } from "./picture.js";
 
-/** A column: a list, values behind codes, or a map from line to value. */
-export type Packed<T> = (T | null)[] | { u: (T | null)[]; i?: number[]; of?: string } | Record<number, T>;
+/** A column: a list, values behind codes, or a map from line to value. `cell` exists for types only. */
+export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i?: number[]; of?: string } | Record<number, T>) & { readonly cell?: T };
+
+/** What a column gives for a line. */
+export type Reader<C> = NonNullable<C> extends { readonly cell?: infer T } ? (i: number) => NonNullable<T> | null : never;
 
 /** What every view has. */
 export interface Head {
@@ -37,11 +40,75 @@ export interface Tree extends Head {
   at?: number[];
 }
 
+/** One array. */
+export interface ArrayData extends Head {
+  stats?: Stats;
+  picture?: Picture;
+  corner?: string[][];
+  whole?: boolean;
+  of: string;
+  err?: string;
+  drawn?: boolean;
+}
+
+/** Numbers over steps; what is not finite is a text. */
+export interface CurveData extends Head {
+  axis: string;
+  series: { name: string; unit?: string; steps: number[]; values: (number | string | null)[] }[];
+}
+
+/** A table whose columns sort. */
+export interface FactsData extends Listed {
+  first_title?: string;
+  empty: string;
+  places?: string[];
+  wrong?: number[];
+  columns: FactColumn[];
+}
+
+/** One column of such a table. */
+export interface FactColumn {
+  title: string;
+  kind: "text" | "count" | "bytes" | "number";
+  values: Packed<string | number>;
+  bar?: boolean;
+  drop?: number;
+}
+
+/** A heat map of modules by their parts; a text is a number that is not finite. */
+export interface SweepData {
+  title: string[];
+  notes?: string[];
+  rows: string[];
+  columns: string[];
+  cells: (number | string | null)[][];
+  over: string;
+}
+
+/** A text. */
+export interface NoteData extends Head {
+  text: string;
+  error?: boolean;
+}
+
 /** The statistics of an earlier step; see `statisticsOf` of snapshots.js. */
 export type SnapshotStats = [n: number, m: number, s: number, lo: number, hi: number, nan: number, inf: number, z: number, heights: string];
 
-/** What a table of calls reads in place of its columns, at another step. */
-export type CallColumns = Record<string, (i: number) => unknown>;
+/** What a table of calls reads in place of its columns, at another step; times and errors are those of the last step. */
+export interface CallColumns {
+  sec: (i: number) => number | null;
+  start: (i: number) => number | null;
+  comp: (i: number) => number | null;
+  own: (i: number) => number | null;
+  err: (i: number) => string | null;
+  st: (i: number) => Stats | null;
+  pic: (i: number) => Picture[] | null;
+  missing: (i: number) => string;
+  change: (i: number) => string | null;
+  step: () => number;
+  root: () => string;
+  numbers: () => string;
+}
 
 /** What the modules of a panel returned at the step that is shown. */
 export interface SnapshotOfModules {

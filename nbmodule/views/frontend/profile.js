@@ -1,28 +1,27 @@
 // Where the time of a compiled step goes: a tree with a bar of four passes in each row, and the same as a flame graph.
-import { button, el, mountView, reader, svg, tableButton } from "./base.js";
+import { button, el, mountView, readers, svg, tableButton } from "./base.js";
 import { bytes, number, seconds } from "./format.js";
 import { facts } from "./marks.js";
 import { Rows } from "./rows.js";
 
-const PASSES = ["forward", "backward", "optimizer", "rest"];
+const PASSES = /** @type {const} */ (["forward", "backward", "optimizer", "rest"]);
 const FILLS = ["pass0", "pass1", "pass2", "pass3"];
 const [WIDTH, STEP] = [1000, 20];
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").ProfileData} ProfileData */
+
+/** @type {import("./base.js").Draw<ProfileData>} */
 function draw(view, data) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [label, path, kind, share, flops, moved] = ["label", "path", "kind", "share", "flops", "bytes"].map(get);
-  const passes = PASSES.map(get);
+  const [paths, kind] = readers(data, "path", "kind");
+  const [share, flops, moved, ...passes] = readers(data, "share", "flops", "bytes", ...PASSES).map((read) => (/** @type {number} */ i) => Number(read(i) ?? 0));
+  const [label, path] = [(/** @type {number} */ i) => data.label[i], (/** @type {number} */ i) => paths(i) ?? ""];
   const n = data.depth.length;
   const all = (/** @type {number} */ i) => passes.reduce((sum, pass) => sum + (pass(i) ?? 0), 0);
-  const total = data.depth.reduce((/** @type {number} */ sum, /** @type {number} */ d, /** @type {number} */ i) => sum + (d === 0 ? all(i) : 0), 0);
+  const total = data.depth.reduce((sum, d, i) => sum + (d === 0 ? all(i) : 0), 0);
   const speed = (/** @type {number} */ i) => (all(i) > 0 && flops(i) > 0 ? flops(i) / all(i) : 0);
   const percent = (/** @type {number} */ i) => `${number(Math.min(100 * share(i), share(i) < 1 ? 99.9 : 100), 3)} %`;
   const words = (/** @type {number} */ i) =>
-    PASSES.map((name, k) => [name, passes[k](i)])
-      .filter(([, spent]) => spent > 0)
-      .map(([name, spent]) => `${name} ${seconds(spent)}`)
-      .join(", ");
+    PASSES.flatMap((name, k) => (passes[k](i) > 0 ? [`${name} ${seconds(passes[k](i))}`] : [])).join(", ");
   const rows = new Rows(view, {
     about: `time of ${data.title[0]}`,
     role: "treegrid",
@@ -58,7 +57,7 @@ function draw(view, data) {
   PASSES.forEach((name, k) => legend.append(el("span", `swatch ${FILLS[k]}`), name));
   view.body.before(legend);
   if (n) flame(view, rows, data, { label, path, all, words, percent });
-  rows.addTool(tableButton(view, () => [["path", "name", "kind", ...PASSES, "share", "FLOP", "bytes"], ...data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), label(i), kind(i), ...passes.map((pass) => `${pass(i) ?? ""}`), `${share(i) ?? ""}`, `${flops(i) ?? ""}`, `${moved(i) ?? ""}`])]));
+  rows.addTool(tableButton(view, () => [["path", "name", "kind", ...PASSES, "share", "FLOP", "bytes"], ...data.depth.map((_, i) => [path(i), label(i), kind(i) ?? "", ...passes.map((pass) => `${pass(i) ?? ""}`), `${share(i) ?? ""}`, `${flops(i) ?? ""}`, `${moved(i) ?? ""}`])]));
 }
 
 /**
@@ -107,11 +106,16 @@ export function placeFlame(depth, time, root) {
 }
 
 /**
+ * What the boxes of a flame graph read of a row.
+ * @typedef {{ label: (i: number) => string, path: (i: number) => string, all: (i: number) => number, words: (i: number) => string, percent: (i: number) => string }} Boxes
+ */
+
+/**
  * The flame graph; a click on a box lets it fill the width, a click on the lowest box shows all again.
  * @param {import("./base.js").View} view
  * @param {Rows} rows
- * @param {import("./base.js").Data} data
- * @param {Record<string, (i: number) => any>} get
+ * @param {ProfileData} data
+ * @param {Boxes} get
  */
 function flame(view, rows, data, get) {
   let root = -1;
@@ -149,7 +153,7 @@ function flame(view, rows, data, get) {
 
 /**
  * @param {{ i: number, x: number, width: number, level: number }} box
- * @param {Record<string, (i: number) => any>} get
+ * @param {Boxes} get
  */
 function boxOf({ i, x, width, level }, get) {
   const rect = svg("rect", { x: x * WIDTH, y: level * STEP, width: Math.max(width * WIDTH - 1, 0.5), height: STEP - 2, class: "nbm-plus", "data-row": i });
@@ -160,4 +164,4 @@ function boxOf({ i, x, width, level }, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {ProfileData} */ (data), channel, draw);

@@ -3,7 +3,9 @@ import { mountView } from "./base.js";
 import { drawCalls } from "./calls.js";
 import { Snapshots } from "./snapshots.js";
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").CallsData} CallsData */
+
+/** @type {import("./base.js").Draw<CallsData>} */
 function draw(view, data, channel) {
   if (channel?.isThere) return void drawCalls(view, data, channel); // its own slider brings all pictures
   const snapshots = new Snapshots(data);
@@ -13,4 +15,4 @@ function draw(view, data, channel) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {CallsData} */ (data), channel, draw);

@@ -10,7 +10,7 @@ import { sampleAt } from "./scale.js";
 
 /**
  * Read the statistics of an earlier step; the heights of its bins say how they are spread, not how many are in each.
- * @param {any[] | null} packed
+ * @param {import("./payload.js").SnapshotStats | null} packed
  * @returns {Stats | null}
  */
 export function statisticsOf(packed) {

@@ -7,5 +7,5 @@ import { useTouchStyles } from "./touch_style.js";
 export const render = (root, data, channel) =>
   mountView(root, data, channel, (view) => {
     useTouchStyles(view);
-    view.body.append(heat(view, { ...data, notes: [] }, null));
+    view.body.append(heat(view, { .../** @type {import("./payload.js").SweepData} */ (data), notes: [] }, null));
   });

@@ -1,5 +1,5 @@
 // The variable tree: what are its numbers.
-import { el, mountView, reader, tableButton, waiting } from "./base.js";
+import { el, mountView, readers, tableButton, waiting } from "./base.js";
 import { bytes, code } from "./format.js";
 import { recordRows, shapeOf, sums } from "./fold.js";
 import { facts, histogram, numbers, numberWords, spread, unionOf } from "./marks.js";
@@ -9,11 +9,14 @@ import { LOOK } from "./rows_look.js";
 
 const MOST_WITHIN = 2000;
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").VariablesData} VariablesData */
+
+/** @type {import("./base.js").Draw<VariablesData>} */
 function draw(view, data, channel) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [step, type, size, kind, shared, frozen] = ["step", "type", "bytes", "kind", "shared", "frozen"].map(get);
-  const [device, split, value, picture, error] = ["dev", "split", "val", "pic", "err"].map(get);
+  const [step, type, size, kind, device, split, error] = readers(data, "step", "type", "bytes", "kind", "dev", "split", "err");
+  const [shared, value] = [data.shared, data.val].map((some) => (/** @type {number} */ i) => some?.[i] ?? null);
+  const frozen = (/** @type {number} */ i) => Boolean(data.frozen?.[i]);
+  const picture = (/** @type {number} */ i) => data.pic?.[i] ?? null;
   const shape = shapeOf(data.depth);
   const stats = (/** @type {number} */ i) => data.st?.[i] ?? null;
   const isFolded = (/** @type {number} */ i) => shape.end[i] > i + 1 && !(view.rows ? view.rows.isOpen(i) : data.open.includes(i));
@@ -29,13 +32,10 @@ function draw(view, data, channel) {
   function union(i) {
     if (shape.end[i] - i > MOST_WITHIN) return null;
     const arrays = [...Array(shape.end[i] - i - 1).keys()].map((k) => i + 1 + k).filter((k) => shape.end[k] === k + 1 && type(k) && !value(k));
-    return arrays.length && arrays.every(stats) ? unionOf(arrays.map(stats)) : null;
+    return arrays.length && arrays.every(stats) ? unionOf(arrays.flatMap((k) => stats(k) ?? [])) : null;
   }
-  const ranges = reader(data.ranges ?? {});
-  const members = reader(data.members ?? {});
-  const more = reader(data.more ?? {});
   /** Names of the levels that share this line; none for a line that stands for several. */
-  const own = (/** @type {number} */ i) => [step(i), ...(more(i) ?? [])].map(String).filter((name) => name !== "");
+  const own = (/** @type {number} */ i) => [step(i) ?? "", ...(data.more?.[i] ?? [])].filter((name) => name !== "");
   const total = sums(shape, (i) => size(i) ?? 0);
   const steps = (/** @type {number} */ i) => {
     const path = [];
@@ -51,8 +51,9 @@ function draw(view, data, channel) {
   }
   const search = /** @type {string[]} */ ([]);
   const textOf = (/** @type {number} */ i) => `${path(i)} ${type(i) ?? ""} ${kind(i) ?? ""}${frozen(i) ? " frozen" : ""}${shared(i) ? " shared" : ""}`;
-  const words = (/** @type {number} */ i) => [
-    error(i) && [error(i), "wrong"],
+  /** @type {(i: number) => import("./marks.js").Word[]} */
+  const words = (i) => [
+    error(i) && [error(i) ?? "", "wrong"],
     ...numberWords(within(i)),
     kind(i) === "buffer" && "buffer",
     frozen(i) && "frozen",
@@ -78,14 +79,14 @@ function draw(view, data, channel) {
     about: `variables of ${data.title[0]}`,
     depth: data.depth,
     open: data.open,
-    label: (i) => [own(i).join("/"), ranges(i) ?? ""].filter(Boolean).join(" "),
+    label: (i) => [own(i).join("/"), data.ranges?.[i] ?? ""].filter(Boolean).join(" "),
     flat: path,
     key: path,
     text: (i) => (search[i] ??= textOf(i).toLowerCase()),
     code: (i) => code(data.root, steps(i), data.spelled),
     rowClass: (i) => (error(i) || within(i)?.nan || within(i)?.inf ? "wrong" : ""),
     columns: [
-      { cls: "mono", text: (i) => type(i) ?? (members(i) ? `${members(i)} alike` : "") },
+      { cls: "mono", text: (i) => type(i) ?? (data.members?.[i] ? `${data.members[i]} alike` : "") },
       { cls: "right drop2", text: (i) => (total[i] ? bytes(total[i]) : "") },
       ...(withNumbers ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         const known = within(i);
@@ -94,7 +95,7 @@ function draw(view, data, channel) {
         if (!stats(i)) cell.title = `all within: ${spread(known)}`;
       } }] : []),
       { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i), type(i)) : "") },
-      { cls: "grow", words: (i) => /** @type {any} */ (words(i)) },
+      { cls: "grow", words },
     ],
     order: "name",
     sorts: {
@@ -107,14 +108,15 @@ function draw(view, data, channel) {
     },
     look: LOOK,
     colors: {
-      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color[i] ?? NaN) }),
+      ...(data.color && { given: (/** @type {number} */ i) => Number(data.color?.[i] ?? NaN) }),
       size: (i) => (type(i) ? (size(i) ?? 0) : NaN),
       ...(withNumbers && { "|mean|": (/** @type {number} */ i) => Math.abs(stats(i)?.m ?? NaN), deviation: (/** @type {number} */ i) => stats(i)?.s ?? NaN }),
     },
     seen: channel?.isThere ? measure : undefined,
     empty: "no variables",
     detail: (i, pane) => {
-      if (picture(i)) pane.append(...(channel?.viewer ? [channel.viewer(view, rowOf(i), picture(i), 320)] : [drawPicture(view, picture(i), 320), waiting(view, "zoom")]));
+      const shown = picture(i);
+      if (shown) pane.append(...(channel?.viewer ? [channel.viewer(view, rowOf(i), shown, 320)] : [drawPicture(view, shown, 320), waiting(view, "zoom")]));
       else if (rowOf(i) >= 0 && type(i)) pane.append(channel?.opener?.(view, rowOf(i), "picture", 320) ?? waiting(view, "picture"));
       numbers(pane, stats(i), type(i));
       if (type(i) && !stats(i) && !value(i) && !channel) pane.append(el("div", "quiet", "not measured: run the cell again, or show this one"));
@@ -138,4 +140,4 @@ function draw(view, data, channel) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {VariablesData} */ (data), channel, draw);

@@ -79,14 +79,16 @@ def plot(
     """
     if file is not None and Path(file).suffix.lower() not in FORMATS:
         raise ArgumentError(
-            f"figures are written as {', '.join(FORMATS)}; found {os.fspath(file)!r}. Nothing was written."
+            f"figures are written as {', '.join(FORMATS)}; found {os.fspath(file)!r}. Nothing was "
+            "written."
         )
     record = value if isinstance(value, Picture) else record_for(value)
     record = record.calls if isinstance(record, Panel) else record
     drawer = _DRAWERS.get(type(record))
     if drawer is None:
         raise ArgumentTypeError(
-            f"there is no figure of {type(value).__name__}; nb.show(x) shows it, and a graph has save()."
+            f"there is no figure of {type(value).__name__}; nb.show(x) shows it, and a graph has "
+            "save()."
         )
     figure = figure_class()(layout="constrained", dpi=100)
     drawer(figure, record, **options)

@@ -26,7 +26,7 @@ from nbmodule.views.renderers.drawing import source_of
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form
-from nbmodule.views.renderers.static import body_of, plain_form_of
+from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
 from nbmodule.views.renderers.titles import title_parts
 
 MOST_LINES = 150
@@ -35,7 +35,6 @@ MOST_SVG = 120_000
 MOST_PICTURES = 64
 SIDE = 24
 """Cells along one side of a small picture."""
-_PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
 _PAGE = "margin:0 auto;padding:16px;max-width:1400px;font:14px/1.45 system-ui,sans-serif"
 _THEME = (
     "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"
@@ -179,7 +178,7 @@ def _outline(record: GraphRecord, lines: int | None = None) -> str:
 @body_of.register
 def _(record: GraphRecord) -> Markup:
     lines = _outline(record, MOST_LINES).split("\n")[1:]
-    text = tag("details", tag("summary", "outline"), tag("pre", "\n".join(lines), style=_PRE))
+    text = tag("details", tag("summary", "outline"), tag("pre", "\n".join(lines), style=PRE))
     return tag("div", *still_picture(record), text)
 
 

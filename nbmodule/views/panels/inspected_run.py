@@ -38,7 +38,9 @@ from nbmodule.views.records.findings import with_findings
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note
 
 REPEATED_WITHIN = 2.0
-"""Seconds: a first run that took less is done again, since its times were those of compiling its operations."""
+"""Seconds: a first run that took less is done again, since its times were those of compiling its
+operations.
+"""
 
 
 class NoModules(Exception):
@@ -124,7 +126,8 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
             )
     name = getattr(fn, "__name__", type(fn).__name__)
     raise NoModules(
-        f"{name} holds no nb.Module: what it is made of and what it calls are not known, its graph is."
+        f"{name} holds no nb.Module: what it is made of and what it calls are not known, its "
+        "graph is."
     )
 
 
@@ -156,7 +159,7 @@ def _once(
         with track(module, last=1) as recorded:
             try:
                 framed(lambda frame: fn(*args, **kwargs), log=tracker.current_log())
-            except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
+            except Exception as caught:  # noqa: BLE001 - shown at its call
                 error = caught
         return ran_of(module, recorded, error)
 

@@ -134,7 +134,8 @@ class Inspection:
         if self._what_if is None:
             if self._asked is None:
                 raise ArgumentTypeError(
-                    f"{self.record.name}: nothing can be tried here; nb.what_if(model, x) tries changes of a call."
+                    f"{self.record.name}: nothing can be tried here; nb.what_if(model, x) tries "
+                    "changes of a call."
                 )
             model, args, kwargs = self._asked
             self._what_if = WhatIf(Run(model, args, kwargs, metric=_largest(self.calls)))
@@ -173,7 +174,8 @@ class Inspection:
         call = which if isinstance(which, Call) else self.calls[which]
         if not isinstance(call, Call):
             raise ArgumentTypeError(
-                f"one call is selected, {which!r} names {len(call)}. The selection was left as it is."
+                f"one call is selected, {which!r} names {len(call)}. The selection was left as it "
+                "is."
             )
         same = [call_ for call_ in self.calls if call_.path == call.path]
         for number, call_ in enumerate(same):
@@ -247,7 +249,7 @@ class Inspection:
 def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
     try:
         return make(), None
-    except Exception as error:  # noqa: BLE001 - a part that cannot be made says why, the others stand
+    except Exception as error:  # noqa: BLE001 - the part shows it
         return None, error
 
 

@@ -22,7 +22,7 @@ from nbmodule.views.panels.notebook_modules import parts_for
 from nbmodule.views.records.records import Picture, ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload import common, payload_of
 from nbmodule.views.renderers.plain_text import text_form
 from nbmodule.views.renderers.static import body_of
 from nbmodule.views.renderers.titles import title_parts
@@ -178,7 +178,8 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
     title = [what_if.name]
     if result.metric_before is not None and result.metric_after is not None:
         title.append(
-            f"{what_if.noun} {format_number(result.metric_before)} → {format_number(result.metric_after)}"
+            f"{what_if.noun} {format_number(result.metric_before)} → "
+            f"{format_number(result.metric_after)}"
         )
     title.append(
         f"{len(what_if.tried)} tried" if what_if.tried or what_if.edited else "nothing is changed"
@@ -262,35 +263,25 @@ def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
 
 
 # -- forms --
-Touched = SweepRecord | AttributionRecord | WhatIfRecord
+Intervention = SweepRecord | AttributionRecord | WhatIfRecord
 
 
-def _facts(record: Touched) -> list[str]:
+def _title(record: Intervention) -> list[str]:
     return [plain(record.name)]
 
 
-def _lines(record: Touched, width: int, color: bool) -> list[str]:
+def _lines(record: Intervention, width: int, color: bool) -> list[str]:
     return [line[: max(width, 20)] for line in record.text[1:]]
 
 
-def _static(record: Touched) -> Markup:
+def _static(record: Intervention) -> Markup:
     return tag("pre", "\n".join(record.text))
 
 
 for kind in (SweepRecord, AttributionRecord, WhatIfRecord):
-    title_parts.register(kind)(_facts)
+    title_parts.register(kind)(_title)
     text_form(kind)(_lines)
     body_of.register(kind)(_static)
-
-
-def _head(record: Touched, view: str, code: str) -> dict[str, Any]:
-    notes = [plain(note, 500) for note in record.notes]
-    return {
-        "view": view,
-        "title": [plain(fact, 300) for fact in record.title],
-        "code": code,
-        **({"notes": notes} if notes else {}),
-    }
 
 
 def _scalar(value: Any) -> Any:
@@ -302,7 +293,7 @@ def _scalar(value: Any) -> Any:
 
 @payload_of.register
 def _(record: SweepRecord) -> dict[str, Any]:
-    return _head(record, "sweep", "nb.sweep(model, x, ...)") | {
+    return common(record, "sweep", code="nb.sweep(model, x, ...)") | {
         "rows": [plain(row) for row in record.rows],
         "columns": [plain(column) for column in record.columns],
         "cells": [[None if x is None else number(x) for x in row] for row in record.cells],
@@ -312,7 +303,7 @@ def _(record: SweepRecord) -> dict[str, Any]:
 
 @payload_of.register
 def _(record: AttributionRecord) -> dict[str, Any]:
-    return _head(record, "attribution", "nb.attribute(model, x, ...)") | {
+    return common(record, "attribution", code="nb.attribute(model, x, ...)") | {
         "rows": [[plain(path), number(x)] for path, x in record.rows],
         "picture": None if record.picture is None else picture_payload(record.picture),
     }
@@ -320,7 +311,7 @@ def _(record: AttributionRecord) -> dict[str, Any]:
 
 @payload_of.register
 def _(record: WhatIfRecord) -> dict[str, Any]:
-    return _head(record, "what_if", record.code) | {
+    return common(record, "what_if", code=record.code) | {
         "root": plain(record.name),
         "tried": [
             [plain(t.path), plain(t.part), plain(t.words), t.kind, number(t.number), t.on]

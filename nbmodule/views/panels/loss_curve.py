@@ -83,12 +83,14 @@ class LossCurve:
         for name, value in values.items():
             if getattr(value, "size", 1) != 1:
                 raise ArgumentTypeError(
-                    f"cannot log {name!r}: expected one number, found shape {tuple(value.shape)}. Nothing was recorded; "
+                    f"cannot log {name!r}: expected one number, found shape {tuple(value.shape)}. "
+                    "Nothing was recorded; "
                     "take a mean or log one series for each element."
                 )
             if isinstance(value, jax.core.Tracer):
                 raise ArgumentTypeError(
-                    f"cannot log {name!r} inside a compiled function: its value is not known there. "
+                    f"cannot log {name!r} inside a compiled function: its value is not known "
+                    "there. "
                     "Return it and log it outside."
                 )
             self._waiting.append((name, step, value))
@@ -218,7 +220,8 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
 
     Example:
         >>> steps = tuple(map(float, range(5000)))
-        >>> bundle = brief_bundle(HistoryRecord('run', (SeriesRecord('loss', steps, tuple(1 / (k + 1) for k in steps)),)))
+        >>> bundle = brief_bundle(HistoryRecord('run', (SeriesRecord('loss', steps,
+        ...     tuple(1 / (k + 1) for k in steps)),)))
         >>> len(bundle['text/html']) < 8000, bundle['text/plain'][:15]
         (True, 'run  step 4,999')
     """
@@ -259,7 +262,8 @@ def one_line(history: HistoryRecord) -> str:
     """Write the last values in one line.
 
     Example:
-        >>> one_line(HistoryRecord('digits', (SeriesRecord('loss', (0.0, 1.0), (2.0, 0.5)),), 'done'))
+        >>> one_line(HistoryRecord('digits', (SeriesRecord('loss', (0.0, 1.0), (2.0, 0.5)),),
+        ...     'done'))
         'digits  step 1  loss 0.5  done'
     """
     last = max((s.steps[-1] for s in history.series if s.steps), default=0)

@@ -63,7 +63,8 @@ def part_for(
     parts = parts_for(what_if)
     if name not in parts:
         raise ArgumentError(
-            f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was changed."
+            f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was "
+            "changed."
         )
     part = parts[name]
     if is_module(part):
@@ -86,7 +87,7 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     met = watched_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
     if not met:
         raise ArgumentError(f'"{path}" did not run on this input. Nothing was changed.')
-    return tuple(_channels(module, met[module, at][0]) for at in (True, False))  # type: ignore[return-value]
+    return _channels(module, met[module, True][0]), _channels(module, met[module, False][0])
 
 
 def _channels(module: Any, values: object) -> int:
@@ -106,7 +107,8 @@ def _built(cls: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
     required = [p for p in parameters if p.default is p.empty]
     if len(required) > 2:
         raise ArgumentError(
-            f"{name} takes {', '.join(p.name for p in required)}, and only the numbers of features are known: make one in a cell, as in "
+            f"{name} takes {', '.join(p.name for p in required)}, and only the numbers of "
+            "features are known: make one in a cell, as in "
             f"part = {name}(...), and choose it by that name. Nothing was changed."
         )
     sizes = list(zip(required, (inputs, outputs)))

@@ -73,6 +73,7 @@ def _arguments(step: RecordedStep) -> tuple[jax.ShapeDtypeStruct, ...]:
     ]
     if not text or _ARRAY.sub("", text):
         raise NoModules(
-            f"the arguments are not known ({text or 'the model itself was not called'}): nb.inspect(recorder, x)."
+            f"the arguments are not known ({text or 'the model itself was not called'}): "
+            "nb.inspect(recorder, x)."
         )
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in arrays)

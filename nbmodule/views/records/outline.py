@@ -38,7 +38,9 @@ class Outline:
     period: dict[int, int] = field(default_factory=dict)
     """Of a group whose members alternate: after how many they come again."""
     joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Of a level that holds one level and nothing else, and shares its line: the names further down."""
+    """Of a level that holds one level and nothing else, and shares its line: the names further
+    down.
+    """
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def append(self, depth: int, label: str, row: int) -> None:
@@ -238,7 +240,8 @@ def join_levels(tree: Outline) -> Outline:
     """Let a level that holds one level and nothing else share its line.
 
     Example:
-        >>> tree = join_levels(outline_of_keys([('body', 'submodules', 'v0', 'w'), ('body', 'submodules', 'v0', 'b')]))
+        >>> tree = join_levels(outline_of_keys([('body', 'submodules', 'v0', 'w'), ('body',
+        ...     'submodules', 'v0', 'b')]))
         >>> [tree.display(i) for i in range(len(tree))], tree.depth
         (['body/submodules/v0', 'w', 'b'], [0, 1, 1])
     """

@@ -30,7 +30,8 @@ class ShownStatistics(NamedTuple):
     inf: int = 0
     zero: int = 0
     bins: tuple[int, ...] = ()
-    """Counts of equal intervals from `low` to `high`; with `nan` and `inf` they add up to `size`."""
+    """Counts of equal intervals from `low` to `high`; with `nan` and `inf` they add up to `size`.
+    """
     low_at: tuple[int, ...] | None = None
     high_at: tuple[int, ...] | None = None
     sampled: int = 0
@@ -66,11 +67,17 @@ class Picture(NamedTuple):
     notes: tuple[str, ...] = ()
     """What the picture does not show: blocks that were averaged, tiles left out, values clipped."""
     extremes: Mapping[int, float] = MappingProxyType({})
-    """Cells that show an element that stands out of its block, in place of the mean, with its value."""
+    """Cells that show an element that stands out of its block, in place of the mean, with its
+    value.
+    """
     window: tuple[int, int, int, int] = (0, 0, 0, 0)
-    """First row and column of the array that is drawn, and how many of each: a cell may stand for a block of them."""
+    """First row and column of the array that is drawn, and how many of each: a cell may stand for a
+    block of them.
+    """
     axes: tuple[int, ...] = ()
-    """Which axes of the array the rows, the columns and the tiles are; more than one of tiles, which lie in rows of the last."""
+    """Which axes of the array the rows, the columns and the tiles are; more than one of tiles,
+    which lie in rows of the last.
+    """
     lengths: tuple[int, ...] = ()
     """The lengths of these axes."""
     exact: bytes = b""
@@ -81,7 +88,7 @@ class Picture(NamedTuple):
     """The end of the scale of each tile, where each has its own."""
 
     def plot(self, file: object = None) -> Any:
-        """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
         return socket("plot")(self, file)
 
 
@@ -117,7 +124,7 @@ class ViewRecord:
     """What is wrong with it, the worst first. None: worked out from the rows."""
 
     def plot(self, file: object = None, **options: object) -> Any:
-        """Draw it as a matplotlib figure, and write that to a file if one is named; see `nb.plot`."""
+        """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
         return socket("plot")(self, file, **options)
 
 
@@ -135,7 +142,9 @@ class ModuleRow(NamedTuple):
     buffers: int = 0
     depth: int = 0
     kind: str = "module"
-    """'module', 'list', 'parameter' or 'buffer' (own variables of a module that also has submodules), or 'group'."""
+    """'module', 'list', 'parameter' or 'buffer' (own variables of a module that also has
+    submodules), or 'group'.
+    """
     shared_with: str | None = None
     input_shapes: str | None = None
     output_shapes: str | None = None
@@ -215,10 +224,14 @@ class CallTable(ViewRecord):
     rows: Sequence[CallRow]
     not_called: tuple[str, ...] = ()
     timing: str = "measured"
-    """Where the times come from: 'measured', 'each module measured alone, compiled', or that there are none."""
+    """Where the times come from: 'measured', 'each module measured alone, compiled', or that there
+    are none.
+    """
     root: str = "calls"
     snapshots: tuple[StepSnapshot, ...] = ()
-    """The same calls at the steps that were recorded, in their order; the last one is what the rows show."""
+    """The same calls at the steps that were recorded, in their order; the last one is what the rows
+    show.
+    """
     input_fault: str = ""
     """Names the first element of the model's input that is not finite."""
 
@@ -317,7 +330,9 @@ class SeriesRecord(NamedTuple):
     steps: tuple[float, ...] = ()
     values: tuple[float, ...] = ()
     unit: str = ""
-    """Series of one unit share a plot and its scale; empty: what the name says (`val_loss`, `loss`)."""
+    """Series of one unit share a plot and its scale; empty: what the name says (`val_loss`,
+    `loss`).
+    """
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,9 @@ from nbmodule.base.format import format_number
 from nbmodule.views.records.records import ShownStatistics
 
 SEEN = 50.0
-"""How many times larger than the smallest the largest may be, so that both are seen on a linear axis."""
+"""How many times larger than the smallest the largest may be, so that both are seen on a linear
+axis.
+"""
 FINEST = 1e-12
 """Of the largest: what is smaller is near zero."""
 

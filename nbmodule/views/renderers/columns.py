@@ -1,10 +1,10 @@
 """The columns of each record: key, type, and how a row gives its cell.
 
 One line here is one column of a payload and one property of `frontend/payload.d.ts`, by which the
-front end is checked (`tools/make_types.py` writes that file). A page reads a column with `reader` of
-`views/frontend/base.js`: a list, `{u: values, i: codes}`, or a map from line to value where few
-lines have one. Empty columns are left out. Every text goes through `plain`, so that no control or
-direction mark reaches a page.
+front end is checked; `tools/make_types.py` writes that file. A page reads a column with `reader`
+of `views/frontend/base.js`: a list, `{u: values, i: codes}`, or a map from line to value where
+few lines have one. Empty columns are left out. Every text goes through `plain`, so that no control
+or direction mark reaches a page.
 """
 
 from __future__ import annotations
@@ -122,7 +122,8 @@ def packed(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> 
     """Shorten a column; None when it says nothing. `clean` is applied once to each distinct value.
 
     Example:
-        >>> packed(['a', 'a', 'b', 'a', 'a', 'b', 'a', 'a', 'a']), packed([None, None]), packed([1, None])
+        >>> packed(['a', 'a', 'b', 'a', 'a', 'b', 'a', 'a', 'a']), packed([None, None]), packed([1,
+        ...     None])
         ({'u': ['a', 'b'], 'i': [0, 0, 1, 0, 0, 1, 0, 0, 0]}, None, [1, None])
     """
     codes: dict[Any, int] = {}

@@ -82,7 +82,8 @@ def image_of(picture: Picture) -> Markup:
         data = (
             "data:image/png;base64," + base64.b64encode(png_of(pixels, palette(picture))).decode()
         )
-        style = f"width:{pixels.shape[1] * cell}px;max-width:100%;image-rendering:pixelated;background:#fff"
+        width = f"width:{pixels.shape[1] * cell}px;max-width:100%"
+        style = f"{width};image-rendering:pixelated;background:#fff"
         image = tag("img", src=data, alt=picture.about, style=style)
     return tag("div", image, tag("div", words, style="font-size:11px;opacity:.75"))
 
@@ -137,22 +138,36 @@ def _mix(color: tuple[int, int, int], share: float) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _grid(picture: Picture) -> tuple[np.ndarray, int]:
-    """Lay the tiles out in rows with a gap of one cell of background, and choose the pixels per
-    cell.
+def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
+    """Arrange tiles in rows, with gaps between them.
+
+    Returns:
+        The code of each cell, and where there is a cell rather than a gap.
+
+    Example:
+        >>> codes, is_cell = laid_out(Picture("channels", (2, 1, 2), bytes([3, 4, 5, 6]),
+        ...     "positive"))
+        >>> codes[is_cell].tolist(), is_cell.shape
+        ([3, 4, 5, 6], (1, 5))
     """
-    n, h, w = picture.shape
-    codes = np.frombuffer(picture.data, np.uint8).reshape(picture.shape)
+    n, height, width = picture.shape
     across = min(n, 8 if n > 4 else n)
-    down = -(-n // across)
-    gap = 0 if n == 1 else max(1, round(max(h, w) / 16))
+    down, gap = -(-n // across), 0 if n == 1 else max(1, round(max(height, width) / 16))
+    codes = np.zeros((down * (height + gap) - gap, across * (width + gap) - gap), np.uint8)
+    is_cell = np.zeros(codes.shape, bool)
+    for k, tile in enumerate(np.frombuffer(picture.data, np.uint8).reshape(picture.shape)):
+        y, x = (k // across) * (height + gap), (k % across) * (width + gap)
+        codes[y : y + height, x : x + width] = tile
+        is_cell[y : y + height, x : x + width] = True
+    return codes, is_cell
+
+
+def _grid(picture: Picture) -> tuple[np.ndarray, int]:
+    """Lay out the tiles on the background, and choose the pixels per cell."""
+    codes, is_cell = laid_out(picture)
     ground = FIRST + (LAST - FIRST) // 2 if picture.scale == "signed" else FIRST
-    out = np.full((down * (h + gap) - gap, across * (w + gap) - gap), ground, np.uint8)
-    for t in range(n):
-        y, x = (t // across) * (h + gap), (t % across) * (w + gap)
-        out[y : y + h, x : x + w] = codes[t]
-    most = 320 if n == 1 else 72
-    return out, max(1, most // max(h, w))
+    most = 320 if picture.shape[0] == 1 else 72
+    return np.where(is_cell, codes, np.uint8(ground)), max(1, most // max(picture.shape[1:]))
 
 
 def _svg_image(drawing: Markup, about: str) -> Markup:
@@ -211,7 +226,8 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
         parts.append(tag("text", "no values yet", x=10, y=20, fill="#5f6670"))
     steps = [s for series in history.series for s in series.steps]
     if steps:
-        about = f"{history.axis} {format_count(int(min(steps)))} to {format_count(int(max(steps)))}, each series on its own scale"
+        span = " to ".join(format_count(int(end)) for end in (min(steps), max(steps)))
+        about = f"{history.axis} {span}, each series on its own scale"
         parts.append(tag("text", about, x=8, y=height - 6, fill="#5f6670"))
     names = ", ".join(s.name for s in history.series)
     return _svg_image(_svg(width, height, *parts), f"{history.name}: {names or 'no values yet'}")

@@ -112,9 +112,11 @@ def view_element(
     text = data_text(data)
     live_key = key(text) if key is not None else None
     live = f' data-view="{live_key}"' if live_key else ""
+    loader = _loader(view) if brings_renderer else ""
     return Markup(
-        f'<nbm-view data-nbm="{element_script(view)[0]}"{live} data-lm-suppress-shortcuts="true">{plain_form}'
-        f'<script type="application/json">{text}</script>{_loader(view) if brings_renderer else ""}</nbm-view>'
+        f'<nbm-view data-nbm="{element_script(view)[0]}"{live} '
+        f'data-lm-suppress-shortcuts="true">{plain_form}'
+        f'<script type="application/json">{text}</script>{loader}</nbm-view>'
     )
 
 
@@ -128,13 +130,17 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,(
 """Digits of base 85, none of which means anything in HTML, in JSON or in a string of JavaScript."""
 _OTHER_LETTERS = str.maketrans("&<>`", ",.:[")
 _LOADER = (
-    '(()=>{const g=globalThis,k="%s",wake=()=>document.querySelectorAll(`nbm-view[data-nbm="${k}"]`)'
+    "(()=>{const "
+    'g=globalThis,k="%s",wake=()=>document.querySelectorAll(`nbm-view[data-nbm="${k}"]`)'
     ".forEach(e=>e.nbmBegin?.());if(g.nbmStarts?.has(k))return wake();"
-    'const L="%s",s="%s",b=[];for(let i=0;i<s.length;i+=5){let v=0;for(let j=0;j<5;j++)v=v*85+L.indexOf(s[i+j]);'
+    'const L="%s",s="%s",b=[];for(let i=0;i<s.length;i+=5){let v=0;for(let '
+    "j=0;j<5;j++)v=v*85+L.indexOf(s[i+j]);"
     "b.push(v>>>24,v>>>16&255,v>>>8&255,v&255)}"
     "new Response(new Blob([new Uint8Array(b.slice(0,%d))]).stream()"
-    '.pipeThrough(new DecompressionStream("deflate"))).text().then(t=>{if(g.nbmStarts?.has(k))return wake();'
-    'const s=document.createElement("script");s.textContent=t;document.head.append(s);s.remove()})})()'
+    ".pipeThrough(new "
+    'DecompressionStream("deflate"))).text().then(t=>{if(g.nbmStarts?.has(k))return wake();'
+    "const "
+    's=document.createElement("script");s.textContent=t;document.head.append(s);s.remove()})})()'
 )
 
 

@@ -73,7 +73,9 @@ from nbmodule.views.renderers.text_layout import (
 from nbmodule.views.renderers.titles import COMPILING_SHARE, title_of
 
 MOST_FLOW = 40
-"""Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row would be seen."""
+"""Columns of what goes into a call and comes out of it; where it takes more, nothing else of the
+row would be seen.
+"""
 MOST_JOINED = 200
 """Variables whose numbers a text joins in one line; of more it names only their type."""
 MOST_SAID = 6
@@ -98,7 +100,8 @@ def text_of(
 
     Example:
         >>> from nbmodule.views.records.records import ModuleRow, ModuleTree
-        >>> print(text_of(ModuleTree('Net', [ModuleRow('head', 'head', 'Linear', '16 → 10', 170, 680)], 170, 680)))
+        >>> print(text_of(ModuleTree('Net', [ModuleRow('head', 'head', 'Linear', '16 → 10', 170,
+        ...     680)], 170, 680)))
         Net  170 parameters  680 B
         └─ head  Linear 16 → 10  170
     """
@@ -137,7 +140,8 @@ def bar_of(record: ViewRecord, width: int) -> list[str]:
     """The findings as lines of text; none where nothing is wrong.
 
     Example:
-        >>> rows = [ModuleRow("a", "a", "ReLU", training=True), ModuleRow("b", "b", "ReLU", training=False)]
+        >>> rows = [ModuleRow("a", "a", "ReLU", training=True), ModuleRow("b", "b", "ReLU",
+        ...     training=False)]
         >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
         ['● train and eval mixed: b in eval']
     """
@@ -292,7 +296,8 @@ def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
     """
     if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
         return ""
-    return f"{'|x| ' * (dtype or '').startswith('complex')}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
+    sign = "|x| " if (dtype or "").startswith("complex") else ""
+    return f"{sign}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
 
 
 def variable_badges(row: VariableRow) -> list[str]:
@@ -411,7 +416,7 @@ def _difference_line(row: DifferenceRow) -> Line:
     if (
         row.change == math.inf and row.largest is not None and math.isfinite(row.largest)
     ):  # it was zero, and has moved by no share of itself
-        change = f"0 → {format_number(row.largest, 3)}"
+        change = f"from 0 by {format_number(row.largest, 3)}"
     remark = plain(row.error) if row.error else "" if row.status == "changed" else row.status
     cells = (_SIGNS[row.status], plain(row.chain or row.path), plain(row.a), plain(row.b), change)
     return Line(
@@ -441,7 +446,8 @@ def best_of(series: SeriesRecord) -> float:
     """The best value of a series: the highest of a score, the lowest of anything else.
 
     Example:
-        >>> best_of(SeriesRecord('accuracy', (1, 2), (0.5, 0.9))), best_of(SeriesRecord('loss', (1, 2), (0.5, 0.9)))
+        >>> best_of(SeriesRecord('accuracy', (1, 2), (0.5, 0.9))), best_of(SeriesRecord('loss', (1,
+        ...     2), (0.5, 0.9)))
         (0.9, 0.5)
     """
     finite = [v for v in series.values if abs(v) < float("inf")] or list(series.values)
@@ -521,7 +527,8 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
     """Write one letter for each call, in the order in which they began, with the legend.
 
     Example:
-        >>> rows = [PairRow("", 0, fault="inside"), PairRow("a", 1), PairRow("b", 2, fault="module")]
+        >>> rows = [PairRow("", 0, fault="inside"), PairRow("a", 1), PairRow("b", 2,
+        ...     fault="module")]
         >>> fault_strip(ComparisonTable("expected", "actual", rows), 80)
         '▓▒█  ▒ agrees  █ at fault  ▓ holds it  ░ carries it'
     """

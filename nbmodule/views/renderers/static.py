@@ -44,7 +44,10 @@ from nbmodule.views.renderers.titles import title_of
 MOST_ROWS = 60
 MOST_IMAGES = 12
 WIDTH = 110
-PRE = "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;background:none;color:inherit"
+PRE = (
+    "margin:0 0 0 18px;font:12px/1.45 monospace;white-space:pre;overflow:auto;"
+    "background:none;color:inherit"
+)
 
 
 def plain_form_of(record: Any) -> Markup:

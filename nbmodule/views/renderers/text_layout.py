@@ -18,7 +18,7 @@ _COLORS = {"bold": "1", "dim": "2", "red": "31", "yellow": "33", "blue": "34"}
 
 
 class Line(NamedTuple):
-    """One row of text: cells by column, a remark at the end, and what sets it apart on a terminal."""
+    """One row of text: cells by column, a remark at the end, a color on a terminal."""
 
     cells: tuple[str, ...]
     remark: str = ""

@@ -1,0 +1,60 @@
+"""The types by which the front end is checked are those of what Python sends."""
+
+import re
+
+import numpy as np
+import pytest
+
+import nbmodule as nb
+from nbmodule.views import record_for
+from nbmodule.views.renderers.payload import payload_of
+from tools.make_types import FILE, text
+
+NAMES = {
+    "modules": "ModulesData",
+    "variables": "VariablesData",
+    "calls": "CallsData",
+    "recorded": "CallsData",
+    "returns": "CallsData",
+    "difference": "DifferenceData",
+    "comparison": "ComparisonData",
+}
+
+
+def declared(name):
+    """The properties of an interface of the file, those of its bases included."""
+    head, body = re.search(rf"interface {name}( extends \w+)? \{{(.*?)\n\}}", text(), re.S).groups()
+    inherited = declared(head.split()[-1]) if head else set()
+    return inherited | set(re.findall(r"^  (\w+)\??:", body, re.M))
+
+
+def test_the_file_of_types_is_the_one_that_is_generated():
+    assert FILE.read_text() == text(), "run `python tools/make_types.py`"
+
+
+def test_each_column_that_is_sent_is_declared(record):
+    data = payload_of(record)
+    if data["view"] in NAMES:
+        assert set(data) <= declared(NAMES[data["view"]])
+
+
+@pytest.mark.parametrize("name", ["calls", "model", "v", "compare", "recorder", "tree"])
+def test_so_are_those_of_real_values(name):
+    nb.seed(0)
+    model, x = nb.Sequential(*[nb.Linear(4, 4) for _ in range(4)]), np.ones((2, 4), "float32")
+    recorder = nb.Recorder(model, returns=True)
+    for _ in range(3):
+        with recorder:
+            model(x)
+    with nb.track(model) as calls:
+        model(x)
+    values = {
+        "calls": calls,
+        "model": model,
+        "v": model.v,
+        "compare": nb.compare(calls, calls),
+        "recorder": recorder,
+        "tree": {"a": x, "b": [x, "text"]},
+    }
+    data = payload_of(record_for(values[name]))
+    assert set(data) <= declared(NAMES[data["view"]])
