@@ -293,7 +293,7 @@ def test_a_part_that_does_not_fit_is_refused_with_its_shapes_and_nothing_changes
     for act, said in (
         (
             {"method": "insert", "path": "1", "by": "norm"},
-            r"cannot do `model.insert\(1, norm\)`: .*\[7\], found float32\[2, 4\]\. Nothing",
+            r"cannot do `model.insert\(1, norm\)`: .*\[7\], got float32\[2, 4\]\. Nothing",
         ),
         ({"method": "insert", "path": "1", "by": "Block"}, "Block takes features, heads, length"),
         (

@@ -151,7 +151,7 @@ def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
         ([3, 4, 5, 6], (1, 5))
     """
     n, height, width = picture.shape
-    across = min(n, 8 if n > 4 else n)
+    across = min(n, 8 if n > 16 else 4)
     down, gap = -(-n // across), 0 if n == 1 else max(1, round(max(height, width) / 16))
     codes = np.zeros((down * (height + gap) - gap, across * (width + gap) - gap), np.uint8)
     is_cell = np.zeros(codes.shape, bool)
