@@ -1,4 +1,7 @@
-"""Run the clinic: `python -m benchmarks.clinic [--half tuning|final] [--only TEXT] [--json FILE]`."""
+"""Run the clinic.
+
+python -m benchmarks.clinic [--half tuning|final] [--only TEXT] [--json FILE]
+"""
 
 from __future__ import annotations
 
@@ -93,10 +96,13 @@ def summary(results: list[dict[str, Any]]) -> str:
         part = [r for r in faults if r["category"] == category]
         if part:
             lines.append(
-                f"{category:8}{len(part):4} faults, detected {sum(r['detected'] for r in part)}, named {sum(r['named'] for r in part)}"
+                f"{category:8}{len(part):4} faults, detected "
+                f"{sum(r['detected'] for r in part)}, named "
+                f"{sum(r['named'] for r in part)}"
             )
     lines.append(
-        f"all     {len(faults):4} faults, detected {sum(r['detected'] for r in faults)}, named {sum(r['named'] for r in faults)}"
+        f"all     {len(faults):4} faults, detected "
+        f"{sum(r['detected'] for r in faults)}, named {sum(r['named'] for r in faults)}"
     )
     alarms = [r["name"] for r in healthy if r["alarms"]]
     lines.append(

@@ -32,7 +32,8 @@ def rule_sections() -> str:
         for rule in rules():
             if rule.category == category:
                 parts.append(
-                    f"({rule.name})=\n### `{rule.name}`\n\n{rule.explanation}\n\nReads: {', '.join(rule.needs)}.\n"
+                    f"({rule.name})=\n### `{rule.name}`\n\n{rule.explanation}\n\nReads: "
+                    f"{', '.join(rule.needs)}.\n"
                 )
     return "\n".join(parts)
 

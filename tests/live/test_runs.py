@@ -241,7 +241,7 @@ def test_many_runs_are_drawn_across_their_settings_the_best_one_strongest(tmp_pa
     drawing = html[html.index("settings against best") : html.index("</svg>")]
     assert drawing.count("<polyline") == 6
     assert drawing.count('stroke-width="2.5"') == 1
-    assert "strongest: demo lr=0.5" in drawing
+    assert "by rank; strongest: demo lr=0.5" in drawing
 
 
 def test_code_and_models_of_two_runs_are_compared(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ import pytest
 
 from nbmodule.marking import Limits, mark
 from nbmodule.marking.confine import can_confine
-from nbmodule.marking.report import as_csv, student_page, summary_page, table
+from nbmodule.marking.pages import as_csv, student_page, summary_page, table
 from tests.notebooks import mistakes
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "17_find_the_bug.py"

@@ -100,7 +100,10 @@ def does_not_learn(evidence: Evidence) -> Iterator[RuleVerdict]:
     values, classes = curve.finite, evidence.classes
     head, tail, sigma = _head(values), _tail(values), noise_of(values)
     if np.ptp(values) == 0:
-        text = f"{curve.name} is exactly {short_number(head)} at every step: nothing that is trained affects it"
+        text = (
+            f"{curve.name} is exactly {short_number(head)} at every step: nothing that is "
+            "trained affects it"
+        )
         yield RuleVerdict("does-not-learn", text, "wrong", evidence=_picture(curve))
         return
     if classes and abs(tail / math.log(classes) - 1) < CHANCE:
@@ -155,7 +158,10 @@ def chance_accuracy(evidence: Evidence) -> Iterator[RuleVerdict]:
         if level > 1.5:  # percent
             level /= 100
         if abs(level - 1 / classes) < 0.25 / classes:
-            text = f"{curve.name} stays at {short_number(level)}: guessing among {classes} classes gives {short_number(1 / classes)}"
+            text = (
+                f"{curve.name} stays at {short_number(level)}: guessing among {classes} "
+                f"classes gives {short_number(1 / classes)}"
+            )
             yield RuleVerdict("chance-accuracy", text, evidence=_picture(curve))
 
 
@@ -175,8 +181,10 @@ def learns_slowly(evidence: Evidence) -> Iterator[RuleVerdict]:
     if not ratios or not 0 < float(np.median(ratios)) < 2e-4:
         return
     text = (
-        f"{curve.name} falls slowly ({short_number(head)} to {short_number(tail)} in {format_count(len(values))} steps) "
-        f"and updates are {short_number(float(np.median(ratios)))} of the weights; about 0.001 is usual"
+        f"{curve.name} falls slowly ({short_number(head)} to {short_number(tail)} in "
+        f"{format_count(len(values))} steps) "
+        f"and updates are {short_number(float(np.median(ratios)))} of the weights; "
+        "about 0.001 is usual"
     )
     yield RuleVerdict("learns-slowly", text, evidence=_picture(curve), fixes=scale_rate(10))
 
@@ -212,7 +220,10 @@ def oscillates(evidence: Evidence) -> Iterator[RuleVerdict]:
     autocorrelation = float(np.mean(apart[1:] * apart[:-1])) / deviation**2
     if autocorrelation > -0.45:
         return
-    text = f"{curve.name} oscillates between {short_number(float(np.quantile(half, 0.1)))} and {short_number(float(np.quantile(half, 0.9)))}"
+    text = (
+        f"{curve.name} oscillates between {short_number(float(np.quantile(half, 0.1)))} and "
+        f"{short_number(float(np.quantile(half, 0.9)))}"
+    )
     yield RuleVerdict("oscillates", text, evidence=_picture(curve), fixes=scale_rate(0.1))
 
 
@@ -226,7 +237,10 @@ def diverges(evidence: Evidence) -> Iterator[RuleVerdict]:
         return
     values = curve.finite
     if len(values) < len(curve.values) and 0 < 3 * values[0] < values[-1]:
-        text = f"{curve.name} rises from {short_number(float(values[0]))} to {short_number(float(values[-1]))} and beyond all numbers"
+        text = (
+            f"{curve.name} rises from {short_number(float(values[0]))} to "
+            f"{short_number(float(values[-1]))} and beyond all numbers"
+        )
         yield RuleVerdict(
             "diverges",
             text,
@@ -244,7 +258,10 @@ def diverges(evidence: Evidence) -> Iterator[RuleVerdict]:
     if head <= 0 or tail < max(RISE * head, head + 4 * sigma) or tail < 1.5 * best:
         return
     step = int(curve.steps[np.isfinite(curve.values)][int(np.argmin(smoothed(values)))])
-    text = f"{curve.name} rises: {short_number(head)} at the start, best {short_number(best)}, {short_number(tail)} now"
+    text = (
+        f"{curve.name} rises: {short_number(head)} at the start, best {short_number(best)}, "
+        f"{short_number(tail)} now"
+    )
     yield RuleVerdict(
         "diverges", text, "wrong", step=step, evidence=_picture(curve), fixes=scale_rate(0.1)
     )
@@ -275,7 +292,10 @@ def plateau(evidence: Evidence) -> Iterator[RuleVerdict]:
     if abs(late / math.log(classes) - 1) < CHANCE or late > early + 4 * sigma:
         return
     step = int(curve.steps[min(2 * tenth, len(curve.steps) - 1)])
-    text = f"{curve.name} has stayed at {short_number(float(late))}, {late / math.log(classes):.0%} of guessing"
+    text = (
+        f"{curve.name} has stayed at {short_number(float(late))}, "
+        f"{late / math.log(classes):.0%} of guessing"
+    )
     yield RuleVerdict("plateau", text, "note", step=step, evidence=_picture(curve))
 
 
@@ -300,7 +320,10 @@ def spikes(evidence: Evidence) -> Iterator[RuleVerdict]:
     worst = high[int(np.argmax(apart[high]))]
     usual = float(np.exp(np.median(logs[max(0, worst - 20) : worst])))
     more = f", and {len(high) - 1} more" if len(high) > 1 else ""
-    text = f"{curve.name} is {short_number(float(curve.finite[worst]))} at step {format_count(int(steps[worst]))}, usually {short_number(usual)}{more}"
+    text = (
+        f"{curve.name} is {short_number(float(curve.finite[worst]))} at step "
+        f"{format_count(int(steps[worst]))}, usually {short_number(usual)}{more}"
+    )
     fixes = [
         Fix(
             "open that step",
@@ -357,7 +380,10 @@ def _turned(train: LoggedCurve, held: LoggedCurve, *, sign: int) -> RuleVerdict 
         return None
     word = "rises" if sign > 0 else "falls"
     was, is_now = short_number(sign * float(level[best])), short_number(sign * float(level[-1]))
-    text = f"overfitting: {held.name} {word} since step {format_count(turn)} ({was} to {is_now}) while {train.name} falls"
+    text = (
+        f"overfitting: {held.name} {word} since step {format_count(turn)} ({was} to "
+        f"{is_now}) while {train.name} falls"
+    )
     picture = {**_picture(train), **_picture(held)}
     return RuleVerdict("overfits", text, step=turn, evidence=picture, fixes=go_back(turn))
 
@@ -372,7 +398,8 @@ def _memorized(train: LoggedCurve, held: LoggedCurve) -> RuleVerdict | None:
         return None
     turn = int(held.steps[np.isfinite(held.values)][int(np.argmin(held.finite))])
     text = (
-        f"overfitting: {train.name} is {short_number(low)} and {held.name} stays at {short_number(level)}, "
+        f"overfitting: {train.name} is {short_number(low)} and {held.name} stays at "
+        f"{short_number(level)}, "
         f"best at step {format_count(turn)}"
     )
     picture = {**_picture(train), **_picture(held)}
@@ -395,7 +422,10 @@ def validation_better(evidence: Evidence) -> Iterator[RuleVerdict]:
     below = at[half] - held.values[half] > np.maximum(0.3 * np.abs(at[half]), 2 * sigma)
     if below.mean() < 0.8:
         return
-    text = f"{held.name} is far better than {train.name}: {short_number(float(held.finite[-1]))} against {short_number(float(at[-1]))}"
+    text = (
+        f"{held.name} is far better than {train.name}: "
+        f"{short_number(float(held.finite[-1]))} against {short_number(float(at[-1]))}"
+    )
     yield RuleVerdict(
         "validation-better", text, "note", evidence={**_picture(train), **_picture(held)}
     )

@@ -51,7 +51,10 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
                 index = ", ".join(map(str, bad[0]))
                 word = "NaN" if np.isnan(float(array[tuple(bad[0])])) else "Inf"
                 rows = len({int(place[0]) for place in bad}) if array.ndim else 1
-                text = f"{word} in the {side}: {name}[{index}], in {rows} of {len(array) if array.ndim else 1} rows"
+                text = (
+                    f"{word} in the {side}: {name}[{index}], in {rows} of "
+                    f"{len(array) if array.ndim else 1} rows"
+                )
                 fix = Fix(f"replace it: np.nan_to_num({name})", f"{name} = np.nan_to_num({name})")
                 picture = histogram_of(f"finite values of {name}", array)
                 yield RuleVerdict(
@@ -85,11 +88,15 @@ def input_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         is_image = values.min() >= 0 and 100 < values.max() <= 255 and array.ndim >= 2
         if is_image and np.array_equal(values, np.round(values)):
             text, fix = (
-                f"{name} ranges from 0 to {short_number(float(values.max()))}, as bytes of an image do",
+                f"{name} ranges from 0 to {short_number(float(values.max()))}, as bytes "
+                "of an image do",
                 f"{name} / 255",
             )
         else:
-            text = f"{name} has mean {short_number(mean)} and deviation {short_number(std)}; about 0 and 1 are expected"
+            text = (
+                f"{name} has mean {short_number(mean)} and deviation {short_number(std)}; "
+                "about 0 and 1 are expected"
+            )
             fix = f"({name} - {name}.mean(0)) / {name}.std(0)"
         fixes = [Fix(fix, f"{name} = {fix}")]
         yield RuleVerdict("input-scale", text, evidence=histogram_of(name, values), fixes=fixes)
@@ -207,7 +214,10 @@ def missing_class(evidence: Evidence) -> Iterator[RuleVerdict]:
     missing = sorted(set(range(classes)) - set(np.unique(labels).tolist()))
     if missing:
         named = ", ".join(map(str, missing[:5]))
-        text = f"no label is class {named}, of {classes} outputs, in {format_count(len(labels))} samples"
+        text = (
+            f"no label is class {named}, of {classes} outputs, in "
+            f"{format_count(len(labels))} samples"
+        )
         yield RuleVerdict("missing-class", text, evidence=_counts_of(labels, classes))
 
 
@@ -224,7 +234,10 @@ def labels_out_of_range(evidence: Evidence) -> Iterator[RuleVerdict]:
         if low >= 0 and high < classes:
             continue
         fix = [Fix("labels - 1", "labels = labels - 1")] if low == 1 and high == classes else []
-        text = f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to {classes - 1} are allowed"
+        text = (
+            f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to "
+            f"{classes - 1} are allowed"
+        )
         picture = histogram_of("labels", labels)
         yield RuleVerdict(
             "labels-out-of-range", text, "wrong", step=snapshot.step, evidence=picture, fixes=fix
@@ -260,7 +273,10 @@ def same_batch(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     digests = list(evidence.digests)
     if evidence.items_vary and len(digests) >= 10 and len(set(digests)) == 1:
-        text = f"the step received the same batch {format_count(len(digests))} times, though the loop's items differ"
+        text = (
+            f"the step received the same batch {format_count(len(digests))} times, though "
+            "the loop's items differ"
+        )
         yield RuleVerdict("same-batch", text)
 
 

@@ -60,7 +60,8 @@ def _pictures(verdict: RuleVerdict) -> Markup:
         color = LINES[number % len(LINES)]
         draw = _bars if is_bars else _curve
         shapes.append(draw(values, low, (high - low) or 1.0, color))
-        legend.append(tag("span", tag("span", "■ ", style=f"color:{color}"), plain(name, 60), " "))
+        mark = tag("span", "■ ", style=f"color:{color}")
+        legend.append(tag("span", mark, plain(name, 60), " "))
     box = {"viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img"}
     style = f"width:{_WIDTH}px;max-width:100%;height:{_HEIGHT}px"
     label = f"evidence: {', '.join(rows)}"

@@ -32,7 +32,8 @@ from nbmodule.live.diagnosis.rule import (
 Array = NDArray[Any]
 
 GRADIENT_RATIO = 1e-3
-"""First over last layer, across at least four layers; per layer, LeCun-scaled tanh nets keep 0.5 to 1."""
+"""First over last layer, across at least four layers; LeCun-scaled tanh networks keep 0.5 to 1 of
+the gradient at each layer."""
 A_LAYER = 1.5
 RETURN_RATIO = 1e3
 DEAD_UNITS = 0.5
@@ -105,12 +106,18 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
         picture = {"gradient by layer": [math.log10(max(size, 1e-38)) for size in sizes]}
         if ratio < GRADIENT_RATIO and (ratio or 1e-38) ** (1 / (len(sizes) - 1)) < 1 / A_LAYER:
             factor = "0" if ratio == 0 else f"1/{short_number(1 / ratio)}"
-            text = f"the gradient vanishes toward {chain[0].name}: it is {factor} of that at {chain[-1].name}"
+            text = (
+                f"the gradient vanishes toward {chain[0].name}: it is {factor} of that at "
+                f"{chain[-1].name}"
+            )
             yield RuleVerdict(
                 "vanishing-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
             )
         elif ratio > 1 / GRADIENT_RATIO and ratio ** (1 / (len(sizes) - 1)) > A_LAYER:
-            text = f"the gradient explodes toward {chain[0].name}: it is {short_number(ratio)} times that at {chain[-1].name}"
+            text = (
+                f"the gradient explodes toward {chain[0].name}: it is {short_number(ratio)} "
+                f"times that at {chain[-1].name}"
+            )
             yield RuleVerdict(
                 "exploding-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
             )
@@ -132,7 +139,10 @@ def return_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     if max(ratio, 1 / ratio) < RETURN_RATIO or per_layer < A_LAYER:
         return
     word = "grow" if ratio > 1 else "shrink"
-    text = f"returns {word} with depth, {short_number(max(ratio, 1 / ratio))} times from {chain[0].name} to {chain[-1].name}"
+    text = (
+        f"returns {word} with depth, {short_number(max(ratio, 1 / ratio))} times from "
+        f"{chain[0].name} to {chain[-1].name}"
+    )
     picture = {"returns by layer": [math.log10(size) for size in sizes]}
     yield RuleVerdict(
         "return-scale", text, path=chain[-1].path, step=snapshot.step, evidence=picture
@@ -198,8 +208,8 @@ def _is_rectifier(call: CallEvidence, units: Array) -> bool:
 
 @rule("saturated", needs=("calls",), category="inside")
 def saturated(evidence: Evidence) -> Iterator[RuleVerdict]:
-    """An activation inside the network returns its extreme values almost everywhere, where its slope
-    is zero. Usual causes: large weights, inputs that are not scaled, a rate that was too large.
+    """An activation inside the network returns its extreme values almost everywhere, where its
+    slope is zero. Usual causes: large weights, inputs that are not scaled, a rate that was too large.
     """
     snapshot = evidence.last
     assert snapshot is not None
@@ -346,7 +356,10 @@ def large_update(evidence: Evidence) -> Iterator[RuleVerdict]:
     if len(large) < needed or len(large) < len(late) / 2:
         return
     snapshot, ratio = large[-1]
-    text = f"updates are {short_number(ratio)} of the weights at step {format_count(snapshot.step)}; about 0.001 is usual"
+    text = (
+        f"updates are {short_number(ratio)} of the weights at step "
+        f"{format_count(snapshot.step)}; about 0.001 is usual"
+    )
     yield RuleVerdict(
         "large-update",
         text,
@@ -373,7 +386,10 @@ def weights_shrink(evidence: Evidence) -> Iterator[RuleVerdict]:
         return
     ratio = float(usual[-1])
     if ratio < 0.4:
-        text = f"all weights shrink: to {ratio:.0%} of their norm since step {format_count(snapshots[0].step)}"
+        text = (
+            f"all weights shrink: to {ratio:.0%} of their norm since step "
+            f"{format_count(snapshots[0].step)}"
+        )
         picture = {"norm of the weights": [float(x) for x in norms.mean(axis=1)]}
         fix = Fix("a tenth of the weight decay", "")
         yield RuleVerdict(

@@ -170,7 +170,10 @@ def loss_broadcasts(evidence: Evidence) -> Iterator[RuleVerdict]:
                 if not any(abs(snapshot.loss - each) < CLOSE * abs(each) for each in losses):
                     continue
             shapes = f"{list(returns.shape)} against {list(target.shape)}"
-            text = f"the loss compares {shapes} ({name}), which broadcast to [{len(target)}, {len(target)}]"
+            text = (
+                f"the loss compares {shapes} ({name}), which broadcast to [{len(target)}, "
+                f"{len(target)}]"
+            )
             yield RuleVerdict(
                 "loss-broadcasts",
                 text,
@@ -270,7 +273,10 @@ def half_precision_overflow(evidence: Evidence) -> Iterator[RuleVerdict]:
             if x is None or x.dtype != np.float16:
                 continue
             if np.isinf(x).any() or float(np.abs(x).max(initial=0)) > 3e4:
-                text = f"{call.name} returns float16 values up to {short_number(float(np.abs(x).max()))}"
+                text = (
+                    f"{call.name} returns float16 values up to "
+                    f"{short_number(float(np.abs(x).max()))}"
+                )
                 picture = histogram_of(f"returns of {call.name}", x)
                 yield RuleVerdict(
                     "half-precision-overflow",
@@ -302,6 +308,9 @@ def causal_mask(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     for snapshot in evidence.snapshots:
         if snapshot.sees_targets:
-            text = "a position sees the next token, which is its target: the causal mask is missing or inverted"
+            text = (
+                "a position sees the next token, which is its target: the causal mask is "
+                "missing or inverted"
+            )
             yield RuleVerdict("causal-mask", text, "wrong", step=snapshot.step)
             return

@@ -122,7 +122,7 @@ class Runs(Sequence[RecordedRun]):
         return data_frame(self.to_records())
 
     def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and the first rows of the list: what differs among the runs, and the best of each series."""
+        """Head and the first rows of the list: settings that differ, best values, findings."""
         settings, series = self.varying[:4], self.series[:4]
         head = ["run", "began", "ran", "ended", "step", *settings, *(f"best {s}" for s in series)]
         head.append("findings")

@@ -48,7 +48,8 @@ def run_curves(run: RecordedRun) -> list[HistoryRecord]:
 
 _STYLE = """
 :root { color-scheme: light dark; }
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto; padding: 0 16px; }
+body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto;
+  padding: 0 16px; }
 h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
 pre { overflow-x: auto; }
@@ -85,8 +86,12 @@ def report_page(run: RecordedRun) -> str:
     if run.code:
         parts += ["<h2>Code of the cell</h2>", f"<pre>{escape(run.code)}</pre>"]
     parts += ["<h2>Environment</h2>", _facts(environment())]
-    head = f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(plain(run.name, 200))}</title>'
-    head += f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style>'
+    head = (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f"<title>{escape(plain(run.name, 200))}</title>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style>"
+    )
     return f"{head}<body>{''.join(parts)}</body></html>"
 
 
