@@ -143,9 +143,7 @@ def test_a_look_at_a_compiled_module_is_a_look_at_the_call_as_it_is_asked_for(ne
 
 
 def test_what_only_compile_can_carry_is_refused_elsewhere(net, x):
-    with pytest.raises(
-        nb.ArgumentError, match=r"arg_stateful_idxs names what model\.compile\(\) is to carry"
-    ):
+    with pytest.raises(nb.ArgumentError, match=r"arg_stateful_idxs belongs to model\.compile\(\)"):
         nb.jit(net)(x, arg_stateful_idxs=[[0]])
 
 
@@ -346,7 +344,7 @@ def test_the_largest_difference_is_not_looked_for_where_nan_was_expected_and_fou
     net = nb.Sequential(nb.Identity())
     with pytest.raises(
         nb.SubmoduleReturnError,
-        match=r"the largest difference is 3 at \[2\] \(expected 5, found 2;",
+        match=r"the largest difference is 3 at \[2\] \(expected 5, got 2;",
     ):
         net(x, expected_submod_rets={"0": np.array([np.nan, 1.0, 5.0])})
 
@@ -404,7 +402,7 @@ def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
         },
     )
     with pytest.raises(
-        nb.ArgumentTypeError, match="atol is a number, or one for each call; found 'x'"
+        nb.ArgumentTypeError, match="atol must be a number, or one for each call, got 'x'"
     ):
         call(x, expected_submod_rets={"stem": {"val": stem, "atol": "x"}})
 
@@ -413,7 +411,8 @@ def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
 def test_a_text_stands_for_no_return(transform, net, x):
     call = {"eager": lambda net: net, "jit": nb.jit, "vmap": nb.vmap}[transform](net)
     with pytest.raises(
-        nb.ArgumentTypeError, match="a return for Linear is an array, a number, .*found 'some text'"
+        nb.ArgumentTypeError,
+        match="a return for Linear must be an array, a number, .*got 'some text'",
     ):
         call(x, replace_submod_rets={"stem": "some text"})
 
@@ -430,7 +429,7 @@ def test_a_call_that_falls_back_is_told_once_as_it_was_done(net, x):
             return self.other(x) if float(x.sum()) > 0 else x
 
     model = Falling().compile()
-    with pytest.warns(UserWarning, match="done eagerly"):
+    with pytest.warns(UserWarning, match="runs eagerly"):
         model(x + 1, track_submod_rets=True, track_submod_call_order=True)
     np.testing.assert_allclose(model.submod_rets["act"][0], np.tanh(x + 1), rtol=1e-5)
     assert list(model.submod_rets) == ["act", "other"]
