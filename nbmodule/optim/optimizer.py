@@ -90,8 +90,8 @@ class Optimizer:
         stop_gradients: Whether new variables are constants for a gradient that is taken through the
             step; False lets one differentiate through an update.
         trace_on_next_step: Whether the next `step` or `update` outside of `nb.jit` compiles the
-            whole step as one program, for all steps of that form to come. Otherwise such steps run
-            as compiled kernels of a few variables each, which starts sooner.
+            whole step as one program, checks and schedule included, for all steps of that form to
+            come. Otherwise only the rule is compiled.
         device: Device or sharding for the state, such as `cpu:0`; by default it lies where its
             variables do.
 

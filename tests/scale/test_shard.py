@@ -77,7 +77,7 @@ def test_a_value_from_elsewhere_is_laid_out_and_another_device_ends_the_layout(t
             "nothing fits",
             (
                 'PathError: no variable fits the rule "hidden.wieght"; the closest name is '
-                '"hidden.weight". Nothing'
+                '"hidden.weight".'
             ),
         ),
         (
