@@ -11,7 +11,7 @@ from nbmodule.live.runs.listing import runs
 
 
 def main(arguments: Sequence[str]) -> int:
-    """RecordedRun the command; return the exit status, 2 for an error."""
+    """Run the command; return the exit status, 2 for an error."""
     parser = argparse.ArgumentParser(
         prog="python -m nbmodule runs", description="List, compare and report runs kept on disk."
     )
@@ -24,16 +24,16 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as stop:
         return int(stop.code or 0)
     try:
-        found = runs(options.folder)
-        found = found.sort(options.sort) if options.sort else found
+        listed = runs(options.folder)
+        listed = listed.sort(options.sort) if options.sort else listed
         if options.compare:
-            print(found.compare(*map(_key, options.compare)))
+            print(listed.compare(*map(_key, options.compare)))
         elif options.report:
             name, page = options.report
-            found[_key(name)].report(page)
+            listed[_key(name)].report(page)
             print(f"wrote {page}")
         else:
-            print(found)
+            print(listed)
     except (NbModuleError, OSError, IndexError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -88,9 +88,9 @@ def settings_plot(comparison: RunComparison) -> Markup:
     parts = [_axis(name, values, 70 + k * gap) for k, (name, values) in enumerate(axes)]
     for number in order:
         points = " ".join(
-            f"{70 + k * gap:.0f},{place[number]:.0f}"
-            for k, place in enumerate(places)
-            if place[number] is not None
+            f"{70 + k * gap:.0f},{heights[number]:.0f}"
+            for k, heights in enumerate(places)
+            if heights[number] is not None
         )
         is_best = number == order[-1]
         line = {"stroke": LINES[1] if is_best else LINES[0], "stroke_width": 2.5 if is_best else 1}
@@ -116,14 +116,16 @@ def _positions(values: Sequence[Any]) -> list[float | None]:
     """Return heights on an axis: by order of value, equal values at one height."""
     levels = _levels(values)
     span = max(len(levels) - 1, 1)
-    heights = {repr(v): _HEIGHT - 30 - k / span * (_HEIGHT - 70) for k, v in enumerate(levels)}
-    return [None if value is None else heights[repr(value)] for value in values]
+    height_of = {repr(v): _HEIGHT - 30 - k / span * (_HEIGHT - 70) for k, v in enumerate(levels)}
+    return [None if value is None else height_of[repr(value)] for value in values]
 
 
 def _levels(values: Sequence[Any]) -> list[Any]:
-    known = {repr(value): value for value in values if value is not None}
-    is_number = all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in known.values())
-    return sorted(known.values(), key=float if is_number else str)
+    by_text = {repr(value): value for value in values if value is not None}
+    is_number = all(
+        isinstance(v, (int, float)) and not isinstance(v, bool) for v in by_text.values()
+    )
+    return sorted(by_text.values(), key=float if is_number else str)
 
 
 def _axis(name: str, values: Sequence[Any], x: float) -> Markup:

@@ -45,13 +45,13 @@ class Runs(Sequence[RecordedRun]):
             return Runs(self._runs[key], self.errors)
         if not isinstance(key, str):
             return self._runs[key]
-        found = next(
+        match = next(
             (run for run in self._runs if key in (run.name, run.run_id, run.path.stem)), None
         )
-        if found is None:
+        if match is None:
             names = ", ".join(sorted({run.name for run in self._runs})[:8]) or "none"
             raise PathError(f"there is no run {key!r}. Names: {names}.")
-        return found
+        return match
 
     def filter(self, test: Callable[[RecordedRun], bool] | None = None, /, **settings: Any) -> Runs:
         """Return the runs for which `test(run)` holds and whose settings have these values."""
@@ -71,10 +71,10 @@ class Runs(Sequence[RecordedRun]):
         """
         from nbmodule.base.series_names import is_better_when_higher
 
-        known = [run for run in self._runs if by in run.best or by in run.settings]
-        if not known:
+        sortable = [run for run in self._runs if by in run.best or by in run.settings]
+        if not sortable:
             raise PathError(f"no run has a series or setting {by!r}.")
-        sign = -1 if any(by in run.best for run in known) and is_better_when_higher(by) else 1
+        sign = -1 if any(by in run.best for run in sortable) and is_better_when_higher(by) else 1
 
         def key(run: RecordedRun) -> tuple[bool, float, str]:
             value = run.best.get(by, run.settings.get(by))
@@ -178,13 +178,13 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
         >>> found.varying, [run.settings["lr"] for run in found.sort("lr")]
         (['lr'], [0.01, 0.1])
     """
-    given = None if folder is None else os.fspath(folder)
-    found: list[RecordedRun] = []
+    location = None if folder is None else os.fspath(folder)
+    recorded: list[RecordedRun] = []
     errors: dict[Path, str] = {}
-    for place in folders_of(given):
-        for path in place.glob(f"*{SUFFIX}"):
+    for directory in folders_of(location):
+        for path in directory.glob(f"*{SUFFIX}"):
             try:
-                found.append(RecordedRun(path))
+                recorded.append(RecordedRun(path))
             except (NbModuleError, OSError, ValueError, KeyError, TypeError) as error:
                 errors[path] = f"{type(error).__name__}: {error}"
-    return Runs(sorted(found, key=lambda run: (run.began, run.path.name), reverse=True), errors)
+    return Runs(sorted(recorded, key=lambda run: (run.began, run.path.name), reverse=True), errors)

@@ -156,8 +156,10 @@ class RecordedRun(LastRun):
             ...         live.log(loss=4.0 - i)
             ...         if i % 2:
             ...             live.log(val_loss=5.0 - i)
-            >>> nb.runs(folder)[0].epochs().rows
-            [{'step': 2, 'loss': 3.5, 'val_loss': 4.0}, {'step': 4, 'loss': 1.5, 'val_loss': 2.0}]
+            >>> for row in nb.runs(folder)[0].epochs().rows:
+            ...     print(row["step"], row["loss"], row["val_loss"])
+            2 3.5 4.0
+            4 1.5 2.0
         """
         return epoch_table(self.history, self._beats)
 
