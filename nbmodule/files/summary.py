@@ -1,4 +1,4 @@
-"""The contents of weights files as plain text: for `python -m nbmodule show FILE` and `diff A B`."""
+"""Weights files as plain text, for `python -m nbmodule show FILE` and `diff A B`."""
 
 from __future__ import annotations
 

@@ -134,8 +134,9 @@ class Adam(RuleOptimizer):
         w  = w - lr * (mw / (1 - beta1 ** t)) / (sqrt(vw / (1 - beta2 ** t)) + epsilon)
 
     Defaults are those of optax and PyTorch; the function `nb.adam_update` keeps `epsilon=1e-7`, as
-    the stateful library had it. Classic libraries that begin with `mw = g` and `vw = g ** 2` in place of zeros, or put `epsilon`
-    on the uncorrected root, take other first steps; this is the paper's rule.
+    the stateful library had it. Classic libraries that begin with `mw = g` and `vw = g ** 2` in
+    place of zeros, or put `epsilon` on the uncorrected root, take other first steps; this is the
+    paper's rule.
 
     Args:
         lr: Learning rate: a number, a function of nothing, or a schedule; see `Optimizer`.

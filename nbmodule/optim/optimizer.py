@@ -1,4 +1,4 @@
-"""The base of all optimizers: steps in place or not, count, learning rate, state of a user's own."""
+"""The base of all optimizers: steps, count, learning rate, and the state of a user's class."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Optimizer:
         return attributes.state_variables(self)
 
     def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
-        """Return the names that `load_state_dict` wants; before the first step those it is given."""
+        """Return the names that `load_state_dict` requires; before the first step, any."""
         if len(present) > 1:
             return present
         return ["count", *(name for name in loaded if name != "count")]

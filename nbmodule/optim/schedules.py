@@ -137,7 +137,8 @@ def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, 
 def _call(name: str, *args: object, **options: float) -> str:
     """Write a call, without options that are zero."""
     chosen = [f"{option}={value:g}" for option, value in options.items() if value]
-    return f"{name}({', '.join([*(f'{x:g}' if isinstance(x, float) else str(x) for x in args), *chosen])})"
+    numbers = [f"{x:g}" if isinstance(x, float) else str(x) for x in args]
+    return f"{name}({', '.join([*numbers, *chosen])})"
 
 
 def _after_warmup(lr: float, warmup: int, schedule: Any) -> Any:

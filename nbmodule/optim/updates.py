@@ -59,7 +59,7 @@ def momentum_update(
     weight_decay: float = 0.0,
     stop_gradients: bool = True,
 ) -> tuple[Any, Any]:
-    """Take one step of gradient descent with momentum, and return the new variables and the new `mw`.
+    """Take one step of gradient descent with momentum; return the new variables and `mw`.
 
     Args:
         v: See `sgd_update`.

@@ -1,4 +1,4 @@
-"""Any transformation of optax as an optimizer: its state lies in variables, named by their place."""
+"""Any transformation of optax as an optimizer, with its state in named variables."""
 
 from __future__ import annotations
 

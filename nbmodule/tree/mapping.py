@@ -187,7 +187,7 @@ def choice(
 
 
 def take_over(container: Kind, new: Nested) -> Kind:
-    """Take over the leaves of another Container, key by key, keeping the levels that stay levels."""
+    """Take over the leaves of another Container, key by key; levels that remain are kept."""
     for key in [key for key in container if key not in new]:
         container._remove(key)
     for key, value in new.items():

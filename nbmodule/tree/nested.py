@@ -89,7 +89,7 @@ class Nested(dict):
 
     @classmethod
     def _from_dict(cls, level: dict[str, Any], settings: Settings | None = None) -> Self:
-        """Adopt a dict as it is: keys are text without separators, plain dicts below become levels."""
+        """Adopt a dict: keys are text without separators, plain dicts in it become levels."""
         new = cls.__new__(cls)
         for name, value in level.items():
             if type(value) is dict:
@@ -266,7 +266,7 @@ class Nested(dict):
         return keys
 
     def _at(self, keys: Iterable[str], default: object = _MISSING) -> Any:
-        """Walk down; without a default, a missing place raises `PathError` with the closest chain."""
+        """Walk down; a missing chain gives the default, or raises `PathError`."""
         value: Any = self
         for key in keys:
             if not isinstance(value, Nested):

@@ -75,7 +75,7 @@ class Printed(Stored):
             chain = self.cont_find_sub_container(sub_cont_or_keychain, False)
             if not isinstance(chain, str):
                 raise PathError(
-                    "the Container has no part that is identical to the one given; nothing was shown."
+                    "the Container has no part that is identical to the other Container."
                 )
         else:
             chain = sub_cont_or_keychain

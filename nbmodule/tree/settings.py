@@ -1,4 +1,4 @@
-"""How a Container orders its keys and prints itself; one immutable value, shared by all its levels."""
+"""Order of keys and printing of a Container: one immutable value, shared by all levels."""
 
 from __future__ import annotations
 
