@@ -85,7 +85,7 @@ def test_a_part_is_shown_within_the_whole(capsys):
         assert capsys.readouterr().out == expected
     with pytest.raises(PathError, match='no "x"'):
         container.cont_show_sub_container("x")
-    with pytest.raises(PathError, match="no part that is identical to the one given"):
+    with pytest.raises(PathError, match="no part that is identical to the other"):
         container.cont_show_sub_container(Container(z=1))
     assert capsys.readouterr().out == ""
 
