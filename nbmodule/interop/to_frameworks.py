@@ -39,12 +39,12 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     """
     ensure_built(module)
     plan, structure = plan_of(module), structure_of(module)
-    paths = [tuple(place.name.split(".")) for place in plan.places.values()]
+    paths = [tuple(entry.name.split(".")) for entry in plan.places.values()]
     variables = {
         path: Leaf(jnp.copy(box.value), isinstance(box, Parameter) and box.requires_grad)
         for path, box in zip(paths, plan.places)
     }  # copies: a step that donates must not delete arrays of the other model
-    draws = any(hasattr(type(each), "next_key") for each in (module, *plan.modules))
+    draws = any(hasattr(type(part), "next_key") for part in (module, *plan.modules))
     stream = random.default.state
     if draws:
         variables[RANDOM] = Leaf(jnp.copy(stream.value), False)
@@ -53,11 +53,11 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
         values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, dict[Path, Any]]:
         def body(frame: Any) -> tuple[Any, dict[Path, Any]]:
-            made = rebuild(structure, [values[path] for path in paths])
-            outputs = made(*args, **kwargs)
+            rebuilt = rebuild(structure, [values[path] for path in paths])
+            outputs = rebuilt(*args, **kwargs)
             changed = {
                 path: box.value
-                for path, box in zip(paths, plan_of(made).boxes)
+                for path, box in zip(paths, plan_of(rebuilt).boxes)
                 if not variables[path].trained and box.value is not values[path]
             }
             if draws and stream in frame.written:

@@ -68,8 +68,8 @@ _replace.def_abstract_eval(lambda *leaves, number: list(leaves))
 batching.primitive_batchers[_replace] = _batch
 
 
-def _replaced(part: object, args: object, outputs: object, known: object) -> Any:
-    if known is None:
+def _replaced(part: object, args: object, outputs: object, returned: object) -> Any:
+    if returned is None:
         raise TraceError(
             f"the return of {type(part).__name__} cannot be replaced in a function that raw JAX compiles. "
             "Call the model itself, or use the transform of the same name from nbmodule."
@@ -91,28 +91,28 @@ def logged(
         with calling(part), scope_of(part):
             outputs = run(*args, **kwargs)
             with eager_arrays():
-                known = concrete(outputs)
+                returned = concrete(outputs)
             if now.tracker.replaces(part):
-                outputs = _replaced(part, args, outputs, known)
+                outputs = _replaced(part, args, outputs, returned)
                 with eager_arrays():
-                    known = concrete(outputs)
+                    returned = concrete(outputs)
     except Exception as error:
         tracker.fail(index, error)
         annotate(error, part, args, kwargs)
         raise
     log: Any = tracker.current_log()
-    records, kept = log.values, now.tracker.kept_by_any(part)
-    if known is None or inputs is None:
+    records, trackers = log.values, now.tracker.kept_by_any(part)
+    if returned is None or inputs is None:
         log.end(index, tracker.describe(outputs), {}, captured=False)
     else:
-        lifted = tuple(dict.fromkeys((*inputs[1], *known[1])))
+        lifted = tuple(dict.fromkeys((*inputs[1], *returned[1])))
         values: dict[str, Any] = {}
         with eager_arrays():
-            for each in kept:
-                values |= each.keep(part, inputs[0], known[0])
+            for open_tracker in trackers:
+                values |= open_tracker.keep(part, inputs[0], returned[0])
         log.infos[index] = replace(log.infos[index], lifted=lifted)
         log.end(index, tracker.describe(outputs), values, captured=True)
-    keeping = [each for each in kept if each.keep_gradient is not None]
+    keeping = [open_tracker for open_tracker in trackers if open_tracker.keep_gradient is not None]
     if not keeping:
         return outputs
     structure = jax.tree.structure(outputs)
@@ -120,9 +120,9 @@ def logged(
 
     def keep(gradients: list[Any]) -> None:
         with eager_arrays():
-            for each in keeping:
+            for open_tracker in keeping:
                 record.update(
-                    each.keep_gradient(jax.tree.unflatten(structure, gradients), "return")
+                    open_tracker.keep_gradient(jax.tree.unflatten(structure, gradients), "return")
                 )
 
     return report_gradients(outputs, keep, part)

@@ -13,9 +13,11 @@ from nbmodule.interop.native.stand_in import StandIn, local
 
 def watched(model: object) -> StandIn:
     """Return what tracks a model: one object for all blocks that track it at the same time."""
-    known = next((each for each in local.watched if each.model is model), None)
-    if known is not None:
-        return known
+    open_stand_in = next(
+        (candidate for candidate in local.watched if candidate.model is model), None
+    )
+    if open_stand_in is not None:
+        return open_stand_in
     if framework_of(model) == "torch":
         from nbmodule.interop.torch_native.track import WatchedTorch
 

@@ -105,27 +105,27 @@ class Wiring:
         self._last: tuple[Any, Any, Any] = (None, None, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
-        other = Wiring(self.function)
-        other.names, other.part_names, other.met = (
+        copied_wiring = Wiring(self.function)
+        copied_wiring.names, copied_wiring.part_names, copied_wiring.met = (
             dict(self.names),
             dict(self.part_names),
             set(self.met),
         )
-        return other
+        return copied_wiring
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_last": (None, None, None)}
 
     def _found(self, model: Any) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
-        plan, known = plan_of(model), self._last
-        if known[0] is not plan:
-            modules = {place.name: part for part, place in plan.modules.items()}
+        plan, cached = plan_of(model), self._last
+        if cached[0] is not plan:
+            modules = {entry.name: part for part, entry in plan.modules.items()}
             boxes = {path: plan.names[name] for path, name in self.names.items()}
             parts = {
                 path: modules[name] for path, name in self.part_names.items() if name in modules
             }
-            known = self._last = (plan, boxes, parts)
-        return known
+            cached = self._last = (plan, boxes, parts)
+        return cached
 
     def boxes(self, model: Any) -> dict[Path, Any]:
         """The variables of a model by their paths in the foreign one."""
@@ -139,29 +139,31 @@ class Wiring:
         """The part that stands for a submodule; one that was not known before joins the model."""
         return self.part_of_kind(model, path, type(instance).__name__)
 
-    def part_of_kind(self, model: Any, path: Path, kind: str) -> Any:
+    def part_of_kind(self, model: Any, path: Path, class_name: str) -> Any:
         """Likewise, by the name of the submodule's class."""
         if path not in self.part_names:
-            self.attach(model, path, kind)
-        found = self._found(model)[2].get(path)
-        if found is None:
+            self.attach(model, path, class_name)
+        known_part = self._found(model)[2].get(path)
+        if known_part is None:
             return None
         if path not in self.met:
             self.met.add(path)
-            if type(found).__name__ != kind:
-                object.__setattr__(found, "__class__", class_of(kind, part_class(self.function)))
-                found._nbm.version += 1
+            if type(known_part).__name__ != class_name:
+                object.__setattr__(
+                    known_part, "__class__", class_of(class_name, part_class(self.function))
+                )
+                known_part._nbm.version += 1
                 clock.structure_changed()
-        return found
+        return known_part
 
-    def attach(self, model: Any, path: Path, kind: str) -> None:
+    def attach(self, model: Any, path: Path, class_name: str) -> None:
         """Add a part without variables below the nearest part that is known."""
         end = next(end for end in range(len(path) - 1, -1, -1) if path[:end] in self.part_names)
-        above = model if not end else self._found(model)[2][path[:end]]
-        made = class_of(kind, part_class(self.function))()
-        made._nbm.home = None
+        parent = model if not end else self._found(model)[2][path[:end]]
+        created = class_of(class_name, part_class(self.function))()
+        created._nbm.home = None
         name = attribute_name("_".join(map(str, path[end:])))
-        setattr(above, name, made)
+        setattr(parent, name, created)
         self.part_names[path] = f"{self.part_names[path[:end]]}.{path_name(name)}".removeprefix(".")
 
 
@@ -211,46 +213,50 @@ def wrap(
     """
     model = class_of(function.name, Wrapped)()
     model._wiring = wiring = Wiring(function)
-    taken = jnp.copy if copied else lambda array: array
+    copy_array = jnp.copy if copied else lambda array: array
     boxes = {
         path: leaf
         if isinstance(leaf, Variable)
-        else (Parameter if leaf.trained else Buffer)(taken(leaf.value))
+        else (Parameter if leaf.trained else Buffer)(copy_array(leaf.value))
         for path, leaf in variables.items()
     }
     tree: dict[Any, Any] = {}
-    for path, thing in (*((path, None) for path in function.parts), *boxes.items()):
+    for path, content in (*((path, None) for path in function.parts), *boxes.items()):
         level = tree
         for step in path[:-1]:
             level = level.setdefault(step, {})
-        level[path[-1]] = thing if thing is not None else level.get(path[-1], {})
-    made: dict[Path, Any] = {}
-    fill(model, tree, (), function, made)
+        level[path[-1]] = content if content is not None else level.get(path[-1], {})
+    created: dict[Path, Any] = {}
+    fill(model, tree, (), function, created)
     plan = plan_of(model)
     wiring.names = {path: plan.places[box].name for path, box in boxes.items()}
-    names = {id(part): place.name for part, place in plan.modules.items()}
-    wiring.part_names |= {path: names[id(part)] for path, part in made.items() if id(part) in names}
+    names = {id(part): entry.name for part, entry in plan.modules.items()}
+    wiring.part_names |= {
+        path: names[id(part)] for path, part in created.items() if id(part) in names
+    }
     return model.eval() if isinstance(function, Function) and function.is_resting else model
 
 
 def fill(
-    owner: object, tree: dict[Any, Any], path: Path, function: Function, made: dict[Path, Any]
+    owner: object, tree: dict[Any, Any], path: Path, function: Function, created: dict[Path, Any]
 ) -> None:
     """Give a module its variables, parts and lists."""
-    for step, below in tree.items():
-        setattr(owner, attribute_name(str(step)), built(below, (*path, step), function, made))
+    for step, subtree in tree.items():
+        setattr(owner, attribute_name(str(step)), built(subtree, (*path, step), function, created))
 
 
-def built(below: object, path: Path, function: Function, made: dict[Path, Any]) -> Any:
-    if not isinstance(below, dict):
-        return below
+def built(subtree: object, path: Path, function: Function, created: dict[Path, Any]) -> Any:
+    if not isinstance(subtree, dict):
+        return subtree
     if path in function.parts:
-        kind = function.parts[path]
-        name = kind if isinstance(kind, str) else kind.__name__
-        part = made[path] = class_of(name, part_class(function))()
-        fill(part, below, path, function, made)
+        class_name = function.parts[path]
+        name = class_name if isinstance(class_name, str) else class_name.__name__
+        part = created[path] = class_of(name, part_class(function))()
+        fill(part, subtree, path, function, created)
         return part
-    values = {step: built(value, (*path, step), function, made) for step, value in below.items()}
+    values = {
+        step: built(value, (*path, step), function, created) for step, value in subtree.items()
+    }
     if values and all(isinstance(step, int) for step in values):
         return [values.get(i) for i in range(max(values) + 1)]
     return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
@@ -270,8 +276,8 @@ def class_of(name: str, base: type) -> Any:
 
 
 def _blank(name: str, base: type) -> Any:
-    kind = class_of(name, base)
-    return kind.__new__(kind)
+    class_name = class_of(name, base)
+    return class_name.__new__(class_name)
 
 
 # -- from each framework --
@@ -340,8 +346,8 @@ def from_flax(
         >>> [name for name, _ in model.named_parameters()], model(jnp.ones((5, 2))).shape
         (['bias', 'kernel'], (5, 3))
     """
-    kind = framework_of(model)
-    if kind == "flax_nnx":
+    class_name = framework_of(model)
+    if class_name == "flax_nnx":
         from nbmodule.interop.frameworks.flax_nnx import unpack
 
         if variables is not None or rngs:
@@ -349,7 +355,7 @@ def from_flax(
                 "nb.from_flax: an NNX model holds its variables itself; give the model alone."
             )
         return wrap(*unpack(model))
-    if kind != "flax_linen":
+    if class_name != "flax_linen":
         raise ArgumentTypeError(
             f"nb.from_flax takes an nnx.Module or a linen nn.Module; got {type(model).__name__}."
         )
@@ -385,10 +391,10 @@ def meet_parts(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         args, kwargs = jax.tree.unflatten(
             tree, [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
         )
-        made = wrapped._wiring.function(
+        created = wrapped._wiring.function(
             values, args, kwargs, around=meet, training=True, draw=lambda: jax.random.key(0)
         )
-        return jax.tree.leaves(made[0])
+        return jax.tree.leaves(created[0])
 
     jax.eval_shape(look, arrays)
 

@@ -24,9 +24,9 @@ class _Options(ConstructorSignature):
     def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
         if instance is not None or owner.__init__ is not _Activation.__init__:
             return super().__get__(instance, owner)
-        kind = inspect.Parameter.KEYWORD_ONLY
+        activation = inspect.Parameter.KEYWORD_ONLY
         return inspect.Signature(
-            [inspect.Parameter(name, kind, default=it) for name, it in owner._options.items()]
+            [inspect.Parameter(name, activation, default=it) for name, it in owner._options.items()]
         )
 
 
@@ -39,10 +39,10 @@ class _Activation(FunctionLayer):
     def __init__(self, **options: object) -> None:
         unknown = [name for name in options if name not in self._options]
         if unknown:
-            known = ", ".join(self._options) or "none"
+            options_ = ", ".join(self._options) or "none"
             raise ArgumentError(
                 f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: "
-                f"{known}."
+                f"{options_}."
             )
         for name, usual in self._options.items():
             setattr(self, name, options.get(name, usual))
@@ -225,4 +225,4 @@ class PReLU(Layer):
 
 def activations() -> dict[str, type[Layer]]:
     """Those that need nothing but their input, by name."""
-    return {kind.__name__: kind for kind in _Activation.__subclasses__()}
+    return {activation.__name__: activation for activation in _Activation.__subclasses__()}

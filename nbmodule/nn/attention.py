@@ -146,7 +146,7 @@ class MultiHeadAttention(Layer):
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _make(self, each: list[Any], weights: Any, biases: Any, device: Any, dtype: Any) -> None:
+    def _make(self, subkeys: list[Any], weights: Any, biases: Any, device: Any, dtype: Any) -> None:
         inner, shared = self.num_heads * self.head_features, self.num_kv_heads * self.head_features
 
         def projection(n: int, m: int, key: KeyLike) -> Any:
@@ -162,12 +162,12 @@ class MultiHeadAttention(Layer):
             )
 
         self.query, self.key = (
-            projection(self.features, inner, each[0]),
-            projection(self.key_features, shared, each[1]),
+            projection(self.features, inner, subkeys[0]),
+            projection(self.key_features, shared, subkeys[1]),
         )
         self.value, self.out = (
-            projection(self.value_features, shared, each[2]),
-            projection(inner, self.features, each[3]),
+            projection(self.value_features, shared, subkeys[2]),
+            projection(inner, self.features, subkeys[3]),
         )
 
     def forward(
@@ -253,19 +253,19 @@ class MultiHeadAttention(Layer):
         """Keys and values of all positions, the mask by which each looks at those so far, and the
         cache that holds them.
         """
-        name, length, kept = type(self).__name__, cache["length"], cache["key"]
-        if kept.shape[:-2] != k.shape[:-2]:
+        name, length, visible = type(self).__name__, cache["length"], cache["key"]
+        if visible.shape[:-2] != k.shape[:-2]:
             raise ShapeError(
-                f"{name}: the cache is for leading axes {list(kept.shape[:-2])}, got "
+                f"{name}: the cache is for leading axes {list(visible.shape[:-2])}, got "
                 f"{list(k.shape[:-2])}; make one with layer.init_cache(max_length, batch)."
             )
-        if not isinstance(length, Tracer) and int(length) + k.shape[-2] > kept.shape[-2]:
+        if not isinstance(length, Tracer) and int(length) + k.shape[-2] > visible.shape[-2]:
             raise ShapeError(
-                f"{name}: the cache has room for {kept.shape[-2]} positions and holds "
+                f"{name}: the cache has room for {visible.shape[-2]} positions and holds "
                 f"{int(length)}; {k.shape[-2]} more do not fit. It was left as it was; make "
                 "a longer one with layer.init_cache(max_length, batch)."
             )
-        keys_so_far, values, allowed = _appended(kept, cache["value"], length, k, v)
+        keys_so_far, values, allowed = _appended(visible, cache["value"], length, k, v)
         if mask is not None:
             mask = plain(mask)
             allowed = (
@@ -335,9 +335,9 @@ def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
     most, count = key.shape[-2], k.shape[-2]
     key, value = (
         lax.dynamic_update_slice_in_dim(
-            kept, nan_where(length + count > most, new).astype(kept.dtype), length, -2
+            visible, nan_where(length + count > most, new).astype(visible.dtype), length, -2
         )
-        for kept, new in ((key, k), (value, v))
+        for visible, new in ((key, k), (value, v))
     )
     # As the length is, also with 64 bits, where no dtype may be promoted.
     places, new = (jnp.arange(n, dtype=jnp.int32) for n in (most, count))

@@ -165,8 +165,10 @@ def batches(
         >>> [float(x.sum()) for x in nb.batches((np.ones(n) for n in (2, 3)), prefetch=1)]
         [2.0, 3.0]
     """
-    made = _made(arrays, size, shuffle, drop_last, key)
-    return BatchesAhead(made, whole("nb.batches", "prefetch", prefetch)) if prefetch else made
+    selected = _made(arrays, size, shuffle, drop_last, key)
+    return (
+        BatchesAhead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
+    )
 
 
 def _made(
@@ -225,7 +227,7 @@ def _of_one_length(arrays: object) -> Any:
         raise ArgumentError("nb.batches needs at least one array.")
     lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
     if len(lengths) > 1 or None in lengths:
-        found = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (
+        shapes = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (
             ", ..." if len(leaves) > 6 else ""
         )
         cure = (
@@ -235,7 +237,7 @@ def _of_one_length(arrays: object) -> Any:
         )
         raise ShapeError(
             "nb.batches: all arrays must have one length along their first axis; got "
-            f"shapes {found}.{cure}"
+            f"shapes {shapes}.{cure}"
         )
     return arrays
 

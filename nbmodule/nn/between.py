@@ -22,10 +22,10 @@ def between() -> dict[str, Callable[[int, int], Layer]]:
         >>> between()["LayerNorm"](4, 4), between()["Linear"](4, 2)
         (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2, with_bias=True))
     """
-    known = {
+    factories = {
         name: lambda inputs, outputs, kind=kind: kind() for name, kind in activations().items()
     }
-    common = {name: known.pop(name) for name in FIRST}
+    common = {name: factories.pop(name) for name in FIRST}
     others: dict[str, Callable[[int, int], Layer]] = {
         "Identity": lambda inputs, outputs: Identity(),
         "LayerNorm": lambda inputs, outputs: LayerNorm(inputs),
@@ -33,7 +33,7 @@ def between() -> dict[str, Callable[[int, int], Layer]]:
         "Dropout": lambda inputs, outputs: Dropout(),
         "Linear": Linear,
     }
-    return common | others | dict(sorted(known.items()))
+    return common | others | dict(sorted(factories.items()))
 
 
 plug("between", between)

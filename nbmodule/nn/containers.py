@@ -128,12 +128,12 @@ class Sequential(Module):
             del names[index]
             self.names = tuple(names)
 
-    def __add__(self, other: Iterable[Any]) -> Sequential:
-        added = list(other)
-        if not self.names and not getattr(other, "names", ()):
+    def __add__(self, entry: Iterable[Any]) -> Sequential:
+        added = list(entry)
+        if not self.names and not getattr(entry, "names", ()):
             return Sequential([*self._submodules, *added])
         joined = Sequential(dict(self.named_layers()))
-        names = getattr(other, "names", ()) or (None,) * len(added)
+        names = getattr(entry, "names", ()) or (None,) * len(added)
         for name, layer in zip(names, added):
             joined.append(layer, name)
         return joined
@@ -217,14 +217,14 @@ class Sequential(Module):
         return f"{len(self)} layer{'' if len(self) == 1 else 's'}"
 
 
-def _free_name(name: str, taken: tuple[str, ...]) -> str:
+def _free_name(name: str, used_names: tuple[str, ...]) -> str:
     """A name that can be part of a path, and is not there yet."""
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
             f"Sequential: a layer's name is text without '.' and '/', got {name!r}. "
             "Nothing was changed."
         )
-    if name in taken:
+    if name in used_names:
         raise ArgumentError(f"Sequential has a layer named {name!r} already. Nothing was changed.")
     return name
 
@@ -250,14 +250,14 @@ class Residual(Module):
 
     def forward(self, x: Array, *args: object, **kwargs: object) -> Any:
         args, kwargs, state = split_state(args, kwargs)
-        kept = plain(x)
+        layers_ = plain(x)
         if state is None:
-            kept = kept if self.shortcut is None else self.shortcut(kept)
-            return _added(kept, self.layer(x, *args, **kwargs))
+            layers_ = layers_ if self.shortcut is None else self.shortcut(layers_)
+            return _added(layers_, self.layer(x, *args, **kwargs))
         if self.shortcut is not None:
-            kept, state = call_with_state(self.shortcut, state, kept)
+            layers_, state = call_with_state(self.shortcut, state, layers_)
         y, state = call_with_state(self.layer, state, x, *args, **kwargs)
-        return _added(kept, y), state
+        return _added(layers_, y), state
 
 
 def _added(x: Array, y: Array) -> Any:
@@ -318,11 +318,11 @@ def split_state(
     return args, kwargs, None
 
 
-def is_state(thing: object) -> bool:
+def is_state(candidate: object) -> bool:
     """Whether it is an exported state, of which there may be none: a dict with no other keys than
     `StateKey`s.
     """
-    return isinstance(thing, dict) and all(isinstance(key, StateKey) for key in thing)
+    return isinstance(candidate, dict) and all(isinstance(key, StateKey) for key in candidate)
 
 
 def call_with_state(layer: Module, state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -335,13 +335,13 @@ def takes_state(layer: Module) -> bool:
     return is_module(layer) and any(_holds_key(vars(module)) for module in layer.modules())
 
 
-def _holds_key(thing: object) -> bool:
-    if isinstance(thing, dict):
-        return any(_holds_key(value) for value in thing.values())
-    if isinstance(thing, RandomStream):
-        return isinstance(thing.state, StateKey)
+def _holds_key(candidate: object) -> bool:
+    if isinstance(candidate, dict):
+        return any(_holds_key(value) for value in candidate.values())
+    if isinstance(candidate, RandomStream):
+        return isinstance(candidate.state, StateKey)
     return (
-        any(map(_holds_key, thing))
-        if isinstance(thing, (list, tuple))
-        else isinstance(thing, StateKey)
+        any(map(_holds_key, candidate))
+        if isinstance(candidate, (list, tuple))
+        else isinstance(candidate, StateKey)
     )

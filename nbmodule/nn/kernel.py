@@ -49,10 +49,10 @@ class _Insides(dict[type, Any]):
     `isinstance` costs four times as much.
     """
 
-    def __missing__(self, kind: type) -> Any:
-        array = as_read if issubclass(kind, np.ndarray) else None
-        self[kind] = found = _value if issubclass(kind, Variable) else array
-        return found
+    def __missing__(self, cls: type) -> Any:
+        array = as_read if issubclass(cls, np.ndarray) else None
+        self[cls] = bound = _value if issubclass(cls, Variable) else array
+        return bound
 
 
 class _Readers(dict[type, Any]):
@@ -60,11 +60,11 @@ class _Readers(dict[type, Any]):
     comes from PyTorch, pandas or PIL.
     """
 
-    def __missing__(self, kind: type) -> Any:
-        self[kind] = found = (
-            _read_list if kind is list else None if issubclass(kind, Variable) else reader_of(kind)
+    def __missing__(self, cls: type) -> Any:
+        self[cls] = bound = (
+            _read_list if cls is list else None if issubclass(cls, Variable) else reader_of(cls)
         )
-        return found
+        return bound
 
 
 def _read_list(rows: list[Any]) -> Any:
@@ -158,9 +158,9 @@ def kernel(
             with quiet():
                 return compiled(*args, **kwargs)
         except NbModuleError as error:
-            known = _in_our_words(fn, args, kwargs)
-            if known is not None:
-                return call(*known[0], **known[1])
+            translated = _in_our_words(fn, args, kwargs)
+            if translated is not None:
+                return call(*translated[0], **translated[1])
             again = _with_arrays(fn, (*static, *numbers), args, kwargs) or _widened(
                 error, fn, args, kwargs
             )
@@ -170,43 +170,43 @@ def kernel(
                 *error.args
             ) from None  # a fresh one: without JAX's frames and its note on them
         except (TypeError, ValueError, AttributeError) as error:
-            known = _in_our_words(fn, args, kwargs)
-            if known is not None:
-                return call(*known[0], **known[1])
-            found = _bind(fn, args, kwargs)
+            translated = _in_our_words(fn, args, kwargs)
+            if translated is not None:
+                return call(*translated[0], **translated[1])
+            bound = _bind(fn, args, kwargs)
             if traced is not None and any(
-                isinstance(found.get(name), (jax.Array, np.ndarray)) for name in numbers
+                isinstance(bound.get(name), (jax.Array, np.ndarray)) for name in numbers
             ):
                 return traced(*args, **kwargs)
-            if any(isinstance(found.get(name), list) for name in static):
+            if any(isinstance(bound.get(name), list) for name in static):
                 return call(
                     **{
                         name: _tuples(value) if name in static else value
-                        for name, value in found.items()
+                        for name, value in bound.items()
                     }
                 )
             again = _with_arrays(fn, (*static, *numbers), args, kwargs)
             if again is not None:
                 return call(**again)
-            raise _explained(error, fn, (*static, *numbers), found) from None
+            raise _explained(error, fn, (*static, *numbers), bound) from None
 
     bare: Any = inspect.unwrap(
         call
     )  # graphs and tracebacks read the name of a function from its code
     bare.__code__ = bare.__code__.replace(co_name=fn.__name__, co_qualname=fn.__qualname__)
-    made: Any = functools.update_wrapper(call, fn)
-    made.compiled = compiled
-    return made
+    public: Any = functools.update_wrapper(call, fn)
+    public.compiled = compiled
+    return public
 
 
 def _as_compiled(
-    given: dict[str, Any], static: Sequence[str], numbers: Sequence[str]
+    passed: dict[str, Any], static: Sequence[str], numbers: Sequence[str]
 ) -> dict[str, Any]:
     """The arguments as a compiled function would see them: arrays for what is not static, and for
     that no arrays.
     """
     if any(
-        isinstance(given.get(name), (jax.Array, np.ndarray)) or not _is_hashable(given.get(name))
+        isinstance(passed.get(name), (jax.Array, np.ndarray)) or not _is_hashable(passed.get(name))
         for name in static
     ):
         raise TypeError(
@@ -217,7 +217,7 @@ def _as_compiled(
         name: jnp.asarray(value)
         if isinstance(value, kinds) and name not in (*static, *numbers)
         else value
-        for name, value in given.items()
+        for name, value in passed.items()
     }
 
 
@@ -236,10 +236,10 @@ def _in_our_words(
     """The arguments with the names that they have here, where a neighbor's were given; None where
     none was.
     """
-    known = migration.arguments(fn)
-    if not migration.is_ours(fn) or not known.needs_translation(args, kwargs):
+    translated = migration.arguments(fn)
+    if not migration.is_ours(fn) or not translated.needs_translation(args, kwargs):
         return None
-    return migration.translate(fn.__name__, known, args, kwargs)
+    return migration.translate(fn.__name__, translated, args, kwargs)
 
 
 def _with_arrays(
@@ -248,12 +248,12 @@ def _with_arrays(
     """The arguments by name, with arrays for lists of numbers and for what comes from elsewhere;
     None where there is none.
     """
-    found = _bind(fn, args, kwargs)
+    bound = _bind(fn, args, kwargs)
     arrays = {
-        name: _array_of(fn, name, value) for name, value in found.items() if name not in static
+        name: _array_of(fn, name, value) for name, value in bound.items() if name not in static
     }
     arrays = {name: array for name, array in arrays.items() if array is not None}
-    return {**found, **arrays} if arrays else None
+    return {**bound, **arrays} if arrays else None
 
 
 def _widened(
@@ -263,11 +263,11 @@ def _widened(
     holds each of them exactly.
     """
     name = getattr(error, "floats_wanted", None) or ""
-    found: Any = _bind(fn, args, kwargs) if name else {}
-    value = found.get(name)
+    bound: Any = _bind(fn, args, kwargs) if name else {}
+    value = bound.get(name)
     if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
         return None
-    return {**found, name: value.astype(np.float32)}
+    return {**bound, name: value.astype(np.float32)}
 
 
 def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
@@ -300,19 +300,19 @@ def _tuples(value: object) -> Any:
 
 
 def _explained(
-    error: Exception, fn: Callable[..., Any], static: Sequence[str], given: dict[str, Any]
+    error: Exception, fn: Callable[..., Any], static: Sequence[str], passed: dict[str, Any]
 ) -> Exception:
     """An error that says which argument JAX could not take; JAX's own if that is not the reason."""
-    for name, value in given.items():
-        found = type(value).__name__
+    for name, value in passed.items():
+        bound = type(value).__name__
         if name not in static:
             if is_of_no_numbers(value):
                 return ArgumentTypeError(
                     f"{fn.__name__}: {name} must be an array of numbers, got one of dtype "
                     f"{value.dtype}. {made_numbers(value, name)}"
                 )
-            if _holds_text(value) or str(error).startswith(f"'{found}' object has no attribute"):
-                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, got {found}.")
+            if _holds_text(value) or str(error).startswith(f"'{bound}' object has no attribute"):
+                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, got {bound}.")
         elif isinstance(value, (jax.Array, np.ndarray)):
             return ArgumentTypeError(
                 f"{fn.__name__}: {name} must be a Python value, known before the computation "
@@ -320,7 +320,7 @@ def _explained(
             )
         elif not _is_hashable(value):
             return ArgumentTypeError(
-                f"{fn.__name__}: {name} must be hashable, such as a tuple, got {found}."
+                f"{fn.__name__}: {name} must be hashable, such as a tuple, got {bound}."
             )
     return error
 

@@ -138,8 +138,8 @@ class LearnedPositionalEncoding(Layer):
             size(name, "max_length", max_length),
             size(name, "features", features),
         )
-        made = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
-        self.weight = made.create_variables(
+        draw = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
+        self.weight = draw.create_variables(
             (max_length, features), device, features, max_length, dtype, key=key
         )
         super().__init__(device=device, dtype=dtype, v=v)

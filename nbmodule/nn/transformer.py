@@ -64,16 +64,16 @@ class _TransformerLayer(Layer):
         rate(name, "dropout_rate", dropout_rate)
         *for_attention, first, second = keys(key, len(self._attentions) + 2)
         common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
-        for number, (attention, own) in enumerate(zip(self._attentions, for_attention)):
-            made = MultiHeadAttention(
+        for number, (attention, subkeys) in enumerate(zip(self._attentions, for_attention)):
+            module = MultiHeadAttention(
                 features,
                 num_heads,
                 rotary=rotary and number == 0,
                 dropout_rate=dropout_rate,
-                key=own,
+                key=subkeys,
                 **common,
             )
-            setattr(self, attention, made)
+            setattr(self, attention, module)
         for number in range(1, len(self._attentions) + 2):
             setattr(self, f"norm{number}", LayerNorm(features, eps=eps, **common))
         self.linear1 = Linear(features, hidden, key=first, **common)
@@ -176,7 +176,7 @@ class _Stack(Layer):
         **options: Any,
     ) -> None:
         name = type(self).__name__
-        each = keys(key, size(name, "num_layers", num_layers))
+        layer_key = keys(key, size(name, "num_layers", num_layers))
         common: dict[str, Any] = {
             "eps": eps,
             "with_bias": with_bias,
@@ -189,11 +189,11 @@ class _Stack(Layer):
                 num_heads,
                 hidden_features,
                 norm_first=norm_first,
-                key=own,
+                key=subkeys,
                 **common,
                 **options,
             )
-            for own in each
+            for subkeys in layer_key
         ]
         has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
         self.norm = LayerNorm(features, **common) if has_norm else None

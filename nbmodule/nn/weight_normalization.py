@@ -40,25 +40,25 @@ class _Around(Layer):
 
     def _take(self, layer: Module, name: str, axis: int) -> Parameter:
         """Hold the layer, and find the weight in it."""
-        kind = type(self).__name__
+        where = type(self).__name__
         if not is_module(layer):
             raise ArgumentTypeError(
-                f"{kind}: a layer with a weight is wanted, got {type(layer).__name__}."
+                f"{where}: a layer with a weight is wanted, got {type(layer).__name__}."
             )
         weight = getattr(layer, name, None)
         if not isinstance(weight, Parameter):
-            known = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
+            names = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
             raise ArgumentError(
-                f"{kind}: {type(layer).__name__} has no parameter {name!r}; its own "
-                f"parameters are: {known}."
+                f"{where}: {type(layer).__name__} has no parameter {name!r}; its own "
+                f"parameters are: {names}."
             )
         if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
             raise ArgumentError(
-                f"{kind}: a floating weight with axes is wanted, got {weight.describe()}."
+                f"{where}: a floating weight with axes is wanted, got {weight.describe()}."
             )
         if not -weight.ndim <= axis < weight.ndim:
             raise ArgumentError(
-                f"{kind}: axis must lie in {-weight.ndim} to {weight.ndim - 1} for a "
+                f"{where}: axis must lie in {-weight.ndim} to {weight.ndim - 1} for a "
                 f"{weight.describe()}, got {axis}."
             )
         self.layer, self.name, self.axis = layer, name, axis % weight.ndim
@@ -193,13 +193,13 @@ def _unit(x: Any, eps: float) -> Array:
     return x / jnp.maximum(jnp.sqrt(jnp.sum(x * x)), eps).astype(x.dtype)
 
 
-def _first_vectors(weight: Variable, axis: int, each: list[Any]) -> tuple[Any, Any]:
+def _first_vectors(weight: Variable, axis: int, subkeys: list[Any]) -> tuple[Any, Any]:
     """Singular vectors from random ones, on the host; the random ones alone where key or weight are
     being traced.
     """
     value, rows = weight.settled(), weight.shape[axis]
     left, right = (
-        draw_normal(key, (n,)) for key, n in zip(each, (rows, weight.size // max(rows, 1)))
+        draw_normal(key, (n,)) for key, n in zip(subkeys, (rows, weight.size // max(rows, 1)))
     )
     if any(isinstance(x, Tracer) for x in (value, left, right)):
         return _unit(left, 1e-12).astype(weight.dtype), _unit(right, 1e-12).astype(weight.dtype)

@@ -20,23 +20,23 @@ from nbmodule.interop.frameworks.function import (
     nested,
     path_of,
 )
-from nbmodule.interop.frameworks.interception import ModuleReporter, below, callable_parts
+from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
 
 
 def modules_of(model: object) -> dict[Path, Any]:
     """All modules of a model by path, itself first."""
-    kind = need("equinox", "a model of Equinox").Module
-    found: dict[Path, Any] = {}
+    module_type = need("equinox", "a model of Equinox").Module
+    modules: dict[Path, Any] = {}
 
-    def below(module: object, path: Path) -> None:
-        found[path] = module
-        is_leaf = lambda x: x is not module and isinstance(x, kind)  # noqa: E731 - a predicate for one call
+    def add(module: object, path: Path) -> None:
+        modules[path] = module
+        is_leaf = lambda x: x is not module and isinstance(x, module_type)  # noqa: E731 - a predicate for one call
         for keys, value in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_leaf)[0]:
-            if isinstance(value, kind):
-                below(value, (*path, *path_of(keys)))
+            if isinstance(value, module_type):
+                add(value, (*path, *path_of(keys)))
 
-    below(model, ())
-    return found
+    add(model, ())
+    return modules
 
 
 class EquinoxFunction(Function):
@@ -55,12 +55,12 @@ class EquinoxFunction(Function):
         self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
         self.parts = callable_parts(modules_of(model))
         modes = [
-            [leaf for leaf in jax.tree.leaves(each) if isinstance(leaf, bool)]
-            for each in self._in_all_modes(model)
+            [leaf for leaf in jax.tree.leaves(variant) if isinstance(leaf, bool)]
+            for variant in self._in_all_modes(model)
         ]
         self.is_resting = modes[0] == modes[1] != modes[2]
         is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
-        found = (
+        modules = (
             jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0]
             if state is not None
             else []
@@ -72,10 +72,12 @@ class EquinoxFunction(Function):
         self.numbers: dict[
             Path, int
         ] = {}  # place of each array of the state, by the path of its index in the model
-        for keys, index in found:
+        for keys, index in modules:
             if is_index(index):
-                for below, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]:
-                    self.numbers[(*path_of(keys), *path_of(below))] = number
+                for inner_keys, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[
+                    0
+                ]:
+                    self.numbers[(*path_of(keys), *path_of(inner_keys))] = number
 
     def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
         """The model as it is, in inference and in training mode."""
@@ -108,7 +110,7 @@ class EquinoxFunction(Function):
             if self.call is None
             else lambda *args, **kwargs: self.call(model, *args, **kwargs)
         )  # type: ignore[misc]
-        with ModuleReporter(model, modules_of).watch(below(around)):
+        with ModuleReporter(model, modules_of).watch(for_submodules(around)):
             if self.state is None:
                 return run(*args, **kwargs), {}
             outputs, state = run(*args, self.filled(values), **kwargs)
@@ -116,7 +118,8 @@ class EquinoxFunction(Function):
 
     def made(self, values: Values) -> Any:
         leaves = [
-            other if path is None else values[path] for path, other in zip(self.places, self.others)
+            static_leaf if path is None else values[path]
+            for path, static_leaf in zip(self.places, self.others)
         ]
         return jax.tree.unflatten(self.tree, leaves)
 
@@ -165,10 +168,12 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that
     the call has changed.
     """
-    kind = _packed_class()
+    module_type = _packed_class()
     trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
     buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
-    return kind(nested(trained), nested(buffers), tuple(trained), tuple(buffers), function, name)
+    return module_type(
+        nested(trained), nested(buffers), tuple(trained), tuple(buffers), function, name
+    )
 
 
 _kinds: list[type] = []

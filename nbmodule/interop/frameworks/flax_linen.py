@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
-from nbmodule.interop.frameworks.interception import below
+from nbmodule.interop.frameworks.interception import for_submodules
 
 PARAMS = "params"
 
@@ -33,18 +33,20 @@ class LinenFunction(Function):
             for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(variables[collection]))[
                 0
             ]:
-                place = tuple(key.key for key in keys)
+                location = tuple(key.key for key in keys)
                 path = (
-                    place
-                    if place not in self.origins
-                    else (*place[:-1], f"{collection}_{place[-1]}")
+                    location
+                    if location not in self.origins
+                    else (*location[:-1], f"{collection}_{location[-1]}")
                 )
-                self.origins[path], self.arrays[path] = (collection, place), leaf
+                self.origins[path], self.arrays[path] = (collection, location), leaf
         self.collections = sorted(
             {collection for collection, _ in self.origins.values()} - {PARAMS}
         )
         owners = {
-            place[:end]: None for _, place in self.origins.values() for end in range(1, len(place))
+            location[:end]: None
+            for _, location in self.origins.values()
+            for end in range(1, len(location))
         }
         self.parts = {path: guessed(path[-1]) for path in owners}
 
@@ -65,10 +67,10 @@ class LinenFunction(Function):
         # Scopes are those of our parts.
         with (
             self.linen.override_named_call(False),
-            LinenReporter(self.module).watch(below(around)),
+            LinenReporter(self.module).watch(for_submodules(around)),
         ):
             try:
-                made = self.module.apply(
+                result = self.module.apply(
                     variables, *args, mutable=self.collections or False, **options, **kwargs
                 )
             except Exception as error:
@@ -78,8 +80,8 @@ class LinenFunction(Function):
                     )
                 raise
         if not self.collections:
-            return made, {}
-        outputs, changed = made
+            return result, {}
+        outputs, changed = result
         places = {origin: path for path, origin in self.origins.items()}
         new = {}
         for collection in self.collections:
@@ -94,11 +96,11 @@ class LinenFunction(Function):
     def nested(self, values: Values) -> dict[str, Any]:
         """The collections around these values."""
         variables: dict[str, Any] = {}
-        for path, (collection, place) in self.origins.items():
+        for path, (collection, location) in self.origins.items():
             level = variables.setdefault(collection, {})
-            for step in place[:-1]:
+            for step in location[:-1]:
                 level = level.setdefault(step, {})
-            level[place[-1]] = values[path]
+            level[location[-1]] = values[path]
         return variables
 
     def restored(self, values: Values) -> Any:
@@ -194,22 +196,22 @@ def pack(
                 path: self.param(text_of(path), lambda _, v=value: jnp.array(v))
                 for path, value in trained.items()
             }
-            kept = {
+            stored = {
                 path: self.variable("buffers", text_of(path), lambda v=value: jnp.array(v))
                 for path, value in buffers.items()
             }
             outputs, changed = function(
-                values | {path: box.value for path, box in kept.items()}, args, kwargs
+                values | {path: box.value for path, box in stored.items()}, args, kwargs
             )
             if not self.is_initializing() and self.is_mutable_collection("buffers"):
                 for path, value in changed.items():
-                    kept[path].value = value
+                    stored[path].value = value
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         PARAMS: {text_of(path): jnp.array(value) for path, value in trained.items()}
     }
     if buffers:
-        made["buffers"] = {text_of(path): jnp.array(value) for path, value in buffers.items()}
-    return Converted(), made
+        result["buffers"] = {text_of(path): jnp.array(value) for path, value in buffers.items()}
+    return Converted(), result

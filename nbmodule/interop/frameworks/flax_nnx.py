@@ -22,7 +22,7 @@ from nbmodule.interop.frameworks.function import (
     nested,
     path_of,
 )
-from nbmodule.interop.frameworks.interception import ModuleReporter, below, callable_parts
+from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -31,8 +31,8 @@ def modules_of(model: object) -> dict[Path, Any]:
     walk = (
         nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules
     )  # a method until 0.12.1
-    found = {tuple(path): module for path, module in walk(model)}
-    return dict(sorted(found.items(), key=lambda item: len(item[0])))
+    modules = {tuple(path): module for path, module in walk(model)}
+    return dict(sorted(modules.items(), key=lambda item: len(item[0])))
 
 
 class NnxFunction(Function):
@@ -73,7 +73,7 @@ class NnxFunction(Function):
             model.eval()
         elif self.is_resting:
             model.train()
-        with ModuleReporter(model, modules_of).watch(below(around)):
+        with ModuleReporter(model, modules_of).watch(for_submodules(around)):
             outputs = model(*args, **kwargs)
         state = self.nnx.split(model)[1]
         new = dict(zip(self.paths, jax.tree.leaves(state)))
@@ -112,19 +112,19 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
         """A model of nbmodule as an NNX module."""
 
         def __init__(self) -> None:
-            made = {
+            converted = {
                 path: (nnx.Param if leaf.trained else nnx.BatchStat)(jnp.array(leaf.value))
                 for path, leaf in variables.items()
             }
-            self.variables = within(nested(made))
+            self.variables = within(nested(converted))
 
         def __call__(self, *args: object, **kwargs: object) -> Any:
-            held = leaves_at(self.variables, tuple(variables))
+            nnx_variables = leaves_at(self.variables, tuple(variables))
             outputs, changed = function(
-                {path: variable[...] for path, variable in held.items()}, args, kwargs
+                {path: variable[...] for path, variable in nnx_variables.items()}, args, kwargs
             )
             for path, value in changed.items():
-                held[path][...] = value
+                nnx_variables[path][...] = value
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name

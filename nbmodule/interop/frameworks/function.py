@@ -136,10 +136,10 @@ def nested(leaves: dict[Path, Any]) -> dict[str, Any]:
 
 def leaves_at(tree: dict[str, Any], paths: tuple[Path, ...]) -> dict[Path, Any]:
     """The leaves of nested dicts at these paths."""
-    found = {}
+    leaves_ = {}
     for path in paths:
         level: Any = tree
         for step in path:
             level = level[str(step)]
-        found[path] = level
-    return found
+        leaves_[path] = level
+    return leaves_

@@ -28,13 +28,13 @@ def takes_key(transformed: Any, has_state: bool) -> bool:
     arguments of `init` alone.
     """
     try:
-        own, made = (
-            list(inspect.signature(each).parameters)
-            for each in (transformed.apply, transformed.init)
+        apply_names, init_names = (
+            list(inspect.signature(function_).parameters)
+            for function_ in (transformed.apply, transformed.init)
         )
     except (TypeError, ValueError):
         return True
-    return own[1 + has_state :] != made[1:]
+    return apply_names[1 + has_state :] != init_names[1:]
 
 
 class HaikuFunction(Function):
@@ -71,13 +71,13 @@ class HaikuFunction(Function):
         draw: Any,
     ) -> tuple[Any, Values]:
         trees = self.trees(values)
-        held = (trees[True], trees[False]) if self.has_state else (trees[True],)
+        arguments = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (draw() if self.with_rng else None,) if self.takes_key else ()
         with HaikuReporter().watch(around):
-            made = self.transformed.apply(*held, *key, *args, **kwargs)
+            init_names = self.transformed.apply(*arguments, *key, *args, **kwargs)
         if not self.has_state:
-            return made, {}
-        outputs, state = made
+            return init_names, {}
+        outputs, state = init_names
         places = {
             (module, leaf): path
             for path, (trained, module, leaf) in self.origins.items()

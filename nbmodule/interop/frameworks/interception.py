@@ -44,7 +44,7 @@ def intercepted(classes: Iterable[type], report: Report) -> Iterator[None]:
         classes: Classes whose instances are called.
         report: Returns what `run(*args, **kwargs)` returned.
     """
-    owners = {owner for kind in classes if (owner := owner_of(kind)) is not None}
+    owners = {owner for called_class in classes if (owner := owner_of(called_class)) is not None}
     block = object()
     try:
         try:
@@ -78,9 +78,9 @@ class ModuleReporter:
         self.copied: dict[str, None] = {}
 
     def path(self, instance: object) -> Path | None:
-        for _, known in reversed(self.copies):
-            if id(instance) in known:
-                return known[id(instance)]
+        for _, path_of_id in reversed(self.copies):
+            if id(instance) in path_of_id:
+                return path_of_id[id(instance)]
         return self.known.get(id(instance))
 
     @contextmanager
@@ -93,9 +93,9 @@ class ModuleReporter:
                 modules = self.modules_of(instance)
                 if modules.keys() == self.paths:
                     depth = len(self.copies)
-                    known = {id(module): path for path, module in modules.items()}
+                    path_of_id = {id(module): path for path, module in modules.items()}
                     try:
-                        self.copies.append((modules, known))
+                        self.copies.append((modules, path_of_id))
                         return report((), instance, run, args, kwargs)
                     finally:
                         del self.copies[depth:]
@@ -121,7 +121,7 @@ def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
     }
 
 
-def below(around: Around) -> Around:
+def for_submodules(around: Around) -> Around:
     """Return `around` for submodules alone: the model itself runs."""
 
     def report(path: Path, instance: Any, run: Any, args: Args, kwargs: Kwargs) -> Any:
@@ -138,10 +138,15 @@ def _end(owners: Iterable[type], block: object) -> None:
         _leave(owner, block)
 
 
-def owner_of(kind: type) -> type | None:
+def owner_of(called_class: type) -> type | None:
     """The class that defines `__call__` for a class."""
     return next(
-        (each for each in kind.__mro__ if "__call__" in vars(each) and each is not object), None
+        (
+            base_class
+            for base_class in called_class.__mro__
+            if "__call__" in vars(base_class) and base_class is not object
+        ),
+        None,
     )
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
-from nbmodule.interop.frameworks.interception import below, concrete, intercepted
+from nbmodule.interop.frameworks.interception import concrete, for_submodules, intercepted
 
 if TYPE_CHECKING:
     import keras
@@ -34,7 +34,9 @@ class KerasFunction(Function):
         self.layers: dict[int, tuple[Path, Any]] = {}
         self.enter(model, ())
         self.parts = {path: type(layer) for path, layer in self.layers.values() if path}
-        self.paths = [self.place(variable.path) for variable in (*self.trained, *self.others)]
+        self.paths = [
+            self.path_in_model(variable.path) for variable in (*self.trained, *self.others)
+        ]
         if len(set(self.paths)) != len(self.paths):
             twice = next(path for path in self.paths if self.paths.count(path) > 1)
             raise ArgumentError(
@@ -46,11 +48,13 @@ class KerasFunction(Function):
         """Find the layers below one; those without variables have no path of their own in Keras."""
         for child in layer._flatten_layers(include_self=False, recursive=False):
             if type(child).__name__ != "InputLayer" and id(child) not in self.layers:
-                place = (*path, child.name) if child.path is None else self.place(child.path)
-                self.layers[id(child)] = (place, child)
-                self.enter(child, place)
+                location = (
+                    (*path, child.name) if child.path is None else self.path_in_model(child.path)
+                )
+                self.layers[id(child)] = (location, child)
+                self.enter(child, location)
 
-    def place(self, path: str) -> Path:
+    def path_in_model(self, path: str) -> Path:
         steps = tuple(path.split("/"))
         return (
             steps[1:]
@@ -72,7 +76,7 @@ class KerasFunction(Function):
         count = len(self.trained)
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": training} | kwargs
-        with self.watch(below(around)):
+        with self.watch(for_submodules(around)):
             outputs, others = self.model.stateless_call(
                 arrays[:count], arrays[count:], *args, **kwargs
             )

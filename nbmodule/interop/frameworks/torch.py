@@ -60,11 +60,11 @@ def map_tensors(tree: Any, fn: Callable[[Any], Any]) -> Any:
 def tensors_of(arrays: Mapping[str, Any]) -> OrderedDict[str, Any]:
     """Tensors of arrays, in their order."""
     torch = need("torch", "to_torch")
-    found = OrderedDict()
+    tensors = OrderedDict()
     for name, array in arrays.items():
         array = np.array(array)
         if array.dtype == ml_dtypes.bfloat16:
-            found[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+            tensors[name] = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
         else:
-            found[name] = torch.from_numpy(array)
-    return found
+            tensors[name] = torch.from_numpy(array)
+    return tensors

@@ -96,7 +96,7 @@ class StandIn:
                 local.watched.append(self)
                 yield
             finally:
-                local.watched[:] = [other for other in local.watched if other is not self]
+                local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
 
     @contextmanager
     def _reporting(self) -> Iterator[None]:

@@ -35,25 +35,25 @@ def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
     Raises:
         ArgumentTypeError: the variables are missing.
     """
-    kind = framework_of(model)
-    if kind == "flax_linen":
+    framework = framework_of(model)
+    if framework == "flax_linen":
         return _of_linen(model, args, kwargs, verb)
-    if kind == "haiku":
+    if framework == "haiku":
         return _of_haiku(model, args, kwargs, verb)
     module = wrap(*unpacked(model), copied=False)
-    if kind == "keras":  # as `model(x)` does: training only where it is asked for
+    if framework == "keras":  # as `model(x)` does: training only where it is asked for
         module.eval()
     return module, args, kwargs
 
 
 def unpacked(model: Any) -> tuple[Any, dict[Path, Leaf]]:
     """The pair of a model that holds its variables."""
-    kind = framework_of(model)
-    if kind == "equinox":
+    framework = framework_of(model)
+    if framework == "equinox":
         from nbmodule.interop.frameworks.equinox import unpack
-    elif kind == "flax_nnx":
+    elif framework == "flax_nnx":
         from nbmodule.interop.frameworks.flax_nnx import unpack
-    elif kind == "keras":
+    elif framework == "keras":
         from nbmodule.interop.frameworks.keras import unpack
     else:
         raise apart(model, "this")
@@ -62,10 +62,10 @@ def unpacked(model: Any) -> tuple[Any, dict[Path, Leaf]]:
 
 def apart(model: object, verb: str) -> ArgumentTypeError:
     """The error where the variables of a model that stand beside it were not given."""
-    what, variables, given = APART[framework_of(model) or ""]
+    what, variables, usage = APART[framework_of(model) or ""]
     return ArgumentTypeError(
         f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given beside it, as in "
-        f"{verb}({given})."
+        f"{verb}({usage})."
     )
 
 
@@ -91,15 +91,15 @@ def _of_haiku(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wra
 
     has_state = type(model).__name__ == "TransformedWithState"
     count = 1 + has_state
-    if len(args) < count or not all(isinstance(given, Mapping) for given in args[:count]):
+    if len(args) < count or not all(isinstance(usage, Mapping) for usage in args[:count]):
         raise apart(model, verb)
     has_key = takes_key(model, has_state)
     with_rng = has_key and len(args) > count and args[count] is not None
     wrapped = wrap(*unpack(model, *args[:count], with_rng=with_rng), copied=False)
-    rest = args[count + has_key :]
-    if rest or kwargs:
-        meet_parts(wrapped, rest, kwargs)
-    return wrapped, rest, kwargs
+    inputs = args[count + has_key :]
+    if inputs or kwargs:
+        meet_parts(wrapped, inputs, kwargs)
+    return wrapped, inputs, kwargs
 
 
 # -- verbs --
@@ -129,11 +129,11 @@ def patched(model: object, args: Args, kwargs: Kwargs, corrupt: Args, path: obje
 
 def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
     if framework_of(model) in APART and getattr(model, "scope", None) is None:
-        what, variables, given = APART[framework_of(model) or ""]
+        what, variables, usage = APART[framework_of(model) or ""]
         name = type(model).__name__
         return Note(
             name,
-            f"{name} is {what}, which holds no {variables}: nb.show of these shows them, nb.summary({given}) the parts of the model",
+            f"{name} is {what}, which holds no {variables}: nb.show of these shows them, nb.summary({usage}) the parts of the model",
         )
     return module_tree(as_module(model, args, kwargs, "nb.show")[0])
 

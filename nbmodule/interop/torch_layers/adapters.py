@@ -88,12 +88,12 @@ class MultiheadAttention(_MultiHeadAttention):
             else (lambda x: x)
         )
         masks = {"mask": mask_of(attn_mask), "key_mask": mask_of(key_padding_mask)}
-        found = super().forward(
+        outputs = super().forward(
             turn(query), turn(key), turn(value), return_weights=need_weights, **masks
         )
         if not need_weights:
-            return turn(found), None
-        return turn(found[0]), found[1].mean(-3) if average_attn_weights else found[1]
+            return turn(outputs), None
+        return turn(outputs[0]), outputs[1].mean(-3) if average_attn_weights else outputs[1]
 
 
 class TorchTransformerEncoderLayer(_TransformerEncoderLayer):

@@ -44,12 +44,12 @@ def only(layer: object, **usual: object) -> None:
 
 
 def conv(n: int, transposed: bool) -> Callable[[Any], Any]:
-    kind = getattr(convolution, f"Conv{'Transpose' if transposed else ''}{n}d")
+    layer_type = getattr(convolution, f"Conv{'Transpose' if transposed else ''}{n}d")
 
     def make(m: convs._ConvNd) -> Any:
         only(m, padding_mode="zeros")
         more = {"output_padding": m.output_padding} if transposed else {}
-        return kind(
+        return layer_type(
             m.in_channels,
             m.out_channels,
             m.kernel_size,
@@ -141,9 +141,11 @@ def rms_norm(m: nn.RMSNorm) -> Any:
 def recurrent_layer(name: str) -> Callable[[Any], Any]:
     def make(m: nn.RNNBase) -> Any:
         only(m, proj_size=0)
-        kind = getattr(recurrent, name) if m.batch_first else getattr(adapters, f"Torch{name}")
+        layer_type = (
+            getattr(recurrent, name) if m.batch_first else getattr(adapters, f"Torch{name}")
+        )
         more = {"nonlinearity": m.nonlinearity} if name == "RNN" else {}
-        return kind(
+        return layer_type(
             m.input_size,
             m.hidden_size,
             num_layers=m.num_layers,
@@ -158,7 +160,7 @@ def recurrent_layer(name: str) -> Callable[[Any], Any]:
 
 def multihead(m: nn.MultiheadAttention) -> Any:
     only(m, bias_k=None, bias_v=None, add_zero_attn=False)
-    made = adapters.MultiheadAttention(
+    our_layer = adapters.MultiheadAttention(
         m.embed_dim,
         m.num_heads,
         key_features=m.kdim,
@@ -166,8 +168,8 @@ def multihead(m: nn.MultiheadAttention) -> Any:
         dropout_rate=m.dropout,
         with_bias=m.in_proj_bias is not None,
     )
-    made.batch_first = m.batch_first
-    return made
+    our_layer.batch_first = m.batch_first
+    return our_layer
 
 
 def options_of_transformer(
@@ -175,12 +177,12 @@ def options_of_transformer(
 ) -> dict[str, Any]:
     """What the library's transformer layers are made with, besides their sizes."""
     name = getattr(m.activation, "__name__", type(m.activation).__name__).lower()
-    known = {"relu": relu, "gelu": gelu}
-    if name not in known or getattr(m.activation, "approximate", "none") != "none":
+    functions = {"relu": relu, "gelu": gelu}
+    if name not in functions or getattr(m.activation, "approximate", "none") != "none":
         raise Unlike(f"activation={m.activation!r}")
     return {
         "dropout_rate": m.dropout.p,
-        "activation": known[name],
+        "activation": functions[name],
         "norm_first": m.norm_first,
         "eps": m.norm1.eps,
         "with_bias": m.linear1.bias is not None,
@@ -195,11 +197,11 @@ def sizes_of_transformer(
 
 def transformer_layer(name: str) -> Callable[[Any], Any]:
     def make(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> Any:
-        made = getattr(adapters, f"Torch{name}")(
+        our_layer = getattr(adapters, f"Torch{name}")(
             *sizes_of_transformer(m), **options_of_transformer(m)
         )
-        made.batch_first = m.self_attn.batch_first
-        return made
+        our_layer.batch_first = m.self_attn.batch_first
+        return our_layer
 
     return make
 
@@ -210,14 +212,14 @@ def transformer_encoder(m: nn.TransformerEncoder) -> Any:
         m.norm is not None and type(m.norm).__name__ != "LayerNorm"
     ):
         raise Unlike(f"layers of {type(first).__name__}")
-    made = adapters.TorchTransformerEncoder(
+    our_layer = adapters.TorchTransformerEncoder(
         len(m.layers),
         *sizes_of_transformer(first),
         final_norm=m.norm is not None,
         **options_of_transformer(first),
     )
-    made.batch_first = first.self_attn.batch_first
-    return made
+    our_layer.batch_first = first.self_attn.batch_first
+    return our_layer
 
 
 def upsample(m: nn.Upsample) -> Any:
@@ -232,19 +234,19 @@ def upsample(m: nn.Upsample) -> Any:
     )
 
 
-def softmax(kind: type) -> Callable[[Any], Any]:
+def softmax(layer_type: type) -> Callable[[Any], Any]:
     def make(m: nn.Softmax | nn.LogSoftmax) -> Any:
         if m.dim is None:
             raise Unlike("dim=None")
-        return kind(axis=m.dim)
+        return layer_type(axis=m.dim)
 
     return make
 
 
 def plain(name: str, **options: str) -> Callable[[Any], Any]:
     """An activation, with the names that its options have in PyTorch."""
-    kind = getattr(activation, name)
-    return lambda m: kind(**{ours: getattr(m, theirs) for ours, theirs in options.items()})
+    layer_type = getattr(activation, name)
+    return lambda m: layer_type(**{ours: getattr(m, theirs) for ours, theirs in options.items()})
 
 
 BUILDERS: dict[str, Callable[[Any], Any]] = {

@@ -83,11 +83,11 @@ class Converter:
         self.layers: list[tuple[str, str, str]] = []
 
     def convert(self, layer: torch.nn.Module, path: tuple[str, ...]) -> Any:
-        known = self.made.get(id(layer))
-        if known is None:
-            known = self.made[id(layer)] = self.new(layer, path)
-            known.training = layer.training
-        return known
+        existing = self.made.get(id(layer))
+        if existing is None:
+            existing = self.made[id(layer)] = self.new(layer, path)
+            existing.training = layer.training
+        return existing
 
     def new(self, layer: torch.nn.Module, path: tuple[str, ...]) -> Any:
         nn, name = self.torch.nn, type(layer).__name__
@@ -98,32 +98,32 @@ class Converter:
                 layer._modules
             )  # `named_children` lists a shared layer once
             self.layers.append((text_of(path), name, "Sequential"))
-            found = {key: self.convert(child, (*path, key)) for key, child in children.items()}
-            numbered = list(found) == [str(i) for i in range(len(found))]
-            return Sequential(*found.values()) if numbered else Sequential(found)
+            children_ = {key: self.convert(child, (*path, key)) for key, child in children.items()}
+            numbered = list(children_) == [str(i) for i in range(len(children_))]
+            return Sequential(*children_.values()) if numbered else Sequential(children_)
         if name not in BUILDERS:
             return self.custom(layer, path)
         try:
-            made = BUILDERS[name](layer)
+            converted = BUILDERS[name](layer)
         except Unlike:
             return self.custom(layer, path)
-        self.layers.append((text_of(path), name, type(made).__name__))
-        self.tie(made, layer)
-        return made.train(layer.training)
+        self.layers.append((text_of(path), name, type(converted).__name__))
+        self.tie(converted, layer)
+        return converted.train(layer.training)
 
-    def tie(self, made: Module, layer: torch.nn.Module) -> None:
+    def tie(self, converted: Module, layer: torch.nn.Module) -> None:
         """Make one variable of a parameter that two layers share in PyTorch, where its axes have
         the same order in both.
         """
         for key, tensor in layer._parameters.items():
-            variable = getattr(made, key, None)
+            variable = getattr(converted, key, None)
             if tensor is None or not isinstance(variable, Parameter):
                 continue
             if tuple(tensor.shape) != variable.shape:
                 continue
-            known = self.variables.setdefault(id(tensor), variable)
-            if known is not variable and known.shape == variable.shape and variable.ndim < 3:
-                setattr(made, key, known)
+            existing = self.variables.setdefault(id(tensor), variable)
+            if existing is not variable and existing.shape == variable.shape and variable.ndim < 3:
+                setattr(converted, key, existing)
 
     def custom(self, layer: torch.nn.Module, path: tuple[str, ...]) -> Any:
         """Make a module that runs the forward of `layer` as it is written, on its own parts."""
@@ -131,33 +131,33 @@ class Converter:
 
         name = type(layer).__name__
         self.layers.append((text_of(path), name, "TorchModule"))
-        made = class_of(name, TorchModule)()
-        made._source = TorchSource(self.skeletons[id(layer)])
-        for kind, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
+        converted = class_of(name, TorchModule)()
+        converted._source = TorchSource(self.skeletons[id(layer)])
+        for variable_type, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():
                 if key not in layer._non_persistent_buffers_set:
-                    value = None if tensor is None else self.variable(tensor, kind)
-                    setattr(made, attribute_name(key), value)
+                    value = None if tensor is None else self.variable(tensor, variable_type)
+                    setattr(converted, attribute_name(key), value)
         for key, child in layer._modules.items():
             part = None if child is None else self.child(child, (*path, key))
-            setattr(made, attribute_name(key), part)
-        return made
+            setattr(converted, attribute_name(key), part)
+        return converted
 
-    def variable(self, tensor: torch.Tensor, kind: type) -> Any:
+    def variable(self, tensor: torch.Tensor, variable_type: type) -> Any:
         if id(tensor) not in self.variables:
-            self.variables[id(tensor)] = kind(array_of(tensor))
+            self.variables[id(tensor)] = variable_type(array_of(tensor))
         return self.variables[id(tensor)]
 
     def child(self, layer: Any, path: tuple[str, ...]) -> Any:
         nn = self.torch.nn
         if type(layer) is nn.ModuleList:
-            return [self.child(each, (*path, str(i))) for i, each in enumerate(layer)]
+            return [self.child(item, (*path, str(i))) for i, item in enumerate(layer)]
         if type(layer) is nn.ModuleDict:
-            return {key: self.child(each, (*path, key)) for key, each in layer.items()}
+            return {key: self.child(item, (*path, key)) for key, item in layer.items()}
         if type(layer) is nn.ParameterList:
-            return [self.variable(each, Parameter) for each in layer]
+            return [self.variable(item, Parameter) for item in layer]
         if type(layer) is nn.ParameterDict:
-            return {key: self.variable(each, Parameter) for key, each in layer.items()}
+            return {key: self.variable(item, Parameter) for key, item in layer.items()}
         return self.convert(layer, path)
 
 
@@ -218,30 +218,30 @@ def from_torch(model: Any, *example: Any, like: Any = None, **example_kwargs: An
         )
     model = without_compiled(model)
     converter = Converter(model)
-    made = converter.convert(model, ())
+    converted = converter.convert(model, ())
     title = f"cannot convert {type(model).__name__}"
-    values, report = matched(made, arrays, title=title)
-    if _take_dtypes(made, arrays, report):
-        values, report = matched(made, arrays, title=title)
+    values, report = matched(converted, arrays, title=title)
+    if _take_dtypes(converted, arrays, report):
+        values, report = matched(converted, arrays, title=title)
     write_all(tuple(values), tuple(values.values()))
-    _take_frozen(made, model, report)
+    _take_frozen(converted, model, report)
     tensors = tuple((name, names) for name, names, _ in report.tensors)
     counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
     difference = None
     if example or example_kwargs:
-        difference = _difference(model, made, example, example_kwargs)
-    made.conversion = Conversion(tuple(converter.layers), tensors, counters, difference)
-    return made
+        difference = _difference(model, converted, example, example_kwargs)
+    converted.conversion = Conversion(tuple(converter.layers), tensors, counters, difference)
+    return converted
 
 
-def _difference(model: Any, made: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+def _difference(model: Any, converted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     """Return the largest difference of the two models in one call, by the largest value."""
     torch = need("torch", "nb.from_torch")
     as_tensor = lambda x: x if is_tensor(x) else torch.as_tensor(np.asarray(x))  # noqa: E731
     as_array = lambda x: array_of(x) if is_tensor(x) else x  # noqa: E731
     with unchanged(model):
         expected = model(*map(as_tensor, args), **{k: as_tensor(x) for k, x in kwargs.items()})
-    keep = copy.deepcopy(made)  # training mode changes statistics
+    keep = copy.deepcopy(converted)  # training mode changes statistics
     outputs = keep(*map(as_array, args), **{name: as_array(x) for name, x in kwargs.items()})
     pairs = zip(jax.tree.leaves(outputs), map(host_copy, tensors_in(expected)))
     ratios = [
@@ -252,14 +252,14 @@ def _difference(model: Any, made: Any, args: tuple[Any, ...], kwargs: dict[str, 
     return max(ratios, default=0.0)
 
 
-def _take_dtypes(made: Module, arrays: Mapping[str, Any], report: StateMatch) -> bool:
+def _take_dtypes(converted: Module, arrays: Mapping[str, Any], report: StateMatch) -> bool:
     """Give variables the floating dtypes that PyTorch has for them, as far as JAX has these; tells
     whether any was another.
     """
-    named, others = dict(made.named_tensors()), collections.defaultdict[Any, list[Any]](list)
+    named, others = dict(converted.named_tensors()), collections.defaultdict[Any, list[Any]](list)
     for name, boxes, _ in report.tensors:
         dtype = jax.dtypes.canonicalize_dtype(arrays[name].dtype)
-        for box in (named[each] for each in boxes):
+        for box in (named[item] for item in boxes):
             if (
                 jnp.issubdtype(dtype, jnp.floating)
                 and jnp.issubdtype(box.dtype, jnp.floating)
@@ -271,21 +271,21 @@ def _take_dtypes(made: Module, arrays: Mapping[str, Any], report: StateMatch) ->
     return bool(others)
 
 
-def _take_frozen(made: Module, model: torch.nn.Module, report: StateMatch) -> None:
+def _take_frozen(converted: Module, model: torch.nn.Module, report: StateMatch) -> None:
     """Freeze what takes no gradient in PyTorch."""
-    named = dict(made.named_parameters())
+    named = dict(converted.named_parameters())
     frozen = {
         name
-        for name, each in model.named_parameters(remove_duplicate=False)
-        if not each.requires_grad
+        for name, item in model.named_parameters(remove_duplicate=False)
+        if not item.requires_grad
     }
     freeze(
         [
-            named[each]
+            named[item]
             for name, boxes, _ in report.tensors
             if name in frozen
-            for each in boxes
-            if each in named
+            for item in boxes
+            if item in named
         ],
         True,
     )

@@ -97,11 +97,11 @@ class ArrayTensor(torch.Tensor):
     ) -> ArrayTensor:
         array = storage.value if view is None else view(storage.value)
         strides = None if meta is None else meta.stride()
-        made = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
+        tensor_ = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
             cls, tuple(array.shape), strides, dtype=torch_dtype(array), device="cpu"
         )
-        made._storage, made._view, made._latest = storage, view, (storage.value, array)
-        return made
+        tensor_._storage, tensor_._view, tensor_._latest = storage, view, (storage.value, array)
+        return tensor_
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -151,9 +151,9 @@ class Placeholder(torch.Tensor):
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool) -> Placeholder:
-        made = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")  # pyright: ignore[reportAttributeAccessIssue]
-        made._is_param = is_parameter
-        return made
+        tensor_ = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")  # pyright: ignore[reportAttributeAccessIssue]
+        tensor_._is_param = is_parameter
+        return tensor_
 
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -225,7 +225,7 @@ def evaluate(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None = None) -
         return map_arrays(lower, update(*args, **kwargs))
     if schema.is_mutable:
         return _changed(func, args, kwargs, mode)
-    aliased = [each.alias_info for each in schema.returns]
+    aliased = [element.alias_info for element in schema.returns]
     if aliased and aliased[0] is not None and isinstance(args[0], torch.Tensor):
         return _viewed(func, args, kwargs, mode)
     return map_arrays(lower, compute(func, args, kwargs, mode))
@@ -233,7 +233,7 @@ def evaluate(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None = None) -
 
 def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, (tuple, list)):
-        return type(tree)(map_arrays(fn, each) for each in tree)
+        return type(tree)(map_arrays(fn, element) for element in tree)
     return fn(tree)
 
 
@@ -312,8 +312,8 @@ def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
     if isinstance(metas, torch.Tensor):
         return ArrayTensor(source._storage, view, meta=metas)
     return type(metas)(
-        ArrayTensor(source._storage, functools.partial(view, number=number), meta=each)
-        for number, each in enumerate(metas)
+        ArrayTensor(source._storage, functools.partial(view, number=number), meta=element)
+        for number, element in enumerate(metas)
     )
 
 
@@ -323,8 +323,8 @@ def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
     name = schema.name.partition("::")[2]
     written = [
         i
-        for i, each in enumerate(schema.arguments)
-        if each.alias_info is not None and each.alias_info.is_write
+        for i, element in enumerate(schema.arguments)
+        if element.alias_info is not None and element.alias_info.is_write
     ]
     if name.endswith("_") and written == [0]:
         target = args[0]
@@ -342,8 +342,8 @@ def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
         plain = getattr(
             packet, func._overloadname.removesuffix("out").removesuffix("_") or "default"
         )
-        rest = {key: value for key, value in kwargs.items() if key != "out"}
-        out._assign(compute(plain, args, rest, mode))
+        other_kwargs = {key: value for key, value in kwargs.items() if key != "out"}
+        out._assign(compute(plain, args, other_kwargs, mode))
         return out
     return _decomposed(func, args, kwargs, mode)
 

@@ -92,10 +92,10 @@ def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _forward_of(module: torch.nn.Module) -> Callable[..., Any]:
-    own = vars(module).get("forward")
-    if isinstance(own, Diverted):
-        return own.original
-    return functools.partial(type(module).forward, module) if own is None else own
+    override = vars(module).get("forward")
+    if isinstance(override, Diverted):
+        return override.original
+    return functools.partial(type(module).forward, module) if override is None else override
 
 
 class Diverted:
@@ -151,8 +151,8 @@ class Session:
     def storage_of(self, placeholder: Placeholder) -> Storage:
         """Return the memory of the variable that a placeholder stands for."""
         if id(placeholder) not in self._storages:
-            found = (self._find(owner, key) for owner, key in vars(placeholder)["places"])
-            storage = next((each for each in found if each is not None), None)
+            candidates = (self._find(owner, key) for owner, key in vars(placeholder)["places"])
+            storage = next((item for item in candidates if item is not None), None)
             if storage is None:
                 key = vars(placeholder)["places"][0][1]
                 raise AttributeError(
@@ -170,7 +170,7 @@ class Session:
         if isinstance(converted, TorchModule):
             return _storage_of_variable(getattr(converted, attribute_name(key)))
         entries = () if converted is None else own_entries(converted, False)
-        entry = next((each for each in entries if each.name == key and each.boxes), None)
+        entry = next((item for item in entries if item.name == key and item.boxes), None)
         if entry is None:
             return None
 
@@ -178,7 +178,7 @@ class Session:
             for variable, part in zip(entry.boxes, entry.back(new)):
                 variable.value = part
 
-        return VariableStorage(lambda: entry.out([each.value for each in entry.boxes]), write)
+        return VariableStorage(lambda: entry.out([item.value for item in entry.boxes]), write)
 
 
 def _storage_of_variable(variable: Any) -> Storage:
@@ -261,25 +261,25 @@ def _mapped(tree: Any, fn: Callable[[Any], Any]) -> Any:
         _register(type(tree))
         return type(tree)(**fields)
     if isinstance(tree, dict):
-        made = copy.copy(tree)
+        result = copy.copy(tree)
         for key, value in tree.items():
-            made[key] = fn(value)
-        return made
+            result[key] = fn(value)
+        return result
     return None
 
 
 @functools.cache
-def _register(kind: type) -> None:
+def _register(tree_type: type) -> None:
     """Let JAX see inside a dataclass that a model of PyTorch returns."""
 
-    def flatten(made: Any) -> tuple[list[Any], tuple[str, ...]]:
-        names = [field.name for field in dataclasses.fields(kind) if field.init]  # pyright: ignore[reportArgumentType]
-        present = tuple(name for name in names if getattr(made, name) is not None)
-        return [getattr(made, name) for name in present], present
+    def flatten(result: Any) -> tuple[list[Any], tuple[str, ...]]:
+        names = [field.name for field in dataclasses.fields(tree_type) if field.init]  # pyright: ignore[reportArgumentType]
+        present = tuple(name for name in names if getattr(result, name) is not None)
+        return [getattr(result, name) for name in present], present
 
     try:
         jax.tree_util.register_pytree_node(
-            kind, flatten, lambda names, parts: kind(**dict(zip(names, parts)))
+            tree_type, flatten, lambda names, parts: tree_type(**dict(zip(names, parts)))
         )
     except ValueError:  # registered by its own package
         return

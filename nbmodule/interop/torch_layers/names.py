@@ -51,26 +51,26 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
     stands under its first, if it is `once`.
     """
     ensure_built(model)
-    known: set[Any] = set()
+    seen_ids: set[Any] = set()
     names: dict[
         Any, tuple[str, str | None]
     ] = {}  # of each module: ours, and PyTorch's; None below an attention
     for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
-        above, theirs = names.get(parent, ("", ""))
+        parent_name, theirs = names.get(parent, ("", ""))
         if isinstance(parent, MultiHeadAttention) or theirs is None:
             names[module] = (name, None)
             continue
-        own = name[len(above) :].removeprefix(".")
-        own = (
-            RENAMED.get(own, own)
+        local_name = name[len(parent_name) :].removeprefix(".")
+        local_name = (
+            RENAMED.get(local_name, local_name)
             if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer))
-            else own
+            else local_name
         )
-        prefix = f"{theirs}{own}." if own else theirs
+        prefix = f"{theirs}{local_name}." if local_name else theirs
         names[module] = (name, prefix)
         for entry in own_entries(module, once):
-            if not once or not known.issuperset(entry.boxes) or not entry.boxes:
-                known.update(entry.boxes)
+            if not once or not seen_ids.issuperset(entry.boxes) or not entry.boxes:
+                seen_ids.update(entry.boxes)
                 yield entry._replace(name=prefix + entry.name)
 
 
@@ -78,15 +78,15 @@ def laid_out_otherwise(model: Module) -> dict[Any, str]:
     """The variables whose axes PyTorch has in another order, and the class of the layer that each
     belongs to.
     """
-    found = {}
+    entries = {}
     for _, module, _ in named_modules(model, None, True):
         if isinstance(module, (*CONVOLUTIONS, *TRANSPOSED)):
-            found |= {
+            entries |= {
                 box: type(module).__name__
                 for name, box in module.named_tensors(recursive=False)
                 if name == "weight"
             }
-    return found
+    return entries
 
 
 def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
@@ -146,8 +146,8 @@ def joined(name: str, boxes: list[Any]) -> TorchTensor:
 
 def to_torch(model: Module) -> Any:
     """See `Module.to_torch`."""
-    found = {
+    entries = {
         entry.name: entry.out([np.asarray(box.value) for box in entry.boxes])
         for entry in entries_of(model, once=False)
     }
-    return tensors_of(found)
+    return tensors_of(entries)

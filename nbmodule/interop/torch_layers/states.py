@@ -78,13 +78,13 @@ def torch_state(
         is_torch: Whether something besides the shapes says that PyTorch wrote it.
     """
     table = table_of(module)
-    given, around = unwrapped(given, table)
+    given, outer_name = unwrapped(given, table)
     if layout is None:
         layout = "torch" if is_torch else layout_by_shapes(module, given, table, title)
     if layout == "nbmodule":
         return None
     arrays, report = matched(module, given, title=title, strict=strict)
-    return arrays, StateMatch(report.tensors, report.passed_over + around, report.left)
+    return arrays, StateMatch(report.tensors, report.passed_over + outer_name, report.left)
 
 
 def table_of(module: Any) -> dict[str, TorchTensor]:
@@ -94,7 +94,7 @@ def table_of(module: Any) -> dict[str, TorchTensor]:
     entries = list(entries_of(module))
     table = {entry.name: entry for entry in entries}
     alone = {entry.boxes[0]: entry for entry in entries if len(entry.boxes) == 1}
-    places = [(".".join(place.chain), box) for box, place in plan_of(module).places.items()]
+    places = [(".".join(position.chain), box) for box, position in plan_of(module).places.items()]
     for name, box in (*aliases(module), *places):
         table.setdefault(
             name, alone.get(box) or TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,))
@@ -106,7 +106,7 @@ def unwrapped(
     given: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The state without the levels that stand around it, and the names of what stands beside it."""
-    beside: dict[str, None] = {}
+    outside: dict[str, None] = {}
     while given and not any(name in table for name in given):
         starts = [
             f"{wrapper}."
@@ -115,13 +115,15 @@ def unwrapped(
         ]
         if not starts:
             break
-        beside |= {name.partition(".")[0]: None for name in given if not name.startswith(starts[0])}
+        outside |= {
+            name.partition(".")[0]: None for name in given if not name.startswith(starts[0])
+        }
         given = {
             name[len(starts[0]) :]: value
             for name, value in given.items()
             if name.startswith(starts[0])
         }
-    return given, tuple(beside)
+    return given, tuple(outside)
 
 
 def layout_by_shapes(
@@ -187,15 +189,15 @@ def matched(
     """
     table, otherwise = table_of(module), laid_out_otherwise(module)
     names = {box: name for name, box in module.named_tensors()}
-    taken: dict[str, str] = {}  # names given, by those of the entries
+    matched_names: dict[str, str] = {}  # names given, by those of the entries
     extra = [
         name
         for name in given
-        if name not in table or taken.setdefault(table[name].name, name) != name
+        if name not in table or matched_names.setdefault(table[name].name, name) != name
     ]
     values: dict[Variable, Any] = {}
     rows = []
-    for name in taken.values():
+    for name in matched_names.values():
         entry = table[name]
         if not entry.boxes:
             continue
@@ -220,9 +222,9 @@ def matched(
         )
     if strict and left:
         raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {changed}")
-    counters = [name for name in taken.values() if not table[name].boxes]
-    own = [name for box, name in names.items() if box not in values]
-    return values, StateMatch(tuple(rows), (*counters, *extra), tuple(own))
+    counters = [name for name in matched_names.values() if not table[name].boxes]
+    missing = [name for box, name in names.items() if box not in values]
+    return values, StateMatch(tuple(rows), (*counters, *extra), tuple(missing))
 
 
 def as_array(value: Any) -> np.ndarray:

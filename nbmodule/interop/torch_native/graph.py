@@ -58,26 +58,26 @@ class _Drawing(RunListener):
         ]
         self.last: TorchOperation | None = None
 
-    def end(self, kind: str, tensor: Tensor, name: str) -> int:
+    def end(self, category: str, tensor: Tensor, name: str) -> int:
         known = self.made.get(id(tensor))
         if known is None:
             ref = self.builder.add(
-                self.builder.root, kind, kind, (), (value_of(tensor),), name=name
+                self.builder.root, category, category, (), (value_of(tensor),), name=name
             )
             known = self.made[id(tensor)] = (tensor, ref)
         return known[1].node
 
     def entered(self, run: ModuleRun) -> None:
         if run.path:
-            above = self.groups[-1]
-            name = run.path.removeprefix(f"{above.path}.") if above.path else run.path
+            parent_group = self.groups[-1]
+            name = run.path.removeprefix(f"{parent_group.path}.") if parent_group.path else run.path
             same = sum(
-                group.parent == above.index and group.path == run.path
+                group.parent == parent_group.index and group.path == run.path
                 for group in self.builder.groups
             )
-            made = self.builder.call(above, name, run.path, same)
-            made.title = run.class_name
-            self.groups.append(made)
+            graph_ = self.builder.call(parent_group, name, run.path, same)
+            graph_.title = run.class_name
+            self.groups.append(graph_)
 
     def left(self, run: ModuleRun, outputs: object) -> None:
         if run.path:
@@ -132,7 +132,7 @@ class _Drawing(RunListener):
                 ).node
             ]
         variables = [node.index for node in builder.nodes if node.kind == "variable"]
-        made = Graph(
+        graph_ = Graph(
             builder.nodes,
             builder.groups,
             builder.root,
@@ -140,9 +140,9 @@ class _Drawing(RunListener):
             tuple(ends),
             failure,
         )
-        mark_dead(made, set(ends), keep_all=failure is not None)
-        add_totals(made)
-        return made
+        mark_dead(graph_, set(ends), keep_all=failure is not None)
+        add_totals(graph_)
+        return graph_
 
     def failure(self, error: Exception) -> Failure:
         from nbmodule.interop.torch_native.nonfinite import line_in
@@ -159,16 +159,16 @@ def named(
 ) -> list[tuple[str, Any]]:
     """The tensors among the arguments of a forward, by the names of its parameters."""
     try:
-        given = inspect.signature(model.forward).bind(*args, **kwargs).arguments
+        bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
     except (TypeError, ValueError):
-        given = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
-    found: list[tuple[str, Any]] = []
-    for name, value in given.items():
+        bound = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
+    text: list[tuple[str, Any]] = []
+    for name, value in bound.items():
         inside = list(tensors_in(value))
-        found += [
+        text += [
             (name if len(inside) == 1 else f"{name}.{i}", tensor) for i, tensor in enumerate(inside)
         ]
-    return found
+    return text
 
 
 def value_of(tensor: Tensor) -> Value:

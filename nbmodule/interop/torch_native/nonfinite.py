@@ -101,9 +101,11 @@ def has_nan(tensor: Any) -> bool:
 def record(
     ran: TorchOperation, path: str, phase: str, inputs: list[Any], outputs: list[Any]
 ) -> NonFinite:
-    place, code = (ran.source.place, ran.source.code) if ran.source is not None else ("", "")
-    given, made = (tuple(range_of(host_copy(x)) for x in each) for each in (inputs, outputs))
-    return NonFinite(path, ran.name, place, code, phase, given, made)
+    location, code = (ran.source.place, ran.source.code) if ran.source is not None else ("", "")
+    inputs_, outputs_ = (
+        tuple(range_of(host_copy(x)) for x in tensor_) for tensor_ in (inputs, outputs)
+    )
+    return NonFinite(path, ran.name, location, code, phase, inputs_, outputs_)
 
 
 def _from_the_start(

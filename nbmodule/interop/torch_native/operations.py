@@ -104,17 +104,17 @@ def _mode(listener: RunListener) -> Any:
         ) -> Any:
             kwargs = kwargs or {}
             outputs = func(*args, **kwargs)
-            made = list(tensors_in(outputs))
-            given = list(tensors_in((args, kwargs)))
+            results = list(tensors_in(outputs))
+            inputs_ = list(tensors_in((args, kwargs)))
             name = name_of(func)
-            if made and name not in _SILENT:
+            if results and name not in _SILENT:
                 listener.operation(
                     TorchOperation(
                         name,
-                        given,
-                        made,
+                        inputs_,
+                        results,
                         _parameters(args, kwargs),
-                        flops_of(name, given, made),
+                        flops_of(name, inputs_, results),
                         line_of_user(),
                     )
                 )
@@ -161,7 +161,7 @@ def _is_plain(value: object) -> bool:
     return value is None or isinstance(value, (bool, int, float, str))
 
 
-def flops_of(name: str, given: list[Any], made: list[Any]) -> int:
+def flops_of(name: str, inputs_: list[Any], results: list[Any]) -> int:
     """Estimated floating-point operations: two for each product that is summed, one for each
     element otherwise.
 
@@ -169,21 +169,21 @@ def flops_of(name: str, given: list[Any], made: list[Any]) -> int:
         >>> flops_of("relu", [], [])
         0
     """
-    size = made[0].numel() if made else 0
-    if name == "linear" and len(given) > 1:
-        return 2 * size * given[1].shape[-1] + (size if len(given) > 2 else 0)
-    if name.startswith("conv") and len(given) > 1:
-        weight = given[1]
+    size = results[0].numel() if results else 0
+    if name == "linear" and len(inputs_) > 1:
+        return 2 * size * inputs_[1].shape[-1] + (size if len(inputs_) > 2 else 0)
+    if name.startswith("conv") and len(inputs_) > 1:
+        weight = inputs_[1]
         sums = (
             math.prod(weight.shape[1:])
             if "transpose" not in name
             else math.prod(weight.shape[2:]) * weight.shape[0]
         )
-        return 2 * size * sums + (size if len(given) > 2 else 0)
+        return 2 * size * sums + (size if len(inputs_) > 2 else 0)
     if name in ("matmul", "mm", "bmm", "addmm", "baddbmm", "rmatmul"):
-        return 2 * size * given[-2 if name != "rmatmul" else -1].shape[-1]
+        return 2 * size * inputs_[-2 if name != "rmatmul" else -1].shape[-1]
     if name == "scaled_dot_product_attention":
-        query, key = given[:2]
+        query, key = inputs_[:2]
         return 4 * query.numel() * key.shape[-2]
     return 0 if name in _MOVES else size
 

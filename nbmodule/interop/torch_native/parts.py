@@ -53,7 +53,10 @@ def check_viewable(model: Any, verb: str, *, needs_values: bool = True) -> None:
 
 
 def is_unbuilt(tensor: object) -> bool:
-    return any(kind.__name__ == "UninitializedTensorMixin" for kind in type(tensor).__mro__)
+    return any(
+        variable_type.__name__ == "UninitializedTensorMixin"
+        for variable_type in type(tensor).__mro__
+    )
 
 
 class TorchParts(Function):
@@ -92,13 +95,15 @@ def module_of(model: torch.nn.Module) -> Wrapped:
         for name, tensor in model.named_buffers()
         if tensor is not None
     }
-    made = {
-        path: kind.pending(lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor))
-        for path, (kind, tensor) in boxes.items()
+    variables = {
+        path: variable_type.pending(
+            lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor)
+        )
+        for path, (variable_type, tensor) in boxes.items()
     }
-    module = wrap(function, made)
-    for path, each in function.modules.items():
-        module._wiring.part_at(module, path).training = each.training
+    module = wrap(function, variables)
+    for path, submodule in function.modules.items():
+        module._wiring.part_at(module, path).training = submodule.training
     return module
 
 

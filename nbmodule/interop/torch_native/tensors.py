@@ -49,9 +49,9 @@ def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
 
 def tensors_in(tree: object) -> Iterator[Any]:
     """All tensors of nested values."""
-    found: list[Any] = []
-    mapped(tree, found.append)
-    yield from found
+    tensors: list[Any] = []
+    mapped(tree, tensors.append)
+    yield from tensors
 
 
 def host_copy(tensor: torch.Tensor) -> np.ndarray:
@@ -101,9 +101,9 @@ class Copies:
 
     def of(self, tensor: Tensor) -> np.ndarray:
         version = version_of(tensor)
-        known = self._known.get(id(tensor))
-        if known is not None and known[0]() is tensor and known[1] == version:
-            return known[2]
+        cached = self._known.get(id(tensor))
+        if cached is not None and cached[0]() is tensor and cached[1] == version:
+            return cached[2]
         array = host_copy(tensor)
         self._known[id(tensor)] = (weakref.ref(tensor), version, array)
         return array
@@ -166,14 +166,14 @@ def figures_of(tensor: torch.Tensor) -> Any:
         x = x.float()
     flat = x.reshape(-1)
     low, high = flat.aminmax()
-    total, square, other = flat.sum(), flat.dot(flat), flat.count_nonzero()
+    total, square, nonzero = flat.sum(), flat.dot(flat), flat.count_nonzero()
     if x.is_cuda:
         import torch
 
-        low, high, total, square, other = torch.stack(
-            [each.double() for each in (low, high, total, square, other)]
+        low, high, total, square, nonzero = torch.stack(
+            [total_.double() for total_ in (low, high, total, square, nonzero)]
         ).tolist()
-    parts = float(low), float(high), float(total), float(square), float(size - other)
+    parts = float(low), float(high), float(total), float(square), float(size - nonzero)
     mean = parts[2] / size
     if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, FAINT)):
         return Whole(host_copy(x))

@@ -32,13 +32,13 @@ class WatchedTorch(StandIn):
         function = TorchParts(without_compiled(model))
         self.module = wrap(function, {})
         self.parts = [
-            (each, self.module._wiring.part_at(self.module, path))
-            for path, each in function.modules.items()
+            (open_tracker, self.module._wiring.part_at(self.module, path))
+            for path, open_tracker in function.modules.items()
         ]
         self.changes_inputs = {
-            id(each)
-            for each, _ in self.parts
-            if any(getattr(m, "inplace", False) for m in each.modules())
+            id(open_tracker)
+            for open_tracker, _ in self.parts
+            if any(getattr(m, "inplace", False) for m in open_tracker.modules())
         }
         self.copies = Copies()
         self._calls: list[_Call] = []  # that are running
@@ -53,7 +53,7 @@ class WatchedTorch(StandIn):
             stack.callback(self._leave)
             for module, part in self.parts:
                 self._hook(stack, module, part)
-            if any(each.keep_gradient is not None for each in trackers()):
+            if any(open_tracker.keep_gradient is not None for open_tracker in trackers()):
                 for name, parameter in without_compiled(self.model).named_parameters():
                     if parameter.requires_grad:
                         stack.callback(parameter.register_hook(self._told_of(name)).remove)
@@ -104,7 +104,9 @@ class WatchedTorch(StandIn):
         def told(gradient: torch.Tensor) -> None:
             if now.tracker is None:
                 return
-            kept = now.tracker.gradient_kept({name: SeenTensor(gradient, self.copies)}, "variables")
+            is_kept = now.tracker.gradient_kept(
+                {name: SeenTensor(gradient, self.copies)}, "variables"
+            )
             if self._gradients is None:
                 self._gradients = {}
                 info = CallInfo(
@@ -115,7 +117,7 @@ class WatchedTorch(StandIn):
                     kind="gradient",
                 )
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
-            self._gradients.update(kept.get("parameters", {}))
+            self._gradients.update(is_kept.get("parameters", {}))
 
         return told
 
@@ -134,12 +136,12 @@ class _Call:
             (args, kwargs), lambda tensor: SeenTensor(tensor, owner.copies, now=changes)
         )
         log: Any = tracker.current_log()
-        kept = bool(now.tracker.kept_by_any(part))
+        is_kept = bool(now.tracker.kept_by_any(part))
         self.index = log.begin(
             slot_of(part),
             tracker.describe_arguments(*self.inputs),
             name=type(part).__name__,
-            kept=kept,
+            kept=is_kept,
         )
         self.context = calling(part)
         self.context.__enter__()
@@ -155,14 +157,16 @@ class _Call:
         seconds = time.perf_counter() - self.start
         self.context.__exit__(None, None, None)
         log: Any = tracker.current_log()
-        found = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
+        seen_outputs = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
         keeping = now.tracker.kept_by_any(self.part)
         values: dict[str, Any] = {"seconds": seconds, "start": self.start}
-        for each in keeping:
-            values |= each.keep(self.part, self.inputs, found)
+        for open_tracker in keeping:
+            values |= open_tracker.keep(self.part, self.inputs, seen_outputs)
         records, index = log.values, self.index
-        log.end(index, tracker.describe(found), values)
-        keeping = [each for each in keeping if each.keep_gradient is not None]
+        log.end(index, tracker.describe(seen_outputs), values)
+        keeping = [
+            open_tracker for open_tracker in keeping if open_tracker.keep_gradient is not None
+        ]
         if keeping:
             self.follow(outputs, records[index], keeping)
 
@@ -175,8 +179,8 @@ class _Call:
                 gradients[number] = SeenTensor(gradient, self.owner.copies)
                 tensors = iter(range(len(gradients) + number + 1))
                 tree = mapped(outputs, lambda _: gradients.get(next(tensors, -1)))
-                for each in keeping:
-                    record.update(each.keep_gradient(tree, "return"))
+                for open_tracker in keeping:
+                    record.update(open_tracker.keep_gradient(tree, "return"))
 
             return told
 
@@ -187,10 +191,10 @@ class _Call:
 
 def trackers() -> Iterator[Any]:
     """Those that are open, the innermost first."""
-    each = now.tracker
-    while each is not None:
-        yield each
-        each = each.around()
+    open_tracker = now.tracker
+    while open_tracker is not None:
+        yield open_tracker
+        open_tracker = open_tracker.around()
 
 
 def is_in_backward() -> bool:

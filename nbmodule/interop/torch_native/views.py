@@ -48,9 +48,9 @@ class _Sizes(RunListener):
 
     def left(self, run: ModuleRun, outputs: object) -> None:
         self.open.pop()
-        args, kwargs, made = shapes_of((run.args, run.kwargs, outputs))
+        args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
         self.calls.setdefault(run.path, []).append(
-            (describe_arguments(args, kwargs), describe(made))
+            (describe_arguments(args, kwargs), describe(output))
         )
 
     def operation(self, ran: TorchOperation) -> None:
@@ -59,21 +59,21 @@ class _Sizes(RunListener):
 
 
 def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
-    seen = _Sizes()
+    sizes = _Sizes()
     if args or kwargs:
-        with unchanged(model), followed(model, seen):
+        with unchanged(model), followed(model, sizes):
             model(*args, **kwargs)
     return Summary(
-        _row(name, module, seen) for name, module in without_compiled(model).named_modules()
+        _row(name, module, sizes) for name, module in without_compiled(model).named_modules()
     )
 
 
-def _row(name: str, module: torch.nn.Module, seen: _Sizes) -> SummaryRow:
+def _row(name: str, module: torch.nn.Module, sizes: _Sizes) -> SummaryRow:
     parameters, buffers = list(module.parameters()), list(module.buffers())
-    calls = seen.calls.get(name, [])
+    calls = sizes.calls.get(name, [])
     inputs, outputs = calls[0] if calls else ("", "")
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*parameters, *buffers))
-    trained, others = (sum(tensor.numel() for tensor in each) for each in (parameters, buffers))
+    trained, others = (sum(tensor.numel() for tensor in row) for row in (parameters, buffers))
     return SummaryRow(
         name,
         type(module).__name__,
@@ -83,7 +83,7 @@ def _row(name: str, module: torch.nn.Module, seen: _Sizes) -> SummaryRow:
         inputs,
         outputs,
         len(calls),
-        seen.flops.get(name),
+        sizes.flops.get(name),
     )
 
 
@@ -103,11 +103,11 @@ class _Taken(RunListener):
 
 
 def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Patch:
-    known = {module: name for name, module in without_compiled(model).named_modules() if name}
+    names = {module: name for name, module in without_compiled(model).named_modules() if name}
     paths = [
         name
         for entry in (path if isinstance(path, (list, tuple)) else [path])
-        for name in _fitting(entry, known)
+        for name in _fitting(entry, names)
     ]
 
     def run(inputs: Args, listener: _Taken) -> Any:
@@ -115,11 +115,11 @@ def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, pat
         with unchanged(model), followed(model, listener, operations=False):
             return model(*args, **kwargs, **named)
 
-    taken = _Taken(paths)
-    clean = run(args, taken)
+    recorder = _Taken(paths)
+    clean = run(args, recorder)
     for name in paths:
-        if len(taken.found.get(name, ())) != 1:
-            count = len(taken.found.get(name, ()))
+        if len(recorder.found.get(name, ())) != 1:
+            count = len(recorder.found.get(name, ()))
             why = (
                 f"runs {count} times in one call, and one return would replace all of them"
                 if count
@@ -128,7 +128,7 @@ def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, pat
             raise (ArgumentError if count else PathError)(f'"{name}" {why}.')
     plain = run(corrupt, _Taken([]))
     return Patch(
-        clean, plain, run(corrupt, _Taken(paths, {name: taken.found[name][0] for name in paths}))
+        clean, plain, run(corrupt, _Taken(paths, {name: recorder.found[name][0] for name in paths}))
     )
 
 
@@ -142,13 +142,13 @@ def as_keywords(model: Any, inputs: Args) -> tuple[Args, Kwargs]:
     return inputs, {}
 
 
-def _fitting(entry: object, known: dict[Any, str]) -> list[str]:
+def _fitting(entry: object, names: dict[Any, str]) -> list[str]:
     if not isinstance(entry, str):
-        entry = known.get(entry, repr(entry))
-    found = [name for name in known.values() if match(entry, name)]
-    if not found:
-        raise PathError(f'the model has no submodule "{entry}"{hint(entry, list(known.values()))}')
-    return found
+        entry = names.get(entry, repr(entry))
+    matches = [name for name in names.values() if match(entry, name)]
+    if not matches:
+        raise PathError(f'the model has no submodule "{entry}"{hint(entry, list(names.values()))}')
+    return matches
 
 
 # -- views --
@@ -167,11 +167,11 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
         except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
             error = caught
     calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
-    found = {
+    matches = {
         name: source_of(type(module).forward)
         for name, module in without_compiled(model).named_modules()
     }
-    sources = {path: lines for path, lines in found.items() if lines is not None}
+    sources = {path: lines for path, lines in matches.items() if lines is not None}
     return inspected_run.Ran(
         calls, inspected_run.with_shapes(shown(model, (), {}), calls), sources, error
     )

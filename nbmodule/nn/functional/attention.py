@@ -238,13 +238,13 @@ def _checked(
     for which, x in (("query", query), ("key", key), ("value", value)):
         check_rank(name, which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
-        wanted = (
+        expected_shape = (
             "as many features"
             if shared == 1
             else f"{shared} features of the query for each of the key"
         )
         raise ShapeError(
-            f"{name}: query and key must have {wanted}, got {describe_shape(query)} and "
+            f"{name}: query and key must have {expected_shape}, got {describe_shape(query)} and "
             f"{describe_shape(key)}."
         )
     if key.shape[-2] != value.shape[-2]:

@@ -158,11 +158,11 @@ def _refusing_logits(loss: Callable[..., Any]) -> Any:
 
     @functools.wraps(loss)
     def checked(prediction: Array, *args: object, **options: Any) -> Any:
-        found = None if options.get("from_logits") else known(plain(prediction))
+        path = None if options.get("from_logits") else known(plain(prediction))
         if (
-            isinstance(found, (jax.Array, np.ndarray))
-            and found.dtype.kind == "f"
-            and bool(_is_outside(found))
+            isinstance(path, (jax.Array, np.ndarray))
+            and path.dtype.kind == "f"
+            and bool(_is_outside(path))
         ):
             raise ArgumentError(
                 "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and "

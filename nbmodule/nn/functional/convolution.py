@@ -433,18 +433,18 @@ def _depthwise(
         else (channels, math.prod(kernel_shape)),
     )
     total: Array | None = None
-    for place in range(math.prod(kernel_shape)):
-        shifted, rest = x, place
+    for tap in range(math.prod(kernel_shape)):
+        shifted, remaining = x, tap
         for axis, size, stride, dilation in reversed(
             list(zip(axes, kernel_shape, strides, dilations, strict=True))
         ):
-            rest, index = divmod(rest, size)
+            remaining, index = divmod(remaining, size)
             count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
             start = index * dilation
             shifted = lax.slice_in_dim(
                 shifted, start, start + (count - 1) * stride + 1, stride, axis
             )
-        term = shifted * lax.index_in_dim(places, place, places.ndim - 1, keepdims=False)
+        term = shifted * lax.index_in_dim(places, tap, places.ndim - 1, keepdims=False)
         total = term if total is None else total + term
     assert total is not None
     total = lax.convert_element_type(total, dtype)

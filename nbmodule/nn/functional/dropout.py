@@ -128,15 +128,15 @@ def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: KeyLike) -> Float
     Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
     """
     check_floating("alpha_dropout", x=x)
-    kept = _keep_rate("alpha_dropout", rate)
-    if kept is None:
+    keep_rate = _keep_rate("alpha_dropout", rate)
+    if keep_rate is None:
         return x
-    if kept == 0:
+    if keep_rate == 0:
         return lax.full_like(x, 0)
-    scale = 1 / math.sqrt(kept * (1 + (1 - kept) * _SELU_FLOOR**2))
+    scale = 1 / math.sqrt(keep_rate * (1 + (1 - keep_rate) * _SELU_FLOOR**2))
     return scale * where(
-        _kept("alpha_dropout", key, kept, x.shape), x, _SELU_FLOOR
-    ) - scale * _SELU_FLOOR * (1 - kept)
+        _kept("alpha_dropout", key, keep_rate, x.shape), x, _SELU_FLOOR
+    ) - scale * _SELU_FLOOR * (1 - keep_rate)
 
 
 def _dropped(
@@ -148,15 +148,17 @@ def _dropped(
             f"{name}: shared_axes must be a tuple of axes, got {shared_axes!r}."
         )
     shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
-    kept = _keep_rate(name, rate)
-    if kept is None:
+    keep_rate = _keep_rate(name, rate)
+    if keep_rate is None:
         return x
     keep = _kept(
-        name, key, kept, tuple(1 if i in shared else size for i, size in enumerate(x.shape))
+        name, key, keep_rate, tuple(1 if i in shared else size for i, size in enumerate(x.shape))
     )
-    if isinstance(kept, jax.Array):
-        return where(keep, x / lax.convert_element_type(where(kept > 0, kept, 1), x.dtype), 0)
-    return where(keep, x / kept if kept else x, 0)
+    if isinstance(keep_rate, jax.Array):
+        return where(
+            keep, x / lax.convert_element_type(where(keep_rate > 0, keep_rate, 1), x.dtype), 0
+        )
+    return where(keep, x / keep_rate if keep_rate else x, 0)
 
 
 def _keep_rate(name: str, rate: Any) -> Any:
@@ -170,14 +172,14 @@ def _keep_rate(name: str, rate: Any) -> Any:
     return None if rate == 0 else 1.0 - float(rate)
 
 
-def _kept(name: str, key: KeyLike, kept: Any, shape: tuple[int, ...]) -> Array:
+def _kept(name: str, key: KeyLike, keep_rate: Any, shape: tuple[int, ...]) -> Array:
     """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole
     number.
     """
     words = jax.random.bits(_typed(name, key), shape, jnp.uint32) >> np.uint32(9)
-    if isinstance(kept, jax.Array):
-        return words < lax.convert_element_type(lax.ceil(kept * 2.0**23), jnp.uint32)
-    return words < np.uint32(math.ceil(float(np.float32(kept)) * 2**23))
+    if isinstance(keep_rate, jax.Array):
+        return words < lax.convert_element_type(lax.ceil(keep_rate * 2.0**23), jnp.uint32)
+    return words < np.uint32(math.ceil(float(np.float32(keep_rate)) * 2**23))
 
 
 def _typed(name: str, key: Any) -> Any:
@@ -186,5 +188,5 @@ def _typed(name: str, key: Any) -> Any:
         return key
     if dtype == np.uint32 and shape == (2,):
         return jax.random.wrap_key_data(key, impl="threefry2x32")
-    found = type(key).__name__ if dtype is None else describe_shape(key)
-    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], got {found}.")
+    got = type(key).__name__ if dtype is None else describe_shape(key)
+    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], got {got}.")

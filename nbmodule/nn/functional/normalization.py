@@ -363,9 +363,9 @@ def _check_last(
 ) -> tuple[int, ...]:
     """The axes that are normalized: the last ones."""
     check_floating(where, x=x)
-    given = [v for v in (weight, bias) if v is not None]
+    affine = [v for v in (weight, bias) if v is not None]
     if shape is None:
-        shape = given[0].shape if given else x.shape[-1:]
+        shape = affine[0].shape if affine else x.shape[-1:]
     shape = (
         tuple(shape)
         if isinstance(shape, Sequence)
@@ -388,10 +388,10 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
         raise ShapeError(f"{where}: x must have channels, got {describe_shape(x)}.")
     if data_format is None:
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
-    known = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
-    if data_format not in known:
+    formats = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
+    if data_format not in formats:
         raise ArgumentError(
-            f"{where}: data_format must be one of {', '.join(known)}, got {data_format!r}."
+            f"{where}: data_format must be one of {', '.join(formats)}, got {data_format!r}."
         )
     rank = len(data_format) - 1
     if x.ndim < rank:

@@ -26,7 +26,10 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
     dtype = common_dtype(x, y)
     shape = jnp.broadcast_shapes(jnp.shape(condition), jnp.shape(x), jnp.shape(y))
     return lax.select(
-        *(spread(part, shape, kind) for part, kind in ((condition, bool), (x, dtype), (y, dtype)))
+        *(
+            spread(part, shape, part_dtype)
+            for part, part_dtype in ((condition, bool), (x, dtype), (y, dtype))
+        )
     )
 
 

@@ -104,14 +104,14 @@ def _targets(
         )
     for factor in factors:
         check_number("interpolate", "scale_factor", factor, above=0)
-    found = [
+    result = [
         (axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)
     ]
-    if any(m < 1 for _, m, _ in found):
+    if any(m < 1 for _, m, _ in result):
         raise ShapeError(
             f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}."
         )
-    return found
+    return result
 
 
 def _resize(x: Array, axis: int, new: int, scale: float, mode: str, align_corners: bool) -> Array:

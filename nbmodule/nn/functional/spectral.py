@@ -160,14 +160,14 @@ def idct(
 
 
 def _complex_transform(
-    name: str, x: Array, n: object, axis: int, norm: str, kind: lax.FftType
+    name: str, x: Array, n: object, axis: int, norm: str, norm_type: lax.FftType
 ) -> Array:
     check_inexact(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
-    inverse = kind == lax.FftType.IFFT
-    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n), kind, (n,))
+    inverse = norm_type == lax.FftType.IFFT
+    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n), norm_type, (n,))
     return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
 
 

@@ -115,20 +115,20 @@ def channel_axis(ndim: int, data_format: str) -> int:
 
 def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tuple[int, ...]:
     """One whole number for each of `n` spatial axes; a lone number stands for all."""
-    given = (value,) * n if isinstance(value, (int, np.integer)) else value
-    if not isinstance(given, tuple) or not all(
-        isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in given
+    numbers_ = (value,) * n if isinstance(value, (int, np.integer)) else value
+    if not isinstance(numbers_, tuple) or not all(
+        isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in numbers_
     ):
         raise ArgumentTypeError(
             f"{where}: {name} must be an integer or {n} of them, got {value!r}."
         )
-    if len(given) != n:
+    if len(numbers_) != n:
         raise ArgumentError(
             f"{where}: {name} must be one integer or {n}, one for each spatial axis, got {value!r}."
         )
-    if min(given) < least:
+    if min(numbers_) < least:
         raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
-    return tuple(int(v) for v in given)
+    return tuple(int(v) for v in numbers_)
 
 
 def pairs(where: str, padding: object, n: int) -> str | Pairs:
