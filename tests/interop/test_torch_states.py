@@ -241,9 +241,7 @@ def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(write, 
     else:
         write(Harm(), path)
     for load in (nb.load, nb.Linear(2, 3).load_weights):
-        with pytest.raises(
-            nb.FileFormatError, match=r"only dense tensors.*like=model"
-        ):
+        with pytest.raises(nb.FileFormatError, match=r"only dense tensors.*like=model"):
             load(path)
 
 
