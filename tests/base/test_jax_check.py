@@ -101,7 +101,6 @@ def test_a_behavior_that_is_gone_is_named_with_the_versions_and_the_cure(
             ["jax.extend.core.get_opaque_trace_state", "jax._src.core.get_opaque_trace_state"],
             "get_opaque_trace_state",
         ),
-        (["jax.enable_x64", "jax.experimental.enable_x64"], "jax.enable_x64"),
     ],
 )
 def test_a_jax_whose_names_are_taken_away_gives_one_error_whatever_is_done_first(
