@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import jax
+
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.optim.rate import as_number
@@ -23,7 +25,8 @@ class Schedule:
     """
 
     def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
-        self._name, self._function = name, function
+        # Compiled: eager calls would copy the numbers of the schedule to the device at each step.
+        self._name, self._function = name, jax.jit(function)
 
     def __call__(self, step: Any) -> Any:
         """Return the learning rate at a step, counted from 0."""

@@ -323,11 +323,10 @@ def _native_object(function: Any) -> Any:
     place; None if there is none.
     """
     function = inspect.unwrap(function)
-    code = getattr(function, "__code__", None)
-    if code is None:
+    if not hasattr(function, "__code__"):
         return None
-    values = list(inspect.getclosurevars(function).nonlocals.values())
-    values += [function.__globals__.get(name) for name in code.co_names]
+    names = inspect.getclosurevars(function)
+    values = [*names.nonlocals.values(), *names.globals.values()]
     values += [*(function.__defaults__ or ()), getattr(function, "__self__", None)]
     return next((v for v in values if _changes_in_place(v)), None)
 
