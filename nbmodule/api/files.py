@@ -119,7 +119,7 @@ def _parts(variables: Any, buffers: Any) -> tuple[Any, Any]:
     """Return what `save` writes: of a model its parameters and buffers, with their values now."""
     if is_module(variables):
         _ensure_writable(variables, "save")
-        variables, buffers_tree = parts_of(variables)
+        variables, buffers_tree = nested_variables(variables)
         return variables, buffers_tree if buffers in (None, True) else buffers or None
     if not isinstance(variables, Mapping):
         raise ArgumentTypeError(
@@ -279,7 +279,7 @@ def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
     return nest({location.chain: box.value for box, location in places if isinstance(box, cls)})
 
 
-def parts_of(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
+def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return parameters and buffers as nested arrays, all values of one moment."""
     return at_one_moment(
         [plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
@@ -338,7 +338,7 @@ def save_weights(
     from nbmodule import files
 
     _ensure_writable(module, "save")
-    parameters, buffers_tree = parts_of(module)
+    parameters, buffers_tree = nested_variables(module)
     options = {"packed": packed, "compression": compression, "dtype": dtype}
     files.save(path, parameters, buffers=buffers_tree if buffers else None, **options)
 

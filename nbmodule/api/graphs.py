@@ -13,7 +13,7 @@ from nbmodule.base.sockets import socket
 from nbmodule.core.call.example_inputs import remembered
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
-from nbmodule.graphs import Graph, Options, save
+from nbmodule.graphs import Graph, Options, write_graph
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views.display.show import in_notebook, mimebundle
 from nbmodule.views.panels.graph_view import (
@@ -83,7 +83,7 @@ def show_graph(
     prepare(drawn, options)  # an unknown subgraph is an error before anything is drawn
     if save_to_disk or fname is not None:
         target = Path(fname) if fname is not None else Path(f"{type(module).__name__}.html")
-        print(f"graph written to {save(drawn, target, html=graph_page)}")
+        print(f"graph written to {write_graph(drawn, target, html=graph_page)}")
     _display(drawn, notebook)
     return drawn
 

@@ -179,7 +179,7 @@ def reader_of(cls: type) -> Callable[[Any], Any] | None:
     return None
 
 
-def read(value: Any, where: str, left: str) -> Any:
+def read_foreign(value: Any, where: str, left: str) -> Any:
     """Return the array of a foreign value; anything else unchanged.
 
     Args:
@@ -192,7 +192,7 @@ def read(value: Any, where: str, left: str) -> Any:
             it.
 
     Example:
-        >>> read(3, "nb.batches", "Nothing was made.")
+        >>> read_foreign(3, "nb.batches", "Nothing was made.")
         3
     """
     reader = reader_of(type(value))

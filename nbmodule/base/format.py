@@ -138,12 +138,12 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
     return printable(cut_middle(str(text), longest))
 
 
-def shown(method: Method) -> Method:
+def printable_repr(method: Method) -> Method:
     r"""Decorate a `__repr__` or `__str__` that holds names which anybody chose: each of its lines
     is made printable.
 
     Example:
-        >>> shown(lambda name: f"Net({name})")(chr(27))
+        >>> printable_repr(lambda name: f"Net({name})")(chr(27))
         'Net(\\x1b)'
     """
 

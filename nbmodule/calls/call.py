@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.reduction import read_statistics
 from nbmodule.core.recording.parcel import as_given
@@ -158,7 +158,7 @@ class Call:
         read = [read_statistics(parts) for parts in result]
         return read[0] if len(read) == 1 else read
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         name = self.path or self.class_name
         number = f" (call {self.index + 1})" if self.index else ""

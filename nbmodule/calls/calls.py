@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self, overload
 
-from nbmodule.base.format import format_bytes, shown
+from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.base.paths import hint, match
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import Call
@@ -232,7 +232,7 @@ class Calls(Shown, Sequence[Call]):
         """The table that `show` prints, whole."""
         return socket("text")(self)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (
             f", {format_bytes(self.nbytes)}" if self else ""

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.calls.alone import thrown_away
@@ -225,7 +225,7 @@ class Pair:
             supplied = "a value inside a module"
         return f"{name} ({supplied}, {gap})"
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f"<{self.sentence()}{f'; fault: {self.fault}' if self.fault else ''}>"
 
@@ -252,7 +252,7 @@ class Comparison(PathRows[Pair]):
         at_fault = next((pair for pair in self.pairs if pair.fault == "module"), None)
         return at_fault or next((pair for pair in self.pairs if pair.fault), None)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         lines = [
             f"<Comparison of {len(self.pairs)} calls: "

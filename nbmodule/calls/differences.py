@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import plain, shown
+from nbmodule.base.format import plain, printable_repr
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import exponent_of
@@ -59,7 +59,7 @@ class Difference(PathRows[Change]):
     def __bool__(self) -> bool:
         return any(change.status != "same" for change in self.changes)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         gap = [change for change in self.changes if change.status != "same"]
         lines = [f"<Difference: {len(gap)} of {len(self.changes)} leaves differ>"]
@@ -206,7 +206,7 @@ class Verdict(Shown):
     def __bool__(self) -> bool:
         return self.right
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f"{'✓' if self.right else '✗'} {self.sentence}"
 

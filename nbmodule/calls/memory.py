@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import format_bytes, shown
+from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.calls.rows import PathRows
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
@@ -39,7 +39,7 @@ class Memory(PathRows[Held]):
         """Bytes of all together."""
         return sum(row.nbytes for row in self.rows)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         if not self.rows:
             return "nothing is held by recorders, calls or views"

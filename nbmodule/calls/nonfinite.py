@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.evaluate import Operation, evaluate
@@ -25,7 +25,7 @@ from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import fill, split
+from nbmodule.core.transforms.carried import extract_objects, insert_objects
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.variables.describe import as_flag
@@ -52,7 +52,7 @@ class Range(NamedTuple):
     nonfinite: int
     first: tuple[int, ...] = ()
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         bad = f", {self.nonfinite} non-finite" if self.nonfinite else ""
         bad += f", the first at {list(self.first)}" if self.first else ""
@@ -95,7 +95,7 @@ class NonFinite(Shown):
     is_chosen: bool = False
     input_fault: InputFault | None = None
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         what = {
             "argument": "was given as an argument",
@@ -175,7 +175,7 @@ def first_nonfinite(
     while isinstance(inside, Jit):
         inside = inside.fn
     args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
-    values = [*reachable(inside), *split((args, kwargs))[1]]
+    values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
     with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
         with Tracker(
@@ -198,7 +198,7 @@ def _as_function(
     """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of
     outermost modules.
     """
-    (owned, held_kwargs), values = split((args, kwargs))
+    (owned, held_kwargs), values = extract_objects((args, kwargs))
     leaves, tree = jax.tree_util.tree_flatten_with_path((owned, held_kwargs))
     varied = [
         i
@@ -211,7 +211,7 @@ def _as_function(
         full = [leaf for _, leaf in leaves]
         for i, array in zip(varied, arrays):
             full[i] = array
-        filled, filled_kwargs = fill(jax.tree.unflatten(tree, full), values)
+        filled, filled_kwargs = insert_objects(jax.tree.unflatten(tree, full), values)
 
         def body(frame: Any) -> Any:
             outputs = as_values(fn(*filled, **filled_kwargs))
@@ -431,7 +431,7 @@ class InputFault(NamedTuple):
         value = number.real if np.isfinite(number.imag) else number.imag
         return InputFault(name, index, float(value), rows)
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         word = "NaN" if self.value != self.value else "Inf"
         location = f"[{', '.join(map(str, self.index))}]" if self.index else ""

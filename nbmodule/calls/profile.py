@@ -13,7 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import count_noun, format_number, format_percent, format_seconds, shown
+from nbmodule.base.format import (
+    count_noun,
+    format_number,
+    format_percent,
+    format_seconds,
+    printable_repr,
+)
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import socket
@@ -173,7 +179,7 @@ class Profile(PathRows[ProfileRow]):
             *([_NO_NAMES] if "outside" in kinds and "module" not in kinds else []),
         )
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         rows = [
             row

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import bytes_of, count_noun, format_bytes, shown
+from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_repr
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_numbers import is_whole
@@ -274,7 +274,7 @@ class Recorder(Shown):
         """Forget all recorded steps; files are deleted."""
         self._store.clear()
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return (
             f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), "

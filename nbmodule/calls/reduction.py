@@ -25,7 +25,7 @@ from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.statistics import (
     BINS,
     Statistics,
-    joined,
+    join_statistics,
     statistics_of_elements,
     without_values,
 )
@@ -172,7 +172,7 @@ def read_statistics(parts: Any) -> Statistics | None:
         return read_lightly(np.asarray(parts[0]), np.asarray(parts[1]), size)
     sums, careful, places = (np.asarray(part) for part in parts[:-1])
     rows = zip(sums.reshape(-1, 5), careful.reshape(-1, 7), places.reshape(sums.size // 5, -1))
-    return joined([_read_one(*row, size) for row in rows])
+    return join_statistics([_read_one(*row, size) for row in rows])
 
 
 def _read_one(sums: np.ndarray, careful: np.ndarray, places: np.ndarray, size: int) -> Statistics:

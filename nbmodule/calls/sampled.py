@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.statistics import Statistics, joined, statistics_of_elements
+from nbmodule.base.statistics import Statistics, join_statistics, statistics_of_elements
 
 _RUNS, _RUN = 16, 32
 SAMPLE = _RUNS * _RUN
@@ -100,7 +100,7 @@ def read_lightly(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
     it.
     """
     samples = sample.reshape(-1, SAMPLE)
-    return joined(
+    return join_statistics(
         [
             _read_one(owned, drawn, size)
             for owned, drawn in zip(sums.reshape(len(samples), -1), samples)

@@ -188,7 +188,7 @@ class Steps(Log):
             return
         if not facts and self.kept and self.count and not isinstance(values, Parcel):
             last = self.kept[-1]
-            self.kept[-1] = joined(
+            self.kept[-1] = with_gradients(
                 last, infos, values, gradients_of
             )  # gradients of an eager `nb.grad` that just ended
             self.nbytes += self.kept[-1].nbytes - last.nbytes
@@ -208,7 +208,7 @@ class Steps(Log):
             self.nbytes = 0
 
 
-def joined(
+def with_gradients(
     step: Step, infos: tuple[CallInfo, ...], values: list[Any], gradients_of: list[Any]
 ) -> Step:
     """The same step with the records of gradients added."""

@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from nbmodule.base.flops import counted
-from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read
-from nbmodule.base.format import count_noun, cut_middle, format_bytes, shown
+from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read_foreign
+from nbmodule.base.format import count_noun, cut_middle, format_bytes, printable_repr
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
@@ -30,8 +30,8 @@ from nbmodule.core.recording.tracker import (
     keeps_nothing,
     wants_none,
 )
-from nbmodule.core.structure.branches import contents_of
 from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.holders import contents_of
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Buffer, Parameter
@@ -108,7 +108,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
         sizes = count_noun(whole.parameters, "parameter"), format_bytes(whole.bytes)
         return (whole.class_name, *sizes, *filter(None, [whole.outputs]), *flops)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
         table = [head, *(_cells(row, name, self.without_calls) for row, name in _folded(self))]
@@ -226,7 +226,7 @@ def _is_plain_shape(x: Any) -> bool:
 
 
 def _shape_of(x: object) -> Any:
-    x = as_read_or_left(read(x, "nb.summary", "Nothing was looked at."))
+    x = as_read_or_left(read_foreign(x, "nb.summary", "Nothing was looked at."))
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 

@@ -221,7 +221,7 @@ class Tracking:
                 next(self._watching)
             if self.profile:
                 self._steps = steps
-            weakref.finalize(recorded, let_go).atexit = False
+            weakref.finalize(recorded, forget_tracker).atexit = False
             return recorded
         except BaseException:
             self._close()
@@ -265,7 +265,7 @@ class Tracking:
             measure([call for step in list(steps.kept)[-1:] for call in step.calls])
 
 
-def let_go() -> None:
+def forget_tracker() -> None:
     """The context remembers the last tracker until it is asked again, and with it all that was
     recorded: it is asked.
     """

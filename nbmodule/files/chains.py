@@ -33,7 +33,7 @@ class EmptyLevel:
 EMPTY = EmptyLevel()
 
 
-def escape(name: str, *, at_root: bool = False) -> str:
+def escape_key(name: str, *, at_root: bool = False) -> str:
     """Spell a name so that HDF5 can hold it.
 
     Args:
@@ -43,7 +43,7 @@ def escape(name: str, *, at_root: bool = False) -> str:
 
     Example:
         >>> from nbmodule.files.chains import escape
-        >>> escape("conv/1"), escape("."), escape("100%"), escape("w")
+        >>> escape_key("conv/1"), escape_key("."), escape_key("100%"), escape_key("w")
         ('conv%2F1', '%2E', '100%25', 'w')
     """
     if name in ("", "."):
@@ -59,7 +59,7 @@ def _spell(match: re.Match[str]) -> str:
 
 
 def unescape(name: str) -> str:
-    """Undo `escape`.
+    """Undo `escape_key`.
 
     Example:
         >>> from nbmodule.files.chains import unescape
@@ -73,7 +73,7 @@ def unescape(name: str) -> str:
     )
 
 
-def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
+def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
     """Yield (path, leaf) for each leaf of a nested mapping, in its own order; an empty level is the
     leaf `EMPTY`.
 
@@ -88,7 +88,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
 
     Example:
         >>> from nbmodule.files.chains import flatten
-        >>> list(flatten({"linear": {"w": 1, "b": 2}, "aux": {}}, what="variables"))
+        >>> list(flatten_levels({"linear": {"w": 1, "b": 2}, "aux": {}}, what="variables"))
         [('linear/w', 1), ('linear/b', 2), ('aux', {})]
     """
     if not isinstance(tree, Mapping):
@@ -105,7 +105,7 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
                     f"{type(name).__name__}, and names "
                     "in a file are text. Convert the keys with `str` first."
                 )
-            path = prefix + escape(name, at_root=depth == 1)
+            path = prefix + escape_key(name, at_root=depth == 1)
             if not isinstance(value, Mapping):
                 yield path, value
             elif not value:
@@ -123,12 +123,12 @@ def flatten(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str, Any]]:
 
 
 def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -> dict[str, Any]:
-    """Build nested dicts from (path, leaf) rows; the inverse of `flatten`.
+    """Build nested dicts from (path, leaf) rows; the inverse of `flatten_levels`.
 
     Args:
         rows: In the order in which the keys shall stand.
         where: The file, for errors.
-        escaped: Whether names were spelled by `escape`.
+        escaped: Whether names were spelled by `escape_key`.
 
     Raises:
         FileFormatError: if two rows claim one place, or a place is both a leaf and a level.

@@ -18,11 +18,11 @@ from nbmodule.base.collector import collector_paused
 from nbmodule.base.file_name import file_name
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
-from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape, nest, unescape
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_key, nest, unescape
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_unsealed
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
-from nbmodule.files.packed import unpack
+from nbmodule.files.packed import unpack_small_arrays
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
 from nbmodule.files.seal import GROUP, SealedRow, check_count, read_at, read_seal
 from nbmodule.files.stored_leaf import TEXT, restore
@@ -185,7 +185,8 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
                 raise FileFormatError(f'cannot load {index}: two parts hold "/{path[:200]}".')
             rows[path] = leaf
     listed = {
-        "/".join(escape(p, at_root=not n) for n, p in enumerate(name.split("."))) for name in table
+        "/".join(escape_key(p, at_root=not n) for n, p in enumerate(name.split(".")))
+        for name in table
     }
     if missing := sorted(listed - rows.keys()):
         raise FileFormatError(
@@ -231,7 +232,8 @@ def _leaves(
             yield row.path, leaves[identity][0]
     if packed:
         yield from (
-            (path, _read_only(leaf) if mmap else leaf) for path, leaf in unpack(packed, where)
+            (path, _read_only(leaf) if mmap else leaf)
+            for path, leaf in unpack_small_arrays(packed, where)
         )
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.format import describe_shape, shown
+from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import ABSENT, kind_apart, numbers_apart, paired
-from nbmodule.files.chains import BUFFERS, EMPTY, flatten
+from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
 from nbmodule.files.stored_leaf import to_host
 
 _SLAB = 1 << 20  # elements compared at a time, so that large arrays are not copied as a whole
@@ -39,7 +39,7 @@ class PlaceDifference:
     second: str = ""
     detail: str = ""
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         if self.kind == "only in first":
             return f"- {self.path}  {self.first}"
@@ -80,7 +80,7 @@ class TreeComparison(Displayed):
         """Whether nothing differs, but for names that were changed on purpose."""
         return all(row.kind in ("equal", "renamed") for row in self.rows)
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         lines = [str(row) for row in self.rows if row.kind != "equal"]
         count = len(self.rows) - len(lines)
@@ -118,8 +118,8 @@ def compare_trees(
         0 of 3 places are equal
     """
     ours, theirs = (
-        dict(flatten(first, what="the first tree")),
-        dict(flatten(second, what="the second tree")),
+        dict(flatten_levels(first, what="the first tree")),
+        dict(flatten_levels(second, what="the second tree")),
     )
     return TreeComparison(
         tuple(_compare(path, a, b, values, rtol, atol) for path, a, b in paired(ours, theirs))

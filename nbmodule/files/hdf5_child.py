@@ -145,33 +145,33 @@ class Walk:
         """Put the contents of a group onto the stack."""
         address = h5py.h5o.get_info(group).addr
         if address in self.groups:
-            raise RefusedError(f"the group {text_of(path)} has two access paths, as in a cycle")
+            raise RefusedError(f"the group {error_path(path)} has two access paths, as in a cycle")
         if len(path) > MAX_DEPTH:
-            raise RefusedError(f"{text_of(path)[:80]} lies more than {MAX_DEPTH} levels deep")
+            raise RefusedError(f"{error_path(path)[:80]} lies more than {MAX_DEPTH} levels deep")
         self.groups.add(address)
         links = []
         group.links.iterate(lambda name: links.append(name))
         if not links and path:
-            self.rows.append({"names": names_of(path), "dtype": "group", "shape": [], "size": 0})
+            self.rows.append({"names": json_names(path), "dtype": "group", "shape": [], "size": 0})
         for name in reversed(links):
             if group.links.get_info(name).type != h5py.h5l.TYPE_HARD:
-                raise RefusedError(f"{text_of((*path, name))} is a soft or external link")
+                raise RefusedError(f"{error_path((*path, name))} is a soft or external link")
             self.stack.append((group, name, (*path, name)))
 
     def enter(self, node, path):
         """List an array, or a second name of one that was listed."""
         address = h5py.h5o.get_info(node).addr
         if address in self.datasets:
-            self.rows.append({"names": names_of(path), "same": self.datasets[address]})
+            self.rows.append({"names": json_names(path), "same": self.datasets[address]})
         else:
-            self.datasets[address] = names_of(path)
+            self.datasets[address] = json_names(path)
             self.rows.append(self.dataset(node, path))
 
     def dataset(self, node, path):
         """Describe an array and say where it lies; copy its bytes if they are not in one piece."""
         still_alive()
-        h5_type, space, name = node.get_type(), node.get_space(), text_of(path)
-        row = {"names": names_of(path), "shape": list(node.shape or ()), "notes": {}}
+        h5_type, space, name = node.get_type(), node.get_space(), error_path(path)
+        row = {"names": json_names(path), "shape": list(node.shape or ()), "notes": {}}
         layout = node.get_create_plist()
         if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
             raise RefusedError(f"{name} keeps its numbers in another file")
@@ -267,16 +267,16 @@ def slabs(node, layout, stored, dtype, target):
         yield buffer.tobytes()
 
 
-def names_of(path):
+def json_names(path):
     """Names as text that JSON can carry, whatever their bytes."""
     return [
         name if isinstance(name, str) else name.decode("utf-8", "surrogateescape") for name in path
     ]
 
 
-def text_of(path):
+def error_path(path):
     """A path for an error."""
-    return '"/' + "/".join(names_of(path)).encode("utf-8", "replace").decode() + '"'
+    return '"/' + "/".join(json_names(path)).encode("utf-8", "replace").decode() + '"'
 
 
 def main():

@@ -24,7 +24,7 @@ from typing import Any
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
-from nbmodule.files.chains import escape
+from nbmodule.files.chains import escape_key
 from nbmodule.files.fetch import empty
 from nbmodule.files.hdf5_write import import_h5py
 from nbmodule.files.seal import SealedRow, check_row, check_total, check_version, read_at, read_into
@@ -91,7 +91,9 @@ def _row(
 ) -> SealedRow:
     """Make a row of an entry. Names in our own files are escaped already."""
     path = "/".join(
-        names if is_ours else (escape(name, at_root=not level) for level, name in enumerate(names))
+        names
+        if is_ours
+        else (escape_key(name, at_root=not level) for level, name in enumerate(names))
     )
     if "same" in entry:
         first = rows.get(_names(entry["same"], where))

@@ -16,7 +16,7 @@ import numpy as np
 
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import escape
+from nbmodule.files.chains import escape_key
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.fetch import empty
 from nbmodule.files.seal import SealedRow, check_count, read_at
@@ -91,7 +91,9 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
     name = info.filename.removesuffix(".npy")
     location = f'"{name[:200]}" of {where}'
     array = _array(archive.read(info), location)
-    path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split("/")))
+    path = "/".join(
+        escape_key(part, at_root=not level) for level, part in enumerate(name.split("/"))
+    )
     if array.dtype.kind == "U" and array.shape == ():  # a single text, as `np.str_` saves it
         text = np.frombuffer(str(array).encode("utf-8", "surrogatepass"), np.uint8)
         return SealedRow(path, TEXT, size=text.nbytes, data=text)

@@ -25,7 +25,7 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds, to_bytes
-from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe, restore
+from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe_leaf, restore
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000
@@ -54,7 +54,7 @@ class _JoinedLeaf(StoredLeaf):
             part.prefetch()
 
 
-def pack(
+def pack_small_arrays(
     leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None
 ) -> list[tuple[str, StoredLeaf | None]]:
     """Put small arrays together.
@@ -87,10 +87,10 @@ def pack(
         (f"{PACKED}/{dtype}", _JoinedLeaf(dtype, members)) for dtype, members in parts.items()
     ]
     text = dump_json(index, "the index of packed arrays").decode()
-    return [*large, (f"{PACKED}/{_INDEX}", describe(text, f"{PACKED}/{_INDEX}")), *joined]
+    return [*large, (f"{PACKED}/{_INDEX}", describe_leaf(text, f"{PACKED}/{_INDEX}")), *joined]
 
 
-def unpack(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, Any]]:
+def unpack_small_arrays(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, Any]]:
     """Yield (path, array) for each packed array.
 
     Args:

@@ -17,10 +17,10 @@ from typing import Any
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files.bounded_json import parse_json
-from nbmodule.files.chains import EMPTY, escape, flatten, unescape
+from nbmodule.files.chains import EMPTY, escape_key, flatten_levels, unescape
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at
-from nbmodule.files.stored_leaf import StoredLeaf, describe
+from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
 
 # The package's names where they are not ours; four bits come in pairs.
 _WRITTEN = {"float4_e2m1fn": "float4_e2m1fn_x2"}
@@ -96,7 +96,9 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
 def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> SealedRow:
     if dtype not in _DTYPES or _DTYPES[dtype] not in kinds():
         raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
-    path = "/".join(escape(part, at_root=not level) for level, part in enumerate(name.split(".")))
+    path = "/".join(
+        escape_key(part, at_root=not level) for level, part in enumerate(name.split("."))
+    )
     size = kinds()[_DTYPES[dtype]].nbytes(shape)
     return SealedRow(path, _DTYPES[dtype], shape, at, size)
 
@@ -172,10 +174,10 @@ def _as_utf8(text: str) -> str:
 
 def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
     leaves = []
-    for path, value in flatten(variables, what="variables"):
+    for path, value in flatten_levels(variables, what="variables"):
         if value is EMPTY:
             continue
-        leaf, parts = describe(value, path), [unescape(part) for part in path.split("/")]
+        leaf, parts = describe_leaf(value, path), [unescape(part) for part in path.split("/")]
         dtype = leaf.notes.get("prng_impl", leaf.dtype)
         if dtype not in _DTYPES.values():
             raise DtypeError(f'cannot save "/{path}" as safetensors: the format has no {dtype}.')

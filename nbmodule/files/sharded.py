@@ -19,7 +19,7 @@ import numpy as np
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError
 from nbmodule.files.bounded_json import dump_json
-from nbmodule.files.chains import EMPTY, flatten, nest, unescape
+from nbmodule.files.chains import EMPTY, flatten_levels, nest, unescape
 from nbmodule.files.checkpoint import check_step
 
 
@@ -58,7 +58,7 @@ def save_sharded(
     extra = json.loads(dump_json(extra, "extra"))
     arrays: dict[str, Any] = {}
     others: dict[str, Any] = {}
-    for path, leaf in flatten(trees, what="trees"):
+    for path, leaf in flatten_levels(trees, what="trees"):
         if leaf is EMPTY:
             others[path] = {"kind": "level"}
         elif leaf is None or (

@@ -94,7 +94,7 @@ def _platform(array: jax.Array) -> str:
     return next(iter(array.devices())).platform
 
 
-def describe(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
+def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
     """Say how a leaf is to be written.
 
     Args:
@@ -213,7 +213,7 @@ class _Cast:
 def restore(
     row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], location: str
 ) -> Any:
-    """Make a leaf again of bytes and notes; the inverse of `describe` and `Leaf.data`.
+    """Make a leaf again of bytes and notes; the inverse of `describe_leaf` and `Leaf.data`.
 
     Args:
         row: One row of `uint8`.

@@ -15,7 +15,7 @@ import numpy as np
 
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import NbModuleError, printable_lines
-from nbmodule.files.chains import BUFFERS, EMPTY, flatten
+from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
 from nbmodule.files.contents import read
 from nbmodule.files.differences import TreeComparison, compare_parts, spell
 
@@ -45,8 +45,8 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
         metadata  {"epoch": 4}
     """
     contents = read(path, mmap=not check)
-    variables = list(flatten(contents.variables, what="variables"))
-    buffers = list(flatten(contents.buffers or {}, what="buffers"))
+    variables = list(flatten_levels(contents.variables, what="variables"))
+    buffers = list(flatten_levels(contents.buffers or {}, what="buffers"))
     if not contents.is_sealed:
         seal = "no checksums"
     else:

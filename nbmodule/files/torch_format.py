@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from nbmodule.errors import DtypeError, FileFormatError
-from nbmodule.files.chains import MAX_DEPTH, escape
+from nbmodule.files.chains import MAX_DEPTH, escape_key
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
 from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at, read_into
-from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe
+from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe_leaf
 
 # A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
 MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
@@ -389,7 +389,7 @@ def _rows(
         leaves += 1
         if leaves > MOST_ARRAYS:
             raise _RefusedError(f"it lists more than {MOST_ARRAYS:,} arrays and numbers")
-        spelled = "/".join(escape(name, at_root=not level) for level, name in enumerate(path))
+        spelled = "/".join(escape_key(name, at_root=not level) for level, name in enumerate(path))
         claim += len(spelled) + _size(value)
         if claim > limit:
             raise _RefusedError(
@@ -404,7 +404,7 @@ def _rows(
             )
         elif value is None or isinstance(value, (str, *SCALARS.values())):
             try:
-                leaf = describe(value, spelled)
+                leaf = describe_leaf(value, spelled)
             except DtypeError as error:
                 raise _RefusedError(f'"{".".join(path)[:200]}" has more than 64 bits') from error
             yield SealedRow(

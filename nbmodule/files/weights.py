@@ -37,14 +37,14 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.bounded_json import dump_json
-from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten_levels
 from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.differences import TreeComparison
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import write_hdf5
-from nbmodule.files.packed import pack
+from nbmodule.files.packed import pack_small_arrays
 from nbmodule.files.renaming import Rename, rename_rows, rows_below
-from nbmodule.files.stored_leaf import StoredLeaf, describe
+from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
 from nbmodule.tree.container import Container
 
 
@@ -90,7 +90,7 @@ def save(
     _check_ending(path)
     level, target = _check_compression(compression), _check_dtype(dtype)
     with collector_paused():
-        leaves = pack(_described(variables, buffers, metadata, target), packed)
+        leaves = pack_small_arrays(_described(variables, buffers, metadata, target), packed)
     with whole_file(path) as file:
         write_hdf5(file, leaves, level)
 
@@ -102,14 +102,16 @@ def _described(
     dtype: np.dtype | None,
 ) -> list[tuple[str, StoredLeaf | None]]:
     """List all that goes into the file, by path."""
-    rows = list(flatten(variables, what="variables"))
+    rows = list(flatten_levels(variables, what="variables"))
     if buffers is not None:
         rows += [
-            (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten(buffers, what="buffers")
+            (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten_levels(buffers, what="buffers")
         ] or [(BUFFERS, EMPTY)]
-    leaves = [(path, None if leaf is EMPTY else describe(leaf, path, dtype)) for path, leaf in rows]
+    leaves = [
+        (path, None if leaf is EMPTY else describe_leaf(leaf, path, dtype)) for path, leaf in rows
+    ]
     if metadata is not None:
-        leaves.append((METADATA, describe(dump_json(metadata, "metadata").decode(), METADATA)))
+        leaves.append((METADATA, describe_leaf(dump_json(metadata, "metadata").decode(), METADATA)))
     return leaves
 
 

@@ -5,7 +5,7 @@ Graphviz.
 from nbmodule.graphs.graph import Graph, read_graph, trace_graph
 from nbmodule.graphs.model import Edge, Failure, Group, Literal, Node, Ref, Source, Value
 from nbmodule.graphs.writing.data import data
-from nbmodule.graphs.writing.export import save, to_dot, to_svg
+from nbmodule.graphs.writing.export import to_dot, to_svg, write_graph
 from nbmodule.graphs.writing.options import Options
 from nbmodule.graphs.writing.outline import headline, outline
 
@@ -24,7 +24,7 @@ __all__ = [
     "headline",
     "outline",
     "read_graph",
-    "save",
+    "write_graph",
     "to_dot",
     "to_svg",
     "trace_graph",

@@ -131,7 +131,7 @@ class Graph(Displayed, Computation):
             OSError: if nothing can be written there.
             MissingDependencyError: if Graphviz is needed and not there.
         """
-        return export.save(
+        return export.write_graph(
             self,
             path,
             html=lambda graph, checked: socket("page")(replace(graph, options=checked)),

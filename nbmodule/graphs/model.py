@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import describe_shape, shown
+from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.source_lines import place_in_code
 
 ROOT = -1
@@ -104,7 +104,7 @@ class Failure:
     shapes: tuple[tuple[str, str], ...]
     path: str
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         supplied = ", ".join(f"{name}: {value}" for name, value in self.shapes)
         location = f" at {self.source.place}" if self.source else ""

@@ -227,7 +227,7 @@ def wrap(
             level = level.setdefault(step, {})
         level[path[-1]] = content if content is not None else level.get(path[-1], {})
     created: dict[Path, Any] = {}
-    fill(model, tree, (), function, created)
+    fill_module(model, tree, (), function, created)
     plan = plan_of(model)
     wiring.names = {path: plan.places[box].name for path, box in boxes.items()}
     names = {id(part): entry.name for part, entry in plan.modules.items()}
@@ -237,7 +237,7 @@ def wrap(
     return model.eval() if isinstance(function, Function) and function.is_resting else model
 
 
-def fill(
+def fill_module(
     owner: object, tree: dict[Any, Any], path: Path, function: Function, created: dict[Path, Any]
 ) -> None:
     """Give a module its variables, parts and lists."""
@@ -252,7 +252,7 @@ def built(subtree: object, path: Path, function: Function, created: dict[Path, A
         class_name = function.parts[path]
         name = class_name if isinstance(class_name, str) else class_name.__name__
         part = created[path] = class_of(name, part_class(function))()
-        fill(part, subtree, path, function, created)
+        fill_module(part, subtree, path, function, created)
         return part
     values = {
         step: built(value, (*path, step), function, created) for step, value in subtree.items()

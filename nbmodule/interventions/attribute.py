@@ -11,7 +11,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import received
-from nbmodule.base.format import format_number, shown
+from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.sockets import Shown
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
@@ -154,7 +154,7 @@ class Attribution(Shown):
         }
         return self.name, how[self.method], f"explained: {format_number(self.metric)}"
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         lines = [" · ".join(self.facts)]
         if self.inputs is not None:

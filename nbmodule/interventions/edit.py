@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import eval_shape
 from nbmodule.core.recording.tracker import describe, untracked
@@ -182,7 +182,7 @@ class Edits:
         """The lines that do the same."""
         return "\n".join(item.code for item in self.made)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return self.code or "no edits"
 

@@ -97,9 +97,9 @@ class Run:
         self.arrays = [
             received(leaf, "an argument", "Nothing was looked at.")
             for leaf in leaves
-            if is_array(leaf)
+            if is_traced_leaf(leaf)
         ]
-        self.fixed = tuple(None if is_array(leaf) else Static(leaf) for leaf in leaves)
+        self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
         self.before: Looked = self._clean()
 
     def again(self, model: Any = None, **requested: Any) -> Run:
@@ -120,7 +120,7 @@ class Run:
             )
 
         def cut(leaf: Array) -> Any:
-            has_rows = is_array(leaf) and leaf.ndim > 0 and leaf.shape[0] == count
+            has_rows = is_traced_leaf(leaf) and leaf.ndim > 0 and leaf.shape[0] == count
             return leaf[number : number + 1] if has_rows else leaf
 
         return jax.tree.map(cut, self.args)
@@ -343,7 +343,7 @@ def _wide(x: Shaped) -> Any:
 
 def first_array(output: object, model: object) -> Any:
     """The first floating array of what a model returned, else its first array."""
-    arrays = [leaf for leaf in jax.tree.leaves(output) if is_array(leaf)]
+    arrays = [leaf for leaf in jax.tree.leaves(output) if is_traced_leaf(leaf)]
     if not arrays:
         raise ArgumentTypeError(
             f"{type(model).__name__} returned {describe(output)}: no array to compare."
@@ -351,13 +351,13 @@ def first_array(output: object, model: object) -> Any:
     return next(filter(_is_floating, arrays), arrays[0])
 
 
-def is_array(leaf: object) -> bool:
+def is_traced_leaf(leaf: object) -> bool:
     """Whether a leaf of the arguments is traced; anything else is fixed."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
 def _is_floating(leaf: Shaped) -> bool:
-    return is_array(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return is_traced_leaf(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:

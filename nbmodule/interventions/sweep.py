@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.format import format_number, shown
+from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.sockets import Shown
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
@@ -267,7 +267,7 @@ class Sweep(Shown):
             *self.notes,
         )
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         """The map as numbers."""
         cells = [
@@ -303,7 +303,7 @@ class Found:
     path: str
     setting: Setting
     value: float
-    shown: float
+    printable_repr: float
 
 
 def swept(

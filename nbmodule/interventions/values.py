@@ -105,7 +105,9 @@ def zero(
         >>> float(y[0, 1])
         0.0
     """
-    return Setting("zero", parts_of("zero", head=head, channel=channel, unit=unit, token=token))
+    return Setting(
+        "zero", selected_parts("zero", head=head, channel=channel, unit=unit, token=token)
+    )
 
 
 def to_mean(
@@ -132,7 +134,7 @@ def to_mean(
     """
     return Setting(
         "mean",
-        parts_of("to_mean", head=head, channel=channel, unit=unit, token=token),
+        selected_parts("to_mean", head=head, channel=channel, unit=unit, token=token),
         example=example or None,
     )
 
@@ -170,7 +172,7 @@ def from_example(
         )
     return Setting(
         "example",
-        parts_of("from_example", head=head, channel=channel, unit=unit, token=token),
+        selected_parts("from_example", head=head, channel=channel, unit=unit, token=token),
         example=example,
     )
 
@@ -196,7 +198,7 @@ def scale_by(
         >>> nb.scale_by(0.5, unit=3)
         nb.scale_by(0.5, unit=3)
     """
-    parts = parts_of("scale_by", head=head, channel=channel, unit=unit, token=token)
+    parts = selected_parts("scale_by", head=head, channel=channel, unit=unit, token=token)
     return Setting("scale", parts, number=number_of("scale_by", "factor", factor))
 
 
@@ -230,7 +232,7 @@ def add_noise(
         raise ArgumentError(
             f"nb.add_noise: seed must be a whole number from 0 to 2**32 - 1, found {seed!r}."
         )
-    parts = parts_of("add_noise", head=head, channel=channel, unit=unit, token=token)
+    parts = selected_parts("add_noise", head=head, channel=channel, unit=unit, token=token)
     return Setting("noise", parts, number=result, seed=int(seed))
 
 
@@ -266,7 +268,7 @@ def freeze(
         )
     return Setting(
         "freeze",
-        parts_of("freeze", head=head, channel=channel, unit=unit, token=token),
+        selected_parts("freeze", head=head, channel=channel, unit=unit, token=token),
         example=example or None,
     )
 
@@ -299,7 +301,7 @@ def number_of(where: str, name: str, value: Any) -> float:
         ) from None
 
 
-def parts_of(where: str, **supplied: Index) -> tuple[tuple[str, tuple[int, ...]], ...]:
+def selected_parts(where: str, **supplied: Index) -> tuple[tuple[str, tuple[int, ...]], ...]:
     """The parts that are named, in order, each with its indices."""
     return tuple(
         (name, _indices(where, name, supplied[name]))

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.format import format_number, shown
+from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.restoring import unchanged
@@ -406,7 +406,7 @@ class WhatIf(Shown):
     def _ipython_display_(self) -> None:
         socket("show_in_place")(self)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         """The settings and what they change most, as text."""
         result = self.result

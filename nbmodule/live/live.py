@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nbmodule.base.format import format_count, shown
+from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.signals import is_of_signal
 from nbmodule.base.whole_numbers import is_real, is_whole
 from nbmodule.core.variables.describe import as_flag
@@ -33,7 +33,7 @@ from nbmodule.live.controls.pump import CommPump, running_kernel
 from nbmodule.live.monitors import step_watch as step_watch  # adds itself to WATCHES
 from nbmodule.live.monitors import weights as weights  # adds itself to WATCHES
 from nbmodule.live.monitors.recording import Recording
-from nbmodule.live.monitors.sources import module_of, title_of
+from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run.best import Best, improves
@@ -220,7 +220,7 @@ class Live(ReplayVerbs):
 
             keeper = StepKeeper(
                 self.state,
-                model=module_of(self.model),
+                model=trained_module(self.model),
                 room=self._kept_bytes,
                 every=self._kept_every,
                 settle=self._settle,
@@ -769,7 +769,7 @@ class Live(ReplayVerbs):
             self._loop.finish("failed", failure.error)
         remember_run(self.state.cell, self.state.history, str(self.progress))
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         from nbmodule.live.reporting.payload import text_form
 

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from jax import Array
 
-from nbmodule.base.foreign import as_read_or_left, read, reader_of
+from nbmodule.base.foreign import as_read_or_left, read_foreign, reader_of
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.transfers import asked_for
@@ -251,5 +251,5 @@ def _rows(leaf: Any, chosen: np.ndarray) -> Any:
 
 
 def _plain(x: Array) -> Any:
-    x = x.value if isinstance(x, Variable) else read(x, "nb.batches", "Nothing was made.")
+    x = x.value if isinstance(x, Variable) else read_foreign(x, "nb.batches", "Nothing was made.")
     return x if isinstance(x, (np.ndarray, jax.Array)) else np.asarray(x)

@@ -54,7 +54,7 @@ class AttributeChange(Buffer):
         optimizer = self.optimizer()
         if optimizer is not None and optimizer._memo.change is self:
             self.after = _user_attributes(optimizer)
-            restore(optimizer, self.before)
+            restore_attributes(optimizer, self.before)
             optimizer._memo.change = None
 
     def items(self) -> list[Item]:
@@ -73,7 +73,7 @@ class AttributeChange(Buffer):
     def _value(self, _: Any) -> None:
         optimizer = self.optimizer()
         if optimizer is not None:
-            restore(optimizer, self.after)
+            restore_attributes(optimizer, self.after)
             if self.in_jit:
                 _warn_of_counters(optimizer, self.makes_state)
 
@@ -101,7 +101,7 @@ def _user_attributes(optimizer: Optimizer) -> dict[str, Any]:
     return {name: x for name, x in attributes_of(optimizer).items() if name != SLOTS}
 
 
-def restore(optimizer: Optimizer, attributes: dict[str, Any]) -> None:
+def restore_attributes(optimizer: Optimizer, attributes: dict[str, Any]) -> None:
     """Give an optimizer these attributes, and no others."""
     namespace = vars(optimizer)
     for name in namespace.keys() - attributes.keys() - type(optimizer)._unwatched - {SLOTS}:

@@ -17,7 +17,7 @@ from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.base.transfers import asked_for
 from nbmodule.core.variables.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
-from nbmodule.optim.pairing import flatten, is_number, text
+from nbmodule.optim.pairing import flatten_arrays, is_number, text
 
 
 def norm_of(arrays: Sequence[Any]) -> Any:
@@ -60,7 +60,7 @@ def check_max_norm(max_norm: Any) -> Any:
 
 
 def _flatten_numbers(tree: object, title: str) -> tuple[list[Any], Any]:
-    leaves, treedef, chains = flatten(tree, title)
+    leaves, treedef, chains = flatten_arrays(tree, title)
     for leaf, chain in zip(leaves, chains):
         if not is_number(leaf.dtype):
             raise DtypeError(f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers.')

@@ -28,7 +28,7 @@ class VariableGroup(NamedTuple):
     options: dict[str, Any]
 
 
-def assign(
+def group_numbers(
     groups: Sequence[VariableGroup],
     chains: tuple[Chain, ...],
     names: Mapping[Chain, str],

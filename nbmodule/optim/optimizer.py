@@ -37,7 +37,7 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
-    flatten,
+    flatten_arrays,
     frozen_chains,
     is_floating,
     items_of,
@@ -291,7 +291,7 @@ class Optimizer:
                 f"given {number}. Gradients are returned here, not kept: "
                 f"write {TRAINING}."
             )
-        leaves, treedef, chains = flatten(v, "the variables")
+        leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf)]
         idle = frozen_chains(v).union(integers)
         items = items_of(v) if vars(self).get("_inplace") else None

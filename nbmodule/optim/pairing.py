@@ -98,7 +98,7 @@ def by_text(arrays: Mapping[Chain, Any]) -> dict[str, Any]:
     return {text(chain): array for chain, array in arrays.items()}
 
 
-def flatten(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
+def flatten_arrays(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
     """Return the arrays of a Container, a dict or another PyTree, its structure, and their chains.
 
     Args:
@@ -182,7 +182,7 @@ def match(
             f"{title}: {noun} is a pair, as nb.value_and_grad(f)(model) returns it. "
             "Write value, grads = nb.value_and_grad(f)(model) and pass grads."
         )
-    leaves, _, present = flatten(grads, f"{title}: {noun}")
+    leaves, _, present = flatten_arrays(grads, f"{title}: {noun}")
     _check_chains(title, chains, present, idle, ignore_missing, noun)
     positions = _positions(chains, present)
     matched = [

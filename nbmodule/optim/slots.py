@@ -40,14 +40,14 @@ from nbmodule.errors import (
 from nbmodule.optim import attributes
 from nbmodule.optim.attributes import SLOTS
 from nbmodule.optim.clipping import check_max_norm, shared_kernels
-from nbmodule.optim.groups import VariableGroup, assign, parse_groups
+from nbmodule.optim.groups import VariableGroup, group_numbers, parse_groups
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
     by_text,
-    flatten,
+    flatten_arrays,
     is_floating,
     is_zero,
     next_count,
@@ -145,7 +145,7 @@ class SlotOptimizer(Optimizer):
             part = Pairs(chains, values_of(model, variables), model=model)
             part.grads = [None if chain in idle else 0 for chain in chains]
         else:
-            leaves, _, chains = flatten(model, "the argument of init")
+            leaves, _, chains = flatten_arrays(model, "the argument of init")
             part = Pairs(chains, leaves, [0 if is_floating(leaf) else None for leaf in leaves])
         self._layout(part)
         return self
@@ -159,8 +159,8 @@ class SlotOptimizer(Optimizer):
 
     # -- steps --
     def _step(self, v: Mapping[str, Any], grads: object) -> Container:
-        leaves, _, chains = flatten(v, "the variables")
-        part = Pairs(chains, leaves, flatten(grads, "the gradients")[0])
+        leaves, _, chains = flatten_arrays(v, "the variables")
+        part = Pairs(chains, leaves, flatten_arrays(grads, "the gradients")[0])
         new = self._run(part, self._counter.value - 1)
         part.commit()
         return as_container(chains, new)
@@ -487,7 +487,7 @@ class RuleOptimizer(SlotOptimizer):
         names = {location.chain: location.name for _, location in locations}
         # declared layouts, also while values are traced
         layouts = {location.chain: layout_of(variable) for variable, location in locations}
-        labels = assign(groups, part.chains, names, type(self).__name__)
+        labels = group_numbers(groups, part.chains, names, type(self).__name__)
         active = [
             i
             for i, grad in enumerate(part.grads)

@@ -18,7 +18,7 @@ from jax.core import Tracer
 from nbmodule.base.kinds import RateLike
 from nbmodule.errors import StructureError
 from nbmodule.optim.clipping import shared_kernels
-from nbmodule.optim.pairing import flatten, is_floating, match
+from nbmodule.optim.pairing import flatten_arrays, is_floating, match
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import Recipe, Rule, check_option, kernel, placement
 
@@ -325,7 +325,7 @@ def _update(
     """
     title = f"cannot take a step of {name}"
     checked = {option: check_option(name, option, value) for option, value in options.items()}
-    leaves, treedef, chains = flatten(v, f"{title}: the variables")
+    leaves, treedef, chains = flatten_arrays(v, f"{title}: the variables")
     idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
     gradients = match(title, chains, leaves, idle, grads, False)
     new = {"v": list(leaves)}

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbmodule.base.format import describe_shape, format_bytes, shown
+from nbmodule.base.format import describe_shape, format_bytes, printable_repr
 from nbmodule.base.sockets import Displayed
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -72,7 +72,7 @@ class Layout(Displayed):
             f"imbalance {self.imbalance:.2f}",
         ]
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         lines = [" · ".join([f"Layout of {self.name}", *self.facts()])]
         shown = [(row.name, describe_shape(row), row.split) for row in self.rows[:60]]

@@ -49,13 +49,13 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
         raise DeviceError(
             f"a mesh of {wanted} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
             f"devices; there {'is' if len(devices) == 1 else 'are'} {len(devices)}: "
-            f"{named(devices)}. "
+            f"{device_names(devices)}. "
             "Pass devices= to use some of them, or other sizes."
         )
     return jax.sharding.Mesh(np.array(devices).reshape(sizes), tuple(axes))
 
 
-def named(devices: Sequence[Any]) -> str:
+def device_names(devices: Sequence[Any]) -> str:
     """`cpu:0, cpu:1, ... cpu:7`."""
     names = [f"{device.platform}:{device.id}" for device in devices]
     return ", ".join(names if len(names) <= 9 else [*names[:3], "...", names[-1]])

@@ -20,7 +20,7 @@ from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import left, operate, right, unary
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
-from nbmodule.tree.nested import UNSET, Nested, register, set_slot
+from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
 from nbmodule.tree.printing import Printed, container_text, mime_bundle
 from nbmodule.tree.settings import DEFAULT, Settings, settings_from
 
@@ -113,7 +113,7 @@ class Container(Printed):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        register(cls)
+        register_container(cls)
 
     # Places
     def __getitem__(self, location: object) -> Any:
@@ -241,4 +241,4 @@ def _restore(cls: type[Container], settings: Settings, level: dict[str, Any]) ->
     return cls._from_dict(level, settings)
 
 
-register(Container)
+register_container(Container)

@@ -458,7 +458,7 @@ def _flatten_with_keys(tree: Nested) -> tuple[tuple[tuple[Any, Any], ...], Names
     return tuple(zip(map(jax.tree_util.DictKey, names), children, strict=True)), names
 
 
-def register(cls: type[Nested]) -> None:
+def register_container(cls: type[Nested]) -> None:
     """Make a class of Containers known to JAX."""
 
     def unflatten(names: Names, children: Iterable[Any]) -> Nested:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.files.chains import EMPTY, escape, flatten, nest, unescape
+from nbmodule.files.chains import EMPTY, escape_key, flatten_levels, nest, unescape
 from tests.files.trees import names
 
 any_text = names | st.text(st.characters(exclude_categories=[]))
@@ -20,12 +20,12 @@ plain_trees = st.recursive(
 
 @given(any_text, st.booleans())
 def test_a_name_survives_its_spelling(name, at_root):
-    assert unescape(escape(name, at_root=at_root)) == name
+    assert unescape(escape_key(name, at_root=at_root)) == name
 
 
 @given(any_text, st.booleans())
 def test_a_spelled_name_can_stand_in_an_hdf5_file(name, at_root):
-    spelled = escape(name, at_root=at_root)
+    spelled = escape_key(name, at_root=at_root)
     assert spelled not in ("", ".")
     assert not re.search("[/\0]", spelled)
     spelled.encode("utf-8")
@@ -35,22 +35,22 @@ def test_a_spelled_name_can_stand_in_an_hdf5_file(name, at_root):
 
 @given(any_text, any_text)
 def test_different_names_are_spelled_differently(a, b):
-    assert (escape(a, at_root=True) == escape(b, at_root=True)) == (a == b)
+    assert (escape_key(a, at_root=True) == escape_key(b, at_root=True)) == (a == b)
 
 
 def test_ordinary_names_stand_as_they_are():
     for name in ("w", "linear0", "v10", "größe", "a.b", "_x", "a b", "..", "__doc__"):
-        assert escape(name, at_root=True) == name
+        assert escape_key(name, at_root=True) == name
 
 
 @given(plain_trees)
 def test_nesting_undoes_flattening(tree):
-    assert nest(flatten(tree, what="tree"), where="file") == tree
+    assert nest(flatten_levels(tree, what="tree"), where="file") == tree
 
 
 def test_the_order_of_keys_is_kept():
     tree = {"v10": {"w": 1}, "v2": {"b": 2, "a": 3}, "a": 4}
-    found = nest(flatten(tree, what="tree"), where="file")
+    found = nest(flatten_levels(tree, what="tree"), where="file")
     assert list(found) == ["v10", "v2", "a"]
     assert list(found["v2"]) == ["b", "a"]
 
@@ -79,10 +79,10 @@ def test_too_many_levels_are_refused_in_both_directions():
     for _ in range(1099):
         level["a"] = level = {}
     level["w"] = 1
-    entries = list(flatten(tree, what="tree"))
-    assert list(flatten(nest(entries, where="file"), what="tree")) == entries
+    entries = list(flatten_levels(tree, what="tree"))
+    assert list(flatten_levels(nest(entries, where="file"), what="tree")) == entries
     with pytest.raises(ArgumentError, match=r"cannot save tree: .* more than 1100 levels deep"):
-        list(flatten({"b": tree}, what="tree"))
+        list(flatten_levels({"b": tree}, what="tree"))
     with pytest.raises(FileFormatError, match="more than 1100 levels deep"):
         nest([("a/" * 1100 + "w", 1)], where="file")
 
@@ -91,4 +91,4 @@ def test_a_key_that_is_no_text_is_named_with_its_place():
     with pytest.raises(
         ArgumentTypeError, match=r'cannot save variables: the key 3 in "/a/b" is a int'
     ):
-        list(flatten({"a": {"b": {3: 1}}}, what="variables"))
+        list(flatten_levels({"a": {"b": {3: 1}}}, what="variables"))

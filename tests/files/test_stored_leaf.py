@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.files import read, save, stored_leaf
-from nbmodule.files.stored_leaf import describe, to_host
+from nbmodule.files.stored_leaf import describe_leaf, to_host
 from tests.files.trees import equal
 
 
@@ -50,7 +50,7 @@ def test_packed_arrays_of_a_device_are_copied_once_each(tmp_path, elsewhere):
 
 
 def test_what_was_fetched_ahead_is_let_go(elsewhere):
-    leaf = describe(jnp.arange(3.0), "w")
+    leaf = describe_leaf(jnp.arange(3.0), "w")
     leaf.prefetch()
     assert leaf._on_its_way is not None
     assert leaf.data().view(np.float32).tolist() == [0, 1, 2]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.reading.parameters import LIMIT, describe
+from nbmodule.graphs.reading.parameters import LIMIT, describe_parameters
 
 X = jnp.ones((4, 6))
 
@@ -58,8 +58,8 @@ def test_a_convolution_says_stride_and_padding():
 
 
 def test_a_long_text_is_cut():
-    assert len(describe("reshape", {"new_sizes": tuple(range(100))})) == LIMIT
+    assert len(describe_parameters("reshape", {"new_sizes": tuple(range(100))})) == LIMIT
 
 
 def test_parameters_of_another_release_say_nothing():
-    assert describe("transpose", {"order": (1, 0)}) == ""
+    assert describe_parameters("transpose", {"order": (1, 0)}) == ""

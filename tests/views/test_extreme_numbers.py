@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.base.statistics import joined, statistics_of_elements
+from nbmodule.base.statistics import join_statistics, statistics_of_elements
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.views import mimebundle
 from nbmodule.views.arrays import reductions
@@ -113,7 +113,7 @@ def test_several_arrays_of_any_size_are_joined(factor):
     whole = np.concatenate(parts)
     for found in (
         union_of([statistics_on_host(x) for x in parts]),
-        joined([statistics_of_elements(x) for x in parts]),
+        join_statistics([statistics_of_elements(x) for x in parts]),
     ):
         mean, std, _ = true_figures(whole)
         assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-3, abs=0)

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.format import describe_shape, shown
+from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.paths import entry_text
 from nbmodule.base.signals import is_of_signal
 from nbmodule.core.call.compiling import step_call
@@ -21,7 +21,7 @@ from nbmodule.core.compiled.key import SETTINGS, Shapes, cells, signature_of
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.beside import asked_of, module_of
+from nbmodule.core.transforms.beside import asked_of, called_module
 from nbmodule.core.transforms.carried import boxes_of, is_stateful
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
@@ -48,7 +48,7 @@ class RetraceCause:
     before: str | None
     now: str | None
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         if self.before == "" and self.now == "":
             return f"{self.what} was changed"
@@ -80,7 +80,7 @@ class Retrace:
     trace: int
     changes: tuple[RetraceCause, ...]
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         times = f"was traced {_times(self.traces)}" if self.traces else "has not been traced"
         head = f"{self.function} {times}; "
@@ -144,7 +144,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
                 lambda *args, **kwargs: explain_retrace(fn, *args, **kwargs), args, kwargs, options
             )
     step, args, kwargs, names = _compiled(fn, args, kwargs)
-    inner = module_of(fn) or fn
+    inner = called_module(fn) or fn
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)

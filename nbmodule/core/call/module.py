@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 
 from jax.typing import DTypeLike
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.migration import accepts_aliases, field_hint
 from nbmodule.core.call.calling import call_beside
@@ -422,7 +422,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         A tuple replaces all positional inputs, any other value is one input. With
         `with_kwargs=True` it is `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
         """
-        return hooks.register(
+        return hooks.add_hook(
             self, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs
         )
 
@@ -435,7 +435,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
         With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
         """
-        return hooks.register(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
+        return hooks.add_hook(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
     @accepts_aliases
     def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
@@ -526,7 +526,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """What `repr` shows between the parentheses; override where the arguments matter."""
         return ""
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return naming.describe_module(self)
 

@@ -27,7 +27,7 @@ def scope_of(module: CoreModule) -> Any:
     if is_eager() or getattr(type(module), "_has_scope_already", False):
         return nullcontext()
     caller = now.stack[-1] if now.stack else None
-    name = escape(own_name(module, caller))
+    name = escape_scope(own_name(module, caller))
     if caller is not None:
         count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
@@ -54,7 +54,7 @@ def own_name(module: Any, caller: Any = None) -> str:
     return type(module).__name__
 
 
-def escape(name: str) -> str:
+def escape_scope(name: str) -> str:
     """Escape the characters that separate scopes."""
     return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
 

@@ -36,7 +36,7 @@ from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.naming import joined, other_names
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import boxes_of, fill, packed, split
+from nbmodule.core.transforms.carried import boxes_of, extract_objects, insert_objects, packed
 from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import Frame, Missed, calling
@@ -105,7 +105,7 @@ def staged(
         fn = fn.fn
     title = f"cannot trace {getattr(fn, '__name__', type(fn).__name__)}"
     args, kwargs = taken(title, of_forward(fn), args, kwargs)
-    (args, kwargs), provided = split((args, kwargs))
+    (args, kwargs), provided = extract_objects((args, kwargs))
     known = set(map(id, provided))
     # The count of initial values that were drawn becomes an input only where a model is made.
     others = (obj for obj in reachable(fn) if not isinstance(obj, random.MadeCount))
@@ -161,7 +161,7 @@ class _Stage:
             frame = Frame(zip(self.boxes, values), wall=True, guarded=True, log=log)
             self.frame = weakref.ref(frame)
             with closing(frame), frame:
-                args, kwargs = fill((args, kwargs), self.provided)
+                args, kwargs = insert_objects((args, kwargs), self.provided)
                 if is_model:
                     outputs = packed(call_without_scope(self.fn, tuple(args), kwargs))
                 else:

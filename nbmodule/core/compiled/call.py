@@ -67,7 +67,7 @@ class Entry:
         return captured if sharing_of([*objects, *captured]) == self.sharing else None
 
 
-def variables_of(objects: Sequence[Any]) -> list[Variable]:
+def prepared_variables(objects: Sequence[Any]) -> list[Variable]:
     """Return the variables of these objects, each once, drawn and laid out for one program."""
     boxes = list(dict.fromkeys(box for obj in objects for box in boxes_of(obj)))
     settle(boxes)
@@ -87,7 +87,7 @@ class Binding:
         self.entry, self.traced, self.form = entry, traced, call.form
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
-        self.boxes = variables_of(objects)
+        self.boxes = prepared_variables(objects)
         forget = weakref.WeakMethod(self._forget)
         references = [
             weakref.ref(obj, lambda _: (method := forget()) and method()) for obj in objects

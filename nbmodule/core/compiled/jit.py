@@ -24,9 +24,9 @@ from nbmodule.core.compiled.call import (
     Binding,
     Entry,
     by_shape,
+    prepared_variables,
     running,
     shapes_of_arrays,
-    variables_of,
     write_targets,
 )
 from nbmodule.core.compiled.call_record import (
@@ -51,16 +51,16 @@ from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.transforms.beside import asked_of, module_of
+from nbmodule.core.transforms.beside import asked_of, called_module
 from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, unpacked
 from nbmodule.core.transforms.options import (
     Places,
+    argument_names,
     check_function,
     check_names,
     check_passed_on,
     is_traceable,
     name_of,
-    names_of,
     places_of,
     refusal,
 )
@@ -197,7 +197,7 @@ class Jit(Generic[P, R]):
             for x in call.arrays
             if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
         )
-        if now.tracker is None and (module := module_of(self.fn)) is not None:
+        if now.tracker is None and (module := called_module(self.fn)) is not None:
             module._empty_captured()
         if not kwargs:
             self._settle_steady(binding, args)
@@ -219,7 +219,7 @@ class Jit(Generic[P, R]):
         __tracebackhide__ = True
         entry, captured = self._find(call.objects)
         if entry is not None and not anew:
-            shapes = shapes_of(call, variables_of([*call.objects, *captured]))
+            shapes = shapes_of(call, prepared_variables([*call.objects, *captured]))
             if (traced := entry.traced.get(shapes)) is not None:
                 return entry, traced, call, captured
         return self._trace(call, entry, captured, anew=anew)
@@ -275,7 +275,7 @@ class Jit(Generic[P, R]):
                         keep(obj)
                     # An optimizer has its state now; a call with such a state may be traced.
                     match_entry, match = self._find(call.objects) if not anew else (None, [])
-                    shapes = shapes_of(call, variables_of([*call.objects, *match]))
+                    shapes = shapes_of(call, prepared_variables([*call.objects, *match]))
                     if match_entry is not None and shapes in match_entry.traced:
                         return match_entry, match_entry.traced[shapes], call, match
                 return trace(job, names, self.donate, options, anew=anew)
@@ -284,7 +284,7 @@ class Jit(Generic[P, R]):
             if not isinstance(traced, Traced):
                 return traced
             guards = Guards(Search(self.fn, call.objects), captured, self.fn)
-        shapes = shapes_of(call, variables_of([*call.objects, *captured]))
+        shapes = shapes_of(call, prepared_variables([*call.objects, *captured]))
         fresh = Entry(captured, call.objects, guards)
         if (
             entry is None
@@ -307,7 +307,7 @@ class Jit(Generic[P, R]):
         """
         __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
-            boxes = variables_of([*call.objects, *captured])
+            boxes = prepared_variables([*call.objects, *captured])
             job = Job(self.fn, call, captured, boxes)
             try:
                 result = run(job)
@@ -330,7 +330,7 @@ class Jit(Generic[P, R]):
             self.notes = [*self.notes[1 - MOST_TRACES :], note]
 
     def _names(self, call: CallArguments) -> list[str]:
-        return call.names(functools.partial(names_of, self.fn))
+        return call.names(functools.partial(argument_names, self.fn))
 
     def _array_names(self, call: CallArguments) -> list[str]:
         return [name for name, mark in zip(self._names(call), call.form.marks) if mark < 0]
@@ -494,7 +494,7 @@ class Jit(Generic[P, R]):
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:
         cells.follow()
         _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        boxes = variables_of([*call.objects, *captured])
+        boxes = prepared_variables([*call.objects, *captured])
         return CallRecord(
             self,
             args,
@@ -576,7 +576,7 @@ class Jit(Generic[P, R]):
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace and compile for these arguments, and build models that build at first call."""
         _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        values = [box.value for box in variables_of([*call.objects, *captured])]
+        values = [box.value for box in prepared_variables([*call.objects, *captured])]
         lists: tuple[Any, ...] = (values,)
         if donated := set(traced.donated):
             lent = tuple(values[i] for i in traced.donated)
@@ -747,7 +747,7 @@ def _lasting(job: Job) -> list[Variable]:
                 "object that outlives the call. Create layers and variables outside of compiled "
                 "functions, in __init__ or setup."
             )
-    return variables_of(objects)
+    return prepared_variables(objects)
 
 
 def _is_in(box: Variable, boxes: Sequence[Variable]) -> bool:

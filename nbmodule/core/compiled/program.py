@@ -22,7 +22,7 @@ import jax
 
 from nbmodule.base.jax_names import jaxpr_as_fun
 from nbmodule.core.compiled.key import CallArguments
-from nbmodule.core.recording.parcel import pack
+from nbmodule.core.recording.parcel import pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import plan_of, settle_lists
@@ -73,7 +73,7 @@ class Job:
             effects = frame.effects()
             effects.values = [constrained(box, x) for box, x in zip(frame.written, effects.values)]
             if frame.log.infos:
-                effects.records = pack(effects.records)
+                effects.records = pack_records(effects.records)
             return outputs, effects, list(frame.written), list(frame.touched)
 
         outputs, effects, written, self.touched = framed(body, zip(self.boxes, values), wall=True)
@@ -265,7 +265,7 @@ def _named(run: Any, fn: Any, names: list[str]) -> Any:
     """Let JAX's messages name the user's function, its file and its arguments; returns `run`."""
     run.__name__ = getattr(fn, "__name__", type(fn).__name__)
     run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
-    source = source_of(fn)
+    source = python_function(fn)
     if source is not None:
         run.__wrapped__ = _Source(source)
     signature = _Named([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
@@ -281,7 +281,7 @@ class _Source:
         self.__name__, self.__code__ = fn.__name__, fn.__code__
 
 
-def source_of(fn: Any) -> types.FunctionType | None:
+def python_function(fn: Any) -> types.FunctionType | None:
     """Return the Python function behind methods, partials and modules; None where there is none."""
     for _ in range(16):
         if isinstance(fn, types.FunctionType):

@@ -137,7 +137,7 @@ jax.tree_util.register_pytree_node(
 )
 
 
-def pack(records: list[Any]) -> Parcel:
+def pack_records(records: list[Any]) -> Parcel:
     """Put the values of all calls together; to be called inside the compiled function."""
     leaves, tree = jax.tree.flatten(records)
     leaves = [

@@ -24,7 +24,7 @@ from nbmodule.errors import TracerLeakError
 from nbmodule.tree.leaf import without_torch
 
 
-def is_array(value: object) -> bool:
+def is_numeric_array(value: object) -> bool:
     """Return True for an array that a variable can hold: no array of text or objects."""
     if isinstance(value, jax.Array):
         return True
@@ -70,7 +70,7 @@ def with_buffers(
         old = _item_at(previous, key)
         if is_tensor(value):
             value = without_torch(value)
-        if is_array(value):
+        if is_numeric_array(value):
             if isinstance(value, jax.core.Tracer) and any(value is x for x in arguments):
                 changed[key] = jax.ShapeDtypeStruct(value.shape, value.dtype)
             else:

@@ -16,7 +16,7 @@ from nbmodule.base.foreign import is_parameter, is_tensor
 from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.structure.array_buffers import has_array_items, with_buffers
-from nbmodule.core.structure.branches import is_branch
+from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.structure import Folded, unfolded
 from nbmodule.core.structure.walk import is_module, items, plan_of, remember_parent
 from nbmodule.core.variables.clock import clock

@@ -15,10 +15,10 @@ import jax
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.structure import building, hooks
-from nbmodule.core.structure.branches import is_branch
+from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.donation import at_one_moment, own_values, snapshot
+from nbmodule.core.variables.donation import at_one_moment, consistent_values, own_values
 from nbmodule.core.variables.frame import framed, now
 from nbmodule.core.variables.variable import Variable
 
@@ -60,7 +60,7 @@ class _Snapshot:
     def __init__(self, root: Any) -> None:
         self.root = root
         boxes = own_values(plan_of(root).boxes)
-        self.values = dict(zip(boxes, snapshot(boxes)))
+        self.values = dict(zip(boxes, consistent_values(boxes)))
         # Weak: the pickler holds the stand-ins, and a cycle would keep the model alive.
         self.parts: weakref.WeakValueDictionary[int, _StandIn] = weakref.WeakValueDictionary()
 

@@ -70,7 +70,7 @@ class HookHandle:
         self.remove()
 
 
-def register(
+def add_hook(
     module: Hull,
     group: dict[int, Hook],
     fn: Callable[..., Any],

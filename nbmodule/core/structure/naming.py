@@ -10,8 +10,8 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.depth import allow
 from nbmodule.base.paths import closest, match
-from nbmodule.core.structure.branches import contents_of, is_branch
 from nbmodule.core.structure.building import ensure_built, move
+from nbmodule.core.structure.holders import contents_of, is_branch
 from nbmodule.core.structure.walk import is_module, items, listed_items, module_aliases, plan_of
 from nbmodule.core.variables.placement import find_place_and_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable

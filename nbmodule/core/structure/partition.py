@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import Structure, rebuild, structure_of
 from nbmodule.core.structure.walk import plan_of
@@ -57,7 +57,7 @@ class Definition:
     def __hash__(self) -> int:
         return hash(self._structure)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         cls = self._structure.objects[0][1]
         return f"Definition({cls.__name__}, {len(self._structure.keys)} leaves)"

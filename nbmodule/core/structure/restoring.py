@@ -108,7 +108,7 @@ def form_of(part: object) -> Form:
     return ListForm(part) if is_collection else ModuleForm(part)
 
 
-def parts_of(obj: Any) -> Iterator[Any]:
+def restorable_objects(obj: Any) -> Iterator[Any]:
     """Yield a model or an optimizer, the modules below it, and lists, dicts, sets and deques."""
     plan = plan_of(obj)
     for part in (obj, *plan.modules):
@@ -170,7 +170,7 @@ def unchanged(
         home = getattr(getattr(obj, "_nbm", None), "home", None)
         if home is not None and home.trace == here() != outside:
             return  # created in a trace of this block, with traced values
-        for part in parts_of(obj):
+        for part in restorable_objects(obj):
             if id(part) not in forms:
                 forms[id(part)] = form_of(part)
             versions[id(part)] = _version(part)

@@ -13,10 +13,10 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.paths import closest
-from nbmodule.core.structure.branches import is_branch, put
 from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.holders import is_branch, put
 from nbmodule.core.structure.structure import rebuild, structure_of
 from nbmodule.core.structure.walk import is_module, items, plan_of
 from nbmodule.core.variables.variable import Variable
@@ -49,7 +49,7 @@ class StateEntry:
     def __eq__(self, other: object) -> bool:
         return self is other
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f"StateEntry({self.value!r})"
 
@@ -88,7 +88,7 @@ class StateKey:
     def __hash__(self) -> int:
         return hash((StateKey, self.key))
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f'StateKey("{self.key}")'
 

@@ -23,7 +23,7 @@ import jax
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.signals import is_of_signal
-from nbmodule.core.structure.branches import (
+from nbmodule.core.structure.holders import (
     attributes,
     blank,
     fill,

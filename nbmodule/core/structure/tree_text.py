@@ -10,7 +10,7 @@ import numpy as np
 
 from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape, printable_lines
-from nbmodule.core.structure.branches import attributes, is_branch
+from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.variable import Variable
 

@@ -28,7 +28,7 @@ from nbmodule.core.structure.array_buffers import (
     refuse_outlived,
     with_buffers,
 )
-from nbmodule.core.structure.branches import (
+from nbmodule.core.structure.holders import (
     LEAF_TYPES,
     attributes,
     has_attributes,
@@ -550,7 +550,7 @@ def settle_lists(objects: Iterable[Any]) -> None:
 
 
 # Names
-def named(box: Variable) -> str:
+def name_in_plan(box: Variable) -> str:
     """Return `buffer "norm.running_mean" (float32[3])`, named as in the widest living plan."""
     plans = [plan for plan in list(_living) if box in plan.places]
     if not plans or not box.has_own_name:
@@ -566,7 +566,7 @@ def _named_among(box: Variable, modules: Iterable[Any]) -> str:
         for module in _owners(box):  # its model has not been walked yet
             with contextlib.suppress(StructureError):
                 plan_of(module)
-    return named(box)
+    return name_in_plan(box)
 
 
 def _owners(box: Variable) -> list[Any]:

@@ -25,7 +25,7 @@ _made: weakref.WeakKeyDictionary[Callable[..., Any], Callable[[], Any]] = (
 """The module, weakly, of each function that a transform has made of one."""
 
 
-def module_of(fn: Any) -> Any:
+def called_module(fn: Any) -> Any:
     """Return the module that `fn` calls, itself or a transform of it; None if unknown."""
     if is_module(fn):
         return fn
@@ -34,12 +34,12 @@ def module_of(fn: Any) -> Any:
         return fn.__self__ if is_call else None
     if isinstance(fn, types.FunctionType):
         return _made.get(fn, lambda: None)()
-    return module_of(fn.fn) if hasattr(type(fn), "_is_jit") else None
+    return called_module(fn.fn) if hasattr(type(fn), "_is_jit") else None
 
 
 def made_of(fn: Callable[..., Any], transformed: Callable[..., Any]) -> Any:
     """Note that `transformed` is a transform of `fn`; returns it."""
-    module = module_of(fn)
+    module = called_module(fn)
     if module is not None:
         _made[transformed] = weakref.ref(module)
     return transformed
@@ -50,7 +50,7 @@ def asked_of(fn: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
 
     Arrays that replace returns go through the transforms between instead: each row takes its own.
     """
-    module = module_of(fn)
+    module = called_module(fn)
     if module is None or type(module)._asked_by_name.isdisjoint(kwargs):
         return None
     is_direct = not isinstance(fn, types.FunctionType)
@@ -66,7 +66,7 @@ def with_asked(
     """Return `fn` with the options bound to it, and the remaining arguments: arrays that replace
     returns are among them.
     """
-    module = module_of(fn) if kwargs else None
+    module = called_module(fn) if kwargs else None
     if module is None or type(module)._asked_by_name.isdisjoint(kwargs):
         return fn, kwargs
     names = type(module)._asked_by_name

@@ -21,10 +21,10 @@ from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import (
     Carry,
     carried,
-    fill,
+    extract_objects,
+    insert_objects,
+    output_shapes,
     packed,
-    shapes_of,
-    split,
     unpacked,
 )
 from nbmodule.core.transforms.mapped import EffectNames, _written
@@ -103,14 +103,14 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 def _switched(
     title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
-    operands, objects = split(taken(title, branches[0], operands, {})[0])
+    operands, objects = extract_objects(taken(title, branches[0], operands, {})[0])
     traced = [_branch_shapes(branch, operands, objects) for branch in branches]
     boxes = list({id(box): box for _, _, written in traced for box in written}.values())
 
     def arm(number: int) -> Callable[..., Any]:
         def run(values: list[Any], *operands: Any) -> Any:
             def body(frame: Frame) -> Any:
-                outputs = packed(branches[number](*fill(operands, objects)))
+                outputs = packed(branches[number](*insert_objects(operands, objects)))
                 written = [frame.values[box] for box in boxes]
                 return outputs, written, _padded(traced, number, frame.effects().records)
 
@@ -134,11 +134,13 @@ def _branch_shapes(
     branch: Callable[..., Any], operands: Any, objects: list[Any]
 ) -> tuple[Any, EffectNames, list[Variable]]:
     def run(*operands: object) -> Any:
-        outputs, effects = carried(lambda *args: branch(*fill(args, objects)), operands, {})
+        outputs, effects = carried(
+            lambda *args: branch(*insert_objects(args, objects)), operands, {}
+        )
         return outputs, effects.values, effects.records, EffectNames(effects.names)
 
     with serving(None):
-        shapes = shapes_of(run, *operands)
+        shapes = output_shapes(run, *operands)
     written = [box for slot in shapes[3].names[0] if (box := slot()) is not None]
     return shapes[2], shapes[3], written
 
@@ -224,7 +226,7 @@ def while_loop(
     def trial(variables: list[Variable]) -> EffectNames:
         nonlocal boxes, calls
         boxes = variables
-        names = shapes_of(body, (carry.arrays, [box.value for box in variables]))[2]
+        names = output_shapes(body, (carry.arrays, [box.value for box in variables]))[2]
         calls = names.names[1]
         return names
 
@@ -263,10 +265,10 @@ def checkpoint(
         run, kwargs = with_asked(fn, kwargs)
         others = {i % len(args) for i in np.ravel(static_argnums).tolist()} if args else ()
         args, kwargs = taken("nb.checkpoint", fn, args, kwargs, others)
-        (arrays, array_kwargs), objects = split((args, kwargs))
+        (arrays, array_kwargs), objects = extract_objects((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = fill((args, kwargs), objects)
+            args, kwargs = insert_objects((args, kwargs), objects)
             outputs, effects = carried(run, args, kwargs)
             return outputs, effects
 

@@ -51,7 +51,7 @@ class Hole:
 jax.tree_util.register_static(Hole)
 
 
-def split(arguments: object) -> tuple[Any, list[Any]]:
+def extract_objects(arguments: object) -> tuple[Any, list[Any]]:
     """Return arguments with holes, and the stateful objects that were there, each once.
 
     Arrays of NumPy are converted where JAX does not take them as they are.
@@ -73,7 +73,7 @@ def split(arguments: object) -> tuple[Any, list[Any]]:
     return jax.tree.unflatten(tree, leaves), objects
 
 
-def fill(arguments: object, objects: list[Any]) -> Any:
+def insert_objects(arguments: object, objects: list[Any]) -> Any:
     """Put the stateful objects back into their holes."""
     if not objects:
         return arguments
@@ -127,7 +127,7 @@ class Carry:
 
     def __init__(self, init: object) -> None:
         self._init = init
-        self.arrays, self.objects = split(init)
+        self.arrays, self.objects = extract_objects(init)
 
     def settled(self, trial: Callable[[], Any]) -> Any:
         """Return the result of `trial()`, which traces a step; again if it replaces an object."""
@@ -139,13 +139,13 @@ class Carry:
 
     def opened(self, arrays: object) -> Any:
         """Return the user's carry."""
-        return fill(unpacked(arrays), self.objects)
+        return insert_objects(unpacked(arrays), self.objects)
 
     def closed(self, carry: object) -> Any:
         """Return the arrays of the carry that a step returns."""
         if not self.objects:
             return packed(carry)
-        arrays, objects = split(carry)
+        arrays, objects = extract_objects(carry)
         if list(map(id, objects)) != list(map(id, self.objects)):
             raise Replaced
         return arrays
@@ -166,7 +166,7 @@ def carried(
     return framed(body, values)
 
 
-def shapes_of(fn: Callable[..., Any], *args: object) -> Any:
+def output_shapes(fn: Callable[..., Any], *args: object) -> Any:
     """Return the outputs of `fn` as shapes; the calls of this trial are not counted."""
     counts = dict(now.counts[-1]) if now.counts else None
     try:

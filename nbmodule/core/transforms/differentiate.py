@@ -17,7 +17,7 @@ from nbmodule.core.structure.building import is_built
 from nbmodule.core.structure.trainable import warn_if_nothing_trains, warn_of_untrained_parts
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import is_stateful, packed, shapes_of, unpacked
+from nbmodule.core.transforms.carried import is_stateful, output_shapes, packed, unpacked
 from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.variables.frame import (
     Frame,
@@ -232,7 +232,7 @@ def value_and_grad(
 
         arrays = [wrt.arrays for wrt in by]
         zeros = (
-            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: shapes_of(inner, arrays))]
+            [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: output_shapes(inner, arrays))]
             if are_watched()
             else []
         )

@@ -11,9 +11,16 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from nbmodule.core.recording.taps import handing_on, lifted, serving
-from nbmodule.core.structure.walk import named
+from nbmodule.core.structure.walk import name_in_plan
 from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import Carry, fill, packed, shapes_of, split, unpacked
+from nbmodule.core.transforms.carried import (
+    Carry,
+    extract_objects,
+    insert_objects,
+    output_shapes,
+    packed,
+    unpacked,
+)
 from nbmodule.core.transforms.options import check_function, taken
 from nbmodule.core.transforms.stacked import Rows, Stacks
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, write_all
@@ -95,7 +102,7 @@ def vmap(
             )
         shared = [i for i, axis in enumerate(axes) if axis is None]
         args, kwargs = taken("nb.vmap", fn, args, kwargs, shared)
-        arrays, objects = split([args[i] for i in shared])
+        arrays, objects = extract_objects([args[i] for i in shared])
         name = axis_name if axis_name is not None else f"nbmodule axis {_depth()}"
         full = list(args)
         for i, argument in zip(shared, arrays):
@@ -107,7 +114,7 @@ def vmap(
             def body(frame: Frame) -> Any:
                 members = stacks.row(args, kwargs)
                 rows = Rows(members)
-                outputs = packed(row(*fill(members[0], objects), **members[1]))
+                outputs = packed(row(*insert_objects(members[0], objects), **members[1]))
                 effects = frame.effects()
                 written, numbers = stacks.written(rows)
                 return (
@@ -131,7 +138,7 @@ def vmap(
 
         size = _size(full, axes, kwargs, axis_size)
         try:
-            zeros = lifted(lambda: shapes_of(lambda: run(None)), size)
+            zeros = lifted(lambda: output_shapes(lambda: run(None)), size)
             with serving(None):
                 outputs, values, records, names, members, numbers = run(None, zeros)
         except ValueError as error:
@@ -167,20 +174,20 @@ def _size(args: list[Any], axes: list[Any], kwargs: object, size: int | None) ->
 def _batched(run: Callable[[Any], Any]) -> list[Variable]:
     """Return the variables that were written with a batched value: each is tried alone."""
     try:
-        shapes = shapes_of(lambda: run(0))
+        shapes = output_shapes(lambda: run(0))
     except ValueError:
         return []
     names, batched = shapes[3].names[0], []
     for i, name in enumerate(names):
         try:
-            shapes_of(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
+            output_shapes(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
         except ValueError:
             batched.append(name())
     return [box for box in batched if box is not None]
 
 
 def _refusal(boxes: list[Variable]) -> BatchedWriteError:
-    written = ", ".join(map(named, boxes))
+    written = ", ".join(map(name_in_plan, boxes))
     return BatchedWriteError(
         f"nb.vmap: {written} would be written with a batched value, a different one for each row, "
         "and can hold only one. Average over the axis before writing (give axis_name='rows' and write "
@@ -262,7 +269,7 @@ def scan(
         return step
 
     def shapes(boxes: list[Variable]) -> Any:
-        return shapes_of(
+        return output_shapes(
             lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse),
             (state.arrays, [box.value for box in boxes]),
             (xs, None),

@@ -229,7 +229,7 @@ def taken(
             return value
         if path in others:
             return tree.unflatten([as_read_or_left(leaf) for _, leaf in pairs])
-        name = path if isinstance(path, str) else names_of(fn, len(args))[path]
+        name = path if isinstance(path, str) else argument_names(fn, len(args))[path]
         argument, why = f"{title}: argument {name}", "Nothing was computed."
         keystr = jax.tree_util.keystr
         return tree.unflatten(
@@ -246,7 +246,7 @@ def of_forward(fn: Any) -> Callable[..., Any]:
     return types.MethodType(type(fn)._run, fn) if is_module(fn) else fn
 
 
-def names_of(fn: Callable[..., Any], count: int) -> list[Any]:
+def argument_names(fn: Callable[..., Any], count: int) -> list[Any]:
     """Return the names of the first arguments by position, or their numbers."""
     names: list[Any] = [
         p.name
@@ -268,7 +268,7 @@ def refusal(
     `how` says where an option is written.
     """
     fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-    named = enumerate(zip(names_of(fn, len(args)), args))
+    named = enumerate(zip(argument_names(fn, len(args)), args))
     arguments = [(name, i, x) for i, (name, x) in named if i not in fixed]
     arguments += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
     for name, number, value in arguments:
@@ -298,12 +298,12 @@ def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> Argum
             f"hashed, {option} compiles once for each that is unequal."
         )
     return ArgumentTypeError(
-        f"cannot call the compiled {function}: argument {path} is {describe(leaf)}, and arrays, "
+        f"cannot call the compiled {function}: argument {path} is {describe_static(leaf)}, and arrays, "
         f"numbers, modules and trees of them are traced. {fix}"
     )
 
 
-def describe(leaf: Any) -> str:
+def describe_static(leaf: Any) -> str:
     """Describe a value that is no array in a few words."""
     if isinstance(leaf, str):
         return f"the text {leaf if len(leaf) < 40 else leaf[:36] + '...'!r}"
@@ -324,7 +324,7 @@ def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
         if not is_traceable(leaf):
             at = f" at {jax.tree_util.keystr(path)}" if path else ""
             raise ArgumentTypeError(
-                f"the compiled {name_of(fn)} returned {describe(leaf)}{at}: only arrays, numbers, "
+                f"the compiled {name_of(fn)} returned {describe_static(leaf)}{at}: only arrays, numbers, "
                 "modules and trees of them can be outputs. Return other values from outside."
             )
 

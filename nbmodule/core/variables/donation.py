@@ -4,7 +4,7 @@ boxes whatever happens.
 The steady state calls the compiled function and places what it returns in one call into C
 (`handed_over`), so there is no moment at which an interrupt could take the place of the new arrays.
 The first call of its kind runs JAX's Python code on the way out; signals wait meanwhile
-(`held_back`). Who reads many boxes at once while another thread trains asks `snapshot`.
+(`held_back`). Who reads many boxes at once while another thread trains asks `consistent_values`.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def is_gone(value: object) -> bool:
     return getattr(value, "is_deleted", bool)()
 
 
-def snapshot(boxes: Sequence[Any]) -> list[Any]:
+def consistent_values(boxes: Sequence[Any]) -> list[Any]:
     """Return the arrays that boxes hold at one moment, between two steps of whoever trains; no
     later step can overwrite them.
 
@@ -188,7 +188,7 @@ def at_one_moment(objects: Sequence[Any], read: Callable[[], Any]) -> Any:
     if now.frame is not None or not is_eager():
         return read()
     boxes = own_values(box for boxes in objects for box in boxes)
-    return framed(lambda _: read(), zip(boxes, snapshot(boxes)))
+    return framed(lambda _: read(), zip(boxes, consistent_values(boxes)))
 
 
 def own_values(boxes: Iterable[Any]) -> list[Any]:

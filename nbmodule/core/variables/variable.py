@@ -32,7 +32,7 @@ from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.transfers import asked_for
 from nbmodule.core.variables.commit import Pending, commit, draw_lock, freeze
 from nbmodule.core.variables.describe import as_flag, describe_array
-from nbmodule.core.variables.donation import own_values, snapshot
+from nbmodule.core.variables.donation import consistent_values, own_values
 from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
 from nbmodule.core.variables.operators import install_operators
 from nbmodule.core.variables.placement import declare, laid_out, layout_of, spread
@@ -478,7 +478,7 @@ class Variable(_LikeArray):
         """Return the value, which a donated step of another thread may delete at any time."""
         if now.frame is not None or not is_eager() or not own_values((self,)):
             return self.value
-        return snapshot((self,))[0]
+        return consistent_values((self,))[0]
 
     def __copy__(self) -> Self:
         return self.__deepcopy__({})

@@ -287,7 +287,7 @@ def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[list[Post]]]:
             for slot in range(len(wires)):
                 if slot in form.side_entries[child]:
                     continue
-                result = trace(at, child, slot, stub)
+                result = follow_entry(at, child, slot, stub)
                 if result.source is None or result.value is None:
                     ends.append(result.posts)
                     continue
@@ -367,7 +367,7 @@ class _Found(NamedTuple):
     posts: list[Post]
 
 
-def trace(at: _Open, child: int, slot: int, stub: float = 0.0) -> _Found:
+def follow_entry(at: _Open, child: int, slot: int, stub: float = 0.0) -> _Found:
     """Follow an entry slot of a visible box up to the visible box that feeds it.
 
     Args:

@@ -26,7 +26,7 @@ from nbmodule.base.source_lines import LAYERS, line_of_user
 from nbmodule.graphs.model import Group, Literal, Ref, Source, Value
 from nbmodule.graphs.reading.builder import Builder, Chain, Operand
 from nbmodule.graphs.reading.function_calls import FunctionFinder
-from nbmodule.graphs.reading.parameters import describe
+from nbmodule.graphs.reading.parameters import describe_parameters
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
 
@@ -80,14 +80,14 @@ def _value(shape: tuple[int, ...], dtype: DTypeLike) -> Value:
     return Value(tuple(shape), str(dtype), getattr(dtype, "itemsize", 4))
 
 
-def value_of(aval: object) -> Value:
+def shape_and_dtype(aval: object) -> Value:
     """Shape and dtype of an abstract value; a token or reference without them is empty."""
     inner = getattr(aval, "inner_aval", aval)
     return _value(getattr(inner, "shape", ()), getattr(inner, "dtype", type(aval).__name__))
 
 
 def _literal(atom: Any) -> Literal:
-    aval = value_of(atom.aval)
+    aval = shape_and_dtype(atom.aval)
     value = atom.val.item() if aval.shape == () and hasattr(atom.val, "item") else atom.val
     if aval.shape != () or not isinstance(value, (bool, int, float, complex)):
         text = str(aval)
@@ -192,7 +192,7 @@ class Reader(Builder):
     def constant(self, value: object) -> Ref:
         """The node of an array that the function closes over; one node for each array."""
         if id(value) not in self.constants:
-            shape = value_of(jax.typeof(value))
+            shape = shape_and_dtype(jax.typeof(value))
             ref = self.add(self.root, "constant", "constant", (), (shape,), name="constant")
             self.constants[id(value)] = (ref, value)
         return self.constants[id(value)][0]
@@ -260,9 +260,11 @@ class Reader(Builder):
         self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str
     ) -> list[Operand]:
         name, params = equation.primitive.name, equation.params
-        outputs = tuple(value_of(v.aval) for v in equation.outvars)
-        supplied = [value_of(v.aval) for v in equation.invars]
-        words = [x.text for x in operands if isinstance(x, Literal)] + [describe(name, params)]
+        outputs = tuple(shape_and_dtype(v.aval) for v in equation.outvars)
+        supplied = [shape_and_dtype(v.aval) for v in equation.invars]
+        words = [x.text for x in operands if isinstance(x, Literal)] + [
+            describe_parameters(name, params)
+        ]
         words += [f"in {within}"] if within else []
         ref = self.add(
             group,
@@ -300,7 +302,7 @@ class Reader(Builder):
     ) -> list[Operand]:
         """Add one node of a role for each operand that enters or leaves a loop, branch or call."""
         ends: list[Operand] = [
-            self.add(group, operation, role, [x], [value_of(v.aval)])
+            self.add(group, operation, role, [x], [shape_and_dtype(v.aval)])
             for x, v in zip(operands, variables, strict=True)
         ]
         if ends:
@@ -348,7 +350,9 @@ class Reader(Builder):
         chosen = []
         for i, variable in enumerate(equation.outvars):
             inputs = [operands[0], *(result[i] for result in results)]
-            chosen.append(self.add(inner, "select", "select", inputs, [value_of(variable.aval)]))
+            chosen.append(
+                self.add(inner, "select", "select", inputs, [shape_and_dtype(variable.aval)])
+            )
         if chosen:
             inner.ports["select"] = tuple(ref.node for ref in chosen)
         return list(chosen)

@@ -19,12 +19,12 @@ _SAY_NOTHING = (
 HIDDEN = frozenset(_SAY_NOTHING.split())
 
 
-def describe(operation: str, params: Mapping[str, Any]) -> str:
+def describe_parameters(operation: str, params: Mapping[str, Any]) -> str:
     """Short text of a primitive's parameters, empty where they say nothing that the shapes do not.
 
-    >>> describe("reduce_sum", {"axes": (1,), "out_sharding": None})
+    >>> describe_parameters("reduce_sum", {"axes": (1,), "out_sharding": None})
     'axes 1'
-    >>> describe("integer_pow", {"y": 3})
+    >>> describe_parameters("integer_pow", {"y": 3})
     '^3'
     """
     rule = RULES.get(operation)

@@ -14,7 +14,7 @@ from nbmodule.base.paths import entry_text
 from nbmodule.base.trees import separated
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import WRITTEN, Computation, Literal, Node, Ref, Value
-from nbmodule.graphs.reading.jaxpr import Reader, value_of
+from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype
 
 
 def trace(
@@ -139,7 +139,7 @@ def _read(
     inputs = []
     for i, (label, variable) in enumerate(zip(labels, closed.jaxpr.invars, strict=True)):
         kind = "variable" if i < variables else "input"
-        outputs = (value_of(variable.aval),)
+        outputs = (shape_and_dtype(variable.aval),)
         inputs.append(reader.add(reader.root, kind, kind, (), outputs, name=label))
     return inputs, reader.read(closed, inputs, reader.root)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.sockets import Displayed
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form, Forms
@@ -38,7 +38,7 @@ class GraphChange(NamedTuple):
     place_a: Place | None
     place_b: Place | None
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         what = f"{self.a} → {self.b}" if self.status == "changed" else self.a or self.b
         return f"{SIGNS[self.status]} {self.path + ': ' if self.path else ''}{what}"
@@ -73,7 +73,7 @@ class GraphComparison(Displayed, Sequence[GraphChange]):
         count = {0: "no difference", 1: "1 difference"}.get(len(self), f"{len(self):,} differences")
         return f"{self.a.root.name or 'graph'} and {self.b.root.name or 'graph'} · {count}"
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         return "\n".join([self.headline, *map(str, self.changes)])
 

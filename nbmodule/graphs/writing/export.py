@@ -51,7 +51,7 @@ def to_dot(graph: Computation, **options: object) -> str:
     return dot_text(prepare(graph, chosen(graph, options)))
 
 
-def save(
+def write_graph(
     graph: Computation,
     path: str | os.PathLike[str],
     *,

@@ -15,10 +15,10 @@ from nbmodule.interop.frameworks.function import (
     Leaf,
     Path,
     Values,
+    key_path_names,
     leaves_at,
     need,
     nested,
-    path_of,
 )
 from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
 
@@ -33,7 +33,7 @@ def modules_of(model: object) -> dict[Path, Any]:
         is_leaf = lambda x: x is not module and isinstance(x, module_type)  # noqa: E731 - a predicate for one call
         for keys, value in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_leaf)[0]:
             if isinstance(value, module_type):
-                add(value, (*path, *path_of(keys)))
+                add(value, (*path, *key_path_names(keys)))
 
     add(model, ())
     return modules
@@ -49,10 +49,10 @@ class EquinoxFunction(Function):
         self.name, self.call, self.state = type(model).__name__, call, state
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
         self.places: list[Path | None] = [
-            path_of(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves
+            key_path_names(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves
         ]
         self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
-        self.arrays = {path_of(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
+        self.arrays = {key_path_names(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
         self.parts = callable_parts(modules_of(model))
         modes = [
             [leaf for leaf in jax.tree.leaves(variant) if isinstance(leaf, bool)]
@@ -77,7 +77,7 @@ class EquinoxFunction(Function):
                 for inner_keys, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[
                     0
                 ]:
-                    self.numbers[(*path_of(keys), *path_of(inner_keys))] = number
+                    self.numbers[(*key_path_names(keys), *key_path_names(inner_keys))] = number
 
     def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
         """The model as it is, in inference and in training mode."""

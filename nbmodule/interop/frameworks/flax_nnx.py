@@ -17,10 +17,10 @@ from nbmodule.interop.frameworks.function import (
     Leaf,
     Path,
     Values,
+    key_path_names,
     leaves_at,
     need,
     nested,
-    path_of,
 )
 from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
 
@@ -46,7 +46,7 @@ class NnxFunction(Function):
         self.definition, state = nnx.split(model)
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(state)
         self.paths = [
-            path_of(keys[:-1]) for keys, _ in leaves
+            key_path_names(keys[:-1]) for keys, _ in leaves
         ]  # the last key is the `value` of a variable
         self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
         self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}

@@ -119,7 +119,7 @@ def need(name: str, what: str) -> Any:
         ) from error
 
 
-def path_of(keys: Iterable[Any]) -> Path:
+def key_path_names(keys: Iterable[Any]) -> Path:
     """Names and numbers of a PyTree key path."""
     return tuple(map(entry_of, keys))
 

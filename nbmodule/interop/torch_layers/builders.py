@@ -243,7 +243,7 @@ def softmax(layer_type: type) -> Callable[[Any], Any]:
     return make
 
 
-def plain(name: str, **options: str) -> Callable[[Any], Any]:
+def activation_builder(name: str, **options: str) -> Callable[[Any], Any]:
     """An activation, with the names that its options have in PyTorch."""
     layer_type = getattr(activation, name)
     return lambda m: layer_type(**{ours: getattr(m, theirs) for ours, theirs in options.items()})
@@ -288,17 +288,17 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "TransformerEncoderLayer": transformer_layer("TransformerEncoderLayer"),
     "TransformerDecoderLayer": transformer_layer("TransformerDecoderLayer"),
     "TransformerEncoder": transformer_encoder,
-    "LeakyReLU": plain("LeakyReLU", negative_slope="negative_slope"),
-    "ELU": plain("ELU", alpha="alpha"),
-    "CELU": plain("CELU", alpha="alpha"),
+    "LeakyReLU": activation_builder("LeakyReLU", negative_slope="negative_slope"),
+    "ELU": activation_builder("ELU", alpha="alpha"),
+    "CELU": activation_builder("CELU", alpha="alpha"),
     "GELU": lambda m: activation.GELU(approximate=m.approximate == "tanh"),
-    "Softplus": plain("Softplus", beta="beta"),
+    "Softplus": activation_builder("Softplus", beta="beta"),
     "Softmax": softmax(activation.Softmax),
     "LogSoftmax": softmax(activation.LogSoftmax),
-    "GLU": plain("GLU", axis="dim"),
+    "GLU": activation_builder("GLU", axis="dim"),
     "PReLU": lambda m: activation.PReLU(m.num_parameters, axis=1 if m.num_parameters > 1 else -1),
     **{
-        name: plain(name)
+        name: activation_builder(name)
         for name in "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish Tanh".split()
     },
 }

@@ -14,7 +14,7 @@ import numpy as np
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of, is_tensor
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.core.structure.building import move
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.commit import freeze
@@ -54,7 +54,7 @@ class Conversion:
     passed_over: tuple[str, ...]
     difference: float | None = None
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         width = max((len(path or "the model") for path, *_ in self.layers), default=0)
         lines = [f"{len(self.layers)} layers, {len(self.tensors)} tensors converted"]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.foreign import is_tensor
-from nbmodule.base.format import describe_shape, shown
+from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.core.structure.walk import aliases, plan_of
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, MissingKeysError, ShapeError, UnexpectedKeysError
@@ -42,7 +42,7 @@ class StateMatch:
     passed_over: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         turned = sum(is_turned for *_, is_turned in self.tensors)
         count = f"{len(self.tensors)} tensor{'s' * (len(self.tensors) != 1)} of PyTorch matched"

@@ -25,7 +25,7 @@ from nbmodule.base.signals import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.controls.interrupt import shield
 from nbmodule.live.run.history import History
-from nbmodule.live.run.logged import Scanned, ScannedSteps, leaves_of
+from nbmodule.live.run.logged import Scanned, ScannedSteps, logged_values
 from nbmodule.live.run.media import Media
 from nbmodule.live.run.outliers import is_training_loss
 from nbmodule.tree.leaf import without_torch
@@ -139,7 +139,7 @@ class LogQueue:
         may_spread = self.scanned or not has_number or has_loss_vector
         for key, value in values.items():
             try:
-                for name, leaf in leaves_of(key, value):
+                for name, leaf in logged_values(key, value):
                     accepted = self._accept(name, leaf)
                     flat[name] = (
                         self._spread(name, step, accepted, exactly) if may_spread else accepted
@@ -153,7 +153,7 @@ class LogQueue:
 
     def _spread(self, name: str, step: int, value: Any, exactly: bool) -> Any:
         """Assign several numbers of one iteration to as many steps."""
-        if getattr(value, "ndim", None) != 1 or value.size < 2 or not is_floating(value.dtype):
+        if getattr(value, "ndim", None) != 1 or value.size < 2 or not is_float_dtype(value.dtype):
             return value
         may_begin = self._first is None or self._first == step
         first = step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
@@ -322,7 +322,7 @@ def _is_one_number(value: object) -> bool:
     return isinstance(value, _NUMBERS) or getattr(value, "shape", None) == ()
 
 
-def is_floating(dtype: DTypeLike) -> bool:
+def is_float_dtype(dtype: DTypeLike) -> bool:
     """Return True for dtypes of measured numbers, including half precision."""
     return np.dtype(dtype).kind in "fV"
 

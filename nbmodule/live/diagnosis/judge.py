@@ -6,7 +6,7 @@ import difflib
 from dataclasses import replace
 from typing import Any
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their rules
     curve_rules,
@@ -57,7 +57,7 @@ class Diagnosis(tuple[RuleVerdict, ...]):
         """The names of the rules that spoke."""
         return tuple(dict.fromkeys(verdict.rule for verdict in self))
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return "\n".join(map(str, self)) or "no fault found"
 

@@ -27,24 +27,24 @@ def source_of(model: Any) -> Source | None:
     if model is None or framework_of(model) in FRAMEWORKS_APART:
         return None
     if is_function_of_state(model):
-        return lambda: dict(named(model()))
-    return (lambda: dict(named(model))) if _is_nested(model) else None
+        return lambda: dict(named_arrays(model()))
+    return (lambda: dict(named_arrays(model))) if _is_nested(model) else None
 
 
-def module_of(model: Any) -> Any:
+def trained_module(model: Any) -> Any:
     """Return a module that holds all that is trained: the model itself, or several under their
     names; None where there is no module.
 
     Example:
         >>> import nbmodule as nb
-        >>> [name for name, _ in module_of({"G": nb.Linear(2, 1)}).named_parameters()]
+        >>> [name for name, _ in trained_module({"G": nb.Linear(2, 1)}).named_parameters()]
         ['G.bias', 'G.weight']
     """
     if model is None or is_module(model):
         return model
     if framework_of(model) is not None or not isinstance(model, (Mapping, list, tuple)):
         return None
-    parts = {str(key): module_of(value) for key, value in _parts(model)}
+    parts = {str(key): trained_module(value) for key, value in _parts(model)}
     modules = {name: module for name, module in parts.items() if module is not None}
     if not modules:
         return None
@@ -93,7 +93,7 @@ def why_not(model: object) -> str:
     )
 
 
-def named(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
+def named_arrays(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield arrays by dotted name."""
     if framework_of(tree) is not None:
         pairs: Any = socket("as_it_stands")("parameters", tree).items()
@@ -112,7 +112,7 @@ def _below(tree: object, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
         yield prefix.removesuffix(".") or "parameters", tree
     elif level < MOST_LEVELS:
         for key, value in _parts(tree):
-            yield from named(value, f"{prefix}{key}.", level + 1)
+            yield from named_arrays(value, f"{prefix}{key}.", level + 1)
 
 
 def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:

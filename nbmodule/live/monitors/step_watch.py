@@ -37,7 +37,7 @@ from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.live.diagnosis.examine import Examiner
 from nbmodule.live.monitors.compile_queue import CompileTask
-from nbmodule.live.monitors.sources import module_of
+from nbmodule.live.monitors.sources import trained_module
 from nbmodule.live.run.strips import MOST_ROWS, WATCHES, Sample, grouped, one_each
 
 _SIDE = 32
@@ -423,7 +423,7 @@ def _first_picture(picture: object) -> Any:
 
 def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:
     """Return a watcher of returns and gradients of modules; None without a module."""
-    module = module_of(model) if level == "all" else None
+    module = trained_module(model) if level == "all" else None
     return None if module is None else ReturnsWatcher(module, None if module is model else module)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.monitors.sources import module_of, named, source_of, why_not
+from nbmodule.live.monitors.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.monitors.weights import WeightWatch
 from nbmodule.live.run.cost import Pace
 from nbmodule.live.run.messages import describe_caught, guard
@@ -74,7 +74,7 @@ class Sampling:
         if not has_arrays and source_of(model) is None:
             self._run.unwatched = why_not(model)
             return
-        choices = LEVELS if module_of(model) is not None else LEVELS[1:]
+        choices = LEVELS if trained_module(model) is not None else LEVELS[1:]
         self._level = self._level if self._level in choices else choices[0]
         if "watch" not in self._run.controls:
             choices = (*choices, "off")
@@ -123,9 +123,11 @@ class Sampling:
         if run.watchers is None:
             run.watchers = find_watches(run.model, self._level)
             if self._params is not None:
-                run.watchers.append(WeightWatch(lambda: dict(named(self._params))))
+                run.watchers.append(WeightWatch(lambda: dict(named_arrays(self._params))))
             if self._grads is not None:
-                run.watchers.append(WeightWatch(lambda: dict(named(self._grads)), "gradient"))
+                run.watchers.append(
+                    WeightWatch(lambda: dict(named_arrays(self._grads)), "gradient")
+                )
             for watcher in run.watchers:
                 run.examiner = getattr(watcher, "examiner", run.examiner)
         return run.watchers

@@ -42,9 +42,9 @@ from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.restoring import form_of, parts_of
+from nbmodule.core.structure.restoring import form_of, restorable_objects
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, split
+from nbmodule.core.transforms.carried import Packed, boxes_of, extract_objects, is_stateful
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
@@ -267,7 +267,7 @@ class Tape:
         settings: dict[int, Setting] = {}
         for root in self._modules_and_optimizers():
             if id(root) not in settings:
-                settings.update({id(part): form_of(part) for part in parts_of(root)})
+                settings.update({id(part): form_of(part) for part in restorable_objects(root)})
         return settings | {id(variable): Freezing(variable) for variable in self.variables}
 
     def _modules_and_optimizers(self) -> list[Any]:
@@ -340,7 +340,7 @@ class Tape:
             return None
         if type(function) is RecordedMethod and (self._current is None or not self._current.calls):
             return None  # a step without compiled calls cannot be repeated
-        arguments = split((args, kwargs))[1] if isinstance(function, Jit) else []
+        arguments = extract_objects((args, kwargs))[1] if isinstance(function, Jit) else []
         if self._current is not None and not self._is_settled():
             self._add(self._current, [*self._writes(), *self._switches()])
         key = (function, clock.structure, tuple(map(id, arguments)))
@@ -643,7 +643,7 @@ class Repeatable:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return modules, optimizers and streams that it may use."""
-        return [*split((args, kwargs))[1], *reachable(self.function)]
+        return [*extract_objects((args, kwargs))[1], *reachable(self.function)]
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
         if is_recorded():

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.format import format_bytes, format_count, shown
+from nbmodule.base.format import format_bytes, format_count, printable_repr
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.run.history import History
@@ -440,7 +440,7 @@ class LastRun:
         is_today = seen[:3] == time.localtime()[:3]
         return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         how = f"{self.state} at step {format_count(self.step)}"
         how += "" if self.state == "running" else f", {self.when}"

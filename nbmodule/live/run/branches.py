@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import count_noun, format_number, shown
+from nbmodule.base.format import count_noun, format_number, printable_repr
 from nbmodule.live.run.history import History
 from nbmodule.live.run.series import Curve, reduce_curve
 
@@ -46,7 +46,7 @@ class Future:
     def __init__(self, attempt: Attempt, curves: dict[str, Curve], note: str) -> None:
         self.label, self.take, self.curves, self.note = attempt.label, attempt.take, curves, note
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         ends = ", ".join(
             f"{name} {format_number(float(curve.values[-1]))}"

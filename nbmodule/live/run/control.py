@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 _MOST_WAITING = 1000
@@ -128,7 +128,7 @@ class Control:
     def _details(self) -> dict[str, Any]:
         return {}
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {self.value!r})"
 
@@ -329,7 +329,7 @@ class Controls:
         """Return the data that a view draws."""
         return [control.describe() for control in self._controls.values()]
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return f"Controls({', '.join(f'{c.name}={c.value!r}' for c in self)})"
 

@@ -15,7 +15,7 @@ from nbmodule.base.format import (
     format_seconds,
     plain,
     printable,
-    shown,
+    printable_repr,
 )
 from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.live.run.history import History
@@ -73,7 +73,7 @@ class EpochTable:
         table = tag("table", head, *rows, style="border-collapse:collapse;font-size:12px")
         return tag("div", table, "* best", style="overflow-x:auto;max-width:100%")
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return text_table(self.columns, self.cells()) if self.rows else "no epochs yet"
 

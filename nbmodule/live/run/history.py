@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import shown
+from nbmodule.base.format import printable_repr
 from nbmodule.base.series_names import group_of
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
@@ -123,7 +123,7 @@ class History:
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *(name for name in self._series if name.isidentifier())]
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         lines = [f"History of {len(self)} series"]
         width = max(map(len, self._series), default=0)

@@ -20,12 +20,12 @@ class Scanned(NamedTuple):
     values: Any
 
 
-def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
+def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
     is `lr/0`, `lr/1`; None is nothing.
 
     Example:
-        >>> dict(leaves_of('train', {'loss': 1.0, 'lr': [0.1, 0.2], 'norm': None}))
+        >>> dict(logged_values('train', {'loss': 1.0, 'lr': [0.1, 0.2], 'norm': None}))
         {'train/loss': 1.0, 'train/lr/0': 0.1, 'train/lr/1': 0.2}
     """
     name = str(name)
@@ -45,7 +45,7 @@ def leaves_of(name: object, value: object, level: int = 0) -> Iterator[tuple[str
     if level == MOST_LEVELS:
         raise ArgumentTypeError(f"cannot log {name!r}: nested more than {MOST_LEVELS} levels deep.")
     for key, part in parts:
-        yield from leaves_of(f"{name}/{key}", part, level + 1)
+        yield from logged_values(f"{name}/{key}", part, level + 1)
 
 
 class ScannedSteps:

@@ -24,7 +24,7 @@ from nbmodule.base.format import (
     format_count,
     format_number,
     plain,
-    shown,
+    printable_repr,
 )
 from nbmodule.errors import ArgumentError, FileFormatError
 from nbmodule.views.renderers.drawing import LINES
@@ -72,7 +72,7 @@ class Media:
         """Return it as HTML that needs no script."""
         return _HTML[self.form](self)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return "\n".join(align(_TEXT[self.form](self), frozenset(), _WIDTH))
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import plain, shown
+from nbmodule.base.format import plain, printable_repr
 from nbmodule.base.source_lines import PACKAGE
 from nbmodule.errors import NbModuleError
 from nbmodule.views.records.records import Finding
@@ -31,7 +31,7 @@ class CaughtException:
     code: str
     traceback: str
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         if not self.place:
             return f"{self.what}: {self.error}"

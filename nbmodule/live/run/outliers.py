@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.format import count_noun, format_count, format_number, shown
+from nbmodule.base.format import count_noun, format_count, format_number, printable_repr
 from nbmodule.base.series_names import group_of
 from nbmodule.live.run.history import History
 
@@ -57,7 +57,7 @@ class Outlier(NamedTuple):
     """The median of the losses before it."""
     batch: Any
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         loss, usual = format_number(self.loss), format_number(self.usual)
         return f"Outlier(step {format_count(self.step)}, loss {loss}, usual {usual})"
@@ -140,7 +140,7 @@ class Outliers:
     def __getitem__(self, index: int) -> Outlier:
         return self._outliers[index]
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         if not self._outliers:
             return "no step stands out"

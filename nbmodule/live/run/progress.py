@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from nbmodule.base.format import format_count, format_number, format_seconds, shown
+from nbmodule.base.format import format_count, format_number, format_seconds, printable_repr
 
 WINDOW = 5.0
 """Seconds over which the rate is measured."""
@@ -37,7 +37,7 @@ class Progress:
         """Return the fields as a plain dict."""
         return dict(self.__dict__)
 
-    @shown
+    @printable_repr
     def __str__(self) -> str:
         parts = [self.state + (f" ({self.reason})" if self.reason else "")]
         if self.epochs > 1:

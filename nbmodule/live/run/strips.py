@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.statistics import BINS, Statistics, joined
+from nbmodule.base.statistics import BINS, Statistics, join_statistics
 from nbmodule.live.run.media_store import Downsampled
 
 FIELDS = ("mean", "std", "low", "high", "nonfinite", "zero")
@@ -100,7 +100,9 @@ def grouped(step: int, quantity: str, names: list[str], arrays: Sequence[Statist
         arrays: Their statistics.
     """
     groups = {path: [arrays[i] for i in members] for path, members in groups_of(names).items()}
-    return one_each(step, quantity, {path: joined(parts) for path, parts in groups.items()})
+    return one_each(
+        step, quantity, {path: join_statistics(parts) for path, parts in groups.items()}
+    )
 
 
 def groups_of(names: list[str]) -> dict[str, list[int]]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
-from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
+from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
 from nbmodule.errors import NbModuleError, PathError
 from nbmodule.live.reporting.journal import SUFFIX, folders_of
 from nbmodule.live.run.epochs import text_table, when
@@ -143,7 +143,7 @@ class Runs(Sequence[RecordedRun]):
             )
         return head, rows
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         if not self._runs and not self.errors:
             return "no runs"

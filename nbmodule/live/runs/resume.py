@@ -13,7 +13,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.replay.saved_state import digest_of_item, stateful_roots
 from nbmodule.live.reporting.journal import LastRun
-from nbmodule.live.run.logged import leaves_of
+from nbmodule.live.run.logged import logged_values
 from nbmodule.live.run.state import RunState
 
 
@@ -81,7 +81,7 @@ class Resumed:
             return dict(values)
         if step < self.step:
             return {}
-        flat = {n: v for name, value in values.items() for n, v in leaves_of(name, value)}
+        flat = {n: v for name, value in values.items() for n, v in logged_values(name, value)}
         return {
             n: v for n, v in flat.items() if n not in history or self.step not in history[n].steps
         }

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_count, format_number, format_seconds, plain, shown
+from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
 from nbmodule.errors import ArgumentError, PathError
 from nbmodule.live.run.epochs import text_table
 from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
@@ -136,7 +136,7 @@ class RunComparison:
             rows.append(["findings", *(", ".join(names) for names in self.findings.values())])
         return ["", *self.names], rows
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         return text_table(*self.table())
 

@@ -27,7 +27,7 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
     shape = jnp.broadcast_shapes(jnp.shape(condition), jnp.shape(x), jnp.shape(y))
     return lax.select(
         *(
-            spread(part, shape, part_dtype)
+            broadcast_to(part, shape, part_dtype)
             for part, part_dtype in ((condition, bool), (x, dtype), (y, dtype))
         )
     )
@@ -47,11 +47,11 @@ def nan_where(condition: Any, x: jax.Array) -> jax.Array:
     return where(condition, 0, x) + (far - far)
 
 
-def spread(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def broadcast_to(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     """Broadcast to `shape` by NumPy's rule, in `dtype`.
 
     Example:
-        >>> spread(jnp.arange(2), (2, 2), jnp.float32)
+        >>> broadcast_to(jnp.arange(2), (2, 2), jnp.float32)
         Array([[0., 1.],
                [0., 1.]], dtype=float32)
     """

@@ -25,7 +25,7 @@ EXACT_INTEGERS = 1 << 53
 """Integers up to here are exact in 64 bits of floating point."""
 
 
-def is_array(x: object) -> bool:
+def is_array_like(x: object) -> bool:
     """Return True for arrays of JAX or NumPy and what stands for one (a tracer, a shape)."""
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
@@ -37,7 +37,7 @@ def metadata_of(x: object) -> LeafMetadata:
         >>> metadata_of(np.zeros((2, 3), 'float32')).text, metadata_of('adam').dtype
         ('float32[2, 3]', 'str')
     """
-    if not is_array(x):
+    if not is_array_like(x):
         return LeafMetadata(type(x).__name__, None, type(x).__name__)
     array = cast("Any", x)
     shape, dtype = tuple(array.shape), _name_of(array.dtype)

@@ -11,7 +11,7 @@ import numpy as np
 from nbmodule.base.format import describe_shape, format_number, ordinal
 from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.pictured import picture_for
 from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.builders.registry import register_record
@@ -126,7 +126,7 @@ def _shapes(pair: Pair) -> tuple[str, str, str]:
 
 
 def _listed(arrays: list[Any]) -> str:
-    return ", ".join(describe_shape(x) if is_array(x) else repr(x) for x in arrays)
+    return ", ".join(describe_shape(x) if is_array_like(x) else repr(x) for x in arrays)
 
 
 def _given(pair: Pair) -> str:
@@ -144,7 +144,7 @@ def _change_of(pair: Pair) -> float | None:
     at = pair.gap.leaf
     return (
         relative_norm(np.asarray(expected[at]), np.asarray(actual[at]))
-        if actual and is_array(actual[at])
+        if actual and is_array_like(actual[at])
         else None
     )
 
@@ -155,7 +155,7 @@ def _three(pair: Pair) -> tuple[Picture, ...]:
     """
     actual, expected = pair.returns
     at = pair.gap.leaf
-    if pair.gap.reason or not actual or not is_array(actual[at]):
+    if pair.gap.reason or not actual or not is_array_like(actual[at]):
         return ()
     return three_pictures(np.asarray(expected[at]), np.asarray(actual[at]), pair.path)
 

@@ -14,8 +14,8 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.source_lines import place_in_code
 from nbmodule.core.call.example_inputs import first_shapes
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.structure.branches import is_branch
 from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.naming import defined_children
 from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
 from nbmodule.core.variables.describe import describe_device

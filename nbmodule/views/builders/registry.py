@@ -13,7 +13,7 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.pictured import drawn_by_user
 from nbmodule.views.builders.pytrees import array_card, pytree_record
 from nbmodule.views.records.findings import findings_of
@@ -44,7 +44,7 @@ def record_for(value: Any) -> ViewRecord:
     if isinstance(value, ViewRecord):
         return value
     shown = drawn_by_user(value)
-    if is_array(value):
+    if is_array_like(value):
         card = array_card(value)
         return card if shown is None else dataclasses.replace(card, picture=shown)
     if shown is not None:

@@ -24,7 +24,7 @@ from nbmodule.core.call.capture import CallOrder, SubmodRets
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.tracker import describe
 from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.modules import container_record, module_tree
 from nbmodule.views.builders.pictured import drawn_by_user, picture_for
 from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
@@ -189,7 +189,7 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownSt
         if reduced is not None:
             statistics[number] = as_shown(reduced)
             continue
-        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
         if array is not None and elements + array.size <= MEASURED_ELEMENTS:
             whole[number], elements = array, elements + array.size
     for number, stats in zip(whole, statistics_of(list(whole.values()))):
@@ -217,17 +217,17 @@ def as_shown(s: Reduced) -> ShownStatistics:
 def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
     if budget <= 0 or not call.captured:
         return ()
-    if not is_array(call.returns) and (drawn := drawn_by_user(call.returns)) is not None:
+    if not is_array_like(call.returns) and (drawn := drawn_by_user(call.returns)) is not None:
         return (drawn,)
     shown = [
         leaf
         for leaf in jax.tree.leaves(call.returns)
-        if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
+        if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
     ][:1]
     shown += [
         leaf
         for leaf in jax.tree.leaves(call.gradient)
-        if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
+        if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
     ][:1]
     return tuple(picture_for(leaf, path) for leaf in shown)
 
@@ -380,7 +380,8 @@ def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Pic
     for k, row in enumerate(rows):
         leaves = [] if row < 0 or not calls[row].captured else jax.tree.leaves(calls[row].returns)
         array = next(
-            (leaf for leaf in leaves if is_array(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS), None
+            (leaf for leaf in leaves if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS),
+            None,
         )
         if array is not None:
             pictures[k] = picture_for(array, calls[row].path, side=SNAPSHOT_SIDE, tiles=1)

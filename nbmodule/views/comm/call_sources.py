@@ -15,7 +15,7 @@ from nbmodule.calls.compare import Comparison
 from nbmodule.calls.differences import Difference
 from nbmodule.calls.recorder import Recorder
 from nbmodule.core.call.capture import SubmodRets
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.tracked import (
     call_table,
     listed_returns,
@@ -65,7 +65,7 @@ class CallsSource(LiveSource):
         call = shown_calls(self._calls())[row]
         whole = {"return": call.returns, "input": call.inputs, "gradient": call.gradient}
         arrays = [
-            (name, [leaf for leaf in jax.tree.leaves(tree) if is_array(leaf)])
+            (name, [leaf for leaf in jax.tree.leaves(tree) if is_array_like(leaf)])
             for name, tree in whole.items()
         ]
         return [
@@ -110,7 +110,9 @@ class ReturnsSource(LiveSource):
         value = self._value()
         if value is None:
             raise Gone("the returns are gone: run the cell again")
-        leaves = [leaf for leaf in jax.tree.leaves(listed_returns(value)[row][2]) if is_array(leaf)]
+        leaves = [
+            leaf for leaf in jax.tree.leaves(listed_returns(value)[row][2]) if is_array_like(leaf)
+        ]
         return [
             ("return" if len(leaves) == 1 else f"return {n + 1}", leaf)
             for n, leaf in enumerate(leaves)
@@ -138,7 +140,7 @@ class PairsSource(LiveSource):
                 for name, x in (("expected", expected), ("actual", actual))
                 if at < len(x)
             ]
-        arrays = [(name, x) for name, x in named if is_array(x)]
+        arrays = [(name, x) for name, x in named if is_array_like(x)]
         if len(arrays) == 2 and arrays[0][1].shape == arrays[1][1].shape:
             first, second = (np.asarray(x) for _, x in arrays)
             if first.dtype.kind in "fiub" and second.dtype.kind in "fiub":

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.pytrees import array_card, leaves_in_order
 from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
@@ -82,7 +82,7 @@ class LeavesSource(LiveSource):
         if self._leaves is None:
             raise Gone("its arrays were let go to make room for others: run the cell again")
         leaf = self._leaves[row]
-        return [("", leaf)] if is_array(leaf) else []
+        return [("", leaf)] if is_array_like(leaf) else []
 
     def record(self) -> ViewRecord | None:
         return self._record
@@ -162,7 +162,7 @@ def source_for(value: object, record: ViewRecord, cut: bool) -> LiveSource | Non
     for cls in type(value).__mro__:
         if cls in _makers and (source := _makers[cls](value)) is not None:
             return source
-    if is_array(value):
+    if is_array_like(value):
         return ArraySource(value)
     if not jax.tree_util.all_leaves([value]):
         return LeavesSource(_leaves(value), record if cut else None)

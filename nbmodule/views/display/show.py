@@ -287,10 +287,10 @@ def display_all(on: bool = True) -> None:
 def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:
     import jax
 
-    from nbmodule.views.arrays.values import is_array
+    from nbmodule.views.arrays.values import is_array_like
 
     return (
         mimebundle(value)
-        if any(is_array(leaf) for leaf in jax.tree_util.tree_leaves(value))
+        if any(is_array_like(leaf) for leaf in jax.tree_util.tree_leaves(value))
         else None
     )

@@ -18,7 +18,7 @@ from nbmodule.views.records.records import (
     SeriesRecord,
     ShownStatistics,
 )
-from nbmodule.views.renderers.drawing import CLASSES, LINES, laid_out, palette
+from nbmodule.views.renderers.drawing import CLASSES, LINES, palette, tile_picture
 from nbmodule.views.renderers.plain_text import number_badges, spread
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _tiles(figure: Figure, axes: Axes, picture: Picture) -> None:
     from matplotlib.colors import ListedColormap, Normalize
 
     colors = np.array(palette(picture)) / 255
-    codes, is_cell = laid_out(picture)
+    codes, is_cell = tile_picture(picture)
     pixels = np.ones((*codes.shape, 3))
     pixels[is_cell] = colors[codes[is_cell]]
     aspect = "auto" if picture.kind == "heatmap" else "equal"

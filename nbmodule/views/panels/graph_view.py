@@ -18,11 +18,11 @@ from nbmodule.base.format import plain
 from nbmodule.core.call.staging import Staged, staged
 from nbmodule.graphs import Graph, Options, data, headline, outline, read_graph, to_svg
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.arrays.values import is_array
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ViewRecord
-from nbmodule.views.renderers.drawing import source_of
+from nbmodule.views.renderers.drawing import image_source
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form
@@ -152,7 +152,7 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
     room = MOST_PICTURES
     for call in () if isinstance(values, Mapping) else values:
         returned = returns[call.path]
-        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array(leaf)), None)
+        array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
         if (
             room
             and array is not None
@@ -163,7 +163,7 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
             picture = picture_of(array, side=SIDE, tiles=1)
             high, wide = picture.shape[-2:] if len(picture.shape) > 1 else (1, 2)
             size = [max(SIDE * x // max(high, wide), SIDE // 3) for x in (wide, high)]
-            returned[call.index] |= {"picture": source_of(picture), "size": size}
+            returned[call.index] |= {"picture": image_source(picture), "size": size}
 
 
 @text_form(GraphRecord)

@@ -27,7 +27,7 @@ from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import split
+from nbmodule.core.transforms.carried import extract_objects
 from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.graphs import Graph
@@ -110,7 +110,7 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """The one outermost module among the arguments of a function, else among what it reaches."""
     while isinstance(fn, Jit):
         fn = fn.fn
-    for objects in (split((args, kwargs))[1], reachable(fn)):
+    for objects in (extract_objects((args, kwargs))[1], reachable(fn)):
         modules = [obj for obj in objects if is_module(obj)]
         roots = [
             m
@@ -153,7 +153,11 @@ def _once(
     error: Exception | None = None
     objects = {
         id(obj): obj
-        for obj in (module, *split((args, kwargs))[1], *(() if fn is module else reachable(fn)))
+        for obj in (
+            module,
+            *extract_objects((args, kwargs))[1],
+            *(() if fn is module else reachable(fn)),
+        )
     }
     with unchanged(list(objects.values())), untracked():
         with track(module, last=1) as recorded:

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.format import count_noun, format_bytes, plain, shown
+from nbmodule.base.format import count_noun, format_bytes, plain, printable_repr
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import Recorder
@@ -239,7 +239,7 @@ class Inspection:
 
         return mimebundle(self)
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         from nbmodule.views.renderers.plain_text import text_of
 

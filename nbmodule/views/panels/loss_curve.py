@@ -19,7 +19,7 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.format import format_count, format_number, plain, shown
+from nbmodule.base.format import format_count, format_number, plain, printable_repr
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
@@ -156,7 +156,7 @@ class LossCurve:
         else:
             self.close(f"failed: {cls.__name__}: {plain(str(error), 100)}")
 
-    @shown
+    @printable_repr
     def __repr__(self) -> str:
         from nbmodule.views.renderers.plain_text import text_of
 

@@ -88,7 +88,7 @@ def image_of(picture: Picture) -> Markup:
     return tag("div", image, tag("div", words, style="font-size:11px;opacity:.75"))
 
 
-def source_of(picture: Picture) -> str:
+def image_source(picture: Picture) -> str:
     """Give a picture as the address of an image, without its legend; empty where there is none."""
     if picture.kind == "text":
         return ""
@@ -138,14 +138,14 @@ def _mix(color: tuple[int, int, int], share: float) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
+def tile_picture(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
     """Arrange tiles in rows, with gaps between them.
 
     Returns:
         The code of each cell, and where there is a cell rather than a gap.
 
     Example:
-        >>> codes, is_cell = laid_out(Picture("channels", (2, 1, 2), bytes([3, 4, 5, 6]),
+        >>> codes, is_cell = tile_picture(Picture("channels", (2, 1, 2), bytes([3, 4, 5, 6]),
         ...     "positive"))
         >>> codes[is_cell].tolist(), is_cell.shape
         ([3, 4, 5, 6], (1, 5))
@@ -164,7 +164,7 @@ def laid_out(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
 
 def _grid(picture: Picture) -> tuple[np.ndarray, int]:
     """Lay out the tiles on the background, and choose the pixels per cell."""
-    codes, is_cell = laid_out(picture)
+    codes, is_cell = tile_picture(picture)
     ground = FIRST + (LAST - FIRST) // 2 if picture.scale == "signed" else FIRST
     most = 320 if picture.shape[0] == 1 else 72
     return np.where(is_cell, codes, np.uint8(ground)), max(1, most // max(picture.shape[1:]))

@@ -81,14 +81,14 @@ def script_json(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).translate(_SCRIPT)
 
 
-def packed(text: str) -> str:
+def deflate_text(text: str) -> str:
     """Deflate a text and write it in letters."""
     return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
 
 
 def packed_data(data: dict[str, Any]) -> dict[str, str]:
     """Deflate the data of a view for a message; `unpack` of `views/frontend/base.js` reads them."""
-    return {"z": packed(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
+    return {"z": deflate_text(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
 
 
 def view_element(
@@ -123,7 +123,11 @@ def view_element(
 def data_text(data: dict[str, Any]) -> str:
     """Write the data of a view, deflated where that is worth it."""
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return text.translate(_SCRIPT) if len(text) <= INLINE_DATA else script_json({"z": packed(text)})
+    return (
+        text.translate(_SCRIPT)
+        if len(text) <= INLINE_DATA
+        else script_json({"z": deflate_text(text)})
+    )
 
 
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_[{|}~"

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.nn.functional.primitives import along, nan_where, promoted, spread, where
+from nbmodule.nn.functional.primitives import along, broadcast_to, nan_where, promoted, where
 
 from jax_settings import FLOAT
 
@@ -53,7 +53,9 @@ def test_selection_leaves_no_nested_call():
 
 
 def test_vectors_are_spread_along_an_axis():
-    np.testing.assert_array_equal(spread(jnp.arange(2), (3, 2), float), np.tile([0.0, 1.0], (3, 1)))
+    np.testing.assert_array_equal(
+        broadcast_to(jnp.arange(2), (3, 2), float), np.tile([0.0, 1.0], (3, 1))
+    )
     np.testing.assert_array_equal(
         jnp.zeros((2, 3, 4), int) + along(jnp.arange(3), 1, 3),
         np.arange(3)[None, :, None] + np.zeros((2, 3, 4)),

@@ -1,6 +1,6 @@
-"""Branches: what a walk enters besides modules, and how copies of it are made.
+"""Holders: the objects besides modules that a walk enters, and how they are copied.
 
-Branches are lists, tuples, dicts (and classes derived from them) and plain objects that keep their
+Holders are lists, tuples, dicts (and classes derived from them) and plain objects that keep their
 attributes in a `__dict__`. Items are named by number or key, attributes by name.
 
 Everything else is static. A module or variable held in something else (a set, a deque, a
