@@ -1,4 +1,4 @@
-"""What `nbmodule` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
+"""Names of `nbmodule`, written by `python tools/make_stubs.py`. Do not edit."""
 
 from nbmodule import errors as errors
 from nbmodule import nn as nn

@@ -14,7 +14,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ["nbmodule", "nbmodule.nn", "nbmodule.optim"]
-HEAD = '''"""What `{package}` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
+HEAD = '''"""Names of `{package}`, written by `python tools/make_stubs.py`. Do not edit."""
 
 '''
 TAIL = """

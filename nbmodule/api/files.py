@@ -397,7 +397,9 @@ def _of_torch(
 
 
 def _has_chains(module: Any, entries: Mapping[str, Any]) -> bool:
-    """Return True if a name is a chain in `v`, and none of a state dict: only nbmodule writes it."""
+    """Return True if a name is a chain in `v`, and none of a state dict: only nbmodule writes
+    it.
+    """
     chains: set[str] = set()
     for location in plan_of(module).places.values():
         spellings = {".".join(location.chain), ".".join(in_older_form(location.chain))}

@@ -1,4 +1,5 @@
-"""`nb.doctor()` and `python -m nbmodule doctor`: what is installed, which displays and live controls
+"""`nb.doctor()` and `python -m nbmodule doctor`: what is installed, which displays and live
+controls
 work, and how to fix what does not.
 
 Nothing is changed and nothing is sent.
@@ -108,7 +109,8 @@ def _safely(checks: Callable[[], Checks]) -> Checks:
     """Yield the results of a section; a failure is a result too."""
     try:
         yield from checks()
-    except Exception as error:  # noqa: BLE001 - whatever is broken here is what the reader wants to know
+    # Whatever is broken here is what the reader wants to know
+    except Exception as error:  # noqa: BLE001
         yield (
             "check failed",
             f"{type(error).__name__}: {error}",

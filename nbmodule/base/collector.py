@@ -1,4 +1,6 @@
-"""Keep Python's garbage collector from walking over thousands of new objects that are all in use."""
+"""Keep Python's garbage collector from walking over thousands of new objects that are all in
+use.
+"""
 
 from __future__ import annotations
 

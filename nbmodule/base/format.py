@@ -50,7 +50,7 @@ def format_number(x: float, digits: int = 4) -> str:
     """Write a number with at most `digits` significant digits, never with trailing zeros.
 
     Example:
-        >>> format_number(0.123456), format_number(3.2e-7), format_number(float('nan'))
+        >>> format_number(0.123456), format_number(3.2e-7), format_number(float("nan"))
         ('0.1235', '3.2e-7', 'NaN')
     """
     x = float(x)
@@ -101,7 +101,7 @@ def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
     """Write the type of an array.
 
     Example:
-        >>> format_array((64, 3), 'float32')
+        >>> format_array((64, 3), "float32")
         'float32[64, 3]'
     """
     if shape is None:
@@ -132,7 +132,7 @@ def plain(text: object, longest: int = LONGEST_NAME) -> str:
     is cut in the middle.
 
     Example:
-        >>> plain('a' + chr(10) + 'b')
+        >>> plain("a" + chr(10) + "b")
         'a\\nb'
     """
     return printable(cut_middle(str(text), longest))
@@ -158,7 +158,7 @@ def cut_middle(text: str, width: int) -> str:
     """Cut a name in its middle, where it says least.
 
     Example:
-        >>> cut_middle('encoder.layers.0.attention.weight', 16)
+        >>> cut_middle("encoder.layers.0.attention.weight", 16)
         'encoder…n.weight'
     """
     if len(text) <= width:
@@ -184,7 +184,7 @@ def count_noun(n: int, noun: str) -> str:
     """Write a count with its noun.
 
     Example:
-        >>> count_noun(1, 'variable'), count_noun(1200, 'variable')
+        >>> count_noun(1, "variable"), count_noun(1200, "variable")
         ('1 variable', '1,200 variables')
     """
     if n != 1:

@@ -107,7 +107,11 @@ def match(pattern: str | Iterable[str], name: str) -> bool:
     """Tell whether a name fits a glob, or any of several; `*` also runs over dots and slashes.
 
     Example:
-        >>> match("blocks.*", "blocks.0.norm"), match("blocks.?", "blocks.10"), match(["head", "stem"], "head")
+        >>> (
+        ...     match("blocks.*", "blocks.0.norm"),
+        ...     match("blocks.?", "blocks.10"),
+        ...     match(["head", "stem"], "head"),
+        ... )
         (True, False, True)
     """
     patterns = (pattern,) if isinstance(pattern, str) else pattern

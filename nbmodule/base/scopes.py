@@ -20,7 +20,9 @@ RECOMPUTED = "rematted_computation"
 
 
 class Scope(NamedTuple):
-    """One level of the stack: name, which call it is (None: the text does not say), and the pass."""
+    """One level of the stack: name, which call it is (None: the text does not say), and the
+    pass.
+    """
 
     name: str
     call: int | None
@@ -89,7 +91,8 @@ def _split(text: str) -> tuple[str, int | None]:
 _WRAPPED = re.compile(r"^([\w.\-]+)\((.*)\)$", re.DOTALL)
 _FUNCTIONS = frozenset(("jit", "pjit", "xla_call", "xla_pmap"))
 _STRUCTURE = re.compile(
-    r"^(while|body|cond|scan|closed_call|core_call|core_closed_call|checkpoint|remat2?|custom_(jvp|vjp)_call(_jaxpr)?|branch_\d+_fun|shard_map)$"
+    r"^(while|body|cond|scan|closed_call|core_call|core_closed_call|checkpoint|remat2?"
+    r"|custom_(jvp|vjp)_call(_jaxpr)?|branch_\d+_fun|shard_map)$"
 )
 
 
@@ -102,7 +105,8 @@ def marks_of(text: str) -> tuple[tuple[Mark, ...], str]:
     >>> marks_of("jit(step)/transpose(jvp(Net))/head/dot_general")[1]
     'dot_general'
     >>> read_scopes(marks_of("jit(step)/transpose(jvp(Net))/head/dot_general")[0])
-    ((Scope(name='Net', call=None, phase='backward'), Scope(name='head', call=None, phase='backward')), 'backward')
+    ((Scope(name='Net', call=None, phase='backward'), Scope(name='head', call=None,
+    phase='backward')), 'backward')
     """
     *scopes, operation = _parts(text)
     marks: list[Mark] = []

@@ -22,7 +22,7 @@ def group_of(name: str) -> tuple[str, str]:
     """Split the name of a series into what is measured and on which data.
 
     Example:
-        >>> group_of('val_loss'), group_of('loss'), group_of('train/accuracy')
+        >>> group_of("val_loss"), group_of("loss"), group_of("train/accuracy")
         (('loss', 'val'), ('loss', 'train'), ('accuracy', 'train'))
     """
     words = _CUT.split(name.strip())

@@ -1,27 +1,27 @@
-"""Sockets: a low room asks for something that a higher room gives, without naming it in an import.
+"""Hooks by which a lower package calls a function of a higher one without importing it.
 
-A higher room plugs a function in under a name (`plug`). Where nobody has, the socket's home module
-is imported on first use, by its name as text, and is expected to plug itself in.
+The higher package registers a function under a name (`plug`). If nobody has, the module in `_HOMES`
+is imported on first use and registers itself.
 
-| socket | called as | gives | home |
-| --- | --- | --- | --- |
-| `display` | `fn(value)` | a MIME bundle, a dict | `nbmodule.views` |
-| `show` | `fn(value)` | None; puts the value on the screen | `nbmodule.views` |
-| `show_in_place` | `fn(value)` | None; as `show`, in a notebook's output that can be written again | `nbmodule.views` |
-| `text` | `fn(value)` | the text that `show` prints | `nbmodule.views` |
-| `plot` | `fn(value, file, **options)` | a matplotlib figure, also written to a file if one is given | `nbmodule.views` |
-| `page` | `fn(value)` | HTML text that stands alone | `nbmodule.views` |
-| `save_hdf5` | `fn(path, tree)` | None; writes a nested dict of arrays | `nbmodule.files` |
-| `load_hdf5` | `fn(path)` | a nested dict of arrays | `nbmodule.files` |
-| `save_safetensors` | `fn(path, tree, metadata)` | None; writes a nested dict of arrays, and text by name | `nbmodule.files` |
-| `load_with_metadata` | `fn(path)` | a nested dict of arrays, and what was said of the file | `nbmodule.files` |
-| `watched` | `fn(model)` | what watches a model of another framework, entered like a file | `nbmodule.interop.verbs` |
-| `as_it_stands` | `fn(verb, model, args, kwargs, **options)` | what a verb such as `summary` says of such a model | `nbmodule.interop.verbs` |
-| `to_framework` | `fn(module, framework)` | the module as a model of that framework | `nbmodule.interop.to_frameworks` |
-| `between` | `fn()` | for each name, such as `LayerNorm`, what makes a new layer for a place between others | `nbmodule.nn.between` |
-| `torch_state` | `fn(module, given, **options)` | what a state of PyTorch gives to variables, with a report; None for one of ours | `nbmodule.interop.torch_layers` |
-| `named` | `fn(box, modules)` | the name of a variable for messages; `modules` are those being called | `nbmodule.core.structure.walk` |
-| `kernels` | `fn()` | a context manager in which shared kernels are called | none |
+    display(value)                      a MIME bundle
+    show(value)                         displays the value
+    show_in_place(value)                displays the value in an output that can be updated
+    text(value)                         the text that `show` prints
+    plot(value, file, **options)        a matplotlib figure, also written to `file` if given
+    page(value)                         a self-contained HTML page
+    save_hdf5(path, tree)               writes a nested dict of arrays
+    load_hdf5(path)                     reads a nested dict of arrays
+    save_safetensors(path, tree, metadata)
+    load_with_metadata(path)            a nested dict of arrays, and the metadata of the file
+    watched(model)                      a context manager that tracks a foreign model
+    as_it_stands(verb, model, args, kwargs, **options)
+                                        the result of a tool such as `summary` for a foreign model
+    to_framework(module, framework)     the module as a model of that framework
+    between()                           layers that `nb.what_if` offers for insertion
+    torch_state(module, state, **options)
+                                        the values of a PyTorch state, with a report; None otherwise
+    named(variable, modules)            the name of a variable in messages
+    kernels()                           a context manager in which shared kernels are called
 """
 
 from __future__ import annotations

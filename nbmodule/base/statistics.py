@@ -112,7 +112,12 @@ def join_statistics(parts: Sequence[Statistics]) -> Statistics:
     """The statistics of several arrays as one; of which each counts by its finite elements.
 
     Example:
-        >>> both = join_statistics([statistics_of_elements(np.array([1.0, 3.0])), statistics_of_elements(np.array([5.0]))])
+        >>> both = join_statistics(
+        ...     [
+        ...         statistics_of_elements(np.array([1.0, 3.0])),
+        ...         statistics_of_elements(np.array([5.0])),
+        ...     ]
+        ... )
         >>> both.size, both.mean, both.max
         (3, 3.0, 5.0)
     """

@@ -20,5 +20,5 @@ def asked_for() -> AbstractContextManager[object]:
         ...     jnp.ones(2)
         Array([1., 1.], dtype=float32)
     """
-    guard = jax.config.jax_transfer_guard_host_to_device  # pyright: ignore[reportAttributeAccessIssue]
+    guard = jax.config.jax_transfer_guard_host_to_device  # pyright: ignore
     return jax.transfer_guard_host_to_device("allow") if guard == "disallow" else nullcontext()

@@ -61,7 +61,10 @@ def paired(first: Mapping[K, Any], second: Mapping[K, Any]) -> Iterator[tuple[K,
     """Yield each key with both leaves: in the order of the first tree, then the rest of the second.
 
     Example:
-        >>> [(key, a is ABSENT, b is ABSENT) for key, a, b in paired({'w': 1, 'b': 2}, {'b': 2, 'bias': 3})]
+        >>> [
+        ...     (key, a is ABSENT, b is ABSENT)
+        ...     for key, a, b in paired({"w": 1, "b": 2}, {"b": 2, "bias": 3})
+        ... ]
         [('w', False, True), ('b', False, False), ('bias', True, False)]
     """
     for key, leaf in first.items():
@@ -76,7 +79,11 @@ def kind_apart(a: object, b: object) -> str:
     `unexpected`, `shape`, `dtype`, or "".
 
     Example:
-        >>> kind_apart(np.zeros(2), np.zeros(3)), kind_apart(np.zeros(2), np.ones(2)), kind_apart(ABSENT, 1)
+        >>> (
+        ...     kind_apart(np.zeros(2), np.zeros(3)),
+        ...     kind_apart(np.zeros(2), np.ones(2)),
+        ...     kind_apart(ABSENT, 1),
+        ... )
         ('shape', '', 'unexpected')
     """
     if b is ABSENT:
@@ -202,7 +209,9 @@ def separated(
     """Return the chosen leaves of a PyTree, and a function that puts other leaves in their places.
 
     Example:
-        >>> leaves, joined = separated({"n": 3, "x": np.ones(2)}, lambda leaf: hasattr(leaf, "dtype"))
+        >>> leaves, joined = separated(
+        ...     {"n": 3, "x": np.ones(2)}, lambda leaf: hasattr(leaf, "dtype")
+        ... )
         >>> leaves, joined([7.0])
         ([array([1., 1.])], {'n': 3, 'x': 7.0})
     """

@@ -108,7 +108,9 @@ def _program_key(module: CoreModule) -> Any:
 
 
 def estimate(calls: Sequence[Call]) -> None:
-    """Set the FLOPs of each call, and the bytes that the compiler expects the submodule to access."""
+    """Set the FLOPs of each call, and the bytes that the compiler expects the submodule to
+    access.
+    """
 
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
         cost = traced.lower().cost_analysis() or {}

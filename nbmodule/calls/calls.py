@@ -41,7 +41,7 @@ class Calls(Shown, Sequence[Call]):
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
         >>> with nb.track(model) as calls:
         ...     _ = model(jnp.ones((2, 3)))
-        >>> [call.path for call in calls], calls['1'].return_shapes
+        >>> [call.path for call in calls], calls["1"].return_shapes
         (['', '0', '1'], 'float32[2, 4]')
     """
 
@@ -153,7 +153,7 @@ class Calls(Shown, Sequence[Call]):
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
             >>> with nb.track(model) as calls:
             ...     _ = model(jnp.ones((2, 3)))
-            >>> [call.path for call in calls.find(lambda call: call.class_name == 'ReLU')]
+            >>> [call.path for call in calls.find(lambda call: call.class_name == "ReLU")]
             ['1']
         """
         return self._part([call for call in self._list if fn(call)])
@@ -215,7 +215,7 @@ class Calls(Shown, Sequence[Call]):
             >>> with nb.track(model) as calls:
             ...     _ = model(jnp.ones((2, 3)))
             >>> calls.estimate()
-            >>> calls['0'].flops >= 2 * 2 * 3 * 4
+            >>> calls["0"].flops >= 2 * 2 * 3 * 4
             True
         """
         from nbmodule.calls.alone import estimate

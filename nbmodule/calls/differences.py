@@ -101,7 +101,10 @@ def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Diffe
         atol: Absolute tolerance.
 
     Example:
-        >>> changes = nb.diff({'w': jnp.zeros(2), 'b': jnp.ones(1)}, {'w': jnp.array([0.0, 0.5]), 'b': jnp.ones(1)})
+        >>> changes = nb.diff(
+        ...     {"w": jnp.zeros(2), "b": jnp.ones(1)},
+        ...     {"w": jnp.array([0.0, 0.5]), "b": jnp.ones(1)},
+        ... )
         >>> [(change.path, change.status, change.largest) for change in changes]
         [('w', 'changed', 0.5), ('b', 'same', 0.0)]
     """
@@ -154,7 +157,9 @@ def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
 
 
 def _numbers_in(leaf: Any) -> np.ndarray | None:
-    """The numbers of an array, or a lone one; None of anything else, such as texts and random keys."""
+    """The numbers of an array, or a lone one; None of anything else, such as texts and random
+    keys.
+    """
     if isinstance(leaf, bool) or not isinstance(
         getattr(leaf, "dtype", leaf), (np.dtype, int, float, complex)
     ):
@@ -226,7 +231,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
 
     Example:
         >>> nb.check(jnp.array([2.0, 4.0]), jnp.array([1.0, 2.0]))
-        ✗ every element is 2 times the expected one (largest difference 2 at [1]: expected 2, found 4)
+        ✗ every element is 2 times the expected one (largest difference 2 at [1]: expected 2, found
+        4)
         >>> nb.check(jnp.array([1.0, 2.0]), [1.0, 2.0])
         ✓ right: float32[2]
         >>> nb.check(3, 4)
@@ -246,10 +252,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
     ):
         actual = np.asarray(actual)
     if jax.tree.structure(actual) != jax.tree.structure(expected):
-        return Verdict(
-            False,
-            f"the structure is another one: expected {describe(expected)}, found {describe(actual)}",
-        )
+        shapes = f"expected {describe(expected)}, got {describe(actual)}"
+        return Verdict(False, f"the structure differs: {shapes}")
     gap = gap_between(actual, expected, rtol, atol)
     if gap.agrees:
         return Verdict(True, f"right: {describe(actual)}")
@@ -303,7 +307,9 @@ def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol
     )
     guess = _guess(a.astype(np.float64) if a.dtype.kind != "c" else a, b, close)
     nan = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
-    return f"{guess or (f'{nan} of {a.size} elements are not finite' if nan else 'the values differ')} ({figures})"
+    if not guess:
+        guess = f"{nan} of {a.size} elements are not finite" if nan else "the values differ"
+    return f"{guess} ({figures})"
 
 
 def _about_one(a: Any, b: Any) -> str:

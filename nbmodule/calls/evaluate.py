@@ -62,7 +62,9 @@ Its method `derive(values, result)`, if it has one, sees each array that a loop 
 
 
 def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
-    """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has run."""
+    """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has
+    run.
+    """
     # its numbers are constants of a compiled program, and are copied where each operation runs
     # alone
     with asked_for():
@@ -169,7 +171,9 @@ def locate(sources: Sequence[Any]) -> tuple[str, str]:
 
 
 def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
-    """Module scopes of a name stack, outermost first, and the pass in which the operation was made."""
+    """Module scopes of a name stack, outermost first, and the pass in which the operation was
+    made.
+    """
     marks = tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
     scopes, phase = read_scopes(marks)
     if phase == "forward" and Mark("jvp", True) in marks:

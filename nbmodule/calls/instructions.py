@@ -78,8 +78,8 @@ def read_instructions(text: str) -> dict[str, Instruction]:
     ... ENTRY %main (a: f32[2,3], b: f32[3,4]) -> f32[2,4] {
     ...   %a = f32[2,3]{1,0} parameter(0)
     ...   %b = f32[3,4]{1,0} parameter(1)
-    ...   ROOT %dot.1 = f32[2,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, metadata={op_name="jit(f)/head/dot_general"}
-    ... }'''
+    ...   ROOT %dot.1 = f32[2,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, META
+    ... }'''.replace("META", 'metadata={op_name="jit(f)/head/dot_general"}')
     >>> made = read_instructions(text)["dot.1"]
     >>> made.scopes, made.flops, made.bytes
     ('jit(f)/head/dot_general', 48, 104.0)
@@ -128,7 +128,7 @@ def _unescaped(text: str) -> str:
     r"""A name as it was given: the compiler's text has all beyond ASCII as octal bytes, and a
     backslash before quotes.
 
-    >>> _unescaped(r'gr\303\266\303\237e/a\"b')
+    >>> _unescaped(r"gr\303\266\303\237e/a\"b")
     'größe/a"b'
     """
     of = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
@@ -378,7 +378,7 @@ def share_out(events: list[Event]) -> Shares:
         events: In any order.
 
     Example:
-        >>> share_out([Event('a', 0, 10e9, 0), Event('b', 4e9, 10e9, 1), Event('a', 12e9, 13e9, 0)])
+        >>> share_out([Event("a", 0, 10e9, 0), Event("b", 4e9, 10e9, 1), Event("a", 12e9, 13e9, 0)])
         Shares(seconds={'a': 8.0, 'b': 3.0}, counts={'a': 2, 'b': 1}, idle=2.0)
     """
     seconds: dict[str, float] = {}

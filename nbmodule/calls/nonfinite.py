@@ -496,7 +496,9 @@ def _nans(x: Shaped) -> int:
 
 
 def range_of(x: Shaped) -> Range:
-    """What an array looks like: its shape, its finite extremes, how many elements are not finite."""
+    """What an array looks like: its shape, its finite extremes, how many elements are not
+    finite.
+    """
     if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return Range(describe(x), float("nan"), float("nan"), 0)
     array = np.asarray(x)

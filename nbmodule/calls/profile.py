@@ -236,14 +236,17 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         TraceError: it cannot be compiled, or another profile is being taken.
 
     Example:
-        >>> model, optimizer = nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Linear(64, 8)), nb.Adam(1e-3)
+        >>> model, optimizer = (
+        ...     nb.Sequential(nb.Linear(64, 64), nb.ReLU(), nb.Linear(64, 8)),
+        ...     nb.Adam(1e-3),
+        ... )
         >>> @nb.jit
         ... def step(x):
         ...     loss, gradients = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
         ...     optimizer.update(model, gradients)
         ...     return loss
         >>> profile = nb.profile(step, jnp.ones((32, 64)))
-        >>> profile['0'].backward > 0, profile['adam'].optimizer > 0, profile['adam'].forward
+        >>> profile["0"].backward > 0, profile["adam"].optimizer > 0, profile["adam"].forward
         (True, True, 0.0)
     """
     if not is_whole(runs) or runs < 1:

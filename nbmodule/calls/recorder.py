@@ -94,7 +94,7 @@ class Recorder(Shown):
         >>> for _ in range(25):
         ...     with recorder:
         ...         _ = step(jnp.ones((2, 3)))
-        >>> recorder.steps, recorder[20]['1'].statistics.min >= 0
+        >>> recorder.steps, recorder[20]["1"].statistics.min >= 0
         ((0, 10, 20), True)
     """
 

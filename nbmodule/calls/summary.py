@@ -231,7 +231,9 @@ def _shape_of(x: object) -> Any:
 
 
 class _Traced(NamedTuple):
-    """The calls of one submodule in a traced call of the model: shapes of the first, their number."""
+    """The calls of one submodule in a traced call of the model: shapes of the first, their
+    number.
+    """
 
     inputs: str
     outputs: str

@@ -23,11 +23,11 @@ def tap(x: object, name: str) -> Any:
     Example:
         >>> class Square(nb.Module):
         ...     def forward(self, x):
-        ...         return nb.tap(x * x, 'square') + 1
+        ...         return nb.tap(x * x, "square") + 1
         >>> model = Square()
         >>> with nb.track(model) as calls:
         ...     _ = model(jnp.float32(3))
-        >>> calls['square'].returns
+        >>> calls["square"].returns
         Array(9., dtype=float32)
     """
     if not isinstance(name, str) or not name:

@@ -94,9 +94,9 @@ def track(
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
         >>> step = nb.jit(lambda x: model(x).sum())
-        >>> with nb.track(model, returns='stats') as calls:
+        >>> with nb.track(model, returns="stats") as calls:
         ...     _ = step(jnp.ones((2, 3)))
-        >>> calls['1'].statistics.min >= 0, calls['0'].return_shapes
+        >>> calls["1"].statistics.min >= 0, calls["0"].return_shapes
         (True, 'float32[2, 4]')
     """
     return Tracking(
@@ -486,7 +486,7 @@ class Recorded(Calls):
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.Lambda(lambda x: jnp.exp(x) + 1))
-            >>> with nb.track(model, operations='1') as calls:
+            >>> with nb.track(model, operations="1") as calls:
             ...     _ = nb.jit(lambda x: model(x))(jnp.ones((2, 3)))
             >>> [call.class_name for call in calls.operations]
             ['exp', 'add']

@@ -1,4 +1,6 @@
-"""`Graph`, a computation that can be searched, drawn and saved, and the functions that trace one."""
+"""`Graph`, a computation that can be searched, drawn and saved, and the functions that trace
+one.
+"""
 
 from __future__ import annotations
 
@@ -197,7 +199,12 @@ def read_graph(
 
     Example:
         >>> import jax.numpy as jnp
-        >>> graph = read_graph(lambda w, x: x @ w, [jnp.ones((3, 4)), jnp.ones((2, 3))], variables=1, names=["head.w"])
+        >>> graph = read_graph(
+        ...     lambda w, x: x @ w,
+        ...     [jnp.ones((3, 4)), jnp.ones((2, 3))],
+        ...     variables=1,
+        ...     names=["head.w"],
+        ... )
         >>> [(node.kind, node.name) for node in graph.nodes[:2]]
         [('variable', 'head.w'), ('input', 'x')]
     """

@@ -71,7 +71,8 @@ batching.primitive_batchers[_replace] = _batch
 def _replaced(part: object, args: object, outputs: object, returned: object) -> Any:
     if returned is None:
         raise TraceError(
-            f"the return of {type(part).__name__} cannot be replaced in a function that raw JAX compiles. "
+            f"the return of {type(part).__name__} cannot be replaced in a function that raw JAX "
+            f"compiles. "
             "Call the model itself, or use the transform of the same name from nbmodule."
         )
     return replace_batched(lambda rows: now.tracker.replaced(part, args, rows), outputs)

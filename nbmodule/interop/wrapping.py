@@ -39,7 +39,8 @@ class Part(Module):
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
-            f"{type(self).__name__} is a part of a model of another framework and is called by it alone. "
+            f"{type(self).__name__} is a part of a model of another framework and is called by it "
+            f"alone. "
             "Call the whole model; `nb.track` and hooks see this part in it."
         )
 

@@ -40,7 +40,7 @@ def edit(model: object, *args: object, **kwargs: object) -> Edits:
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
         >>> edits = nb.edit(model, jnp.ones((1, 3)))
-        >>> edits.replace('1', nb.Tanh()).insert('2', nb.LayerNorm(4))
+        >>> edits.replace("1", nb.Tanh()).insert("2", nb.LayerNorm(4))
         model[1] = nb.Tanh()
         model.insert(2, nb.LayerNorm((4,), eps=1e-05, affine=True))
         >>> edits.undo().undo()

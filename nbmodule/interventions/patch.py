@@ -1,4 +1,6 @@
-"""`nb.patch`: run a model with the returns of some submodules changed, while a block runs or once."""
+"""`nb.patch`: run a model with the returns of some submodules changed, while a block runs or
+once.
+"""
 
 from __future__ import annotations
 
@@ -81,11 +83,11 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
-        >>> with nb.patch(model, {'1': nb.scale_by(2.0)}):
+        >>> with nb.patch(model, {"1": nb.scale_by(2.0)}):
         ...     y = model(jnp.ones((1, 3)))
         >>> bool((y == 2 * model(jnp.ones((1, 3)))).all())
         True
-        >>> found = nb.patch(model, jnp.ones((1, 3)), jnp.zeros((1, 3)), '0')
+        >>> found = nb.patch(model, jnp.ones((1, 3)), jnp.zeros((1, 3)), "0")
         >>> bool((found.patched == found.clean).all())
         True
     """
@@ -223,7 +225,9 @@ class Patching:
 
 
 def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
-    """Take the places of settings for parts of a model whose parts exist only while it is applied."""
+    """Take the places of settings for parts of a model whose parts exist only while it is
+    applied.
+    """
     ends = [end.strip() for key in settings if isinstance(key, str) for end in key.split(ARROW)]
     if any(set("*?[") & set(end) for end in ends):
         raise ArgumentTypeError(

@@ -127,7 +127,9 @@ class Run:
 
     @property
     def calls(self) -> list[str]:
-        """What ran, as paths with the number of the call where there are several: `blocks.0.act#1`."""
+        """What ran, as paths with the number of the call where there are several:
+        `blocks.0.act#1`.
+        """
         return list(self.before.returns)
 
     def _clean(self) -> Looked:

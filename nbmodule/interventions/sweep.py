@@ -78,7 +78,7 @@ def sweep(
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
-        >>> found = nb.sweep(model, jnp.ones((1, 3)), 'units', only='0', metric=0)
+        >>> found = nb.sweep(model, jnp.ones((1, 3)), "units", only="0", metric=0)
         >>> found.rows, found.values.shape
         (('0',), (1, 4))
     """
@@ -221,7 +221,7 @@ class Sweep(Shown):
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
-            >>> found = nb.sweep(model, jnp.ones((1, 3)), 'layers', metric=0)
+            >>> found = nb.sweep(model, jnp.ones((1, 3)), "layers", metric=0)
             >>> sorted(each.path for each in found.most())
             ['0', '1', '2']
         """
@@ -298,7 +298,9 @@ class Sweep(Shown):
 
 @dataclass(frozen=True)
 class Found:
-    """One place of a sweep: its path, the setting, the metric, and what the heat map shows there."""
+    """One place of a sweep: its path, the setting, the metric, and what the heat map shows
+    there.
+    """
 
     path: str
     setting: Setting

@@ -100,7 +100,7 @@ def zero(
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
-        >>> with nb.patch(model, {'0': nb.zero(unit=1)}):
+        >>> with nb.patch(model, {"0": nb.zero(unit=1)}):
         ...     y = model(jnp.ones((1, 2)))
         >>> float(y[0, 1])
         0.0
@@ -161,7 +161,7 @@ def from_example(
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
-        >>> with nb.patch(model, {'0': nb.from_example(jnp.ones((1, 2)))}):
+        >>> with nb.patch(model, {"0": nb.from_example(jnp.ones((1, 2)))}):
         ...     y = model(jnp.zeros((1, 2)))
         >>> bool((y == model(jnp.ones((1, 2)))).all())
         True
@@ -257,7 +257,7 @@ def freeze(
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
-        >>> found = nb.what_if(model, jnp.ones((1, 2)), {'0': nb.zero(), '1': nb.freeze()})
+        >>> found = nb.what_if(model, jnp.ones((1, 2)), {"0": nb.zero(), "1": nb.freeze()})
         >>> bool((found.result.after == found.result.before).all())
         True
     """
@@ -281,7 +281,7 @@ def skip() -> Setting:
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.ReLU())
-        >>> with nb.patch(model, {'0': nb.skip()}):
+        >>> with nb.patch(model, {"0": nb.skip()}):
         ...     y = model(jnp.ones((1, 2)))
         >>> y
         Array([[1., 1.]], dtype=float32)

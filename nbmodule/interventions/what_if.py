@@ -106,8 +106,8 @@ def what_if(
     Example:
         >>> nb.seed(0)
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
-        >>> found = nb.what_if(model, jnp.ones((1, 3)), {'1': nb.zero()}, metric=0)
-        >>> found.result.changes['1'], found.result.changes['0']
+        >>> found = nb.what_if(model, jnp.ones((1, 3)), {"1": nb.zero()}, metric=0)
+        >>> found.result.changes["1"], found.result.changes["0"]
         (1.0, 0.0)
         >>> print(found.code)
         with nb.patch(model, {"1": nb.zero()}):
@@ -196,7 +196,7 @@ class WhatIf(Shown):
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
-            >>> found = nb.what_if(model, jnp.ones((1, 3))).add({'0': nb.zero()})
+            >>> found = nb.what_if(model, jnp.ones((1, 3))).add({"0": nb.zero()})
             >>> float(found.result.after.max())
             0.0
         """
@@ -259,7 +259,7 @@ class WhatIf(Shown):
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
-            >>> found = nb.what_if(model, -jnp.ones((1, 3))).edit('replace', '1', nb.Identity())
+            >>> found = nb.what_if(model, -jnp.ones((1, 3))).edit("replace", "1", nb.Identity())
             >>> type(model[1]).__name__, found.code.splitlines()[0]
             ('ReLU', 'model[1] = nb.Identity()')
         """

@@ -337,7 +337,7 @@ class Live(ReplayVerbs):
         Example:
             >>> with Live(display=False) as live:
             ...     for x in live.steps([1.0, 2.0]):
-            ...         live.watch(params={'w': jnp.ones(3) * x})
+            ...         live.watch(params={"w": jnp.ones(3) * x})
         """
         self._watching.give(params, grads)
 
@@ -431,7 +431,7 @@ class Live(ReplayVerbs):
             >>> optimizer = nb.SGD(0.1)
             >>> with nb.Live(optimizer=optimizer, display=False) as live:
             ...     for i in live.steps(range(3)):
-            ...         live.set('learning rate', 0.5)
+            ...         live.set("learning rate", 0.5)
             >>> optimizer.lr
             Array(0.5, dtype=float32)
         """
@@ -634,8 +634,8 @@ class Live(ReplayVerbs):
         """What is wrong with the run, the worst first; see `nb.findings`.
 
         Example:
-            >>> with Live(display=False, nonfinite='warn') as live:
-            ...     for x in live.steps([1.0, 2.0, float('nan')]):
+            >>> with Live(display=False, nonfinite="warn") as live:
+            ...     for x in live.steps([1.0, 2.0, float("nan")]):
             ...         live.log(loss=x)
             >>> [finding.text for finding in live.findings]
             ['NaN in loss from step 3']

@@ -1,4 +1,4 @@
-"""What `nbmodule.nn` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
+"""Names of `nbmodule.nn`, written by `python tools/make_stubs.py`. Do not edit."""
 
 from nbmodule.api.module import Module as Module
 from nbmodule.core.variables.variable import Buffer as Buffer

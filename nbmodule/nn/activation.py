@@ -58,7 +58,9 @@ class _Activation(FunctionLayer):
 def _activation(
     name: str, function: Callable[..., Any], meaning: str, example: str, **options: object
 ) -> type[_Activation]:
-    """Make the class of one activation; its docstring shows the function's formula and an example."""
+    """Make the class of one activation; its docstring shows the function's formula and an
+    example.
+    """
     listed = "".join(
         f"\n        {option}: as in the function; {usual!r} by default."
         for option, usual in options.items()

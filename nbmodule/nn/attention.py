@@ -231,7 +231,8 @@ class MultiHeadAttention(Layer):
         Example:
             >>> import jax.numpy as jnp
             >>> from nbmodule.nn.attention import MultiHeadAttention
-            >>> layer, x = MultiHeadAttention(8, 4, num_kv_heads=2, rotary=True), jnp.ones((3, 5, 8))
+            >>> layer = MultiHeadAttention(8, 4, num_kv_heads=2, rotary=True)
+            >>> x = jnp.ones((3, 5, 8))
             >>> cache = layer.init_cache(16, batch=3)
             >>> first, cache = layer(x[:, :4], cache=cache)
             >>> last, cache = layer(x[:, 4:], cache=cache)

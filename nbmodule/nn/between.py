@@ -1,4 +1,6 @@
-"""Layers for a place between others, by name: what the panel of `nb.what_if` offers to put there."""
+"""Layers for a place between others, by name: what the panel of `nb.what_if` offers to put
+there.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def between() -> dict[str, Callable[[int, int], Layer]]:
 
     Example:
         >>> between()["LayerNorm"](4, 4), between()["Linear"](4, 2)
-        (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2, with_bias=True))
+        (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2,
+        with_bias=True))
     """
     factories = {
         name: lambda inputs, outputs, kind=kind: kind() for name, kind in activations().items()

@@ -40,7 +40,8 @@ class _Convolution(FunctionLayer):
         groups: Number of groups of channels that are convolved apart.
         with_bias: Whether a bias is added.
         data_format: $formats; channels are last by default.
-        weight_initializer: Of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`; `GlorotUniform()`
+        weight_initializer: Of `weight`, shape `(out_channels, *kernel_size, in_channels / groups)`;
+            `GlorotUniform()`
             by default, with the kernel's area counted in both fans.
         bias_initializer: Of `bias`; `Zeros()` by default.
         key: Key for the initial values; by default the next of the default stream.

@@ -130,7 +130,8 @@ def kernel(
     def of_arrays(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         with mixed_ranks():  # a user's own are told apart by the checks in `fn`
-            if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then JAX hands on what it was given
+            # Then JAX hands on what it was given
+            if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
                 return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
             return fn(*args, **kwargs)
 

@@ -82,7 +82,8 @@ class Layer(Module):
         device: DeviceLike | None,
         dtype: DTypeLike | None,
     ) -> tuple[Parameter, Parameter | None]:
-        """Return the variables for `weight` and `bias`, each from its shape (None for none), what the
+        """Return the variables for `weight` and `bias`, each from its shape (None for none), what
+        the
         user passed as initializer, and the default; `fans` are those of outputs and inputs.
         """
         variables: list[Any] = []

@@ -312,18 +312,23 @@ class InstanceNorm(_Affine):
 
 
 class _BatchNorm(_Affine):
-    """Normalizes each channel by its mean and variance over the batch, and remembers both for evaluation.
+    """Normalizes each channel by its mean and variance over the batch, and remembers both for
+    evaluation.
 
-    In training the statistics of the batch normalize (the biased variance) and move the buffers `running_mean` and
-    `running_var` on: `new = (1 - momentum) * old + momentum * batch`, with the unbiased variance. After `eval()` the
-    buffers normalize. Once exported (`nb.export_state`) it is called as `y, state = layer(x, state)`.
+    In training the statistics of the batch normalize (the biased variance) and move the buffers
+    `running_mean` and
+    `running_var` on: `new = (1 - momentum) * old + momentum * batch`, with the unbiased variance.
+    After `eval()` the
+    buffers normalize. Once exported (`nb.export_state`) it is called as `y, state = layer(x,
+    state)`.
 
     Args:
         num_features: Number of channels.
         eps: Added to the variance, in squared units of the input.
         momentum: Share of a batch in what is remembered.
         affine: Whether `weight` (gain) and `bias` (offset) are trained.
-        track_running_stats: Whether statistics are remembered; without, the batch's own are always used.
+        track_running_stats: Whether statistics are remembered; without, the batch's own are always
+            used.
         data_format: $formats; channels are last by default.
         axis_name: A mapped axis over which statistics are shared too.
         weight_initializer: Of `weight`; ones by default.

@@ -93,19 +93,25 @@ class _Gated(Layer):
 class _Recurrent(_Gated):
     """$title.
 
-    Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time, hidden_features)`, twice as
+    Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time,
+    hidden_features)`, twice as
     many features if it runs both ways. The state is ${state}, each of shape
-    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`, `(*batch,)`, only that many
-    times of each sequence count: later outputs are zero, and the state is that of the last time that counts.
+    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`,
+    `(*batch,)`, only that many
+    times of each sequence count: later outputs are zero, and the state is that of the last time
+    that counts.
 
-    Variables are named and laid out as in PyTorch: `weight_ih_l0` `(${gates}hidden, in)`, `weight_hh_l0`, `bias_ih_l0`,
-    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the end.${order}
+    Variables are named and laid out as in PyTorch: `weight_ih_l0` `(${gates}hidden, in)`,
+    `weight_hh_l0`, `bias_ih_l0`,
+    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the
+    end.${order}
 
     Args:
         in_features: Size of the inputs' last axis.
         hidden_features: Size of the state.
         num_layers: Number of layers, each over the outputs of the one before.
-        bidirectional: Whether each layer also runs from the last time to the first, and both outputs are joined.
+        bidirectional: Whether each layer also runs from the last time to the first, and both
+            outputs are joined.
         dropout_rate: Probability with which outputs are dropped between layers, in training.
         with_bias: Whether biases are added.
         return_sequence: Whether all outputs are returned, or only the last (of each direction).
@@ -274,7 +280,8 @@ class GRU(_Recurrent):
 class _Cell(_Gated):
     """One step of `nb.${layer}`: called as `state = cell(x, state)`, it gives the state after.
 
-    The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables are named and laid out as in
+    The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables
+    are named and laid out as in
     PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
 
     Args:

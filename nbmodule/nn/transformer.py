@@ -248,14 +248,12 @@ class TransformerDecoder(_Stack):
 
 
 _CALL = {
-    (
-        "Encoder"
-    ): """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as `MultiHeadAttention` does.""",
-    (
-        "Decoder"
-    ): """A call takes `(*batch, length, features)` and the memory `(*batch, size, features)`, what an encoder returned;
-    `mask`, `key_mask` and `is_causal` (True by default) for the attention to itself, `memory_mask` and `memory_key_mask` for that
-    to the memory, all as in `MultiHeadAttention`.""",
+    "Encoder": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal`
+    as `MultiHeadAttention` does.""",
+    "Decoder": """A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`,
+    the return of an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the
+    self-attention, `memory_mask` and `memory_key_mask` to the attention to the memory, as in
+    `MultiHeadAttention`.""",
 }
 _PARTS = {
     "Encoder": "attention to itself and two linear layers",
@@ -263,7 +261,7 @@ _PARTS = {
 }
 _NAMES = {
     "Encoder": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
-    ("Decoder"): (
+    "Decoder": (
         "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, "
         "`dropout`"
     ),
@@ -273,9 +271,11 @@ _ARGUMENTS = """
         features: features of inputs and outputs.
         num_heads: number of heads of each attention.
         hidden_features: features between the two linear layers; `4 * features` by default.
-        dropout_rate: probability of being dropped, for attention weights, hidden features, and what is added to a shortcut.
+        dropout_rate: probability of being dropped, for attention weights, hidden features, and the
+            branches added to a shortcut.
         activation: function or module between the two linear layers.
-        norm_first: whether norms stand before each part, `x + part(norm(x))`, instead of after it, `norm(x + part(x))`.
+        norm_first: whether norms precede each part, `x + part(norm(x))`, instead of following it,
+            `norm(x + part(x))`.
         eps: added to the variance in the norms.
         rotary: whether queries and keys of the self-attention are turned by their positions.
         with_bias: whether linear layers, projections and norms have biases.
@@ -301,15 +301,17 @@ for _word, _layer, _stack in (
         >>> {_layer.__name__}(8, 2, dropout_rate=0.0)({_INPUTS[_word]}).shape
         (2, 5, 8)
 
-    Source: Vaswani et al. (2017), arXiv:1706.03762; norms first as in Xiong et al. (2020), arXiv:2002.04745.
+    Source: Vaswani et al. (2017), arXiv:1706.03762; norms first as in Xiong et al. (2020),
+    arXiv:2002.04745.
     """
-    _stack.__doc__ = f"""A stack of {_layer.__name__}s, in the list `layers`, each with variables of its own.
+    _stack.__doc__ = f"""A stack of {_layer.__name__}s in the list `layers`.
 
     {_CALL[_word]}
 
     Args:
         num_layers: Number of layers.
-        final_norm: Whether a norm `norm` follows the last layer; by default where norms stand first.{_ARGUMENTS}
+        final_norm: Whether a norm `norm` follows the last layer; by default if norms come
+            first.{_ARGUMENTS}
 
     Example:
         >>> import jax.numpy as jnp

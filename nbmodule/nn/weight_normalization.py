@@ -97,7 +97,9 @@ class SpectralNorm(_Around):
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
         >>> from nbmodule.nn.weight_normalization import SpectralNorm
-        >>> layer = SpectralNorm(nb.Linear(3, 3, with_bias=False, weight_initializer=nb.Constant(5.0)))
+        >>> layer = SpectralNorm(
+        ...     nb.Linear(3, 3, with_bias=False, weight_initializer=nb.Constant(5.0))
+        ... )
         >>> layer(jnp.ones(3)).round(3)
         Array([1., 1., 1.], dtype=float32)
 
@@ -210,7 +212,8 @@ def _first_vectors(weight: Variable, axis: int, subkeys: list[Any]) -> tuple[Any
         left /= max(np.linalg.norm(left), 1e-12)
         right = matrix.T @ left
         right /= max(np.linalg.norm(right), 1e-12)
-    return tuple((x / max(np.linalg.norm(x), 1e-12)).astype(weight.dtype) for x in (left, right))  # type: ignore[return-value]
+    units = [x / max(np.linalg.norm(x), 1e-12) for x in (left, right)]
+    return units[0].astype(weight.dtype), units[1].astype(weight.dtype)
 
 
 class WeightNorm(_Around):
@@ -230,7 +233,9 @@ class WeightNorm(_Around):
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
         >>> from nbmodule.nn.weight_normalization import WeightNorm
-        >>> layer = WeightNorm(nb.Linear(2, 1, with_bias=False, weight_initializer=nb.Constant(3.0)))
+        >>> layer = WeightNorm(
+        ...     nb.Linear(2, 1, with_bias=False, weight_initializer=nb.Constant(3.0))
+        ... )
         >>> layer.scale = jnp.ones((1, 1))
         >>> layer(jnp.ones(2)).round(3)
         Array([1.414], dtype=float32)

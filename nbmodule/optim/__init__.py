@@ -12,6 +12,7 @@ Example:
     >>> class Linear(nb.Module):
     ...     def __init__(self):
     ...         self.weight = nb.Parameter(jnp.ones((2, 3)))
+    ...
     ...     def forward(self, x):
     ...         return x @ self.weight().T
     >>> model, optimizer = Linear(), nb.SGD(lr=0.1)

@@ -1,4 +1,4 @@
-"""What `nbmodule.optim` hands on. Made by `python tools/make_stubs.py` from its tables; do not edit."""
+"""Names of `nbmodule.optim`, written by `python tools/make_stubs.py`. Do not edit."""
 
 from nbmodule.optim.clipping import clip_by_global_norm as clip_by_global_norm
 from nbmodule.optim.clipping import global_norm as global_norm

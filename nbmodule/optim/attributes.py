@@ -186,7 +186,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     if existing is None or existing[0] != treedef or not all(map(_fits, existing[1], arrays)):
         _begin_change(optimizer, name, True)
         variables = tuple(
-            state_variable(optimizer, lambda x=x: np.zeros(x.shape, x.dtype), x)  # type: ignore[misc]
+            state_variable(optimizer, lambda x=x: np.zeros(x.shape, x.dtype), x)  # type: ignore
             for x in arrays
         )
         existing = treedef, variables

@@ -149,7 +149,7 @@ class Adam(RuleOptimizer):
     Example:
         >>> model = nb.Module(w=nb.Parameter([2.0]))
         >>> optimizer = nb.Adam(lr=0.1)
-        >>> optimizer.update(model, nb.grad(lambda m: (m.w ** 2).sum())(model))
+        >>> optimizer.update(model, nb.grad(lambda m: (m.w**2).sum())(model))
         >>> model.w()
         Array([1.9], dtype=float32)
 

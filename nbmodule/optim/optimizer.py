@@ -334,7 +334,7 @@ class Optimizer:
         Example:
             >>> model = nb.Module(w=nb.Parameter([1.0, 2.0]))
             >>> optimizer = nb.SGD(0.5)
-            >>> optimizer.update(model, nb.grad(lambda m: (m.w ** 2).sum())(model))
+            >>> optimizer.update(model, nb.grad(lambda m: (m.w**2).sum())(model))
             >>> model.w
             Parameter([0. 0.], device=cpu:0)
         """

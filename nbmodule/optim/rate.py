@@ -165,7 +165,11 @@ def is_of_step(fn: Callable[..., Any]) -> bool:
     """Return whether a function takes the step: it cannot be called without an argument.
 
     Example:
-        >>> is_of_step(lambda step: 0.1 / step), is_of_step(lambda: 0.1), is_of_step(lambda lr=0.1: lr)
+        >>> (
+        ...     is_of_step(lambda step: 0.1 / step),
+        ...     is_of_step(lambda: 0.1),
+        ...     is_of_step(lambda lr=0.1: lr),
+        ... )
         (True, False, False)
     """
     try:

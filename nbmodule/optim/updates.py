@@ -72,7 +72,9 @@ def momentum_update(
         stop_gradients: See `sgd_update`.
 
     Example:
-        >>> v, mw = nb.momentum_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.ones(1)})
+        >>> v, mw = nb.momentum_update(
+        ...     {"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.ones(1)}
+        ... )
         >>> v["w"], mw["w"]
         (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
     """
@@ -150,7 +152,9 @@ def adamw_update(
 
     Example:
         >>> zeros = {"w": jnp.zeros(1)}
-        >>> nb.adamw_update({"w": jnp.ones(1)}, zeros, 0.1, zeros, zeros, 1, weight_decay=0.1)[0]["w"]
+        >>> nb.adamw_update({"w": jnp.ones(1)}, zeros, 0.1, zeros, zeros, 1, weight_decay=0.1)[0][
+        ...     "w"
+        ... ]
         Array([0.99], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
@@ -176,7 +180,9 @@ def lamb_update(
 
     Example:
         >>> zeros = {"w": jnp.zeros(2)}
-        >>> nb.lamb_update({"w": jnp.array([3.0, 4.0])}, {"w": jnp.ones(2)}, 0.1, zeros, zeros, 1)[0]["w"].round(2)
+        >>> nb.lamb_update({"w": jnp.array([3.0, 4.0])}, {"w": jnp.ones(2)}, 0.1, zeros, zeros, 1)[
+        ...     0
+        ... ]["w"].round(2)
         Array([2.65, 3.65], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
@@ -207,7 +213,9 @@ def rmsprop_update(
         stop_gradients: See `sgd_update`.
 
     Example:
-        >>> nb.rmsprop_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75)[0]["w"].round(3)
+        >>> nb.rmsprop_update(
+        ...     {"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75
+        ... )[0]["w"].round(3)
         Array([0.8], dtype=float32)
     """
     options = {"decay": decay, "epsilon": epsilon, "eps_in_sqrt": eps_in_sqrt}
@@ -234,7 +242,9 @@ def adagrad_update(
         stop_gradients: See `sgd_update`.
 
     Example:
-        >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0]["w"].round(3)
+        >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0][
+        ...     "w"
+        ... ].round(3)
         Array([0.9], dtype=float32)
     """
     return _update("Adagrad", {"epsilon": epsilon}, v, grads, lr, {"vw": vw}, stop_gradients)
@@ -264,7 +274,13 @@ def lion_update(
         stop_gradients: See `sgd_update`.
 
     Example:
-        >>> nb.lion_update({"w": jnp.ones(1)}, {"w": jnp.ones(1) * 9}, 0.1, {"w": jnp.zeros(1)}, weight_decay=0.0)[0]["w"]
+        >>> nb.lion_update(
+        ...     {"w": jnp.ones(1)},
+        ...     {"w": jnp.ones(1) * 9},
+        ...     0.1,
+        ...     {"w": jnp.zeros(1)},
+        ...     weight_decay=0.0,
+        ... )[0]["w"]
         Array([0.9], dtype=float32)
     """
     options = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
@@ -301,7 +317,9 @@ def lars_update(
 
     Example:
         >>> v = {"w": jnp.array([3.0, 4.0])}
-        >>> nb.lars_update(v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0)[0]["w"]
+        >>> nb.lars_update(
+        ...     v, {"w": jnp.array([0.0, 7.0])}, 0.1, {"w": jnp.zeros(2)}, trust_coefficient=1.0
+        ... )[0]["w"]
         Array([3. , 3.5], dtype=float32)
     """
     options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}

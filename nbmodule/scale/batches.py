@@ -32,8 +32,8 @@ def shard_batch(
         ShapeError: rows do not divide over the devices; names the array.
 
     Example:
-        >>> batch = nb.shard_batch({'image': jnp.ones((8, 3))}, nb.make_mesh(data=1))
-        >>> batch['image'].sharding.spec
+        >>> batch = nb.shard_batch({"image": jnp.ones((8, 3))}, nb.make_mesh(data=1))
+        >>> batch["image"].sharding.spec
         P('data',)
     """
     mesh = as_mesh(mesh)

@@ -95,7 +95,7 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
         optimizer: Its state is listed too.
 
     Example:
-        >>> model = nb.shard(nb.Linear(4, 8), nb.make_mesh(data=1), {'weight': 'data'})
+        >>> model = nb.shard(nb.Linear(4, 8), nb.make_mesh(data=1), {"weight": "data"})
         >>> nb.layout(model)
         Layout of Linear · cpu:0 · 160 B on each · 160 B in all · imbalance 1.00
           bias    float32[8]     one device  32 B on each of 1

@@ -37,7 +37,7 @@ def join_hosts(
         DeviceError: devices are in use already, so that it is too late to join.
 
     Example:
-        >>> nb.join_hosts('localhost:1234', processes=2, process=2)
+        >>> nb.join_hosts("localhost:1234", processes=2, process=2)
         Traceback (most recent call last):
         nbmodule.errors.ArgumentError: process=2: with processes=2 they are numbered 0 to 1.
     """

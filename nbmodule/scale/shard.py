@@ -46,7 +46,9 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
 
     Example:
         >>> mesh = nb.make_mesh(data=1)
-        >>> model = nb.shard(nb.Sequential(nb.Linear(4, 8)), mesh, {'*.weight': jax.P(None, 'data')})
+        >>> model = nb.shard(
+        ...     nb.Sequential(nb.Linear(4, 8)), mesh, {"*.weight": jax.P(None, "data")}
+        ... )
         >>> model[0].weight.sharding.spec, model[0].bias.sharding.spec
         (P(None, 'data'), P())
     """

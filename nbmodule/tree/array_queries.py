@@ -117,7 +117,8 @@ class ArrayQueries(Joined):
             assert_is_bool: Raise where a leaf is not boolean already.
 
         Example:
-            >>> nb.Container(a=jnp.array([1, 0]), b={"c": [], "d": True}).cont_as_bools().cont_to_dict()
+            >>> c = nb.Container(a=jnp.array([1, 0]), b={"c": [], "d": True})
+            >>> c.cont_as_bools().cont_to_dict()
             {'a': False, 'b': {'c': False, 'd': True}}
         """
         return self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool, np.all))

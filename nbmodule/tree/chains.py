@@ -72,7 +72,10 @@ class Restructured(Mapped):
             below_depth: Keep this many keys at the beginning.
 
         Example:
-            >>> nb.Container.cont_flatten_key_chain("a/b/c"), nb.Container.cont_flatten_key_chain("a/b/c", "-", below_depth=1)
+            >>> (
+            ...     nb.Container.cont_flatten_key_chain("a/b/c"),
+            ...     nb.Container.cont_flatten_key_chain("a/b/c", "-", below_depth=1),
+            ... )
             ('a__b__c', 'a/b-c')
         """
         if not isinstance(key_chain, str) or not isinstance(replacement, str):
@@ -94,7 +97,9 @@ class Restructured(Mapped):
         """Rename each leaf: `format_fn` takes its key chain and gives the new one.
 
         Example:
-            >>> nb.Container(_a=1, b={"_c": 2}).cont_format_key_chains(lambda kc: kc.replace("_", "")).cont_to_dict()
+            >>> nb.Container(_a=1, b={"_c": 2}).cont_format_key_chains(
+            ...     lambda kc: kc.replace("_", "")
+            ... ).cont_to_dict()
             {'a': 1, 'b': {'c': 2}}
         """
         return _renamed(
@@ -198,7 +203,8 @@ class Restructured(Mapped):
 
         Example:
             >>> c = nb.Container(a=1, b=2, c={"a": 3, "b": 4}, d=5)
-            >>> c.cont_slice_keys("b:c").cont_to_dict(), c.cont_slice_keys({1: slice(1)}).cont_to_dict()
+            >>> parts = c.cont_slice_keys("b:c"), c.cont_slice_keys({1: slice(1)})
+            >>> parts[0].cont_to_dict(), parts[1].cont_to_dict()
             ({'b': 2, 'c': {'a': 3, 'b': 4}}, {'a': 1, 'b': 2, 'c': {'a': 3}, 'd': 5})
         """
         slices = dict(key_slice) if isinstance(key_slice, Mapping) else {0: key_slice}

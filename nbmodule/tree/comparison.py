@@ -162,8 +162,15 @@ class Compared(ArrayQueries):
         see `cont_identical`.
 
         Example:
-            >>> a, b, c = nb.Container(x=jnp.ones(2)), nb.Container(x=jnp.zeros(2)), nb.Container(x=jnp.ones(3))
-            >>> nb.Container.cont_identical_structure([a, b]), nb.Container.cont_identical_structure([a, c])
+            >>> a, b, c = (
+            ...     nb.Container(x=jnp.ones(2)),
+            ...     nb.Container(x=jnp.zeros(2)),
+            ...     nb.Container(x=jnp.ones(3)),
+            ... )
+            >>> (
+            ...     nb.Container.cont_identical_structure([a, b]),
+            ...     nb.Container.cont_identical_structure([a, c]),
+            ... )
             (True, False)
         """
         return Compared.cont_identical(
@@ -182,7 +189,10 @@ class Compared(ArrayQueries):
         """Tell whether Containers have as many arrays, of the same shapes, whatever their chains.
 
         Example:
-            >>> a, b = nb.Container(x=jnp.ones(2), y=jnp.ones(3)), nb.Container(p=jnp.ones(3), q=jnp.ones(2))
+            >>> a, b = (
+            ...     nb.Container(x=jnp.ones(2), y=jnp.ones(3)),
+            ...     nb.Container(p=jnp.ones(3), q=jnp.ones(2)),
+            ... )
             >>> nb.Container.cont_identical_array_shapes([a, b])
             True
         """
@@ -254,7 +264,10 @@ class Compared(ArrayQueries):
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
-            >>> c.cont_find_sub_container(nb.Container(c=2, d=3)), c.cont_find_sub_container(nb.Container(c=9))
+            >>> (
+            ...     c.cont_find_sub_container(nb.Container(c=2, d=3)),
+            ...     c.cont_find_sub_container(nb.Container(c=9)),
+            ... )
             ('b', False)
         """
         return _find(self, sub_cont, lambda pair: Compared.cont_identical(pair, partial=partial))

@@ -48,7 +48,8 @@ class Stored(Compared):
         for chain, leaf in self.cont_to_iterator():
             if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
                 raise ArgumentTypeError(
-                    f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array nor '
+                    f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array '
+                    f"nor "
                     "a number."
                 )
         socket("save_hdf5")(path, self.cont_to_dict())
@@ -79,7 +80,8 @@ class Stored(Compared):
         Example:
             >>> import tempfile
             >>> with tempfile.TemporaryDirectory() as folder:
-            ...     nb.Container(lr=0.1, net={"sizes": [3, 2]}).cont_to_disk_as_json(f"{folder}/c.json")
+            ...     c = nb.Container(lr=0.1, net={"sizes": [3, 2]})
+            ...     c.cont_to_disk_as_json(f"{folder}/c.json")
             ...     nb.Container.cont_from_disk_as_json(f"{folder}/c.json").cont_to_dict()
             {'lr': 0.1, 'net': {'sizes': [3, 2]}}
         """

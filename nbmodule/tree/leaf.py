@@ -27,7 +27,11 @@ def same_value(first: Any, second: Any) -> bool:
     equals itself.
 
     Example:
-        >>> same_value(jnp.ones(2), np.ones(2, "float32")), same_value(1, 1.0), same_value(np.nan, np.nan)
+        >>> (
+        ...     same_value(jnp.ones(2), np.ones(2, "float32")),
+        ...     same_value(1, 1.0),
+        ...     same_value(np.nan, np.nan),
+        ... )
         (True, False, True)
     """
     if first is second:

@@ -196,7 +196,9 @@ class Lookup(Convertible):
         """Set a leaf or a part where there is none yet.
 
         Example:
-            >>> nb.Container(a=1).cont_create_if_absent("a", 5).cont_create_if_absent("b", 6).cont_to_dict()
+            >>> nb.Container(a=1).cont_create_if_absent("a", 5).cont_create_if_absent(
+            ...     "b", 6
+            ... ).cont_to_dict()
             {'a': 1, 'b': 6}
         """
         target = _target(self, inplace)
@@ -219,7 +221,8 @@ class Lookup(Convertible):
         """Drop several leaves or parts, and the levels that are empty without them.
 
         Example:
-            >>> nb.Container(a=1, b={"c": 2, "d": 3}).cont_prune_key_chains(["a", "b/c"]).cont_to_dict()
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
+            >>> c.cont_prune_key_chains(["a", "b/c"]).cont_to_dict()
             {'b': {'d': 3}}
         """
         requested = asked_keys(self, key_chains)
@@ -237,7 +240,8 @@ class Lookup(Convertible):
         without them.
 
         Example:
-            >>> nb.Container(a=1, b={"c": 2, "d": 3}, c=4).cont_prune_keys(["a", "c"]).cont_to_dict()
+            >>> c = nb.Container(a=1, b={"c": 2, "d": 3}, c=4)
+            >>> c.cont_prune_keys(["a", "c"]).cont_to_dict()
             {'b': {'d': 3}}
         """
         fits = key_test(keys, False)

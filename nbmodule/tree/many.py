@@ -86,7 +86,10 @@ class Joined(Restructured):
             ShapeError: if the leaves are not equally long.
 
         Example:
-            >>> [each.a.tolist() for each in nb.Container(a=jnp.array([[1, 2], [3, 4]])).cont_unstack_conts(0)]
+            >>> [
+            ...     each.a.tolist()
+            ...     for each in nb.Container(a=jnp.array([[1, 2], [3, 4]])).cont_unstack_conts(0)
+            ... ]
             [[1, 2], [3, 4]]
         """
         if dim_size is None:
@@ -108,7 +111,8 @@ class Joined(Restructured):
         Example:
             >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], sum).a
             3
-            >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], lambda a, b: a - b).a
+            >>> both = [nb.Container(a=1), nb.Container(a=2)]
+            >>> nb.Container.cont_reduce(both, lambda a, b: a - b).a
             -1
         """
         together = functools.partial(functools.reduce, fn) if _takes_two(fn) else fn
@@ -119,7 +123,9 @@ class Joined(Restructured):
         """Join arrays along an axis that they have.
 
         Example:
-            >>> nb.Container.cont_concat([nb.Container(a=jnp.ones(2)), nb.Container(a=jnp.zeros(1))], 0).a
+            >>> nb.Container.cont_concat(
+            ...     [nb.Container(a=jnp.ones(2)), nb.Container(a=jnp.zeros(1))], 0
+            ... ).a
             Array([1., 1., 0.], dtype=float32)
         """
 

@@ -102,7 +102,9 @@ class Mapped(Lookup):
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2})
-            >>> c.cont_map_sub_conts(lambda part, kc: part.cont_set_at_key_chain("n", len(part))).cont_to_dict()
+            >>> c.cont_map_sub_conts(
+            ...     lambda part, kc: part.cont_set_at_key_chain("n", len(part))
+            ... ).cont_to_dict()
             {'a': 1, 'b': {'c': 2, 'n': 1}, 'n': 2}
         """
         chosen = choice(self, key_chains, to_apply)

@@ -232,7 +232,12 @@ def leaf_text(leaf: Any, limit: int | None = 10) -> str:
     """Write one leaf; an array with more than `limit` elements as type, dtype and shape.
 
     Example:
-        >>> leaf_text(jnp.arange(3)), leaf_text(np.zeros((4, 5))), leaf_text("{}"), leaf_text([jnp.ones(99)])
+        >>> (
+        ...     leaf_text(jnp.arange(3)),
+        ...     leaf_text(np.zeros((4, 5))),
+        ...     leaf_text("{}"),
+        ...     leaf_text([jnp.ones(99)]),
+        ... )
         ('Array([0, 1, 2], dtype=int32)', '(<class ndarray> dtype=float64 shape=[4, 5])', "'{}'",
          'list[1] [(<class ArrayImpl> dtype=float32 shape=[99])]')
     """

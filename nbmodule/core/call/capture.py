@@ -166,7 +166,9 @@ def tracked_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
 
 # Replaced returns
 def make_replacements(root: CoreModule, provided: object) -> dict[Any, Callable[[Any], Any]]:
-    """Return interventions by module; arrays become buffers, which a compiled call takes as inputs."""
+    """Return interventions by module; arrays become buffers, which a compiled call takes as
+    inputs.
+    """
     if provided is None:
         return {}
     if not isinstance(provided, Mapping):
@@ -183,7 +185,8 @@ def make_replacements(root: CoreModule, provided: object) -> dict[Any, Callable[
 
 
 class Replacement:
-    """Replaces the return of a submodule by arrays; kept on the submodule, so that it stays the same.
+    """Replaces the return of a submodule by arrays; kept on the submodule, so that it stays the
+    same.
 
     A number, or an array without axes, fills the whole return; any other array must have its shape.
     """

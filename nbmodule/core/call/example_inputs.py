@@ -59,7 +59,9 @@ def first_shapes(module: Any) -> tuple[str | None, str | None]:
 
 
 def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """Return the arguments of the first call, arrays as shapes; None before it, or if one is gone."""
+    """Return the arguments of the first call, arrays as shapes; None before it, or if one is
+    gone.
+    """
     if module._nbm.shown is None:
         return None
     leaves, tree = module._nbm.shown

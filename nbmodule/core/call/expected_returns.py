@@ -1,4 +1,6 @@
-"""`model(x, expected_submod_rets=...)`: find the first submodule whose return is not as expected."""
+"""`model(x, expected_submod_rets=...)`: find the first submodule whose return is not as
+expected.
+"""
 
 from __future__ import annotations
 

@@ -79,6 +79,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         >>> class Scale(nb.Module):
         ...     def __init__(self):
         ...         self.factor = nb.Parameter(2.0)
+        ...
         ...     def forward(self, x):
         ...         return x * self.factor
         >>> Scale()(jnp.ones(2))

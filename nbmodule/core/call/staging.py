@@ -176,7 +176,7 @@ class _Stage:
         except (TypeError, ValueError):
             parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
         if not any(parameter.name == "variables" for parameter in parameters):
-            pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore[attr-defined]
+            pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore
         return pure
 
     def extend(self, missed: Missed) -> Any:

@@ -32,7 +32,7 @@ def give_variables(call: ModuleCall, stages: Remaining) -> Any:
     module, v = call.module, call.v
     title = f"cannot call {type(module).__name__} with v="
     is_partial = module._nbm.config.with_partial_v
-    pairs = matched(plan_of(module).template, v, title=title, partial=is_partial)  # type: ignore[arg-type]
+    pairs = matched(plan_of(module).template, v, title=title, partial=is_partial)  # type: ignore
     values = [
         (box, jax.lax.stop_gradient(array) if box._frozen else array) for _, box, array in pairs
     ]

@@ -895,4 +895,5 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 def compiled(fn: Callable[..., Any]) -> Jit:
     """Return `fn` itself if it is compiled, else a compiled form of it."""
-    return fn if isinstance(fn, Jit) else jit(fn)  # pyright: ignore[reportReturnType] - of a function it makes one
+    # Of a function it makes one
+    return fn if isinstance(fn, Jit) else jit(fn)  # pyright: ignore[reportReturnType]

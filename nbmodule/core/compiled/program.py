@@ -2,7 +2,8 @@
 
 Tracing is cheap, compiling is not. After a trace the program is looked up by what it is: the hash
 of its lowered text, and the options it is compiled with. Functions, models and cells that are made
-anew run the executable that is there. The store holds no function, model or array of the user, but for
+anew run the executable that is there. The store holds no function, model or array of the user, but
+for
 small constants.
 """
 

@@ -194,7 +194,8 @@ class RandomStream:
         frame = now.frame
         if frame is None or now.outside or self.state._home is not None or frame.trace != here():
             return None
-        if is_eager() and not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue] - then a scan carries it all the same
+        # Then a scan carries it all the same
+        if is_eager() and not jax.config.jax_disable_jit:  # pyright: ignore
             return None
         count = self._making.count
         number = count.value
@@ -329,8 +330,10 @@ def seed(seed: KeyLike) -> None:
 
     Example:
         >>> import nbmodule as nb
-        >>> nb.seed(0); a = nb.Linear(2, 2).weight()
-        >>> nb.seed(0); b = nb.Linear(2, 2).weight()
+        >>> nb.seed(0)
+        ... a = nb.Linear(2, 2).weight()
+        >>> nb.seed(0)
+        ... b = nb.Linear(2, 2).weight()
         >>> (a == b).all()
         Array(True, dtype=bool)
     """

@@ -110,7 +110,9 @@ def _item_at(collection: object, key: Any) -> Any:
 
 
 def _buffer_of(value: Any, old: Any, collection: Any, is_local: bool) -> Variable:
-    """Return the buffer for an array: the former one, if it fits and has not moved, or a new one."""
+    """Return the buffer for an array: the former one, if it fits and has not moved, or a new
+    one.
+    """
     is_traced = isinstance(value, jax.core.Tracer)
     if isinstance(old, Buffer) and old.shape == value.shape and old.dtype == value.dtype:
         if not any(other is old for _, other in _pairs(collection)):

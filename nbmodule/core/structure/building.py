@@ -310,7 +310,9 @@ def _variable_for(module: Hull, name: str, value: Any, lent: dict[int, Variable]
 
 
 def move(boxes: Sequence[Variable], location: Any, dtype: DTypeLike | None) -> None:
-    """Move variables to a device or sharding, and cast floating ones; pending draws stay pending."""
+    """Move variables to a device or sharding, and cast floating ones; pending draws stay
+    pending.
+    """
     move_each(boxes, [location] * len(boxes), dtype)
 
 

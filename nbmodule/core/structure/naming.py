@@ -181,7 +181,9 @@ def find_modules(root: Hull, entry: object) -> list[Any]:
 
 
 def modules_named(root: Hull, entry: str) -> list[Any]:
-    """Return modules below `root` by dotted path, key or glob, in order, under any of their names."""
+    """Return modules below `root` by dotted path, key or glob, in order, under any of their
+    names.
+    """
     modules = plan_of(root).modules
     for spell in (_name_of, key_of):
         matches = [module for module, location in modules.items() if spell(location) == entry]

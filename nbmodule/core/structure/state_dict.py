@@ -155,7 +155,8 @@ def checked(
     if provided and names and not arrays:
         warnings.warn(
             f"{plain(title, 300)}: none of its {len(provided)} names fits, so nothing was loaded. "
-            f'{source} has "{plain(next(iter(provided)))}", the model "{plain(next(iter(names)))}". '
+            f'{source} has "{plain(next(iter(provided)))}", the model '
+            f'"{plain(next(iter(names)))}". '
             "Does a prefix stand before them? load_weights(path, prefix=...) takes one off.",
             stacklevel=level_of_user_code(),
         )

@@ -1,7 +1,8 @@
 """The one traversal: what is reachable from a module, in which order, under which names, and what
 is shared.
 
-Its result, a `Plan`, is cached on the module and dropped when the structure changes: attributes bump
+Its result, a `Plan`, is cached on the module and dropped when the structure changes: attributes
+bump
 the version of their module; lists, dicts and plain objects are compared with a shallow copy by
 identity.
 """
@@ -93,7 +94,9 @@ class Location(NamedTuple):
 
 
 def items(obj: object) -> list[Item]:
-    """Return the items directly below `obj`: attributes and dict keys sorted, list items by number."""
+    """Return the items directly below `obj`: attributes and dict keys sorted, list items by
+    number.
+    """
     cls = type(obj)
     if cls in (list, tuple):
         return _numbered(obj)
@@ -530,7 +533,9 @@ def remember_parent(child: Any, parent: Hull) -> None:
 
 
 def plan_of(root: Any) -> Plan:
-    """Return the plan of a module, optimizer or random stream, made anew if the structure changed."""
+    """Return the plan of a module, optimizer or random stream, made anew if the structure
+    changed.
+    """
     inner = getattr(root, "_nbm", None)
     if inner is None:
         return Plan(root)
@@ -542,7 +547,9 @@ def plan_of(root: Any) -> Plan:
 
 
 def settle_lists(objects: Iterable[Any]) -> None:
-    """Before a transform ends, write arrays put into lists and dicts of modules to their buffers."""
+    """Before a transform ends, write arrays put into lists and dicts of modules to their
+    buffers.
+    """
     for obj in objects:
         plan = None if isinstance(obj, Variable) else obj._nbm.plan
         if plan is not None and plan.watched:

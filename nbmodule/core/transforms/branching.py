@@ -184,7 +184,8 @@ def while_loop(
     one iteration to the next.
 
     The number of iterations is unknown while tracing, so calls of submodules in the body are
-    recorded without what they return. A module in `init_val` that the body returns stays that module, and
+    recorded without what they return. A module in `init_val` that the body returns stays that
+    module, and
     keeps what the body writes.
 
     Raises:

@@ -299,7 +299,7 @@ def grad(
 
     Example:
         >>> import nbmodule as nb
-        >>> nb.grad(lambda x: x ** 2)(3.0)
+        >>> nb.grad(lambda x: x**2)(3.0)
         Array(6., dtype=float32, weak_type=True)
     """
     check_function("nb.grad", fn)
@@ -332,7 +332,7 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
         >>> v = nb.Container(w=jnp.array([1.0, 2.0]))
-        >>> loss, grads = nb.execute_with_gradients(lambda v: (v.w ** 2).sum(), v)
+        >>> loss, grads = nb.execute_with_gradients(lambda v: (v.w**2).sum(), v)
         >>> loss, grads.w
         (Array(5., dtype=float32), Array([2., 4.], dtype=float32))
     """

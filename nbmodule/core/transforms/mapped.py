@@ -190,7 +190,8 @@ def _refusal(boxes: list[Variable]) -> BatchedWriteError:
     written = ", ".join(map(name_in_plan, boxes))
     return BatchedWriteError(
         f"nb.vmap: {written} would be written with a batched value, a different one for each row, "
-        "and can hold only one. Average over the axis before writing (give axis_name='rows' and write "
+        "and can hold only one. Average over the axis before writing (give axis_name='rows' and "
+        "write "
         "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a stacked copy "
         "(nb.stack makes one) as a mapped argument, with a row for each."
     )

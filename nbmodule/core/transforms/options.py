@@ -1,7 +1,8 @@
 """Check the functions, options and arguments of the transforms, before JAX sees them.
 
 JAX checks its options when the function is first called, and cannot see names of arguments
-behind the flat list of arrays that is compiled. So options are checked when the function is wrapped.
+behind the flat list of arrays that is compiled. So options are checked when the function is
+wrapped.
 """
 
 from __future__ import annotations
@@ -298,7 +299,8 @@ def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> Argum
             f"hashed, {option} compiles once for each that is unequal."
         )
     return ArgumentTypeError(
-        f"cannot call the compiled {function}: argument {path} is {describe_static(leaf)}, and arrays, "
+        f"cannot call the compiled {function}: argument {path} is {describe_static(leaf)}, and "
+        f"arrays, "
         f"numbers, modules and trees of them are traced. {fix}"
     )
 
@@ -324,7 +326,8 @@ def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
         if not is_traceable(leaf):
             at = f" at {jax.tree_util.keystr(path)}" if path else ""
             raise ArgumentTypeError(
-                f"the compiled {name_of(fn)} returned {describe_static(leaf)}{at}: only arrays, numbers, "
+                f"the compiled {name_of(fn)} returned {describe_static(leaf)}{at}: only arrays, "
+                f"numbers, "
                 "modules and trees of them can be outputs. Return other values from outside."
             )
 

@@ -204,7 +204,9 @@ class Stacks:
 
 
 def _spread(axis: object, tree: Any, count: int) -> list[Any]:
-    """Return the axis of each of `count` objects in an argument, from one axis or a tree of axes."""
+    """Return the axis of each of `count` objects in an argument, from one axis or a tree of
+    axes.
+    """
     if isinstance(axis, int):
         return [axis] * count
     marked = jax.tree.map(

@@ -3,7 +3,8 @@ values or all hold new ones. A pending value is known by shape and dtype, and dr
 
 Python handles signals, and lets other threads run, between its own instructions, never within a
 call into C that runs no Python. So a commit is one such call: `map` over the variables, driven
-by `any`. It ends with the tick of the clock, so that a view of the old values is never taken for one
+by `any`. It ends with the tick of the clock, so that a view of the old values is never taken for
+one
 of the new. The old values live until it is over: freeing an array lets other threads run.
 """
 
@@ -57,7 +58,7 @@ class Pending:
         if isinstance(location, jax.sharding.Sharding):
             return location
         if location is None:
-            default: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
+            default: Any = jax.config.jax_default_device  # pyright: ignore
             location = default or jax.local_devices()[0]
             location = jax.devices(location)[0] if isinstance(location, str) else location
         return jax.sharding.SingleDeviceSharding(location)

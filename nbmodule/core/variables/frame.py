@@ -231,7 +231,7 @@ def birthplace() -> Home | None:
     Under `jax.disable_jit` nothing is traced, and the frame alone tells.
     """
     trace = here()
-    if trace == EAGER and (now.frame is None or not jax.config.jax_disable_jit):  # pyright: ignore[reportAttributeAccessIssue]
+    if trace == EAGER and (now.frame is None or not jax.config.jax_disable_jit):  # pyright: ignore
         return None
     return Home(now.frame, trace)
 

@@ -1,7 +1,8 @@
 """Devices, meshes and dtypes as users name them, and shardings that variables keep.
 
 Compiled code leaves the shardings of its outputs to the compiler, which may choose others than the
-inputs had. A layout that is declared for a variable persists: values from outside are placed like it,
+inputs had. A layout that is declared for a variable persists: values from outside are placed like
+it,
 and the writes of a compiled step have it.
 """
 
@@ -125,7 +126,8 @@ def default_device() -> Any:
     return device if device is not None else jax.local_devices()[0]
 
 
-# -- layouts: shardings that variables keep ----------------------------------------------------------
+# -- layouts: shardings that variables keep
+# ----------------------------------------------------------
 _used = [False]  # whether any variable has a layout: until then nobody looks
 _joined: dict[Any, Any] = {}
 

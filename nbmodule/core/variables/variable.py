@@ -387,7 +387,10 @@ class Variable(_LikeArray):
     def __jax_array__(self) -> Any:
         return self.value
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:  # pyright: ignore[reportIncompatibleMethodOverride] - as NumPy's protocol has it
+    # As NumPy's protocol has it
+    def __array__(  # pyright: ignore
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> np.ndarray:
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
     def __getattr__(self, name: str) -> Any:
@@ -580,7 +583,8 @@ def _restore(cls: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
 
 
 def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
-    return _restore(cls, jax.random.wrap_key_data(jax.device_put(data), impl=impl), frozen)  # type: ignore[arg-type]
+    keys = jax.random.wrap_key_data(jax.device_put(data), impl=impl)  # type: ignore
+    return _restore(cls, keys, frozen)
 
 
 def _no_array(box: Variable, content: object) -> AttributePathError:

@@ -45,7 +45,9 @@ PASSES = 4
 
 
 class Size(NamedTuple):
-    """Of a folded child: width, height, width of its title when open, width of the label below it."""
+    """Of a folded child: width, height, width of its title when open, width of the label below
+    it.
+    """
 
     width: float
     height: float
@@ -148,7 +150,9 @@ class Placer:
         is_open: Callable[[tuple[int, ...]], bool],
         title: float,
     ) -> Rectangle:
-        """The frame of an open form whose place is `path`; `title` is the width its heading needs."""
+        """The frame of an open form whose place is `path`; `title` is the width its heading
+        needs.
+        """
         inner = {}
         for child, nested in enumerate(plan.inner):
             if nested is not None and is_open((*path, child)):
@@ -207,7 +211,9 @@ def _extents(
 def _settle_rows(
     frame: Rectangle, extents: dict[int, tuple[float, float]], spacing: Spacing
 ) -> None:
-    """Give every item its middle: as near to its neighbors above and below as order and room allow."""
+    """Give every item its middle: as near to its neighbors above and below as order and room
+    allow.
+    """
     plan = frame.plan
     ups, downs = _pulls(frame)
     for row in plan.rows:

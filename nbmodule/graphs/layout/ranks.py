@@ -274,7 +274,9 @@ def links(plan: FormRows) -> list[tuple[int, int]]:
 
 
 def above(plan: FormRows, trunk: Trunk, target: int) -> int | None:
-    """The item from which a trunk turns to a target; None where it comes straight in from outside."""
+    """The item from which a trunk turns to a target; None where it comes straight in from
+    outside.
+    """
     passed = (len(plan.rows) if target == EXIT else plan.row_of[target]) - trunk.first
     if passed > 0:
         return ~trunk.places[passed - 1]

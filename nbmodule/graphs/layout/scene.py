@@ -339,7 +339,9 @@ class _Maker(NamedTuple):
 
 
 def _maker(at: _Open, wire: Wire) -> _Maker | None:
-    """Follow a wire to the visible box at its upper end; None if that lies outside of the picture."""
+    """Follow a wire to the visible box at its upper end; None if that lies outside of the
+    picture.
+    """
     while True:
         if wire.child == OUTSIDE:
             if at.parent is None:

@@ -1,4 +1,6 @@
-"""Nodes and groups in the making: keeps them in order, and finds the group that a scope belongs to."""
+"""Nodes and groups in the making: keeps them in order, and finds the group that a scope belongs
+to.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,9 @@ class Builder:
         )
 
     def _position_in(self, parent: Group, node: int) -> int:
-        """Position among the parent's items of the one that holds the node; -1 if it lies outside."""
+        """Position among the parent's items of the one that holds the node; -1 if it lies
+        outside.
+        """
         position, group = self._node_position[node], self.nodes[node].group
         while group != parent.index:
             if group == ROOT:

@@ -132,7 +132,9 @@ def _shared(before: Sequence[Step], current: Sequence[Step], backward: bool) -> 
 
 
 def _repeated(stack: Sequence[Step], depth: int) -> int:
-    """The innermost call above a depth whose loop has brought the program back; 0 if there is none."""
+    """The innermost call above a depth whose loop has brought the program back; 0 if there is
+    none.
+    """
     for i in range(depth - 1, -1, -1):
         code, at = stack[i]
         if _may_repeat(code, at, at):

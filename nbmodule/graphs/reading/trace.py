@@ -201,7 +201,9 @@ def _add_failure(reader: Reader, partial: Any, results: Sequence[Ref | Literal])
 
 
 def mark_dead(graph: Computation, alive: set[int], keep_all: bool = False) -> None:
-    """Mark the nodes on which none of these depends; the end of a loop's body feeds its beginning."""
+    """Mark the nodes on which none of these depends; the end of a loop's body feeds its
+    beginning.
+    """
     feeds = _loop_feeds(graph)
     if (
         keep_all

@@ -1,4 +1,6 @@
-"""A graph as text: one line of facts, and an indented outline in which equal neighbors stand once."""
+"""A graph as text: one line of facts, and an indented outline in which equal neighbors stand
+once.
+"""
 
 from __future__ import annotations
 
@@ -142,10 +144,8 @@ class _Outline:
             )
         values = ", ".join(map(str, value.outputs))
         if value.kind in ("input", "variable", "constant", "output"):
-            return (
-                f"{child.name}  "
-                f"{value.kind + '  ' if value.operation not in (child.name, WRITTEN) else ''}{values}"
-            )
+            is_plain = value.operation in (child.name, WRITTEN)
+            return f"{child.name}  {'' if is_plain else value.kind + '  '}{values}"
         shape = f"→ {values}" if values and self.options.with_edge_labels else ""
         marks = "<- dead" if value.dead else "<- failed" if value.kind == "failure" else ""
         return "  ".join(filter(None, [child.name, value.parameters, shape, marks]))

@@ -17,11 +17,16 @@ MARGIN = 12.0
 STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica "
     "Neue',Arial,sans-serif;fill:#1c2430}"
-    ".n{font-size:10px;fill:#5b6776}.m{font-weight:600}.k{font-size:11px;fill:#5b6776;font-weight:400}"
-    ".l{font-size:10px;fill:#5b6776;paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}"
-    ".e{fill:none;stroke:#8b97a7}.f{fill:#1d4f91;fill-opacity:.035;stroke:#a9b8cc}.g{fill:#e6edf7;stroke:#7d96b8}.q{fill:#eef0f2;stroke:#8b97a7}.s{fill:none;stroke:#8b97a7;stroke-dasharray:3 3}"
+    ".n{font-size:10px;fill:#5b6776}.m{font-weight:600}"
+    ".k{font-size:11px;fill:#5b6776;font-weight:400}"
+    ".l{font-size:10px;fill:#5b6776;paint-order:stroke;stroke:#fff;"
+    "stroke-width:3px;stroke-linejoin:round}"
+    ".e{fill:none;stroke:#8b97a7}.f{fill:#1d4f91;fill-opacity:.035;stroke:#a9b8cc}"
+    ".g{fill:#e6edf7;stroke:#7d96b8}.q{fill:#eef0f2;stroke:#8b97a7}"
+    ".s{fill:none;stroke:#8b97a7;stroke-dasharray:3 3}"
     ".o{fill:#fff;stroke:#b3bcc8}.p{fill:#f4efe2;stroke:#b9a876}.i{fill:#eaf3ec;stroke:#7fa88b}"
-    ".x{fill:#fdeceb;stroke:#c4302b;stroke-width:2}.d{opacity:.45}.h{fill:none;stroke:#c4302b;stroke-width:2.5}"
+    ".x{fill:#fdeceb;stroke:#c4302b;stroke-width:2}.d{opacity:.45}"
+    ".h{fill:none;stroke:#c4302b;stroke-width:2.5}"
 )
 
 

@@ -1,4 +1,6 @@
-"""Equinox: a model is a PyTree of arrays and other values, and state is a second PyTree beside it."""
+"""Equinox: a model is a PyTree of arrays and other values, and state is a second PyTree beside
+it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def modules_of(model: object) -> dict[Path, Any]:
 
     def add(module: object, path: Path) -> None:
         modules[path] = module
-        is_leaf = lambda x: x is not module and isinstance(x, module_type)  # noqa: E731 - a predicate for one call
+        # A predicate for one call
+        is_leaf = lambda x: x is not module and isinstance(x, module_type)  # noqa: E731
         for keys, value in jax.tree_util.tree_flatten_with_path(module, is_leaf=is_leaf)[0]:
             if isinstance(value, module_type):
                 add(value, (*path, *key_path_names(keys)))
@@ -59,7 +62,8 @@ class EquinoxFunction(Function):
             for variant in self._in_all_modes(model)
         ]
         self.is_resting = modes[0] == modes[1] != modes[2]
-        is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731 - a predicate for one call
+        # A predicate for one call
+        is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731
         modules = (
             jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0]
             if state is not None

@@ -76,7 +76,8 @@ class LinenFunction(Function):
             except Exception as error:
                 if type(error).__name__ == "InvalidRngError":
                     error.add_note(
-                        "Name the streams that the model draws from: nb.from_flax(model, variables, rngs=('dropout',))."
+                        "Name the streams that the model draws from: nb.from_flax(model, "
+                        "variables, rngs=('dropout',))."
                     )
                 raise
         if not self.collections:
@@ -168,7 +169,8 @@ def unpack(
             else type(variables).__name__
         )
         raise ArgumentTypeError(
-            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with 'params' in it; got {found}."
+            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with "
+            f"'params' in it; got {found}."
         )
     function = LinenFunction(module, variables, tuple(rngs))
     return function, {

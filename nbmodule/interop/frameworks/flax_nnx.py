@@ -26,7 +26,9 @@ from nbmodule.interop.frameworks.interception import ModuleReporter, callable_pa
 
 
 def modules_of(model: object) -> dict[Path, Any]:
-    """Modules of a model by path, itself first; one that is held twice stands under its first path."""
+    """Modules of a model by path, itself first; one that is held twice stands under its first
+    path.
+    """
     nnx = need("flax.nnx", "a model of Flax")
     walk = (
         nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules

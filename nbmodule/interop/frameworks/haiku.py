@@ -150,12 +150,14 @@ def unpack(
         )
     if isinstance(transformed, hk.TransformedWithState) and state is None:
         raise ArgumentTypeError(
-            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that init gave."
+            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that "
+            "init gave."
         )
     function = HaikuFunction(transformed, params, state, with_rng)
     if with_rng and not function.takes_key:
         raise ArgumentError(
-            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from apply. "
+            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from "
+            "apply. "
             "Give what hk.transform gave, or leave with_rng out."
         )
     return function, {
@@ -166,7 +168,9 @@ def unpack(
 def pack(
     function: Callable[..., Any], variables: dict[Path, Leaf], name: str
 ) -> tuple[Any, Any, Any]:
-    """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its state."""
+    """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its
+    state.
+    """
     hk = need("haiku", "to_haiku")
 
     def forward(*args: object, **kwargs: object) -> Any:

@@ -157,7 +157,8 @@ def _enter(owner: type, block: object) -> None:
             return
         original = vars(owner)["__call__"]
         _known[owner] = ({block: None}, original)
-        setattr(owner, "__call__", _around(original))  # noqa: B010 - attributes of classes of other packages
+        # Attributes of classes of other packages
+        setattr(owner, "__call__", _around(original))  # noqa: B010
 
 
 def _leave(owner: type, block: object) -> None:

@@ -40,7 +40,8 @@ class KerasFunction(Function):
         if len(set(self.paths)) != len(self.paths):
             twice = next(path for path in self.paths if self.paths.count(path) > 1)
             raise ArgumentError(
-                f'nb.from_keras: two variables are called "{"/".join(twice)}". Give their layers names of '
+                f'nb.from_keras: two variables are called "{"/".join(twice)}". Give their layers '
+                f"names of "
                 "their own."
             )
 
@@ -100,7 +101,8 @@ class KerasFunction(Function):
         )
         if model is None or not model.built:
             raise ArgumentError(
-                f"to_keras: {self.name} cannot be cloned by Keras. Assign the values to your own model: "
+                f"to_keras: {self.name} cannot be cloned by Keras. Assign the values to your own "
+                f"model: "
                 "`wrapped.state_dict()` has them by path."
             )
         # A clone has its variables in the same order; their names may differ.
@@ -155,12 +157,14 @@ def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, d
     backend = keras.config.backend()
     if backend != "jax":
         raise ArgumentError(
-            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Set KERAS_BACKEND=jax in "
+            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Set "
+            f"KERAS_BACKEND=jax in "
             "the environment before Keras is imported."
         )
     if not model.built:
         raise ArgumentError(
-            f"nb.from_keras: {type(model).__name__} is not built. Call it once, or its build(input_shape)."
+            f"nb.from_keras: {type(model).__name__} is not built. Call it once, or its "
+            f"build(input_shape)."
         )
     function = KerasFunction(model)
     variables = {}
@@ -178,7 +182,8 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     keras = need("keras", "to_keras")
     if keras.config.backend() != "jax":
         raise ArgumentError(
-            "to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is imported."
+            "to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is "
+            "imported."
         )
     trained = [path for path, leaf in variables.items() if leaf.trained]
     others = [path for path, leaf in variables.items() if not leaf.trained]

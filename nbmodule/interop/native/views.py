@@ -64,7 +64,8 @@ def apart(model: object, verb: str) -> ArgumentTypeError:
     """The error where the variables of a model that stand beside it were not given."""
     what, variables, usage = APART[framework_of(model) or ""]
     return ArgumentTypeError(
-        f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given beside it, as in "
+        f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given "
+        f"beside it, as in "
         f"{verb}({usage})."
     )
 
@@ -133,7 +134,8 @@ def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
         name = type(model).__name__
         return Note(
             name,
-            f"{name} is {what}, which holds no {variables}: nb.show of these shows them, nb.summary({usage}) the parts of the model",
+            f"{name} is {what}, which holds no {variables}: nb.show of these shows them, "
+            f"nb.summary({usage}) the parts of the model",
         )
     return module_tree(as_module(model, args, kwargs, "nb.show")[0])
 

@@ -545,7 +545,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "glu": lambda x, dim=-1: jax.nn.glu(x, axis=dim),
     **{
         name: getattr(jnp, name)
-        for name in "abs ceil floor trunc sign isnan isinf isfinite logical_not logical_and logical_or logical_xor maximum minimum conj real imag".split()
+        for name in "abs ceil floor trunc sign isnan isinf isfinite logical_not logical_and "
+        "logical_or logical_xor maximum minimum conj real imag".split()
     },
     "neg": jnp.negative,
     "angle": jnp.angle,

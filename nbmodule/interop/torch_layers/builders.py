@@ -299,6 +299,7 @@ BUILDERS: dict[str, Callable[[Any], Any]] = {
     "PReLU": lambda m: activation.PReLU(m.num_parameters, axis=1 if m.num_parameters > 1 else -1),
     **{
         name: activation_builder(name)
-        for name in "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish Tanh".split()
+        for name in "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish "
+        "Tanh".split()
     },
 }

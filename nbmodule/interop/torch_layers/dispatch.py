@@ -28,8 +28,8 @@ from nbmodule.interop.frameworks.torch import array_of, map_tensors
 _DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-        torch.float32, torch.float64, torch.complex64, torch.complex128,
+        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
+        torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
     )
 }  # fmt: skip
 
@@ -40,7 +40,8 @@ def torch_dtype(array: Any) -> torch.dtype:
     JAX has no int64 by default, where PyTorch wants int64 for indices: int32 stands for both.
     """
     name = str(array.dtype)
-    if name == "int32" and isinstance(array, jax.Array) and not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+    has_int64 = jax.config.jax_enable_x64  # pyright: ignore
+    if name == "int32" and isinstance(array, jax.Array) and not has_int64:
         return torch.int64
     return _DTYPES[name]
 
@@ -97,7 +98,7 @@ class ArrayTensor(torch.Tensor):
     ) -> ArrayTensor:
         array = storage.value if view is None else view(storage.value)
         strides = None if meta is None else meta.stride()
-        tensor_ = torch.Tensor._make_wrapper_subclass(  # pyright: ignore[reportAttributeAccessIssue]
+        tensor_ = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
             cls, tuple(array.shape), strides, dtype=torch_dtype(array), device="cpu"
         )
         tensor_._storage, tensor_._view, tensor_._latest = storage, view, (storage.value, array)
@@ -138,7 +139,8 @@ class ArrayTensor(torch.Tensor):
         whole = self._storage.value
         if torch_dtype(whole) != torch_dtype(old):
             raise ArgumentError(
-                "nb.from_torch: a view of another dtype is changed in place, which JAX cannot express."
+                "nb.from_torch: a view of another dtype is changed in place, which JAX cannot "
+                "express."
             )
         order = np.arange(math.prod(whole.shape)).reshape(whole.shape)
         index = np.asarray(self._view(order)).ravel()
@@ -151,7 +153,8 @@ class Placeholder(torch.Tensor):
 
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool) -> Placeholder:
-        tensor_ = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device="cpu")  # pyright: ignore[reportAttributeAccessIssue]
+        wrap = torch.Tensor._make_wrapper_subclass  # pyright: ignore
+        tensor_ = wrap(cls, shape, dtype=dtype, device="cpu")
         tensor_._is_param = is_parameter
         return tensor_
 
@@ -253,7 +256,8 @@ def compute(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
             return OPERATIONS[name](*plain_args, **plain_kwargs)
         except (NonConcreteBooleanIndexError, ConcretizationTypeError) as error:
             raise TraceError(
-                f"the shape of the result of {func} depends on the values of a tensor, which are not known "
+                f"the shape of the result of {func} depends on the values of a tensor, which are "
+                f"not known "
                 "while JAX traces it. Call the converted model without nb.jit, or view the model "
                 "unconverted."
             ) from error
@@ -288,8 +292,10 @@ def _decomposed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> An
         outputs = func.decompose(*args, **kwargs)
     if outputs is NotImplemented:
         raise ArgumentError(
-            f"nb.from_torch: the operation {func} of PyTorch has no counterpart in JAX. The model can be "
-            "viewed unconverted (nb.track, nb.graph, nb.inspect take it as it is), or write this part "
+            f"nb.from_torch: the operation {func} of PyTorch has no counterpart in JAX. The model "
+            f"can be "
+            "viewed unconverted (nb.track, nb.graph, nb.inspect take it as it is), or write this "
+            "part "
             "yourself and load the numbers: nb.from_torch(model, like=your_module)."
         )
     return outputs
@@ -330,7 +336,8 @@ def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
         target = args[0]
         if not isinstance(target, (ArrayTensor, Placeholder)):
             raise ArgumentError(
-                f"nb.from_torch: {func} changes a tensor that is no variable of the model. Register it "
+                f"nb.from_torch: {func} changes a tensor that is no variable of the model. "
+                f"Register it "
                 "with register_buffer, so that the converted model holds it too."
             )
         new = _new_value(name[:-1], func._overloadname, target, args[1:], kwargs, mode)
@@ -376,7 +383,8 @@ def number_in(array: Any) -> Any:
     """Return the only element of an array as a Python number."""
     if isinstance(array, jax.core.Tracer):
         raise TraceError(
-            "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), which is not "
+            "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), "
+            "which is not "
             "known while JAX traces it. Call the model without nb.jit, or write the condition with "
             "torch.where."
         )

@@ -216,7 +216,20 @@ class TorchObject:
 jax.tree_util.register_pytree_node(
     TorchObject, lambda opaque: ((), opaque), lambda opaque, _: opaque
 )
-_PLAIN = (type(None), bool, int, float, complex, str, bytes, np.ndarray, np.generic, jax.Array, torch.dtype, torch.device)  # fmt: skip
+_PLAIN = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    np.ndarray,
+    np.generic,
+    jax.Array,
+    torch.dtype,
+    torch.device,
+)
 
 
 def to_arrays(tree: Any) -> Any:
@@ -273,7 +286,8 @@ def _register(tree_type: type) -> None:
     """Let JAX see inside a dataclass that a model of PyTorch returns."""
 
     def flatten(result: Any) -> tuple[list[Any], tuple[str, ...]]:
-        names = [field.name for field in dataclasses.fields(tree_type) if field.init]  # pyright: ignore[reportArgumentType]
+        fields = dataclasses.fields(tree_type)  # pyright: ignore
+        names = [field.name for field in fields if field.init]
         present = tuple(name for name in names if getattr(result, name) is not None)
         return [getattr(result, name) for name in present], present
 

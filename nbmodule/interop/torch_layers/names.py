@@ -90,7 +90,9 @@ def laid_out_otherwise(model: Module) -> dict[Any, str]:
 
 
 def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
-    """The tensors of one layer; those that a part of it shares are only there if it is not `once`."""
+    """The tensors of one layer; those that a part of it shares are only there if it is not
+    `once`.
+    """
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
         return

@@ -150,8 +150,10 @@ def layout_by_shapes(
     if both and not only_ours and not only_theirs:
         name, box = both[0]
         raise ArgumentError(
-            f'{title}: nothing says how the axes of "{name}", {describe_shape(box)}, lie. PyTorch orders those of a {otherwise[box]} '
-            "otherwise, and both orders fit. No variable was changed. Say layout='torch' or layout='nbmodule'; "
+            f'{title}: nothing says how the axes of "{name}", {describe_shape(box)}, lie. PyTorch '
+            f"orders those of a {otherwise[box]} "
+            "otherwise, and both orders fit. No variable was changed. Say layout='torch' or "
+            "layout='nbmodule'; "
             "`nb.from_torch(state, like=model)` takes a state dict of PyTorch."
         )
     return "torch" if only_theirs and not only_ours else "nbmodule"
@@ -205,7 +207,8 @@ def matched(
         if not fits(entry, (array := as_array(given[name])).shape):
             box, order = entry.boxes[0], " in PyTorch's order of axes" * is_turned
             raise ShapeError(
-                f'{title}: "{names[box]}" holds {describe_shape(box)}, "{name}" gives {describe_shape(array)}{order}. '
+                f'{title}: "{names[box]}" holds {describe_shape(box)}, "{name}" gives '
+                f"{describe_shape(array)}{order}. "
                 f"{changed}"
             )
         values |= {box: box.admitted(part) for box, part in zip(entry.boxes, entry.back(array))}

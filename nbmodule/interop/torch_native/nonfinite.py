@@ -83,7 +83,9 @@ class _Search(RunListener):
             self.found = record(ran, path, "forward", ran.inputs, ran.outputs)
 
     def came_by(self, tensor: object, gradient: object) -> None:
-        """A gradient is not finite first where the operation that read its tensor differentiates."""
+        """A gradient is not finite first where the operation that read its tensor
+        differentiates.
+        """
         if self.found is None and bad([gradient]):
             _, ran, path = self.readers[id(tensor)]
             self.found = record(ran, path, "backward", ran.inputs, [gradient])

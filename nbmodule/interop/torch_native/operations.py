@@ -190,8 +190,10 @@ def flops_of(name: str, inputs_: list[Any], results: list[Any]) -> int:
 
 _MOVES = frozenset(
     (
-        "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand repeat cat stack chunk "
-        "split unbind narrow contiguous to type float clone embedding index_select gather pad roll zeros ones empty "
+        "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand "
+        "repeat cat stack chunk "
+        "split unbind narrow contiguous to type float clone embedding index_select gather pad roll "
+        "zeros ones empty "
         "arange tensor as_tensor dropout"
     ).split()
 )

@@ -38,16 +38,19 @@ def check_viewable(model: Any, verb: str, *, needs_values: bool = True) -> None:
         model, torch.jit.TopLevelTracedModule
     ):
         raise ArgumentTypeError(
-            f"{verb}: {name} was compiled by torch.jit.script, which takes no hooks. Give the model that it was made from."
+            f"{verb}: {name} was compiled by torch.jit.script, which takes no hooks. Give the "
+            f"model that it was made from."
         )
     for key, tensor in model.named_parameters():
         if is_unbuilt(tensor):
             raise ArgumentTypeError(
-                f'{verb}: "{key}" has no shape yet, since a lazy layer is built by its first call. Call the model once.'
+                f'{verb}: "{key}" has no shape yet, since a lazy layer is built by its first call. '
+                f"Call the model once."
             )
         if needs_values and tensor.is_meta:
             raise ArgumentTypeError(
-                f"{verb}: {name} is on the meta device and has no values. nb.summary and nb.graph take it with "
+                f"{verb}: {name} is on the meta device and has no values. nb.summary and nb.graph "
+                f"take it with "
                 "tensors on the meta device."
             )
 
@@ -82,7 +85,9 @@ def path_of(name: str) -> Path:
 
 
 def module_of(model: torch.nn.Module) -> Wrapped:
-    """A module with the parts and variables of the model; no number is read before somebody asks."""
+    """A module with the parts and variables of the model; no number is read before somebody
+    asks.
+    """
     model = without_compiled(model)
     function = TorchParts(model)
     boxes = {

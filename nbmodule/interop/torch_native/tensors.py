@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _STEEP = 0.01
-"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four digits."""
+"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
+digits.
+"""
 
 
 def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:

@@ -183,7 +183,8 @@ def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:
 
 def profiled(model: object, args: Args, kwargs: Kwargs) -> NoReturn:
     raise ArgumentTypeError(
-        f"nb.profile measures programs that JAX has compiled, and {type(model).__name__} runs in PyTorch. Convert it, as in "
+        f"nb.profile measures programs that JAX has compiled, and {type(model).__name__} runs in "
+        f"PyTorch. Convert it, as in "
         "nb.profile(nb.from_torch(model), x), or measure it there by torch.profiler."
     )
 

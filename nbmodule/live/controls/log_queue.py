@@ -66,7 +66,7 @@ class LogQueue:
 
     Example:
         >>> queue = LogQueue(History())
-        >>> queue.put(1, {'loss': 0.5})
+        >>> queue.put(1, {"loss": 0.5})
         >>> queue.drain()
         1
         >>> queue.history.loss.last

@@ -38,7 +38,7 @@ def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         epochs: Number of passes. More than one needs an iterable that is no iterator.
 
     Example:
-        >>> [x for x in steps('ab', epochs=2)]
+        >>> [x for x in steps("ab", epochs=2)]
         ['a', 'b', 'a', 'b']
     """
     return Loop().run(iterable, epochs=epochs)

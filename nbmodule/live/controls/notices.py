@@ -56,7 +56,8 @@ class CompileClock:
 
     Example:
         >>> clock = CompileClock()
-        >>> clock.start(); clock.stop()
+        >>> clock.start()
+        ... clock.stop()
         >>> clock.take()
         0.0
     """

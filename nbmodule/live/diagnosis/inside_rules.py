@@ -209,7 +209,8 @@ def _is_rectifier(call: CallEvidence, units: Array) -> bool:
 @rule("saturated", needs=("calls",), category="inside")
 def saturated(evidence: Evidence) -> Iterator[RuleVerdict]:
     """An activation inside the network returns its extreme values almost everywhere, where its
-    slope is zero. Usual causes: large weights, inputs that are not scaled, a rate that was too large.
+    slope is zero. Usual causes: large weights, inputs that are not scaled, a rate that was too
+    large.
     """
     snapshot = evidence.last
     assert snapshot is not None

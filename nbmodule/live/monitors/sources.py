@@ -21,7 +21,7 @@ def source_of(model: Any) -> Source | None:
     """Return a function that gives the trained arrays by dotted name; None if there are none.
 
     Example:
-        >>> source_of({'g': {'w': 1.0}, 'd': [2.0]})()
+        >>> source_of({"g": {"w": 1.0}, "d": [2.0]})()
         {'g.w': 1.0, 'd.0': 2.0}
     """
     if model is None or framework_of(model) in FRAMEWORKS_APART:
@@ -65,7 +65,7 @@ def title_of(model: object) -> str:
     several models.
 
     Example:
-        >>> title_of(None), title_of({'w': 1.0})
+        >>> title_of(None), title_of({"w": 1.0})
         ('training', 'training')
     """
     if model is None or is_function_of_state(model):

@@ -53,7 +53,7 @@ class WeightWatch:
 
     Example:
         >>> import jax.numpy as jnp
-        >>> watch = WeightWatch(lambda: {'head.weight': jnp.array([1.0, 3.0])})
+        >>> watch = WeightWatch(lambda: {"head.weight": jnp.array([1.0, 3.0])})
         >>> samples = []
         >>> while not samples:
         ...     watch.request(1)

@@ -71,7 +71,7 @@ class ReplayVerbs:
             ...     for batch in live.steps(x):
             ...         live.log(loss=step(batch))
             >>> replay = live.at(7)
-            >>> replay.is_exact, replay.calls[''].return_shapes, sorted(replay.gradients)
+            >>> replay.is_exact, replay.calls[""].return_shapes, sorted(replay.gradients)
             (True, 'float32[4, 1]', ['bias', 'weight'])
         """
         return self._kept_steps("live.at").at(int(step))
@@ -245,7 +245,8 @@ class ReplayVerbs:
         if native is not None:
             raise ArgumentError(
                 f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: "
-                f"it uses {type(native).__name__} of another framework, which changes in place, so a "
+                f"it uses {type(native).__name__} of another framework, which changes in place, so "
+                f"a "
                 "repeat would train it further. Convert the model to nbmodule to repeat its steps."
             )
         return Repeatable(function)

@@ -50,7 +50,7 @@ def base64_of(array: ArrayLike, dtype: str) -> str:
     """Return the bytes of an array, little-endian, in base64.
 
     Example:
-        >>> base64_of([1.0], 'f4')
+        >>> base64_of([1.0], "f4")
         'AACAPw=='
     """
     values = np.ascontiguousarray(array, np.dtype(dtype).newbyteorder("<"))
@@ -74,7 +74,7 @@ def json_number(value: float | None) -> float | str | None:
     """Return a number as JSON knows it, or as a text that `Number()` of JavaScript reads.
 
     Example:
-        >>> json_number(0.5), json_number(float('nan')), json_number(float('-inf'))
+        >>> json_number(0.5), json_number(float("nan")), json_number(float("-inf"))
         (0.5, 'NaN', '-Infinity')
     """
     if value is None or math.isfinite(value):

@@ -45,7 +45,7 @@ class Sender:
         >>> sender = Sender()
         >>> sender.may_send(clock=0.0)
         False
-        >>> sender.hello('page 1', clock=0.0)
+        >>> sender.hello("page 1", clock=0.0)
         >>> sender.may_send(clock=0.0)
         True
     """

@@ -58,7 +58,7 @@ def one_line(progress: Progress, numbers: dict[str, float]) -> str:
     """Write progress and the newest numbers in one line.
 
     Example:
-        >>> one_line(Progress('running', 12, 40, 1, 1, 21.5, 1.3), {'loss': 0.25})
+        >>> one_line(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
         'running · step 12/40 · 21.5/s · 1.3 s left · loss 0.25'
     """
     return " · ".join(

@@ -57,7 +57,7 @@ class CommandQueue:
 
     Example:
         >>> commands = CommandQueue()
-        >>> commands.put('pause')
+        >>> commands.put("pause")
         >>> [command.kind for command in commands.take()]
         ['pause']
     """
@@ -240,8 +240,8 @@ class Controls:
 
     Example:
         >>> controls = Controls()
-        >>> lr = controls.slider('learning rate', 1e-3, low=1e-5, high=1e-1, log=True)
-        >>> controls.set('learning rate', 0.01)
+        >>> lr = controls.slider("learning rate", 1e-3, low=1e-5, high=1e-1, log=True)
+        >>> controls.set("learning rate", 0.01)
         >>> lr.value
         0.01
     """

@@ -38,8 +38,8 @@ class History:
     Example:
         >>> history = History()
         >>> for step in (1, 2, 3):
-        ...     history.add(step, {'loss': 1 / step, 'val_loss': 2 / step})
-        >>> history.loss.last, history['val_loss'].best
+        ...     history.add(step, {"loss": 1 / step, "val_loss": 2 / step})
+        >>> history.loss.last, history["val_loss"].best
         (0.3333333333333333, (3, 0.6666666666666666))
     """
 
@@ -80,7 +80,7 @@ class History:
 
         Example:
             >>> history = History()
-            >>> history.add(1, {'loss': 1.0, 'val_loss': 2.0, 'accuracy': 0.5})
+            >>> history.add(1, {"loss": 1.0, "val_loss": 2.0, "accuracy": 0.5})
             >>> {group: list(members) for group, members in history.groups().items()}
             {'loss': ['loss', 'val_loss'], 'accuracy': ['accuracy']}
         """
@@ -142,8 +142,8 @@ class History:
 
         Example:
             >>> history = History()
-            >>> history.add(1, {'loss': 0.5})
-            >>> history.to_numpy()['loss'].values
+            >>> history.add(1, {"loss": 0.5})
+            >>> history.to_numpy()["loss"].values
             array([0.5])
         """
         return {series.name: Curve(series.steps, series.values) for series in self}
@@ -168,8 +168,9 @@ class History:
 
         Example:
             >>> history = History()
-            >>> history.add(1, {'loss': 0.5}); history.add(2, {'loss': 0.25, 'accuracy': 0.75})
-            >>> history.to_table()[1]['accuracy']
+            >>> history.add(1, {"loss": 0.5})
+            ... history.add(2, {"loss": 0.25, "accuracy": 0.75})
+            >>> history.to_table()[1]["accuracy"]
             array([ nan, 0.75])
         """
         curves = self.to_numpy()
@@ -203,8 +204,8 @@ class History:
 
         Example:
             >>> history = History()
-            >>> history.add(1, {'loss': 0.5})
-            >>> print(history.to_csv(), end='')
+            >>> history.add(1, {"loss": 0.5})
+            >>> print(history.to_csv(), end="")
             step,loss
             1,0.5
         """
@@ -227,7 +228,7 @@ class History:
 
         Example:
             >>> history = History()
-            >>> history.add(1, {'loss': 0.5})
+            >>> history.add(1, {"loss": 0.5})
             >>> history.to_json_lines()
             '{"step": 1, "loss": 0.5}\n'
         """

@@ -25,7 +25,7 @@ def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple
     is `lr/0`, `lr/1`; None is nothing.
 
     Example:
-        >>> dict(logged_values('train', {'loss': 1.0, 'lr': [0.1, 0.2], 'norm': None}))
+        >>> dict(logged_values("train", {"loss": 1.0, "lr": [0.1, 0.2], "norm": None}))
         {'train/loss': 1.0, 'train/lr/0': 0.1, 'train/lr/1': 0.2}
     """
     name = str(name)
@@ -56,9 +56,9 @@ class ScannedSteps:
 
     Example:
         >>> steps = ScannedSteps()
-        >>> steps.first('loss', 1, 20, may_begin=True), steps.first('loss', 2, 20), steps.at(2)
+        >>> steps.first("loss", 1, 20, may_begin=True), steps.first("loss", 2, 20), steps.at(2)
         (1, 21, 40)
-        >>> steps.first('loss', 3, 7), steps.at(3)
+        >>> steps.first("loss", 3, 7), steps.at(3)
         (41, 47)
     """
 

@@ -94,8 +94,8 @@ class MediaStore:
 
     Example:
         >>> media = MediaStore()
-        >>> media.put('sample', 10, 'the cat sat')
-        >>> media['sample'][-1].value
+        >>> media.put("sample", 10, "the cat sat")
+        >>> media["sample"][-1].value
         'the cat sat'
     """
 

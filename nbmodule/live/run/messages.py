@@ -46,7 +46,7 @@ def describe_caught(what: str, error: BaseException) -> CaughtException:
         >>> try:
         ...     1 / 0
         ... except ZeroDivisionError as error:
-        ...     failure = describe_caught('stop_when', error)
+        ...     failure = describe_caught("stop_when", error)
         >>> failure.error
         'ZeroDivisionError: division by zero'
     """
@@ -114,7 +114,8 @@ class Messages:
 
     Example:
         >>> messages = Messages()
-        >>> messages.add(10, 'warning', 'loss is NaN'); messages.add(11, 'warning', 'loss is NaN')
+        >>> messages.add(10, "warning", "loss is NaN")
+        ... messages.add(11, "warning", "loss is NaN")
         >>> [(m.text, m.times) for m in messages]
         [('loss is NaN', 2)]
     """

@@ -72,10 +72,10 @@ class Outliers:
     Example:
         >>> history = History()
         >>> for step in range(1, 40):
-        ...     history.add(step, {'loss': 50.0 if step == 30 else 1.0 + step % 3 / 10})
+        ...     history.add(step, {"loss": 50.0 if step == 30 else 1.0 + step % 3 / 10})
         >>> outliers = Outliers()
         >>> for step in outliers.look(history):
-        ...     outliers.keep(step, 'its batch')
+        ...     outliers.keep(step, "its batch")
         >>> outliers
         1 step stands out: Outlier(step 30, loss 50, usual 1.1)
     """

@@ -33,7 +33,7 @@ class Series:
     which they were logged.
 
     Example:
-        >>> loss = Series('loss')
+        >>> loss = Series("loss")
         >>> loss.extend([1, 2, 3], [0.5, 0.25, 0.125])
         >>> len(loss), loss.last, loss.best
         (3, 0.125, (3, 0.125))

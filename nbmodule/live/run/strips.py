@@ -109,7 +109,7 @@ def groups_of(names: list[str]) -> dict[str, list[int]]:
     """Return the indices of the arrays of each submodule; a child of the root has all below it.
 
     Example:
-        >>> groups_of(['head.weight', 'blocks.0.weight', 'blocks.1.weight'])
+        >>> groups_of(["head.weight", "blocks.0.weight", "blocks.1.weight"])
         {'head': [0], 'blocks': [1, 2], 'blocks.0': [1], 'blocks.1': [2]}
     """
     groups: dict[str, list[int]] = {}
@@ -141,8 +141,8 @@ class Strips:
     """Statistics per submodule over the steps, for one quantity.
 
     Example:
-        >>> strips = Strips('update')
-        >>> strips.add(Sample(10, 'update', ('head',), np.array([[1e-3]])))
+        >>> strips = Strips("update")
+        >>> strips.add(Sample(10, "update", ("head",), np.array([[1e-3]])))
         >>> strips.paths, strips.steps.tolist()
         (('head',), [10])
     """

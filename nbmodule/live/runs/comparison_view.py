@@ -99,7 +99,10 @@ def settings_plot(comparison: RunComparison) -> Markup:
         parts.append(
             tag("polyline", label, points=points, fill="none", stroke_opacity=opacity, **line)
         )
-    about = f"settings against best {result}, each axis by rank; strongest: {comparison.names[order[-1]]}"
+    about = (
+        f"settings against best {result}, each axis by rank; strongest: "
+        f"{comparison.names[order[-1]]}"
+    )
     style = f"width:{_WIDTH}px;max-width:100%;font:11px sans-serif"
     box = f"0 0 {_WIDTH} {_HEIGHT}"
     drawing = tag("svg", *parts, viewBox=box, role="img", aria_label=about, style=style)

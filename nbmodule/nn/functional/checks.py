@@ -46,7 +46,8 @@ def check_floating(where: str, **arrays: object) -> None:
     Example:
         >>> check_floating("gelu", x=jnp.arange(3))
         Traceback (most recent call last):
-        nbmodule.errors.DtypeError: gelu: x must hold floating values, got int32[3]. Convert it first: x.astype("float32").
+        nbmodule.errors.DtypeError: gelu: x must hold floating values, got int32[3]. Convert it
+        first: x.astype("float32").
     """
     check_kind(where, jnp.floating, "floating values", **arrays)
 

@@ -285,7 +285,9 @@ def conv_transpose2d() -> None:
         ShapeError: if channels do not fit together or nothing would be left.
 
     Example:
-        >>> conv_transpose2d(jnp.ones((2, 2, 1)), jnp.ones((1, 3, 3, 1)), stride=2, padding="SAME").shape
+        >>> conv_transpose2d(
+        ...     jnp.ones((2, 2, 1)), jnp.ones((1, 3, 3, 1)), stride=2, padding="SAME"
+        ... ).shape
         (4, 4, 1)
 
     Source: Zeiler, Krishnan, Taylor and Fergus (2010), Deconvolutional networks.

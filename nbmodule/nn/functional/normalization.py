@@ -49,7 +49,9 @@ def batch_norm(
         ShapeError: if there are not as many statistics as channels.
 
     Example:
-        >>> batch_norm(jnp.array([[3.0, 4.0]]), jnp.array([1.0, 0.0]), jnp.array([4.0, 1.0]), eps=0.0)
+        >>> batch_norm(
+        ...     jnp.array([[3.0, 4.0]]), jnp.array([1.0, 0.0]), jnp.array([4.0, 1.0]), eps=0.0
+        ... )
         Array([[1., 4.]], dtype=float32)
 
     Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
@@ -101,7 +103,9 @@ def batch_norm_train(
             channel only.
 
     Example:
-        >>> y, mean, var = batch_norm_train(jnp.array([[1.0], [3.0]]), jnp.zeros(1), jnp.ones(1), eps=0.0)
+        >>> y, mean, var = batch_norm_train(
+        ...     jnp.array([[1.0], [3.0]]), jnp.zeros(1), jnp.ones(1), eps=0.0
+        ... )
         >>> y[:, 0], mean, var
         (Array([-1.,  1.], dtype=float32), Array([0.2], dtype=float32), Array([1.1], dtype=float32))
 

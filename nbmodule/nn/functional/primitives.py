@@ -41,7 +41,8 @@ def nan_where(condition: Any, x: jax.Array) -> jax.Array:
         >>> nan_where(jnp.array([True, False]), jnp.array([1.0, 2.0]))
         Array([nan,  2.], dtype=float32)
     """
-    if not jax.config.jax_debug_nans:  # pyright: ignore[reportAttributeAccessIssue] - then it is seen to be chosen, not computed
+    # Then it is seen to be chosen, not computed
+    if not jax.config.jax_debug_nans:  # pyright: ignore[reportAttributeAccessIssue]
         return where(condition, jnp.nan, x)
     far = where(condition, jnp.inf, jnp.zeros((), x.dtype))
     return where(condition, 0, x) + (far - far)

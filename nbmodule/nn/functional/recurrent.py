@@ -95,7 +95,9 @@ def lstm_cell(
         Hidden state and cell state after.
 
     Example:
-        >>> h, c = lstm_cell(jnp.ones(3), jnp.zeros(2), jnp.zeros(2), jnp.zeros((8, 3)), jnp.zeros((8, 2)))
+        >>> h, c = lstm_cell(
+        ...     jnp.ones(3), jnp.zeros(2), jnp.zeros(2), jnp.zeros((8, 3)), jnp.zeros((8, 2))
+        ... )
         >>> h, c
         (Array([0., 0.], dtype=float32), Array([0., 0.], dtype=float32))
 

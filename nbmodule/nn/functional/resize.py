@@ -1,4 +1,6 @@
-"""Images of another size: nearest, linear and cubic interpolation over one to three spatial axes."""
+"""Images of another size: nearest, linear and cubic interpolation over one to three spatial
+axes.
+"""
 
 from __future__ import annotations
 

@@ -189,7 +189,9 @@ def check_fit(
 
 
 def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
-    """Join all axes but the last `rank` into one, which may be new; and the axes that were joined."""
+    """Join all axes but the last `rank` into one, which may be new; and the axes that were
+    joined.
+    """
     batch = x.shape[: x.ndim - rank]
     return (
         x if len(batch) == 1 else lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :]))

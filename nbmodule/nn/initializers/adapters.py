@@ -1,4 +1,5 @@
-"""Adapters to `Initializer`: for a user's class, a function, an initializer of another library, or a
+"""Adapters to `Initializer`: for a user's class, a function, an initializer of another library, or
+a
 number.
 
 The layer always gets a parameter: an array that a user's `create_variables` returns would otherwise
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
     InitializerLike: TypeAlias = Initializer | Callable[..., Any] | float
 else:
     InitializerLike: TypeAlias = Any  # what is none is refused in our words
-"""What a layer takes as an initializer: one of ours or a user's own, a function of `(key, shape, dtype)`, or a number."""
+"""What a layer takes as an initializer: one of ours or a user's own, a function of `(key, shape,
+dtype)`, or a number.
+"""
 
 _WORDS = (
     "an initializer such as nb.GlorotUniform(), a function of (key, shape, dtype) such as "

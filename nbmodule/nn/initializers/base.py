@@ -138,7 +138,8 @@ class Initializer:
             fan_out = outputs if fan_out is None else fan_out
         self.check(shape, dtype, fan_out, fan_in)
         if key is None and (traced := traced_key()) is not None:
-            later = lambda: self._drawn(next_key(), shape, dtype, fan_out, fan_in)  # noqa: E731 - a draw has no name
+            # A draw has no name
+            later = lambda: self._drawn(next_key(), shape, dtype, fan_out, fan_in)  # noqa: E731
             parameter = Parameter.pending(later, shape, dtype, device)
             parameter.hold(jnp.asarray(self._drawn(traced, shape, dtype, fan_out, fan_in)))
             return parameter

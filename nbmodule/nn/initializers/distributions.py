@@ -115,7 +115,8 @@ class _Random(Initializer):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        for parameter in (each.name for each in fields(self) if each.name != "fan_mode"):  # type: ignore[arg-type]
+        names = [field.name for field in fields(self)]  # type: ignore
+        for parameter in (name for name in names if name != "fan_mode"):
             value, least = getattr(self, parameter), self._least.get(parameter, -math.inf)
             if not is_real(value):
                 raise ArgumentTypeError(f"{name}: {parameter} must be a number, got {value!r}.")
@@ -255,7 +256,9 @@ class Orthogonal(_Random):
 
 # -- that scale with the fans --
 class _FanScaled(_Random):
-    """A distribution whose width depends on a fan; `fan_mode` says on which, if it is a parameter."""
+    """A distribution whose width depends on a fan; `fan_mode` says on which, if it is a
+    parameter.
+    """
 
     _fixed_mode: ClassVar[str] = "fan_sum"
 
@@ -466,7 +469,9 @@ class KaimingNormal(_FanScaled):
 
 
 class _CutNormal(_FanScaled):
-    """Normal numbers cut at two deviations, scaled so that after the cut the variance is `1 / fan`."""
+    """Normal numbers cut at two deviations, scaled so that after the cut the variance is `1 /
+    fan`.
+    """
 
     def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
         std = math.sqrt(1 / fan) / _CUT

@@ -37,7 +37,7 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatisti
     """Reduce each array to its statistics; None where there are no numbers to read.
 
     Example:
-        >>> s, = statistics_of([np.array([1.0, 3.0, np.nan], 'float32')])
+        >>> (s,) = statistics_of([np.array([1.0, 3.0, np.nan], "float32")])
         >>> s.mean, s.std, s.low, s.high, s.nan
         (2.0, 1.0, 1.0, 3.0, 1)
     """

@@ -60,7 +60,7 @@ def quantize(
 
     Example:
         >>> x = np.array([[[-3.0, 0.0, 1.0]]])
-        >>> coded = quantize(x, np.zeros(x.shape), x.dtype, scale='range')
+        >>> coded = quantize(x, np.zeros(x.shape), x.dtype, scale="range")
         >>> list(coded.data), coded.limits
         ([3, 192, 255], (-3.0, 1.0))
     """

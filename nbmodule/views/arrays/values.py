@@ -34,7 +34,7 @@ def metadata_of(x: object) -> LeafMetadata:
     """Describe a leaf without reading its values.
 
     Example:
-        >>> metadata_of(np.zeros((2, 3), 'float32')).text, metadata_of('adam').dtype
+        >>> metadata_of(np.zeros((2, 3), "float32")).text, metadata_of("adam").dtype
         ('float32[2, 3]', 'str')
     """
     if not is_array_like(x):
@@ -163,8 +163,10 @@ def exact_bytes(x: np.ndarray) -> tuple[bytes, str]:
         parts in turn.
 
     Example:
-        >>> exact_bytes(np.array([16777217], 'int32'))[1], exact_bytes(np.array([1.5],
-        ...     'float16'))[1]
+        >>> (
+        ...     exact_bytes(np.array([16777217], "int32"))[1],
+        ...     exact_bytes(np.array([1.5], "float16"))[1],
+        ... )
         ('f8', 'f4')
     """
     code = _exact_type(x)

@@ -29,10 +29,10 @@ def view_for(kind: type | str, fn: Callable[[Any], Any] | None) -> None:
 
     Example:
         >>> import numpy as np
-        >>> view_for('encoder.*', lambda x: x[0])
-        >>> picture_for(np.zeros((2, 3)), 'encoder.mlp').shape
+        >>> view_for("encoder.*", lambda x: x[0])
+        >>> picture_for(np.zeros((2, 3)), "encoder.mlp").shape
         (3,)
-        >>> view_for('encoder.*', None)
+        >>> view_for("encoder.*", None)
     """
     if not isinstance(kind, type | str):
         raise ArgumentTypeError(f"view_for takes a class or a path, not {type(kind).__name__}")

@@ -30,7 +30,7 @@ def array_card(x: Any, name: str = "") -> ArrayCard:
 
     Example:
         >>> import numpy as np
-        >>> card = array_card(np.array([[1.0, 2.0]], 'float32'))
+        >>> card = array_card(np.array([[1.0, 2.0]], "float32"))
         >>> card.dtype, card.shape, card.statistics.mean, card.corner
         ('float32', (1, 2), 1.5, (('1', '2'),))
     """
@@ -56,7 +56,7 @@ def pytree_record(tree: Any, name: str = "") -> VariableTree:
 
     Example:
         >>> import numpy as np
-        >>> record = pytree_record({'a': [np.zeros(3), 'adam']}, 'state')
+        >>> record = pytree_record({"a": [np.zeros(3), "adam"]}, "state")
         >>> [(row.keys, row.kind, row.shape) for row in record.rows]
         [(('a', '0'), 'array', (3,)), (('a', '1'), 'str', None)]
     """

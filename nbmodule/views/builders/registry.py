@@ -38,7 +38,7 @@ def record_for(value: Any) -> ViewRecord:
 
     Example:
         >>> import numpy as np
-        >>> type(record_for(np.zeros(3))).__name__, type(record_for({'a': np.zeros(3)})).__name__
+        >>> type(record_for(np.zeros(3))).__name__, type(record_for({"a": np.zeros(3)})).__name__
         ('ArrayCard', 'VariableTree')
     """
     if isinstance(value, ViewRecord):

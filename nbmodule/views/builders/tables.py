@@ -152,8 +152,12 @@ def nonfinite_record(nonfinite: NonFinite) -> DataTable:
     of code and who carried it on.
 
     Example:
-        >>> found = NonFinite("head", "log", inputs=(Range("float32[2]", -1.0, 1.0, 0),),
-        ...     outputs=(Range("float32[2]", 0.0, 0.0, 1),))
+        >>> found = NonFinite(
+        ...     "head",
+        ...     "log",
+        ...     inputs=(Range("float32[2]", -1.0, 1.0, 0),),
+        ...     outputs=(Range("float32[2]", 0.0, 0.0, 1),),
+        ... )
         >>> table = nonfinite_record(found)
         >>> table.lines.label, sorted(table.wrong), table.title[0]
         (['given', 'gave'], [1], 'first non-finite value: log in head (forward pass)')
@@ -250,8 +254,10 @@ def files_record(comparison: TreeComparison) -> DifferenceTree:
 
     Example:
         >>> from nbmodule.files import compare_trees
-        >>> [(row.path, row.status) for row in files_record(compare_trees({"a": 1}, {"a": 1,
-        ...     "b": 2})).rows]
+        >>> [
+        ...     (row.path, row.status)
+        ...     for row in files_record(compare_trees({"a": 1}, {"a": 1, "b": 2})).rows
+        ... ]
         [('a', 'same'), ('b', 'unexpected')]
     """
     rows = [

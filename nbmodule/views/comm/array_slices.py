@@ -55,8 +55,9 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         ArgumentError: if there is no such axis, or the values cannot be read.
 
     Example:
-        >>> found = slice_payload(np.arange(24.0).reshape(2, 3, 4), {"at": [1, 0, 0], "window": [0,
-        ...     2, 1, 4]})
+        >>> found = slice_payload(
+        ...     np.arange(24.0).reshape(2, 3, 4), {"at": [1, 0, 0], "window": [0, 2, 1, 4]}
+        ... )
         >>> found["axes"], found["window"], found["picture"]["s"]
         ([1, 2], [0, 2, 1, 4], [1, 2, 3])
     """
@@ -115,8 +116,10 @@ def cell_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
 
     Example:
         >>> x = np.arange(24.0).reshape(2, 3, 4)
-        >>> cell_payload(x, {"at": [1, 0, 0], "window": [2, 3, 1, 2]}), cell_payload(x,
-        ...     {"window": [0, 2, 0, 2]})
+        >>> (
+        ...     cell_payload(x, {"at": [1, 0, 0], "window": [2, 3, 1, 2]}),
+        ...     cell_payload(x, {"window": [0, 2, 0, 2]}),
+        ... )
         ({'text': '21'}, {'text': 'mean 2.5, 0 … 5 of 4'})
     """
     shape = x.shape

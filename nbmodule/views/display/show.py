@@ -58,7 +58,7 @@ def show(
 
     Example:
         >>> import numpy as np
-        >>> show({'a': np.zeros(3, 'float32')}, form='text')
+        >>> show({"a": np.zeros(3, "float32")}, form="text")
         dict  1 leaf  12 B  all finite
         └─ a  float32[3]  12 B  █▁▁▁▁▁▁▁  0 ± 0  <- zeros
     """

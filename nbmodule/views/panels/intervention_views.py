@@ -110,7 +110,7 @@ def sweep_record(sweep: Sweep) -> SweepRecord:
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
-        >>> record = sweep_record(nb.sweep(model, jnp.ones((1, 3)), 'units', only='0', metric=0))
+        >>> record = sweep_record(nb.sweep(model, jnp.ones((1, 3)), "units", only="0", metric=0))
         >>> record.rows, record.columns
         (('0',), ('0', '1', '2', '3'))
     """
@@ -170,7 +170,7 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
-        >>> record = what_if_record(nb.what_if(model, jnp.ones((1, 3)), {'0': nb.zero()}, metric=0))
+        >>> record = what_if_record(nb.what_if(model, jnp.ones((1, 3)), {"0": nb.zero()}, metric=0))
         >>> record.tried[0].words, record.rows[1]
         ('set to zero', ('0', 1.0))
     """

@@ -42,7 +42,7 @@ class LossCurve:
         axis: What a step is called.
 
     Example:
-        >>> with LossCurve('digits', display=False) as curve:
+        >>> with LossCurve("digits", display=False) as curve:
         ...     for i in range(3):
         ...         curve.log(loss=1 / (i + 1))
         >>> curve.record().series[0].values
@@ -220,9 +220,12 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
 
     Example:
         >>> steps = tuple(map(float, range(5000)))
-        >>> bundle = brief_bundle(HistoryRecord('run', (SeriesRecord('loss', steps,
-        ...     tuple(1 / (k + 1) for k in steps)),)))
-        >>> len(bundle['text/html']) < 8000, bundle['text/plain'][:15]
+        >>> bundle = brief_bundle(
+        ...     HistoryRecord(
+        ...         "run", (SeriesRecord("loss", steps, tuple(1 / (k + 1) for k in steps)),)
+        ...     )
+        ... )
+        >>> len(bundle["text/html"]) < 8000, bundle["text/plain"][:15]
         (True, 'run  step 4,999')
     """
     from nbmodule.views.renderers.html import tag, view_element
@@ -262,8 +265,9 @@ def one_line(history: HistoryRecord) -> str:
     """Write the last values in one line.
 
     Example:
-        >>> one_line(HistoryRecord('digits', (SeriesRecord('loss', (0.0, 1.0), (2.0, 0.5)),),
-        ...     'done'))
+        >>> one_line(
+        ...     HistoryRecord("digits", (SeriesRecord("loss", (0.0, 1.0), (2.0, 0.5)),), "done")
+        ... )
         'digits  step 1  loss 0.5  done'
     """
     last = max((s.steps[-1] for s in history.series if s.steps), default=0)

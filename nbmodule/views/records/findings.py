@@ -53,8 +53,10 @@ def findings_of(record: object) -> tuple[Finding, ...]:
 
     Example:
         >>> bad = ShownStatistics(4, 0.0, 1.0, -1.0, 1.0, nan=2)
-        >>> rows = [CallRow("", order=0, statistics=bad), CallRow("mlp", parent=0, order=1,
-        ...     depth=1, statistics=bad)]
+        >>> rows = [
+        ...     CallRow("", order=0, statistics=bad),
+        ...     CallRow("mlp", parent=0, order=1, depth=1, statistics=bad),
+        ... ]
         >>> [finding.text for finding in findings_of(CallTable("Net", rows))]
         ['NaN first in mlp']
     """

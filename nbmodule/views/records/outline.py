@@ -93,7 +93,7 @@ def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
     stands.
 
     Example:
-        >>> tree = outline_of_keys([('a', 'w'), ('a', 'b'), ('c',)])
+        >>> tree = outline_of_keys([("a", "w"), ("a", "b"), ("c",)])
         >>> list(zip(tree.depth, tree.label, tree.row))
         [(0, 'a', -1), (1, 'w', 0), (1, 'b', 1), (0, 'c', 2)]
     """
@@ -147,7 +147,7 @@ def group_neighbors(
         longest: How many neighbors may make up a pattern; 1 groups only those that are alike.
 
     Example:
-        >>> tree = outline_of_keys([('blocks', str(i), 'w') for i in range(12)])
+        >>> tree = outline_of_keys([("blocks", str(i), "w") for i in range(12)])
         >>> folded = group_neighbors(tree, [None] * len(tree))
         >>> folded.label[:3], folded.members, folded.display(0)
         (['blocks', '0', 'w'], {0: (12, '0…11')}, 'blocks 0…11')
@@ -240,8 +240,11 @@ def join_levels(tree: Outline) -> Outline:
     """Let a level that holds one level and nothing else share its line.
 
     Example:
-        >>> tree = join_levels(outline_of_keys([('body', 'submodules', 'v0', 'w'), ('body',
-        ...     'submodules', 'v0', 'b')]))
+        >>> tree = join_levels(
+        ...     outline_of_keys(
+        ...         [("body", "submodules", "v0", "w"), ("body", "submodules", "v0", "b")]
+        ...     )
+        ... )
         >>> [tree.display(i) for i in range(len(tree))], tree.depth
         (['body/submodules/v0', 'w', 'b'], [0, 1, 1])
     """
@@ -282,7 +285,7 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
         groups: Whether a group opens too where there is room for it.
 
     Example:
-        >>> tree = outline_of_keys([('a', 'w'), ('a', 'b'), ('c',)])
+        >>> tree = outline_of_keys([("a", "w"), ("a", "b"), ("c",)])
         >>> open_at_first(tree), open_at_first(tree, limit=3)
         ([0], [])
     """
@@ -311,7 +314,7 @@ def visible(tree: Outline, folded: Container[int]) -> list[int]:
     """The lines that are seen while these are folded.
 
     Example:
-        >>> visible(outline_of_keys([('a', 'w'), ('b',)]), {0})
+        >>> visible(outline_of_keys([("a", "w"), ("b",)]), {0})
         [0, 2]
     """
     ends, out, i = tree.ends(), [], 0

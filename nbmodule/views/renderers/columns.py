@@ -122,8 +122,11 @@ def packed(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> 
     """Shorten a column; None when it says nothing. `clean` is applied once to each distinct value.
 
     Example:
-        >>> packed(['a', 'a', 'b', 'a', 'a', 'b', 'a', 'a', 'a']), packed([None, None]), packed([1,
-        ...     None])
+        >>> (
+        ...     packed(["a", "a", "b", "a", "a", "b", "a", "a", "a"]),
+        ...     packed([None, None]),
+        ...     packed([1, None]),
+        ... )
         ({'u': ['a', 'b'], 'i': [0, 0, 1, 0, 0, 1, 0, 0, 0]}, None, [1, None])
     """
     codes: dict[Any, int] = {}

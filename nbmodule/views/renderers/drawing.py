@@ -145,8 +145,9 @@ def tile_picture(picture: Picture) -> tuple[np.ndarray, np.ndarray]:
         The code of each cell, and where there is a cell rather than a gap.
 
     Example:
-        >>> codes, is_cell = tile_picture(Picture("channels", (2, 1, 2), bytes([3, 4, 5, 6]),
-        ...     "positive"))
+        >>> codes, is_cell = tile_picture(
+        ...     Picture("channels", (2, 1, 2), bytes([3, 4, 5, 6]), "positive")
+        ... )
         >>> codes[is_cell].tolist(), is_cell.shape
         ([3, 4, 5, 6], (1, 5))
     """

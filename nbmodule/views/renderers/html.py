@@ -38,7 +38,7 @@ def escape(text: object) -> Markup:
     """Make any text safe between tags; what `tag` made stays as it is.
 
     Example:
-        >>> escape('<b>'), escape(tag('b', '<'))
+        >>> escape("<b>"), escape(tag("b", "<"))
         ('&lt;b&gt;', '<b>&lt;</b>')
     """
     return text if isinstance(text, Markup) else Markup(_encodable(str(text)).translate(_TEXT))
@@ -49,7 +49,7 @@ def tag(name_: str, *inside: object, **attributes: object) -> Markup:
     None leaves it out.
 
     Example:
-        >>> tag('a', 'x < y', href='"', class_='k')
+        >>> tag("a", "x < y", href='"', class_="k")
         '<a href="&quot;" class="k">x &lt; y</a>'
     """
     parts = [name_]
@@ -75,7 +75,7 @@ def script_json(data: object) -> str:
     r"""Write JSON that no reader of HTML takes for the end of a script.
 
     Example:
-        >>> script_json({'a': '</script>'})
+        >>> script_json({"a": "</script>"})
         '{"a":"\\u003c/script\\u003e"}'
     """
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False).translate(_SCRIPT)

@@ -41,7 +41,7 @@ def fitted(record: ViewRecord, pictures: int = PICTURE_BYTES) -> ViewRecord:
 
     Example:
         >>> from nbmodule.views.records.variables import VariableRow
-        >>> tree = VariableTree('v', [VariableRow(f'w{i}') for i in range(100_001)])
+        >>> tree = VariableTree("v", [VariableRow(f"w{i}") for i in range(100_001)])
         >>> fitted(tree).notes
         ('1 row left out: ask for a part',)
     """

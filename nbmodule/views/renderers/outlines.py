@@ -237,8 +237,11 @@ def _span(first: str, last: str, parent: str) -> str:
     """From which call to which; what the line or both of them say already is not said again.
 
     Example:
-        >>> _span("blocks.0", "blocks.23", ""), _span("blocks.0", "blocks.23",
-        ...     "blocks"), _span("cell", "cell (12th)", "")
+        >>> (
+        ...     _span("blocks.0", "blocks.23", ""),
+        ...     _span("blocks.0", "blocks.23", "blocks"),
+        ...     _span("cell", "cell (12th)", ""),
+        ... )
         ('blocks.0…23', '0…23', 'cell … (12th)')
     """
     if last.startswith(f"{first} ("):

@@ -79,8 +79,8 @@ def payload_of(record: ViewRecord) -> dict[str, Any]:
     """Write a record as the data that a page reads.
 
     Example:
-        >>> data = payload_of(Note('grad', 'nothing was called'))
-        >>> data['view'], data['title'], data['text']
+        >>> data = payload_of(Note("grad", "nothing was called"))
+        >>> data["view"], data["title"], data["text"]
         ('note', ['grad'], 'nothing was called')
     """
     raise TypeError(f"no view is registered for {type(record).__name__}")

@@ -100,8 +100,13 @@ def text_of(
 
     Example:
         >>> from nbmodule.views.records.records import ModuleRow, ModuleTree
-        >>> print(text_of(ModuleTree('Net', [ModuleRow('head', 'head', 'Linear', '16 → 10', 170,
-        ...     680)], 170, 680)))
+        >>> print(
+        ...     text_of(
+        ...         ModuleTree(
+        ...             "Net", [ModuleRow("head", "head", "Linear", "16 → 10", 170, 680)], 170, 680
+        ...         )
+        ...     )
+        ... )
         Net  170 parameters  680 B
         └─ head  Linear 16 → 10  170
     """
@@ -140,8 +145,10 @@ def bar_of(record: ViewRecord, width: int) -> list[str]:
     """The findings as lines of text; none where nothing is wrong.
 
     Example:
-        >>> rows = [ModuleRow("a", "a", "ReLU", training=True), ModuleRow("b", "b", "ReLU",
-        ...     training=False)]
+        >>> rows = [
+        ...     ModuleRow("a", "a", "ReLU", training=True),
+        ...     ModuleRow("b", "b", "ReLU", training=False),
+        ... ]
         >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
         ['● train and eval mixed: b in eval']
     """
@@ -446,8 +453,10 @@ def best_of(series: SeriesRecord) -> float:
     """The best value of a series: the highest of a score, the lowest of anything else.
 
     Example:
-        >>> best_of(SeriesRecord('accuracy', (1, 2), (0.5, 0.9))), best_of(SeriesRecord('loss', (1,
-        ...     2), (0.5, 0.9)))
+        >>> (
+        ...     best_of(SeriesRecord("accuracy", (1, 2), (0.5, 0.9))),
+        ...     best_of(SeriesRecord("loss", (1, 2), (0.5, 0.9))),
+        ... )
         (0.9, 0.5)
     """
     finite = [v for v in series.values if abs(v) < float("inf")] or list(series.values)
@@ -527,8 +536,11 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
     """Write one letter for each call, in the order in which they began, with the legend.
 
     Example:
-        >>> rows = [PairRow("", 0, fault="inside"), PairRow("a", 1), PairRow("b", 2,
-        ...     fault="module")]
+        >>> rows = [
+        ...     PairRow("", 0, fault="inside"),
+        ...     PairRow("a", 1),
+        ...     PairRow("b", 2, fault="module"),
+        ... ]
         >>> fault_strip(ComparisonTable("expected", "actual", rows), 80)
         '▓▒█  ▒ agrees  █ at fault  ▓ holds it  ░ carries it'
     """

@@ -46,7 +46,7 @@ def branches(tree: Outline) -> list[str]:
     """Draw the lines that join the rows of a tree.
 
     Example:
-        >>> branches(Outline([0, 1, 0], ['a', 'b', 'c'], [0, 1, 2]))
+        >>> branches(Outline([0, 1, 0], ["a", "b", "c"], [0, 1, 2]))
         ['├─ ', '│  └─ ', '└─ ']
     """
     ends = tree.ends()

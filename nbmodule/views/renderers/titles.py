@@ -36,7 +36,7 @@ def title_of(record: ViewRecord) -> list[str]:
 
     Example:
         >>> from nbmodule.views.records.records import ModuleTree
-        >>> title_of(ModuleTree('Net', [], parameters=10, bytes=40, mode='train'))
+        >>> title_of(ModuleTree("Net", [], parameters=10, bytes=40, mode="train"))
         ['Net', '10 parameters', '40 B', 'train']
     """
     title = getattr(record, "title", ())
