@@ -7,6 +7,7 @@ full disk fails in plain writes, which fail cleanly. The seal with all checksums
 
 from __future__ import annotations
 
+import io
 import os
 import zlib
 from collections.abc import Callable
@@ -53,7 +54,10 @@ def write_hdf5(
         level: Of gzip, 0 to 9; None leaves the arrays as they are.
     """
     h5py = import_h5py()
-    target = _Target(file)
+    # HDF5 reads back what it writes while it compresses, which must not be lost on a full disk:
+    # a compressed file is made in memory first.
+    memory = None if level is None else io.BytesIO()
+    target = _Target(memory or file)
     aligned = {"alignment_threshold": _ALIGNED_FROM, "alignment_interval": ALIGNMENT}
     block = min(1 << 20, 1024 + 512 * len(leaves))
     with collector_paused():
@@ -65,6 +69,8 @@ def write_hdf5(
             rows = [builder.add(path, leaf) for path, leaf in leaves]
         if target.error is not None:
             raise target.error
+    if memory is not None:
+        file.write(memory.getbuffer())
     size = file.seek(0, os.SEEK_END)
     _write_arrays(file, rows, [leaf for _, leaf in leaves])
     file.seek(size)
