@@ -357,7 +357,7 @@ def load_weights(
     from nbmodule.files.weights import load_parts
 
     layout = as_layout("load_weights", layout)
-    _ensure_has_variables(module, f"load {file_name(path, 'load', 'read')} into")
+    _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
     parts = load_parts(path, prefix=prefix, rename=rename, strict=strict)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     arrays, report = result or (
@@ -670,19 +670,16 @@ def restore_checkpoint(
 
 def _check_trees(trees: Mapping[str, Any], where: str, optimizer: object) -> None:
     if "model" not in trees:
-        raise FileFormatError(
-            f"{where} holds no model. Nothing was changed. Was it saved by nb.save_checkpoint?"
-        )
+        raise FileFormatError(f"{where} holds no model. Was it saved by nb.save_checkpoint?")
     if optimizer is not None and "optimizer" not in trees:
         raise FileFormatError(
-            f"{where} holds no optimizer: it was saved without one. Nothing was changed. "
+            f"{where} holds no optimizer: it was saved without one. "
             "Leave optimizer= out to restore the model alone."
         )
     for name, tree in trees.items():
         if not isinstance(tree, Mapping):
             raise FileFormatError(
                 f'"{name}" of {where} holds {type(tree).__name__}, expected arrays by name. '
-                "Nothing was changed."
             )
 
 
@@ -695,9 +692,7 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
         if not is_state or init_count < 0 or random.drawn(state) != drawn:
             raise ValueError("its numbers do not fit together")
     except (KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(
-            f"the random stream in {where} is damaged ({error}). Nothing was changed."
-        ) from error
+        raise FileFormatError(f"the random stream in {where} is damaged ({error}).") from error
     return random.default.state.admitted(state), init_count
 
 
@@ -733,7 +728,7 @@ def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
     """Return True if the checkpoint is one of orbax: a folder named by its step."""
     from nbmodule import files
 
-    folder = Path(file_name(directory, "restore a checkpoint", "changed"))
+    folder = Path(file_name(directory, "restore a checkpoint"))
     names = [item.name for item in folder.iterdir() if item.is_dir()] if folder.is_dir() else []
     steps = [int(name) for name in names if name.isascii() and name.isdigit()]
     if step is not None:

@@ -157,9 +157,7 @@ class Module(CoreModule):
             (4, 3)
         """
         if not isinstance(linen, bool):
-            raise ArgumentTypeError(
-                f"to_flax: linen is True or False; found {linen!r}. Nothing was made."
-            )
+            raise ArgumentTypeError(f"to_flax: linen is True or False; found {linen!r}.")
         return socket("to_framework")(self, "flax_linen" if linen else "flax_nnx")
 
     def to_haiku(self) -> Any:

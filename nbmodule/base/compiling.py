@@ -43,21 +43,19 @@ def cache_compiles(
         >>> jax.config.update("jax_compilation_cache_dir", before)
     """
     if not min_seconds >= 0:
-        raise ArgumentError(
-            f"min_seconds= is a time of 0 or more; found {min_seconds!r}. Nothing was changed."
-        )
+        raise ArgumentError(f"min_seconds= is a time of 0 or more; found {min_seconds!r}.")
     chosen = Path(folder if folder is not None else _usual_folder()).expanduser().absolute()
     try:
         chosen.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArgumentError(
-            f"cannot keep compiled programs in {chosen}: {error.strerror or error}. Nothing was "
-            f"changed. Give another folder."
+            f"cannot keep compiled programs in {chosen}: {error.strerror or error}."
+            "Give another folder."
         ) from error
     if not os.access(chosen, os.W_OK):
         raise ArgumentError(
-            f"cannot keep compiled programs in {chosen}: it may not be written to. Nothing was "
-            f"changed. Give another folder."
+            f"cannot keep compiled programs in {chosen}: it may not be written to."
+            "Give another folder."
         )
     jax.config.update("jax_compilation_cache_dir", str(chosen))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", float(min_seconds))

@@ -179,20 +179,19 @@ def reader_of(cls: type) -> Callable[[Any], Any] | None:
     return None
 
 
-def read_foreign(value: Any, where: str, left: str) -> Any:
+def read_foreign(value: Any, where: str) -> Any:
     """Return the array of a foreign value; anything else unchanged.
 
     Args:
         value: Anything.
         where: The function that was given the value.
-        left: A sentence about what was not done.
 
     Raises:
         ArgumentTypeError: The value would lose something; the error names the call that converts
             it.
 
     Example:
-        >>> read_foreign(3, "nb.batches", "Nothing was made.")
+        >>> read_foreign(3, "nb.batches")
         3
     """
     reader = reader_of(type(value))
@@ -202,7 +201,7 @@ def read_foreign(value: Any, where: str, left: str) -> Any:
         return reader(value)
     except Unconvertible as error:
         raise ArgumentTypeError(
-            f"{where} was given {error.what}. {left} Convert it by {error.fix}."
+            f"{where} was given {error.what}. Convert it by {error.fix}."
         ) from None
 
 
@@ -323,29 +322,27 @@ def as_read_or_left(value: Any) -> Any:
     return as_read(value) if is_readable else value
 
 
-def received(value: Any, what: str, left: str) -> Any:
+def received(value: Any, what: str) -> Any:
     """Return an array of NumPy as JAX reads it; anything else unchanged.
 
     Args:
         value: Anything.
         what: Its name, as the beginning of a sentence.
-        left: A sentence about what was not done, or "".
 
     Raises:
         ArgumentTypeError: JAX does not take the array; the error says how to make one of numbers.
 
     Example:
-        >>> received(np.arange(2, dtype=">i4"), "x", "Nothing was computed.")
+        >>> received(np.arange(2, dtype=">i4"), "x")
         array([0, 1], dtype=int32)
     """
     if not isinstance(value, np.ndarray):
         return value
     if is_of_no_numbers(value):
         is_masked = " with masked values" if np.ma.is_masked(value) else ""
-        left = f"{left} " if left else ""
         raise ArgumentTypeError(
             f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is "
-            f"wanted. {left}{made_numbers(value, 'x')}"
+            f"wanted. {made_numbers(value, 'x')}"
         )
     return as_read(value)
 

@@ -194,7 +194,7 @@ def _missing_error(cls: type, missing: list[str]) -> ArgumentTypeError:
     is_size = missing[-1].endswith(("features", "size", "channels"))
     note = "The size of the input is the first argument. " if is_size else ""
     return ArgumentTypeError(
-        f"{cls.__name__} needs {' and '.join(missing)}, as in {usage}. {note}Nothing was made."
+        f"{cls.__name__} needs {' and '.join(missing)}, as in {usage}. {note}".rstrip()
     )
 
 
@@ -230,10 +230,10 @@ class Arguments:
         self.count = len(self.positional)
         self.has_varargs = inspect.Parameter.VAR_POSITIONAL in kinds
         self.is_open = False  # True where an unknown name is for another function to judge
-        self.suffix, self.unchanged = "", "Nothing was computed."
+        self.suffix = ""
         if not isinstance(fn, type):
             return
-        self.suffix, self.unchanged = ".__init__", "Nothing was made."
+        self.suffix = ".__init__"
         self.is_open = _has_kwargs(fn.__init__)
         if _has_kwargs(fn) and not self.has_varargs:
             _, base, *_ = [cls for cls in fn.__mro__ if "__init__" in vars(cls)]
@@ -275,13 +275,11 @@ def translate(
         note = WORDS["repeated_arguments"].get(name)
         note = f" {note}." if note else ""
         if name in signature.positional[: len(args)]:
-            raise ArgumentTypeError(
-                f"{where}: {name} was given by position and as {word}=. {signature.unchanged}{note}"
-            )
+            raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=.{note}")
         if name in words:
             raise ArgumentError(
                 f"{where}: {words[name]}= and {word}= mean the same, and both were given. "
-                f"{signature.unchanged} Leave one out.{note}"
+                f"Leave one out.{note}"
             )
         words[name] = word
         result[name] = VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
@@ -305,13 +303,11 @@ def _name_positional(
         accepted = ", ".join([*signature.positional, *names]) or "none"
         raise ArgumentTypeError(
             f"{where} takes its arguments by position as far as: {accepted}; found {len(args)}. "
-            f"{signature.unchanged} Name the others."
+            "Name the others."
         )
     named = dict(zip(names, args[count:]))
     for name in named.keys() & kwargs.keys():
-        raise ArgumentTypeError(
-            f"{where}: {name} was given by position and by name. {signature.unchanged}"
-        )
+        raise ArgumentTypeError(f"{where}: {name} was given by position and by name.")
     return args[:count], named | dict(kwargs)
 
 
@@ -333,6 +329,6 @@ def _argument_name(where: str, signature: Arguments, word: str, value: object) -
     if word not in REFUSED:
         raise ArgumentTypeError(
             f"{where}{signature.suffix}() got an unexpected keyword argument '{word}'"
-            f"{hint(word, signature.names)} {signature.unchanged}"
+            f"{hint(word, signature.names)}"
         )
-    raise ArgumentTypeError(f"{where} takes no {word}=. {signature.unchanged} {REFUSED[word]}.")
+    raise ArgumentTypeError(f"{where} takes no {word}=. {REFUSED[word]}.")

@@ -65,7 +65,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         >>> Path(folder, "new", "note.txt").read_text()
         'whole'
     """
-    target = Path(os.path.realpath(file_name(path, "save", "written")))
+    target = Path(os.path.realpath(file_name(path, "save")))
     unfinished: Path | None = None
     in_place = False
     try:

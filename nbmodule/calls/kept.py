@@ -47,7 +47,7 @@ def save_calls(calls: Calls, path: str | os.PathLike[str]) -> None:
 
 def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any]) -> None:
     """Write calls, and nested values of other kinds beside them."""
-    target = file_name(path, "save calls", "written")
+    target = file_name(path, "save calls")
     arrays: dict[str, Any] = {}
     listed = list(calls)
     places = {id(call): number for number, call in enumerate(listed)}
@@ -85,7 +85,6 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
     else:
         raise ArgumentError(
             f"calls are kept in files ending in .h5, .hdf5 or .safetensors; found {target!r}. "
-            f"Nothing was written."
         )
 
 
@@ -113,7 +112,7 @@ def load_calls(path: str | os.PathLike[str]) -> Calls:
 
 def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
     """Read what `write_record` wrote."""
-    target = file_name(path, "load calls", "read")
+    target = file_name(path, "load calls")
     if target.endswith(".safetensors"):
         facts, arrays = _read_safetensors(target)
     else:

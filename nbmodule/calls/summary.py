@@ -226,7 +226,7 @@ def _is_plain_shape(x: Any) -> bool:
 
 
 def _shape_of(x: object) -> Any:
-    x = as_read_or_left(read_foreign(x, "nb.summary", "Nothing was looked at."))
+    x = as_read_or_left(read_foreign(x, "nb.summary"))
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 

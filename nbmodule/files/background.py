@@ -103,7 +103,7 @@ def in_background(
         array([0., 0.])
     """
     global _thread
-    name = file_name(path, "save", "written")
+    name = file_name(path, "save")
     absolute = os.path.abspath(name)  # the folder may be another one when the thread comes to it
     _raise_failed()
     trees = tuple(snapshot(tree) for tree in trees)

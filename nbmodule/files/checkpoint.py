@@ -82,7 +82,7 @@ def save_checkpoint(
                 f'cannot save "{name}": expected a nested mapping of arrays, got '
                 f"{type(tree).__name__}."
             )
-    folder = Path(file_name(directory, "save a checkpoint", "written"))
+    folder = Path(file_name(directory, "save a checkpoint"))
     path = folder / f"checkpoint-{step}.h5"
     save(
         path,
@@ -139,7 +139,7 @@ def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
         []
     """
     try:
-        names = os.listdir(file_name(directory, "look for checkpoints", "read"))
+        names = os.listdir(file_name(directory, "look for checkpoints"))
     except FileNotFoundError:
         return []
     matches = (_NAME.fullmatch(name) for name in names)

@@ -102,7 +102,7 @@ def read_rows(
     """Read all leaves with their paths, those of buffers with their prefix; the trees of the
     contents are still empty.
     """
-    where = file_name(path, "load", "read")
+    where = file_name(path, "load")
     index = find_index(where)
     if index is not None:
         return _read_parts(index, mmap=mmap)
@@ -198,7 +198,7 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
 
 def open_file(path: str | os.PathLike[str]) -> FileIO:
     """Open a regular file for reading, without a buffer; a folder or a pipe is no weights file."""
-    where = file_name(path, "load", "read")
+    where = file_name(path, "load")
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:

@@ -117,7 +117,7 @@ def _described(
 
 def _check_ending(path: str | os.PathLike[str]) -> None:
     """A name that promises another format would mislead whoever opens the file."""
-    if file_name(path, "save", "written").endswith((".safetensors", ".npz")):
+    if file_name(path, "save").endswith((".safetensors", ".npz")):
         raise ArgumentError(
             f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says "
             "otherwise. Call it .h5, or use `save_safetensors`."

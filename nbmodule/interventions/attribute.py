@@ -183,7 +183,7 @@ def _by_gradient(
     start = (
         jnp.zeros_like(point)
         if baseline is None
-        else jnp.asarray(received(baseline, "baseline", "Nothing was looked at."), point.dtype)
+        else jnp.asarray(received(baseline, "baseline"), point.dtype)
     )
     try:
         start = jnp.broadcast_to(start, point.shape)

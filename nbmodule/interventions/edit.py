@@ -197,7 +197,7 @@ class Edits:
             back()
             raise ShapeError(
                 f"cannot do `{code}`: with it the model fails on {describe(self.args)}: "
-                f"{first_line(error)}. Nothing was changed."
+                f"{first_line(error)}."
             ) from error
         except BaseException:
             back()
@@ -205,8 +205,7 @@ class Edits:
         if after != before:
             back()
             raise ShapeError(
-                f"cannot do `{code}`: the model would return {after} in place of {before}. "
-                f"Nothing was changed."
+                f"cannot do `{code}`: the model would return {after} in place of {before}."
             )
         self.made.append(MadeEdit(code, back))
         return self

@@ -87,18 +87,10 @@ class Run:
             raise ArgumentError("a loss compares the output with a target: give target= too.")
         self.model, self.args, self.kwargs = model, args, kwargs
         self.asked = {"target": target, "loss": loss, "metric": metric}
-        self.target = (
-            None
-            if target is None
-            else jnp.asarray(received(target, "target", "Nothing was looked at."))
-        )
+        self.target = None if target is None else jnp.asarray(received(target, "target"))
         self.question = question_of(target is not None, loss, metric)
         leaves, self.tree = jax.tree.flatten((args, kwargs))
-        self.arrays = [
-            received(leaf, "an argument", "Nothing was looked at.")
-            for leaf in leaves
-            if is_traced_leaf(leaf)
-        ]
+        self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
         self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
         self.before: Looked = self._clean()
 

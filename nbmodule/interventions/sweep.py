@@ -305,7 +305,7 @@ class Found:
     path: str
     setting: Setting
     value: float
-    printable_repr: float
+    shown: float
 
 
 def swept(

@@ -62,20 +62,18 @@ def mark(
     folders = [Path(path) for path in ([folder] if is_one else folder)]
     for path in folders:
         if not path.is_dir():
-            raise ArgumentError(f"mark: {str(path)!r} is no folder. Nothing was run.")
+            raise ArgumentError(f"mark: {str(path)!r} is no folder.")
     if against is not None and not Path(against).is_file():
-        raise ArgumentError(f"mark: {str(against)!r} is no file. Nothing was run.")
+        raise ArgumentError(f"mark: {str(against)!r} is no file.")
     original = None if against is None else read_cells(Path(against))
     if original is not None and not any(cell.checks for cell in original):
         raise ArgumentError(
             f"mark: no cell of {str(against)!r} calls nb.check, so there is nothing to mark. "
-            "Nothing was run."
         )
     submissions = find_submissions(folders, None if against is None else Path(against))
     if not submissions:
         raise ArgumentError(
             f"mark: there is no notebook (.ipynb) in {', '.join(map(str, folders))} or below. "
-            "Nothing was run."
         )
     is_root = can_drop_root()
     supervisors: set[subprocess.Popen[bytes]] = set()

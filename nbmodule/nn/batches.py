@@ -251,5 +251,5 @@ def _rows(leaf: Any, chosen: np.ndarray) -> Any:
 
 
 def _plain(x: Array) -> Any:
-    x = x.value if isinstance(x, Variable) else read_foreign(x, "nb.batches", "Nothing was made.")
+    x = x.value if isinstance(x, Variable) else read_foreign(x, "nb.batches")
     return x if isinstance(x, (np.ndarray, jax.Array)) else np.asarray(x)

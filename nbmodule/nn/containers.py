@@ -169,8 +169,7 @@ class Sequential(Module):
             self.names = tuple(names)
         elif name is not None:
             raise ArgumentError(
-                "Sequential.insert: its layers have no names, so the new one cannot have "
-                "one. Nothing was changed."
+                "Sequential.insert: its layers have no names, so the new one cannot have one."
             )
         self._submodules.insert(index, layer)
         return self
@@ -222,10 +221,9 @@ def _free_name(name: str, used_names: tuple[str, ...]) -> str:
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
             f"Sequential: a layer's name is text without '.' and '/', got {name!r}. "
-            "Nothing was changed."
         )
     if name in used_names:
-        raise ArgumentError(f"Sequential has a layer named {name!r} already. Nothing was changed.")
+        raise ArgumentError(f"Sequential has a layer named {name!r} already.")
     return name
 
 
@@ -296,7 +294,6 @@ def _callable(layer: object, where: str) -> Any:
     if not callable(layer):
         raise ArgumentTypeError(
             f"{where}: a layer must be a module or a function, got {type(layer).__name__}. "
-            "Nothing was changed."
         )
     return layer
 

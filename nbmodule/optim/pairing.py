@@ -121,7 +121,7 @@ def _as_array(leaf: object, chain: Chain) -> Any:
     if isinstance(leaf, np.ndarray):  # arrays of no numbers are left alone, as integers are
         if leaf.dtype.kind not in "fc" and is_of_no_numbers(leaf):
             return leaf
-        return received(leaf, f'"{text(chain)}"', "Nothing was changed.")
+        return received(leaf, f'"{text(chain)}"')
     if hasattr(leaf, "dtype") and hasattr(leaf, "shape"):
         return leaf
     try:

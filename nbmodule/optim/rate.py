@@ -206,8 +206,8 @@ def rate_now(rate: Any, count: Any) -> Any:
             "Write it with jax.numpy (jnp.where in place of if), or give lr= a function of "
             "nothing, which is called before each call."
         ) from error
-    if not isinstance(value, Tracer) and not isinstance(value, Variable):
-        value = value if np.shape(value) else as_number(value)
+    if not isinstance(value, (jax.Array, Variable)) and not np.shape(value):
+        value = as_number(value)
     return as_scalar(value)
 
 

@@ -345,7 +345,7 @@ def _copy(leaf: object) -> Any:
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
     if isinstance(leaf, Tracer):
         return leaf
-    return jnp.array(received(leaf, "the state", "Nothing was changed."))
+    return jnp.array(received(leaf, "the state"))
 
 
 def _cannot_set(optimizer: Optimizer, name: str) -> str:

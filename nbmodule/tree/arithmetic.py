@@ -150,9 +150,7 @@ def _operate_in_chunks(
         elif _is_python_number(operand):
             shared.append(operand)
         elif isinstance(operand, (np.ndarray, np.generic)) and operand.dtype.kind in "biufc":
-            shared.append(
-                jax.numpy.array(received(operand, "the other operand", "Nothing was computed."))
-            )
+            shared.append(jax.numpy.array(received(operand, "the other operand")))
         else:
             shared.append(operand)
     arrays = [value for value in shared if not _is_python_number(value)]
@@ -332,9 +330,7 @@ def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool],
         if not any(isinstance(leaf, (list, tuple)) for leaf in leaves):
             values = list(map(unboxed, values))
             if any(isinstance(value, jax.Array) for value in values):  # else NumPy computes
-                values = [
-                    received(value, f'"{chain}"', "Nothing was computed.") for value in values
-                ]
+                values = [received(value, f'"{chain}"') for value in values]
             return compute(*values)
 
         def apply(*parts: object) -> Any:

@@ -88,7 +88,7 @@ class Stored(Compared):
         if arrays not in (None, "text"):
             raise ArgumentError(f'arrays= is None or "text", got {arrays!r}.')
         text = json.dumps(_jsonable(self, "", arrays is not None), indent=4, ensure_ascii=False)
-        _write(Path(file_name(path, "save", "written")), text)
+        _write(Path(file_name(path, "save")), text)
 
     @classmethod
     def cont_from_disk_as_json(cls, path: str | os.PathLike[str]) -> Any:
@@ -99,7 +99,7 @@ class Stored(Compared):
                 key twice.
         """
         try:
-            with open(file_name(path, "load", "read"), encoding="utf-8") as file:
+            with open(file_name(path, "load"), encoding="utf-8") as file:
                 value = json.load(file, object_pairs_hook=_unique)
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
             raise FileFormatError(
@@ -138,7 +138,7 @@ class Stored(Compared):
 
 
 def _format(path: str | os.PathLike[str], format: str | None) -> str:
-    suffix = Path(file_name(path, "save or load", "done")).suffix.removeprefix(".") or "hdf5"
+    suffix = Path(file_name(path, "save or load")).suffix.removeprefix(".") or "hdf5"
     requested = suffix if format is None else format
     result = _FORMATS.get(str(requested).lower())
     if result is None:

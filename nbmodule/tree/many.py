@@ -132,10 +132,7 @@ class Joined(Restructured):
         def join(leaves: list[Any], chain: str) -> Any:
             library = np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jax.numpy
             if library is not np:
-                leaves = [
-                    received(leaf, f'"{chain}" of a Container', "Nothing was made.")
-                    for leaf in leaves
-                ]
+                leaves = [received(leaf, f'"{chain}" of a Container') for leaf in leaves]
             return library.concatenate(leaves, axis=axis)
 
         return Mapped.cont_multi_map(join, list(containers))

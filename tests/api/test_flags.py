@@ -81,10 +81,10 @@ def test_a_misspelled_option_of_a_call_is_answered_with_the_nearest(typo):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"budget": "no"}, "budget is a share of the time"),
-        ({"name": 3.5}, "name is the title of the run"),
-        ({"recorder": "no"}, "recorder is an nb.Recorder; found str"),
-        ({"journal": 3.5}, "journal is a folder, True or False; found float"),
+        ({"budget": "no"}, "budget must be a share"),
+        ({"name": 3.5}, "name must be a str"),
+        ({"recorder": "no"}, "recorder must be an nb.Recorder, got str"),
+        ({"journal": 3.5}, "journal must be a folder, True or False, got float"),
     ],
 )
 def test_options_of_a_live_view_are_looked_at_when_it_is_made(options, said, model):

@@ -51,20 +51,14 @@ def test_a_name_that_no_file_can_have_is_refused_by_every_door(tmp_path):
 
 
 def test_an_empty_name_is_refused():
-    with pytest.raises(
-        ArgumentError, match=r"cannot save: the name '' is empty\. Nothing was written"
-    ):
+    with pytest.raises(ArgumentError, match=r"cannot save: the name '' is empty\."):
         nb.Linear(2, 2).save_weights("")
 
 
 def test_a_name_may_be_text_or_a_path():
-    assert (
-        file_name("runs/w.h5", "save", "written")
-        == file_name(Path("runs") / "w.h5", "save", "written")
-        == "runs/w.h5"
-    )
+    assert file_name("runs/w.h5", "save") == file_name(Path("runs") / "w.h5", "save") == "runs/w.h5"
 
 
 def test_bytes_are_told_how_they_become_text():
     with pytest.raises(ArgumentTypeError, match=r"`os.fsdecode` makes text of bytes"):
-        file_name(os.fsencode("w.h5"), "load", "read")
+        file_name(os.fsencode("w.h5"), "load")

@@ -96,7 +96,7 @@ def test_a_write_keeps_dtype_and_shape():
     p = nb.Parameter(jnp.zeros(2))
     p.value = np.arange(2)
     assert p.dtype == FLOAT and not p.value.weak_type
-    with pytest.raises(nb.ShapeError, match=r"shape \[3\]: its shape is \[2\].*left unchanged"):
+    with pytest.raises(nb.ShapeError, match=r"shape \[3\]: its shape is \[2\]"):
         p.value = jnp.ones(3)
     with pytest.raises(nb.DtypeError, match=f"{FLOAT} values: its dtype is {INT}"):
         nb.Buffer([1, 2]).value = jnp.ones(2)
@@ -234,7 +234,7 @@ def test_to_takes_a_dtype_of_pytorch():
     [
         (
             ("float16", jnp.bfloat16),
-            "^to.. was given two dtypes, 'float16' and .*bfloat16.*. Nothing was changed",
+            "^to.. was given two dtypes, 'float16' and .*bfloat16",
         ),
         (("abacus",), "there is no device 'abacus'"),
         ((nb.Linear,), "a device is given as text"),

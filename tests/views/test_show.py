@@ -31,7 +31,7 @@ def test_a_tree_is_printed_where_there_is_no_notebook(capsys):
 def test_an_unknown_form_is_refused(monkeypatch):
     with pytest.raises(
         ArgumentError,
-        match=r"form is 'svg': expected one of auto, static, text\. Nothing was displayed",
+        match=r"form is 'svg': expected one of auto, static, text\.",
     ):
         show(1, form="svg")
     monkeypatch.setenv("NBMODULE_DISPLAY", "svg")

@@ -201,7 +201,7 @@ class Replacement:
         name = type(module).__name__
         title = f"replace_submod_rets: a return for {name}"
         try:
-            arrays = [jax.numpy.asarray(received(leaf, title, "")) for leaf in leaves]
+            arrays = [jax.numpy.asarray(received(leaf, title)) for leaf in leaves]
         except TypeError as error:
             if isinstance(error, ArgumentTypeError):
                 raise

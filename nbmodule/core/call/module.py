@@ -149,7 +149,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
                 raise ArgumentTypeError(
                     f"{cls.__name__} takes no keyword argument {names}: Module.__init__ knows none "
                     "of that name and there is "
-                    f"no _build to take it. Nothing was made.{field_hint(cls, kwargs)}"
+                    f"no _build to take it.{field_hint(cls, kwargs)}"
                 )
             for name, value in kwargs.items():
                 setattr(self, name, value)
@@ -171,8 +171,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         inner.args, inner.kwargs = args, kwargs
         if v is not None and not isinstance(v, Mapping):
             raise ArgumentTypeError(
-                f"v= takes a Container or a dict of arrays; found {type(v).__name__}. Nothing was "
-                "made."
+                f"v= takes a Container or a dict of arrays; found {type(v).__name__}."
             )
         inner.given = v
         if inner.built and v is not None:
@@ -372,7 +371,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             raise ArgumentTypeError(
                 f"{type(self).__name__}.apply takes one function of a module, and calls it on "
                 f"each; found {type(fn).__name__}. "
-                "Nothing was called. To call the module with variables given, write model(x, v=v)."
+                "To call the module with variables given, write model(x, v=v)."
             )
         for module in reversed(list(self.modules())):
             fn(module)
@@ -409,7 +408,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         if hasattr(self, name) and not isinstance(attributes.own_variable(self, name), Buffer):
             raise ArgumentError(
                 f"cannot register the buffer {name!r}: {type(self).__name__} has an attribute of "
-                "that name. Nothing was changed."
+                "that name."
             )
         setattr(self, name, value if value is None or isinstance(value, Buffer) else Buffer(value))
 
@@ -538,8 +537,8 @@ def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> 
         raise ArgumentTypeError(
             f"{cls.__name__} takes a device first, such as 'cpu:0', then variables: "
             "Module.__init__ takes no other arguments by position, "
-            f"and there is no _build to take them; found {type(args[0]).__name__}. Nothing was "
-            "made."
+            f"and there is no _build to take them; found {type(args[0]).__name__}."
+            ""
             f"{field_hint(cls, getattr(cls, '__annotations__', {}))}"
         )
     if len(args) > 2:
@@ -549,7 +548,7 @@ def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> 
         )
     if (args and device is not None) or (len(args) > 1 and v is not None):
         raise ArgumentTypeError(
-            "Module.__init__ was given device or v both by position and by name. Nothing was made."
+            "Module.__init__ was given device or v both by position and by name."
         )
     return (args[0] if args else device), (args[1] if len(args) > 1 else v)
 

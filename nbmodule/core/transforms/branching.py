@@ -57,11 +57,7 @@ def cond(
     """
     for function in (true_fun, false_fun):
         check_function("nb.cond", function, "(pred, true_fun, false_fun, *operands), two functions")
-    pred = (
-        pred.value
-        if isinstance(pred, Variable)
-        else received(pred, "nb.cond: the predicate", "Nothing was computed.")
-    )
+    pred = pred.value if isinstance(pred, Variable) else received(pred, "nb.cond: the predicate")
     if jnp.shape(pred) != ():
         raise ArgumentError(
             f"nb.cond: the predicate must be one boolean, got shape {list(jnp.shape(pred))}."
@@ -89,11 +85,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         check_function("nb.switch", branch, "a list of functions")
     if not branches:
         raise ArgumentError("nb.switch needs at least one branch.")
-    index = (
-        index.value
-        if isinstance(index, Variable)
-        else received(index, "nb.switch: the index", "Nothing was computed.")
-    )
+    index = index.value if isinstance(index, Variable) else received(index, "nb.switch: the index")
     if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         got = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
         raise ArgumentTypeError(f"nb.switch: the index must be one whole number, got {got}.")

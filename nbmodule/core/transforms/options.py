@@ -231,11 +231,9 @@ def taken(
         if path in others:
             return tree.unflatten([as_read_or_left(leaf) for _, leaf in pairs])
         name = path if isinstance(path, str) else argument_names(fn, len(args))[path]
-        argument, why = f"{title}: argument {name}", "Nothing was computed."
+        argument = f"{title}: argument {name}"
         keystr = jax.tree_util.keystr
-        return tree.unflatten(
-            [received(leaf, argument + keystr(path), why) for path, leaf in pairs]
-        )
+        return tree.unflatten([received(leaf, argument + keystr(path)) for path, leaf in pairs])
 
     return tuple([as_taken(i, x) for i, x in enumerate(args)]), {
         name: as_taken(name, x) for name, x in kwargs.items()

@@ -50,7 +50,7 @@ def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(second, dict):  # a Container works leaf by leaf, and asks the box itself
             return NotImplemented
         if isinstance(second, np.ndarray):
-            second = received(second, "the other operand", "Nothing was computed.")
+            second = received(second, "the other operand")
         return fn(self.value, second.value if hasattr(type(second), "_is_variable") else second)
 
     return operate
@@ -61,7 +61,7 @@ def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(second, dict):
             return NotImplemented
         if isinstance(second, np.ndarray):
-            second = jnp.asarray(received(second, "the other operand", "Nothing was computed."))
+            second = jnp.asarray(received(second, "the other operand"))
         return fn(second, self.value)
 
     return operate

@@ -35,7 +35,7 @@ def find_device(device: object) -> Any:
     if not isinstance(device, str):
         raise ArgumentTypeError(
             "a device is given as text such as 'cpu:0', or as a jax.Device; found "
-            f"{type(device).__name__}. Nothing was made."
+            f"{type(device).__name__}."
         )
     platform, _, number = device.partition(":")
     platform = {"cuda": "gpu"}.get(platform, platform)
@@ -47,9 +47,7 @@ def find_device(device: object) -> Any:
         if not number or str(candidate.id) == number:
             return candidate
     names = ", ".join(f"{d.platform}:{d.id}" for d in _all_devices())
-    raise DeviceError(
-        f"there is no device {device!r}; the devices here are {names}. Nothing was made."
-    )
+    raise DeviceError(f"there is no device {device!r}; the devices here are {names}.")
 
 
 def _all_devices() -> list[Any]:
@@ -70,12 +68,11 @@ def replicated(devices: object) -> Any:
     elif isinstance(devices, Sequence) and not isinstance(devices, str) and devices:
         result = [find_device(device) for device in devices]
         if len(set(result)) != len(result):
-            raise DeviceError(f"devices={list(devices)!r} names a device twice. Nothing was made.")
+            raise DeviceError(f"devices={list(devices)!r} names a device twice.")
         mesh = jax.sharding.Mesh(np.array(result), ("devices",))
     else:
         raise ArgumentTypeError(
-            "devices= takes a non-empty list of devices or a jax.sharding.Mesh; found "
-            f"{devices!r}. Nothing was made."
+            f"devices= takes a non-empty list of devices or a jax.sharding.Mesh; found {devices!r}."
         )
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
@@ -88,8 +85,7 @@ def find_dtype(dtype: object) -> Any:
         return jnp.dtype(spelled(dtype))
     except TypeError:
         raise DtypeError(
-            f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16. Nothing was "
-            "made."
+            f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16."
         ) from None
 
 
@@ -100,9 +96,7 @@ def find_place_and_dtype(location: object, dtype: object) -> tuple[Any, Any]:
     if not _is_dtype(location):
         return find_device(location), find_dtype(dtype)
     if dtype is not None:
-        raise ArgumentTypeError(
-            f"to() was given two dtypes, {location!r} and {dtype!r}. Nothing was changed."
-        )
+        raise ArgumentTypeError(f"to() was given two dtypes, {location!r} and {dtype!r}.")
     return None, find_dtype(location)
 
 

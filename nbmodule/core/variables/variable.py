@@ -271,9 +271,7 @@ class Variable(_LikeArray):
         if isinstance(new, np.ndarray):
             new = as_read_or_left(new)
             if np.ma.is_masked(new):
-                received(
-                    new, f"the new value of {self.describe()}", "The variable was left unchanged."
-                )
+                received(new, f"the new value of {self.describe()}")
         shape, dtype = self.shape, self.dtype
         if not hasattr(new, "shape") or not hasattr(new, "dtype"):
             new = np.asarray(new)
@@ -362,8 +360,8 @@ class Variable(_LikeArray):
     def requires_grad(self, flag: bool) -> None:
         if as_flag("requires_grad", flag) and not isinstance(self, Parameter):
             raise ArgumentError(
-                f"cannot take gradients for {self.describe()}: it is not trained. Nothing was "
-                "changed. Assign an nb.Parameter "
+                f"cannot take gradients for {self.describe()}: it is not trained."
+                "Assign an nb.Parameter "
                 "in its place."
             )
         self.requires_grad_(flag)
@@ -419,7 +417,7 @@ class Variable(_LikeArray):
         if is_listed:
             with asked_for():
                 new = jnp.asarray(new)
-        new = received(new, f"what is set in {self.describe()}", "The variable was left unchanged.")
+        new = received(new, f"what is set in {self.describe()}")
         provided = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(provided) > _rank(self.dtype):
             raise DtypeError(
@@ -548,8 +546,7 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
             else made_numbers(value, "x")
         )
         raise ArgumentTypeError(
-            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. Nothing was made. "
-            f"{cure}"
+            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. {cure}"
         )
     try:
         with asked_for():
@@ -563,7 +560,7 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
             raise
         raise ArgumentTypeError(
             f"{cls} takes an array, or numbers that make one; found {type(value).__name__}: "
-            f"{error}. Nothing was made."
+            f"{error}."
         ) from None
 
 
@@ -628,7 +625,7 @@ def refuse(box: Variable) -> Any:
     raise ArgumentError(
         f"JAX takes no {type(box).__name__} here: functions of jax.lax and jax.core want the array "
         "itself, and were given "
-        f"the {box.describe()}. Nothing was computed. Give them its `.value`, as in jax.lax.dot(x, "
+        f"the {box.describe()}. Give them its `.value`, as in jax.lax.dot(x, "
         "p.value); functions of "
         "jax.numpy and nb take the variable as it is."
     )

@@ -74,7 +74,7 @@ def write_graph(
         FileWriteError: if nothing can be written there; an `OSError`.
         MissingDependencyError: if Graphviz is needed and not there.
     """
-    target = Path(file_name(path, "save the graph", "written"))
+    target = Path(file_name(path, "save the graph"))
     checked = chosen(graph, options)
     ending = target.suffix.lower()
     if ending not in (*ENDINGS, ".gv"):

@@ -205,11 +205,9 @@ def from_torch(model: Any, *example: Any, like: Any = None, **example_kwargs: An
     arrays = arrays_of(model)
     if like is not None:
         if not is_module(like):
-            raise ArgumentTypeError(
-                f"like= takes a module; got {type(like).__name__}. Nothing was changed."
-            )
+            raise ArgumentTypeError(f"like= takes a module; got {type(like).__name__}.")
         title = f"cannot load {type(model).__name__} into {type(like).__name__}"
-        values, _ = matched(like, arrays, title=title, changed="Nothing was changed.")
+        values, _ = matched(like, arrays, title=title)
         write_all(tuple(values), tuple(values.values()))
         return like
     if framework_of(model) != "torch":

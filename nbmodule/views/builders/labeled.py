@@ -83,10 +83,7 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     if not color:
         return record
     if not isinstance(record, ModuleTree | VariableTree):
-        raise ArgumentError(
-            f"color= tints the rows of a tree; found {type(record).__name__}. Nothing was "
-            "displayed."
-        )
+        raise ArgumentError(f"color= tints the rows of a tree; found {type(record).__name__}.")
     if isinstance(record, VariableTree):
         rows = record.columns
         names = {name for i in range(len(rows)) for name in rows.spellings(i)}
@@ -97,7 +94,7 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
         near = ", ".join(sorted(names - {""})[:3])
         raise ArgumentError(
             f"color= names {plain(unknown[0])!r}, which is not in the tree; found for example "
-            f"{near}. Nothing was displayed."
+            f"{near}."
         )
     return dataclasses.replace(
         record, color={path: float(number) for path, number in color.items()}

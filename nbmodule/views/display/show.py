@@ -110,9 +110,7 @@ def chosen_form(form: str | None = None) -> str:
     chosen = form or os.environ.get("NBMODULE_DISPLAY") or "auto"
     if chosen not in FORMS:
         where = "form" if form else "NBMODULE_DISPLAY"
-        raise ArgumentError(
-            f"{where} is {chosen!r}: expected one of {', '.join(FORMS)}. Nothing was displayed."
-        )
+        raise ArgumentError(f"{where} is {chosen!r}: expected one of {', '.join(FORMS)}.")
     return chosen
 
 

@@ -121,9 +121,7 @@ def _after(path: str) -> str:
     """The place behind one in a list."""
     parent, _, last = path.rpartition(".")
     if not last.isdigit():
-        raise ArgumentError(
-            f'"{path}" stands in no list, so that nothing can be put after it. Nothing was changed.'
-        )
+        raise ArgumentError(f'"{path}" stands in no list, so that nothing can be put after it.')
     return f"{parent}.{int(last) + 1}" if parent else str(int(last) + 1)
 
 

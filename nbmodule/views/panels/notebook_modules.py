@@ -62,10 +62,7 @@ def part_for(
     """
     parts = parts_for(what_if)
     if name not in parts:
-        raise ArgumentError(
-            f"there is no module {name!r} to put there{hint(name, list(parts))} Nothing was "
-            "changed."
-        )
+        raise ArgumentError(f"there is no module {name!r} to put there{hint(name, list(parts))}")
     part = parts[name]
     if is_module(part):
         return part, name
@@ -83,10 +80,10 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     run = what_if.current
     module = names_of(run.model).get(path)
     if module is None:
-        raise ArgumentError(f'{what_if.name} has no submodule "{path}". Nothing was changed.')
+        raise ArgumentError(f'{what_if.name} has no submodule "{path}".')
     met = watched_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
     if not met:
-        raise ArgumentError(f'"{path}" did not run on this input. Nothing was changed.')
+        raise ArgumentError(f'"{path}" did not run on this input.')
     return _channels(module, met[module, True][0]), _channels(module, met[module, False][0])
 
 
@@ -109,7 +106,7 @@ def _built(cls: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
         raise ArgumentError(
             f"{name} takes {', '.join(p.name for p in required)}, and only the numbers of "
             "features are known: make one in a cell, as in "
-            f"part = {name}(...), and choose it by that name. Nothing was changed."
+            f"part = {name}(...), and choose it by that name."
         )
     sizes = list(zip(required, (inputs, outputs)))
     texts = [f"{p.name}={size}" if p.kind is p.KEYWORD_ONLY else str(size) for p, size in sizes]
@@ -122,5 +119,5 @@ def _built(cls: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
     except Exception as error:
         raise ArgumentError(
             f"{said} could not be made: {first_line(error)}. Make one in a cell, and choose it by "
-            "its name. Nothing was changed."
+            "its name."
         ) from error
