@@ -357,9 +357,7 @@ def _is_floating(leaf: Shaped) -> bool:
 def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:
     """What is asked of an output, as something that can be compared."""
     if metric is not None and has_target:
-        raise ArgumentError(
-            "either a target, whose loss is looked at, or a metric of the output: both were given."
-        )
+        raise ArgumentError("give either target=, whose loss is measured, or metric=, not both.")
     if metric is not None and not callable(metric) and not _is_index(metric):
         raise ArgumentTypeError(
             f"metric is a function of the output, an index of its last axis, or a whole index "
@@ -393,9 +391,7 @@ def ask(question: Any, output: Any, target: Any) -> Any:
     else:
         result = picked(output, what).mean()
     if jnp.ndim(result):
-        raise ShapeError(
-            f"what is looked at must be one number; the {category} gave {describe(result)}."
-        )
+        raise ShapeError(f"the metric must be one number; the {category} gave {describe(result)}.")
     return jnp.asarray(result)
 
 

@@ -129,7 +129,7 @@ def trace_causes(
     clean, corrupted = (x if isinstance(x, tuple) else (x,) for x in (clean, corrupted))
     if metric is None:
         raise ArgumentError(
-            "nb.trace_causes looks at a number of the output: give metric=, such as (0, -1, 5)."
+            "nb.trace_causes needs one number of the output: give metric=, such as (0, -1, 5)."
         )
     run = Run(model, corrupted, kwargs, metric=metric)
     whole = Run(model, clean, kwargs, metric=metric)
@@ -371,7 +371,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         raise ArgumentError("nb.skip() is of whole layers: sweep over 'layers'.")
     if run.question is None:
         raise ArgumentError(
-            "a sweep looks at a number: give target= for the loss, or metric=, such as the "
+            "a sweep needs one number: give target= for the loss, or metric=, such as the "
             "index of a class."
         )
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):

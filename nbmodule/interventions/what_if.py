@@ -322,7 +322,7 @@ class WhatIf(Shown):
     def _asked(self) -> Run:
         if self.run.question is None:
             raise ArgumentError(
-                "a number must be looked at: give target= or metric= to nb.what_if, or call "
+                "no metric to display: give target= or metric= to nb.what_if, or call "
                 "look_at(index of a class)."
             )
         return self.current

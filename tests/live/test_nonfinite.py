@@ -60,7 +60,7 @@ def test_a_run_that_diverges_points_to_the_step_at_which_it_began():
     bad = int(np.flatnonzero(~np.isfinite(live.history.loss.values))[0]) + 1
     assert f"live.at({bad}) shows where it began" in live.progress.reason
     later = live.at(live.step).first_nonfinite
-    assert later == f"0.bias before this step: look at live.at({live.step - 1})"
+    assert later == f"0.bias before this step: see live.at({live.step - 1})"
 
 
 def test_the_weights_of_the_end_are_those_of_the_end_and_say_their_step():

@@ -94,7 +94,7 @@ def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
             {"method": "replace", "path": "0", "by": "os"},
             "there is no module .os. to put there",
         ),
-        ("sweep", {"over": "layers"}, "a number must be looked at"),
+        ("sweep", {"over": "layers"}, "no metric to display"),
     ):
         with pytest.raises(nb.NbModuleError, match=said):
             answered(found, kind, message)

@@ -285,7 +285,7 @@ class Variable(_LikeArray):
             raise ShapeError(
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
                 f"is {list(shape)}. "
-                "The variable was left unchanged. Assign a new box (nb.Parameter, nb.Buffer) to "
+                "The variable was left unchanged. Assign a new variable (nb.Parameter, nb.Buffer) to "
                 "change the shape."
             )
         widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)
@@ -591,7 +591,7 @@ def _no_array(box: Variable, content: object) -> AttributePathError:
     return AttributePathError(
         f"this {type(box).__name__} holds a {type(content).__name__} where its array was: a "
         "function over PyTrees has put it there. "
-        "The array is the leaf, not the box: name it by `.value`, as in eqx.tree_at(lambda m: "
+        "The array is the leaf, not the variable: name it by `.value`, as in eqx.tree_at(lambda m: "
         "m.weight.value, model, array)."
     )
 

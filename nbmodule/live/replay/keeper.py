@@ -332,7 +332,7 @@ class StepKeeper:
                 value = variable.value
                 if jnp.issubdtype(value.dtype, jnp.inexact) and not bool(jnp.isfinite(value).all()):
                     path = f"{prefix}/{name}".partition("/")[2]
-                    return f"{path} before this step: look at live.at({step - 1})"
+                    return f"{path} before this step: see live.at({step - 1})"
         return ""
 
     def _model_of(self, iteration: Iteration) -> Any:

@@ -297,7 +297,7 @@ def _weights(
             scores = scores + added
         else:
             raise DtypeError(
-                f"{name}: mask must hold booleans (True: may look) or numbers to add, got "
+                f"{name}: mask must hold booleans (True: may attend) or numbers to add, got "
                 f"{describe_shape(mask)}."
             )
     if is_causal:

@@ -141,7 +141,7 @@ class Views:
         head = {"kind": "answer", "page": message.get("page"), "n": message.get("n")}
         try:
             if view is None:
-                raise Gone("the cell has run again since: look at its new output")
+                raise Gone("the cell has run again since: see its new output")
             self.send(head | answer(view, kind, message))
         except Gone as gone:
             self.send(head | {"error": str(gone)})

@@ -107,7 +107,7 @@ export class GraphView {
     view.body.classList.add("nbm-gsplit");
     port.tabIndex = 0;
     port.setAttribute("role", "tree");
-    port.setAttribute("aria-label", `graph of ${this.name}: boxes in the order in which they feed each other`);
+    port.setAttribute("aria-label", `graph of ${this.name}: nodes in the order of their data flow`);
     port.append(this.picture, this.camera.map);
     view.body.append(el("div", "gbody", this.way, port, this.legend));
     if (!this.scene.boxes.length) port.append(el("div", "empty", "no output depends on any operation"));

@@ -131,7 +131,7 @@ function flame(view, rows, data, get) {
     plot.setAttribute("viewBox", `0 0 ${WIDTH} ${height}`);
     plot.setAttribute("height", String(height));
     plot.replaceChildren(...boxes.map((box) => boxOf(box, get)));
-    at.textContent = root < 0 ? "click a box to enlarge it" : `${get.path(root)} · ${seconds(get.all(root))} · ${get.percent(root)}`;
+    at.textContent = root < 0 ? "click a frame to enlarge it" : `${get.path(root)} · ${seconds(get.all(root))} · ${get.percent(root)}`;
     out.hidden = root < 0;
   };
   const pick = (/** @type {Event} */ event) => {

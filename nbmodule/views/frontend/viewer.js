@@ -48,7 +48,7 @@ export function opener(view, kernel, row, text, room) {
   const open = button(text, kernel.isThere ? "Draw the arrays, with zoom and values" : needsKernel(kernel.why), () => {
     box.replaceChildren("asking the kernel …");
     kernel.ask("parts", { row }).then(({ parts, of }) => {
-      if (!parts.length) throw new Error("no array to look at");
+      if (!parts.length) throw new Error("no array to display");
       box.replaceWith(viewer(view, kernel, row, { ...NOTHING, of: of[0] }, room, { others: true, numbers: true }));
     }).catch((error) => box.replaceChildren(el("div", "failed", /** @type {Error} */ (error).message), open));
   });

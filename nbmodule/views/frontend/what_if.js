@@ -177,12 +177,12 @@ class WhatIf {
     const asked = Boolean(data.noun);
     const look = el("input");
     Object.assign(look, { type: "number", min: "0", value: /^output \d+$/.test(data.noun) ? data.noun.slice(7) : "0", disabled: !this.canAsk });
-    look.setAttribute("aria-label", "Output to look at");
+    look.setAttribute("aria-label", "Output to display");
     const overs = ["heads", "channels", "units", "tokens", "layers"].filter((over, k) => over === "layers" || data.places.some((/** @type {any[]} */ p) => p[k + 1]));
     const over = this.choice("Sweep over", overs.map((text) => [text, `each of the ${text}`]));
     const method = this.choice("Attribution", [["gradient", "gradient × input"], ["integrated", "integrated gradients"]]);
     this.more.replaceChildren(
-      el("span", "quiet", "look at output"), look, this.doing("look", "Look at this output", () => void this.act("look_at", { index: Number(look.value) })),
+      el("span", "quiet", "look at output"), look, this.doing("look", "Display this output", () => void this.act("look_at", { index: Number(look.value) })),
       over, this.doing("sweep", "Set each of them to zero, one by one", () => void this.act("sweep", { over: over.value, only: over.value === "units" ? this.place : "" }), asked),
       method, this.doing("attribute", "Say where the output comes from", () => void this.act("attribute", { method: method.value }), asked),
       ...this.editing(),
