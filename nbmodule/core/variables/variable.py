@@ -285,7 +285,8 @@ class Variable(_LikeArray):
             raise ShapeError(
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
                 f"is {list(shape)}. "
-                "The variable was left unchanged. Assign a new variable (nb.Parameter, nb.Buffer) to "
+                "The variable was left unchanged. Assign a new variable (nb.Parameter, nb.Buffer) "
+                "to "
                 "change the shape."
             )
         widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)

@@ -146,7 +146,7 @@ def unpack(
     hk = need("haiku", "nb.from_haiku")
     if not isinstance(transformed, (hk.Transformed, hk.TransformedWithState)):
         raise ArgumentTypeError(
-            f"nb.from_haiku takes what hk.transform gave; got {type(transformed).__name__}."
+            f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
         )
     if isinstance(transformed, hk.TransformedWithState) and state is None:
         raise ArgumentTypeError(
@@ -158,7 +158,7 @@ def unpack(
         raise ArgumentError(
             "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from "
             "apply. "
-            "Give what hk.transform gave, or leave with_rng out."
+            "Pass the return of hk.transform, or omit with_rng."
         )
     return function, {
         path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()

@@ -22,7 +22,7 @@ from nbmodule.views.records.records import Note
 
 APART = {
     "flax_linen": ("a linen module", "variables", "model, variables, x"),
-    "haiku": ("what hk.transform gave", "parameters", "net, params, key, x"),
+    "haiku": ("the return of hk.transform", "parameters", "net, params, key, x"),
 }
 
 
