@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 
 from nbmodule.base.whole_numbers import is_whole
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 PARTS = ("head", "channel", "unit", "token")
@@ -261,10 +262,11 @@ def freeze(
         >>> bool((found.result.after == found.result.before).all())
         True
     """
-    if example and hasattr(type(example[0]), "_is_module"):
+    if example and (hasattr(type(example[0]), "_is_module") or isinstance(example[0], Variable)):
         raise ArgumentTypeError(
-            f"nb.freeze is a value for nb.patch and takes example inputs, got the module "
-            f"{type(example[0]).__name__}. To train without it: model.requires_grad_(False)."
+            f"nb.freeze is a value for nb.patch and takes example inputs, got a "
+            f"{type(example[0]).__name__}. To exclude it from training, call its "
+            "requires_grad_(False)."
         )
     return Setting(
         "freeze",
