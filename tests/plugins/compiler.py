@@ -33,7 +33,7 @@ OPTIMIZED = (
         "tests/core/test_transfers.py",
         "tests/graphs/test_cost.py",
     ),
-    *("tests/optim/test_functions.py", "tests/interventions/test_beside_torch.py"),
+    *("tests/optim/test_updates.py", "tests/interventions/test_beside_torch.py"),
 )
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
