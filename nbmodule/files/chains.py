@@ -42,7 +42,7 @@ def escape_key(name: str, *, at_root: bool = False) -> str:
             taken.
 
     Example:
-        >>> from nbmodule.files.chains import escape
+        >>> from nbmodule.files.chains import escape_key
         >>> escape_key("conv/1"), escape_key("."), escape_key("100%"), escape_key("w")
         ('conv%2F1', '%2E', '100%25', 'w')
     """
@@ -87,7 +87,7 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
             are.
 
     Example:
-        >>> from nbmodule.files.chains import flatten
+        >>> from nbmodule.files.chains import flatten_levels
         >>> list(flatten_levels({"linear": {"w": 1, "b": 2}, "aux": {}}, what="variables"))
         [('linear/w', 1), ('linear/b', 2), ('aux', {})]
     """

@@ -89,7 +89,7 @@ WRONG = [
         np.array([1.0, 3, 7]),
         "largest difference 2 at [1]: expected 3, found 5",
     ),
-    ({"a": 1.0}, [1.0], "the structure is another one"),
+    ({"a": 1.0}, [1.0], "the structure differs"),
     (None, np.ones(2), "no answer yet"),
     ([None, ...], np.ones(2), "no answer yet"),
     (np.array([True, False]), np.array([True, True]), "1 of 2 elements differ"),

@@ -331,9 +331,9 @@ def seed(seed: KeyLike) -> None:
     Example:
         >>> import nbmodule as nb
         >>> nb.seed(0)
-        ... a = nb.Linear(2, 2).weight()
+        >>> a = nb.Linear(2, 2).weight()
         >>> nb.seed(0)
-        ... b = nb.Linear(2, 2).weight()
+        >>> b = nb.Linear(2, 2).weight()
         >>> (a == b).all()
         Array(True, dtype=bool)
     """

@@ -57,7 +57,7 @@ class CompileClock:
     Example:
         >>> clock = CompileClock()
         >>> clock.start()
-        ... clock.stop()
+        >>> clock.stop()
         >>> clock.take()
         0.0
     """

@@ -28,7 +28,7 @@ class CostMeter:
     Example:
         >>> meter = CostMeter(budget=0.02)
         >>> meter.note(0.01, clock=100.0)
-        ... meter.note(0.01, clock=101.0)
+        >>> meter.note(0.01, clock=101.0)
         >>> meter.fraction(clock=102.0)
         0.01
     """
@@ -113,9 +113,9 @@ class SampledCost:
         >>> [cost.next_step() for _ in range(6)]
         [True, False, False, False, True, False]
         >>> cost.add(1e-5)
-        ... cost.add(2e-5)
-        ... _ = cost.next_step()
-        ... cost.add_once(1e-3)
+        >>> cost.add(2e-5)
+        >>> _ = cost.next_step()
+        >>> cost.add_once(1e-3)
         >>> round(cost.take(), 8), cost.take()
         (0.00112, 0.0)
     """

@@ -169,7 +169,7 @@ class History:
         Example:
             >>> history = History()
             >>> history.add(1, {"loss": 0.5})
-            ... history.add(2, {"loss": 0.25, "accuracy": 0.75})
+            >>> history.add(2, {"loss": 0.25, "accuracy": 0.75})
             >>> history.to_table()[1]["accuracy"]
             array([ nan, 0.75])
         """

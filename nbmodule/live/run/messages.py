@@ -115,7 +115,7 @@ class Messages:
     Example:
         >>> messages = Messages()
         >>> messages.add(10, "warning", "loss is NaN")
-        ... messages.add(11, "warning", "loss is NaN")
+        >>> messages.add(11, "warning", "loss is NaN")
         >>> [(m.text, m.times) for m in messages]
         [('loss is NaN', 2)]
     """
