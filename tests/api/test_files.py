@@ -564,3 +564,13 @@ class TestRepositories:
 def write_index(folder, table):
     text = json.dumps({"metadata": {"total_size": 1}, "weight_map": table})
     (folder / "model.safetensors.index.json").write_text(text)
+
+
+def test_a_saved_state_dict_is_loaded_back_by_its_names(tmp_path):
+    make = lambda: nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Linear(3, 1))
+    model, other = make(), make()
+    nb.save(tmp_path / "state.h5", model.state_dict())
+    loaded = nb.load(tmp_path / "state.h5")
+    other.load_state_dict(loaded)
+    for name, array in model.state_dict().items():
+        np.testing.assert_array_equal(other.state_dict()[name], array)

@@ -71,7 +71,9 @@ def test_a_function_that_draws_gets_keys():
 
 
 def test_what_cannot_be_wrapped_is_said():
-    with pytest.raises(nb.ArgumentTypeError, match="takes the return of hk.transform, got function"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="takes the return of hk.transform, got function"
+    ):
         nb.from_haiku(recurrent, {})
     with pytest.raises(nb.ArgumentTypeError, match="has a state, the second thing that init gave"):
         nb.from_haiku(hk.transform_with_state(recurrent), {})

@@ -85,6 +85,11 @@ def load_state_dict(module: Hull, source: object, strict: bool, layout: str | No
             f"{type(source).__name__}.{fix}"
         )
     title = f"cannot load the state of {type(module).__name__}"
+    if isinstance(provided, Container):
+        # `nb.load` of a saved state dict: the dots of its names became levels.
+        flat = {chain.replace("/", "."): leaf for chain, leaf in provided.cont_to_iterator()}
+        if any(name in names for name in flat):
+            provided = flat
     if isinstance(provided, Container) and provided and not any(name in names for name in provided):
         raise UnexpectedKeysError(
             f"{title}: it is a Container with the chains of a weights file, and a state dict has "
