@@ -23,9 +23,9 @@ def _collect(message: str) -> None:
         return
     _collected.add(message)
     # Some tests limit the size of files.
-    with contextlib.suppress(OSError):
-        with (Path(FOLDER or "") / f"{os.getpid()}.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(message) + "\n")
+    path = Path(FOLDER or "") / f"{os.getpid()}.jsonl"
+    with contextlib.suppress(OSError), path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(message) + "\n")
 
 
 def _install() -> None:
