@@ -332,3 +332,24 @@ def test_the_fix_of_a_verdict_is_tried_beside_the_run():
     assert [future.label for future in futures] == ["x 0.1", "x 1"]
     with pytest.raises(nb.errors.ArgumentError, match="has found nothing"):
         live.try_fix("overfits")
+
+
+def test_one_nan_in_the_data_is_named_before_the_weights_it_poisoned():
+    x = np.random.default_rng(0).normal(size=(256, 4)).astype("float32")
+    y = x[:, :1] + 0.1
+    x[70, 3] = np.nan
+    model, optimizer = nb.Sequential(nb.Linear(4, 8), nb.Tanh(), nb.Linear(8, 1)), nb.SGD(0.1)
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.mse_loss(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    with nb.Live(model, optimizer, display=False) as live:
+        for batch in live.steps(nb.batches((x, y), 64, shuffle=False), epochs=2):
+            live.log(loss=step(*batch))
+    first = next(iter(live.diagnosis))
+    assert first.rule == "nonfinite-data"
+    assert "x[6, 3] (row 6 of 64)" in first.text
+    assert "nonfinite-return" not in live.diagnosis.names

@@ -66,6 +66,9 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
                     fixes=[fix],
                 )
                 return
+    if evidence.input_fault is not None:
+        step, text = evidence.input_fault
+        yield RuleVerdict("nonfinite-data", text, "wrong", step=step)
 
 
 @rule("input-scale", needs=("batch",), category="data")

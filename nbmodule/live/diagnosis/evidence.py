@@ -163,6 +163,8 @@ class Evidence:
         validated_in_training_mode: Whether a validation series was logged while layers that depend
             on the mode were in training mode; None where that is not known.
         is_finished: Whether the run has ended.
+        input_fault: The recorded step whose inputs are not finite, and where; None if there is
+            none.
     """
 
     curves: Mapping[str, LoggedCurve] = field(default_factory=dict)
@@ -172,6 +174,7 @@ class Evidence:
     items_vary: bool = False
     validated_in_training_mode: bool | None = None
     is_finished: bool = False
+    input_fault: tuple[int, str] | None = None
 
     @property
     def last(self) -> Snapshot | None:

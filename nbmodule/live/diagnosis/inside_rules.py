@@ -62,6 +62,9 @@ def nonfinite_return(evidence: Evidence) -> Iterator[RuleVerdict]:
     and its source line.
     """
     for snapshot in evidence.snapshots:
+        # Once the inputs of a step were not finite, the weights are not finite either.
+        if evidence.input_fault is not None and snapshot.step >= evidence.input_fault[0]:
+            return
         for call in snapshot.calls:
             if (
                 call.returns is None

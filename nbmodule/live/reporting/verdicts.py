@@ -87,9 +87,12 @@ def diagnose(run: RunState) -> Diagnosis:
         series.name: LoggedCurve(series.name, series.steps, series.values.astype(np.float64))
         for series in run.history
     }
+    bad_step = run.first_bad_step()
+    fault = None if bad_step is None else run.bad_input(bad_step)
     if run.examiner is None:
-        return judge(Evidence(curves, is_finished=run.has_ended))
-    return judge(run.examiner.examiner.evidence(curves, is_finished=run.has_ended))
+        return judge(Evidence(curves, is_finished=run.has_ended, input_fault=fault))
+    examiner = run.examiner.examiner
+    return judge(examiner.evidence(curves, is_finished=run.has_ended, input_fault=fault))
 
 
 def _of_rules(run: RunState) -> Iterator[RunFinding]:
