@@ -57,7 +57,7 @@ def notebook_text(source: Path, *, run: bool = False) -> str:
             _drop_times(notebook)
         elif target.exists():
             keep_outputs(notebook, nbformat.read(target, as_version=4))
-    return nbformat.writes(notebook, version=4) + "\n"
+    return nbformat.writes(notebook, version=4) + "\n"  # pyright: ignore[reportArgumentType]
 
 
 def _drop_times(notebook: NotebookNode) -> None:
@@ -69,7 +69,7 @@ def _drop_times(notebook: NotebookNode) -> None:
 
 def main() -> int:
     """Write or check the notebooks; return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--run", action="store_true", help="run the lesson whose outputs are kept")
     parser.add_argument("--check", action="store_true", help="write nothing")
     options = parser.parse_args()

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import printable_repr
@@ -417,7 +418,7 @@ class InputFault(NamedTuple):
     """
 
     name: str
-    index: tuple[int, ...]
+    index: tuple[int, ...]  # pyright: ignore[reportIncompatibleMethodOverride]
     value: float
     rows: int
 
@@ -449,7 +450,7 @@ def find_input_fault(fn: Any, args: Sequence[Any], kwargs: object) -> InputFault
         'NaN in the input: x[2, 1] (row 2 of 4)'
     """
     for path, leaf in jax.tree_util.tree_flatten_with_path((tuple(args), kwargs))[0]:
-        if hasattr(leaf, "shape") and not isinstance(leaf, jax.core.Tracer):
+        if hasattr(leaf, "shape") and not isinstance(leaf, Tracer):
             fault = InputFault.of(_named(getattr(fn, "forward", fn), path), leaf)
             if fault is not None:
                 return fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -420,7 +420,8 @@ class Recorded(Calls):
 
     def _copied(self) -> set[str]:
         """Return the parts of a foreign model that were called as copies only."""
-        copied = getattr(getattr(self._foreign, "reporter", None), "copied", ())
+        reporter = getattr(self._foreign, "reporter", None)
+        copied: Iterable[str] = getattr(reporter, "copied", ())
         return set(copied) - {call.path for call in self}
 
     def _said(self) -> Iterator[str]:

@@ -203,7 +203,8 @@ class _Builder:
         properties.set_deflate(self.level)
         properties.set_obj_track_times(False)
         h5_type, everything = self._type(leaf.element), self.h5py.h5s.ALL
-        dataset, data = self._create(row, h5_type, self._space(shape), properties), leaf.data()
+        dataset = self._create(row, h5_type, self._space(shape), properties)
+        data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
         row.is_compressed, row.crc = True, zlib.crc32(data)
         dataset.write(everything, everything, data.view(f"V{width}").reshape(shape), h5_type)
 
@@ -269,7 +270,7 @@ def _write_arrays(file: BinaryIO, rows: list[SealedRow], leaves: list[StoredLeaf
             for upcoming in offsets[number : number + _PREFETCHED]:
                 blocks[upcoming][0].prefetch()
             leaf, sharing = blocks.pop(offset)
-            data = leaf.data()
+            data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
             if len(data) > _SMALL:
                 checksums.append((sharing, submit(pool, zlib.crc32, data)))
             else:  # handing it to the thread would take far longer

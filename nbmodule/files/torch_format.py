@@ -229,7 +229,7 @@ def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
     """
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
 
     def since_mark() -> list[Any]:
         start = marks.pop()
@@ -270,7 +270,7 @@ def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
             items = since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
             _updated(_expect(stack[-1], dict), items)
         elif name == "GLOBAL":
-            stack.append(_Global(argument.replace(" ", ".", 1)))
+            stack.append(_Global(str(argument).replace(" ", ".", 1)))
         elif name == "STACK_GLOBAL":
             attribute, module = stack.pop(), stack.pop()
             stack.append(_Global(f"{module}.{attribute}"))
@@ -289,14 +289,13 @@ def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
     raise _RefusedError("its pickle has no end")
 
 
-def _expect(value: Any, cls: type) -> Any:
-    if not isinstance(value, cls):
+def _expect(value: Any, *classes: type) -> Any:
+    if not isinstance(value, classes):
         described = (
             f"the object {value.name}" if isinstance(value, _Global) else type(value).__name__
         )
-        raise _RefusedError(
-            f"its pickle does with {described[:200]} what only a {cls.__name__} takes"
-        )
+        names = " or ".join(cls.__name__ for cls in classes)
+        raise _RefusedError(f"its pickle does with {described[:200]} what only a {names} takes")
     return value
 
 
@@ -329,7 +328,7 @@ def _reduced(name: str, arguments: tuple[Any, ...]) -> Any:
     """Give the result of the few calls that a file of dense tensors needs."""
     if name == "collections.OrderedDict" and len(arguments) <= 1:
         pairs = _expect(arguments[0], list) if arguments else []
-        return _updated({}, [item for pair in pairs for item in _expect(pair, (tuple, list))])
+        return _updated({}, [item for pair in pairs for item in _expect(pair, tuple, list)])
     if name == "torch.Size" and len(arguments) == 1:
         return _expect(arguments[0], tuple)
     if name == "builtins.complex" and all(type(number) is float for number in arguments):

@@ -58,7 +58,8 @@ def mark(
         ArgumentError: There is no notebook to be marked, or none that checks anything.
         FileFormatError: `against` is no notebook.
     """
-    is_one, limits = isinstance(folder, (str, os.PathLike)), limits or Limits()
+    limits = limits or Limits()
+    is_one = isinstance(folder, (str, os.PathLike))
     folders = [Path(path) for path in ([folder] if is_one else folder)]
     for path in folders:
         if not path.is_dir():
@@ -130,6 +131,7 @@ def _supervise(
         env=shown_environment() | _package_path(),
     )
     supervisors.add(process)
+    report = b""
     try:
         answer, report = process.communicate(
             json.dumps(request).encode(), timeout=limits.seconds + _PATIENCE

@@ -124,12 +124,13 @@ class _Run:
             "limits": {"cpu": int(self.limits.cpu) + 60, "file": self.limits.disk},
         }
         environment = _environment(home)
-        identity: dict[str, Any] = {}
+        user: int | None = None
+        groups: list[int] | None = None
         if self.is_root:  # students' code never runs as root
             for parent, folders, files in os.walk(home):
                 for name in (".", *folders, *files):
                     os.chown(os.path.join(parent, name), NOBODY, NOBODY, follow_symlinks=False)
-            identity = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            user, groups = NOBODY, []
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "nbmodule.marking.child"],
             stdin=subprocess.PIPE,
@@ -138,7 +139,9 @@ class _Run:
             pass_fds=(writing,),
             start_new_session=True,
             env=environment,
-            **identity,
+            user=user,
+            group=user,
+            extra_groups=groups,
         )
         family = Descendants(child)
         os.close(writing)
@@ -244,6 +247,7 @@ def _events(pipe: int) -> Iterator[dict[str, Any]]:
             raise _MalformedError(f"more than {format_bytes(_MOST_EVENTS)}")
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
+            event: Any = None
             try:
                 event = json.loads(line)
                 form = _FORMS[event["kind"]]

@@ -40,8 +40,8 @@ class AttributeChange(Buffer):
     """Attributes that a step sets; a variable, so that they are set when the step commits."""
 
     __slots__ = ("after", "before", "in_jit", "makes_state", "optimizer")
-    is_pending = False
-    shape, dtype = (), np.dtype(np.int32)
+    is_pending = False  # pyright: ignore  # no array is read for these three
+    shape, dtype = (), np.dtype(np.int32)  # pyright: ignore
 
     def __init__(self, optimizer: Optimizer, in_jit: bool) -> None:
         self._frozen, self._home = False, None

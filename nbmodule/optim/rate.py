@@ -46,8 +46,8 @@ class FunctionRate(Buffer):
     """
 
     __slots__ = ("_cache", "_replacement", "ask")
-    is_pending = False
-    shape = ()
+    is_pending = False  # pyright: ignore  # no array is read for these two
+    shape = ()  # pyright: ignore
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self._frozen, self._home = False, birthplace()
@@ -149,7 +149,9 @@ def as_number(lr: object) -> float:
         raise ArgumentTypeError(f"lr= takes {_WANTED}, got {type(lr).__name__}.{advice}")
     if is_array and lr.shape != ():
         raise ShapeError(f"a learning rate is one number, got {describe_shape(lr)}.")
-    if is_array and not any(jnp.issubdtype(lr.dtype, x) for x in (jnp.floating, jnp.integer)):
+    if is_array and not (
+        jnp.issubdtype(lr.dtype, jnp.floating) or jnp.issubdtype(lr.dtype, jnp.integer)
+    ):
         raise ArgumentTypeError(f"lr= takes {_WANTED}, got a scalar of {lr.dtype}.")
     return check_number(float(lr))
 

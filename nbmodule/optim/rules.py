@@ -249,7 +249,7 @@ class Recipe:
         if len(parts) > 1:
             result = optax.multi_transform(dict(enumerate(parts)), list(self.labels))
         if self.clip_norm is not None:
-            clip = functools.partial(clip_arrays, max_norm=self.clip_norm)
+            clip: Any = functools.partial(clip_arrays, max_norm=self.clip_norm)
             result = optax.chain(optax.stateless(lambda grads, _: clip(grads)), result)
         if self.accumulate > 1:
             result = optax.MultiSteps(result, self.accumulate).gradient_transformation()

@@ -138,12 +138,12 @@ def _operate_in_chunks(
             return None
     columns: list[list[Any]] = []
     shared: list[Any] = []
-    structure = None
+    structure: tuple[Any, ...] = ()
     for operand in operands:
         if isinstance(operand, Nested):
             leaves: list[Any] = []
             names = _gather(operand, leaves)
-            if not leaves or (structure is not None and names != structure):
+            if not leaves or (columns and names != structure):
                 return None
             structure = names
             columns.append(leaves)
@@ -171,8 +171,9 @@ def _operate_in_chunks(
 
 
 def _is_python_number(value: object) -> bool:
-    cls = type(value)
-    return cls in (float, complex, bool) or (cls is int and -(2**31) <= value < 2**31)
+    if type(value) is int:
+        return -(2**31) <= value < 2**31
+    return type(value) in (float, complex, bool)
 
 
 def _gather(tree: Nested, leaves: list[Any]) -> tuple:

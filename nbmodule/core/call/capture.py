@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import jax
 import jax.core
@@ -267,7 +267,7 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
         module._nbm.results = (returns if request.returns else None, order)
         settle(module)
         if request.expected is not None:
-            compare(module, returns, request.expected.value)
+            compare(module, returns, cast(Mapping[str, Any], request.expected.value))
 
 
 deliveries.append(deliver)

@@ -368,11 +368,11 @@ def _changes(before: Facts, after: Facts) -> tuple[RetraceCause, ...]:
         above = {".".join(parts[:end]) for end in range(1, len(parts))}
         if above & replaced or (what in _OF and path in replaced):
             continue
-        texts = (
+        old, new = (
             facts[what, path][0] if (what, path) in facts else None for facts in (before, after)
         )
         subject = what if what in _OF else f"{what} {path}".strip()
-        groups.setdefault((subject, *texts), []).append(path)
+        groups.setdefault((subject, old, new), []).append(path)
     return tuple(RetraceCause(_subject(key[0], paths), *key[1:]) for key, paths in groups.items())
 
 

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jax.core import Tracer
 
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.structure import functions_of
@@ -483,7 +484,7 @@ def reachable(fn: Callable[..., Any]) -> list[Any]:
 
 @functools.lru_cache(4096)
 def _is_leaf(cls: type) -> bool:
-    return issubclass(cls, (*_LEAVES, jax.Array, jax.core.Tracer))
+    return issubclass(cls, (*_LEAVES, jax.Array, Tracer))
 
 
 @functools.lru_cache(4096)

@@ -671,7 +671,7 @@ class _Method:
 
     def __init__(self, fn: Callable[..., Any], owner: object) -> None:
         functools.update_wrapper(self, fn, updated=())
-        del self.__wrapped__
+        del vars(self)["__wrapped__"]
         self.__func__, self._owner = fn, weakref.ref(owner)
         signature = inspect.signature(fn)
         parameters = list(signature.parameters.values())

@@ -102,7 +102,8 @@ class ArgumentForm(NamedTuple):
         args, kwargs = self.tree.unflatten(leaves)
         args = list(args)
         for name, fixed in self.static:
-            (args if isinstance(name, int) else kwargs)[name] = fixed.value
+            target: Any = args if isinstance(name, int) else kwargs
+            target[name] = fixed.value
         return args, kwargs
 
 
@@ -130,7 +131,8 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
     if static.numbers or static.names:
         numbers = sorted({i % len(args) for i in static.numbers if -len(args) <= i < len(args)})
         names = sorted(name for name in static.names if name in kwargs)
-        fixed = [(i, Fixed(args[i])) for i in numbers] + [(n, Fixed(kwargs[n])) for n in names]
+        fixed += [(i, Fixed(args[i])) for i in numbers]
+        fixed += [(name, Fixed(kwargs[name])) for name in names]
         traced = tuple([None if i in numbers else x for i, x in enumerate(args)])
         traced_kwargs = {name: None if name in names else x for name, x in kwargs.items()}
         for name, value in fixed:

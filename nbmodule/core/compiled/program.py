@@ -126,7 +126,7 @@ class Program:
 
     __slots__ = ("__weakref__", "call", "is_warm", "nbytes")
 
-    def __init__(self, call: Callable[..., Any], nbytes: int) -> None:
+    def __init__(self, call: Any, nbytes: int) -> None:
         self.call, self.nbytes = call, nbytes
         self.is_warm = False  # whether JAX runs it without Python code of its own
 
@@ -149,18 +149,18 @@ def _flat(job_of: Callable[[], Job], fn: Any, names: list[str], options: dict[st
     def run(values: Any, *leaves: Any) -> Any:
         job = job_of()
         outputs, effects = job.run(values, *job.call.form.filled(leaves, job.call.objects))
-        leaves, tree = jax.tree.flatten(outputs)
+        results, tree = jax.tree.flatten(outputs)
         if "out_shardings" in options:
             shardings = spread_over(options["out_shardings"], tree)
-            leaves = [
+            results = [
                 x if s is None else jax.lax.with_sharding_constraint(x, s)
-                for x, s in zip(leaves, shardings)
+                for x, s in zip(results, shardings)
             ]
         records, records_tree = jax.tree.flatten(effects.records)
-        is_single = len(leaves) == 1 and tree == _ONE
+        is_single = len(results) == 1 and tree == _ONE
         targets, infos = effects.names
         job.facts = TraceFacts(targets, tree, infos, records_tree, is_single)
-        return leaves, effects.values, records
+        return results, effects.values, records
 
     return _named(run, fn, ["variables", *names])
 

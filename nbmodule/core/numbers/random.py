@@ -309,11 +309,11 @@ def as_key(seed: Any) -> Any:
             f"{type(seed).__name__}. No stream was changed."
         )
     # The stream counts in threefry; a key of another generator gives two words to start from.
-    is_typed = hasattr(seed, "dtype") and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
-    if is_typed and seed.shape == () and str(jax.random.key_impl(seed)) != "threefry2x32":
-        seed = jax.random.bits(seed, (2,), np.uint32)  # two words that follow from any generator's
-    elif is_typed and isinstance(seed, jax.core.Tracer):
-        seed = jax.random.key_data(seed)
+    if isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
+        if seed.shape == () and str(jax.random.key_impl(seed)) != "threefry2x32":
+            seed = jax.random.bits(seed, (2,), np.uint32)  # two words that follow from any key
+        elif isinstance(seed, jax.core.Tracer):
+            seed = jax.random.key_data(seed)
     return seed if isinstance(seed, jax.core.Tracer) else threefry.key_data(seed)
 
 

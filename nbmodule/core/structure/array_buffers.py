@@ -105,8 +105,9 @@ def _pairs(collection: Any) -> Iterable[tuple[Any, Any]]:
 def _item_at(collection: object, key: Any) -> Any:
     if isinstance(collection, dict):
         return collection.get(key)
-    is_inside = isinstance(collection, (list, tuple)) and type(key) is int
-    return collection[key] if is_inside and key < len(collection) else None
+    if isinstance(collection, (list, tuple)) and type(key) is int and key < len(collection):
+        return collection[key]
+    return None
 
 
 def _buffer_of(value: Any, old: Any, collection: Any, is_local: bool) -> Variable:

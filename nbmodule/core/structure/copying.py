@@ -73,7 +73,8 @@ class _Snapshot:
         create, arguments, *others = description
         state, items, pairs, *setter = [*others, None, None, None][: max(3, len(others))]
         # A pickler checks the class of what `copyreg` creates, and a stand-in has another.
-        create = {copyreg.__newobj__: _new, copyreg.__newobj_ex__: _new_with}.get(create, create)
+        makers: Any = copyreg  # its stub lacks both functions
+        create = {makers.__newobj__: _new, makers.__newobj_ex__: _new_with}.get(create, create)
         items = None if items is None else map(self.part, items)
         pairs = None if pairs is None else ((self.part(k), self.part(value)) for k, value in pairs)
         if type(state) is dict:

@@ -56,7 +56,7 @@ def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
 def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
     """Yield names and modules, the root first; optionally with parents."""
     ensure_built(module)
-    entries = [(joined(prefix, ""), module, None)]
+    entries: list[tuple[Any, ...]] = [(joined(prefix, ""), module, None)]
     for child, location in plan_of(module).modules.items():
         entries.append((joined(prefix, location.name), child, location.owner or module))
     yield from (entry if with_parent else entry[:2] for entry in entries)

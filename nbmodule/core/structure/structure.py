@@ -416,13 +416,14 @@ class _Builder:
         return obj
 
     def _fill_module(self, module: Any, row: Any, inner: Inner | None) -> None:
-        attrs, inner = attributes_of(module), inner or module._nbm
+        attrs = attributes_of(module)
+        state: Inner = module._nbm if inner is None else inner
         for name, reference in row[3:]:
             if name == "_nbm.variables":
-                inner.variables = self.resolve(reference)
+                state.variables = self.resolve(reference)
             else:
                 attrs[name] = self.resolve(reference)
-        inner.special = True  # until the first call
+        state.special = True  # until the first call
 
 
 class _Tuple(NamedTuple):

@@ -4,6 +4,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -109,11 +110,7 @@ class EquinoxFunction(Function):
         model = self.made(values)
         if not training or self.is_resting:
             model = self.eqx.nn.inference_mode(model, value=not training)
-        run = (
-            model
-            if self.call is None
-            else lambda *args, **kwargs: self.call(model, *args, **kwargs)
-        )  # type: ignore[misc]
+        run = model if self.call is None else functools.partial(self.call, model)
         with ModuleReporter(model, modules_of).watch(for_submodules(around)):
             if self.state is None:
                 return run(*args, **kwargs), {}

@@ -186,7 +186,7 @@ def _divide(x: Array, y: Array, *, rounding_mode: str | None = None) -> Any:
     return quotient
 
 
-def _clip(x: Array, min: Any = None, max: Array = None) -> Any:
+def _clip(x: Array, min: Array | None = None, max: Array | None = None) -> Any:
     return jnp.clip(x, min, max)
 
 
@@ -269,7 +269,7 @@ def _channels(x: Array, vector: Any) -> Any:
 
 
 def _batch_norm(
-    x: Array, weight: Array, bias: Array | None, mean: Any, variance: Any, eps: float
+    x: Array, weight: Array | None, bias: Array | None, mean: Any, variance: Any, eps: float
 ) -> Any:
     inverse = lax.rsqrt(variance + eps)
     y = (x - _channels(x, mean)) * _channels(x, inverse)
@@ -279,7 +279,7 @@ def _batch_norm(
 
 def _native_batch_norm(
     x: Array,
-    weight: Array,
+    weight: Array | None,
     bias: Array | None,
     running_mean: Any,
     running_var: Any,
@@ -288,7 +288,8 @@ def _native_batch_norm(
     eps: float,
 ) -> Any:
     """Normalize by batch or running statistics; running ones are tensors, changed in place."""
-    array, weight, bias = (None if t is None else array_in(t) for t in (x, weight, bias))
+    array = array_in(x)
+    weight, bias = (None if t is None else array_in(t) for t in (weight, bias))
     empty = jnp.zeros(0)
     if not training:
         y = _batch_norm(array, weight, bias, array_in(running_mean), array_in(running_var), eps)
@@ -308,7 +309,7 @@ def _native_batch_norm(
 
 
 def _eval_batch_norm(
-    x: Array, weight: Array, bias: Array | None, mean: Any, variance: Any, *options: Any
+    x: Array, weight: Array | None, bias: Array | None, mean: Any, variance: Any, *options: Any
 ) -> Any:
     eps = options[-1]
     return _batch_norm(x, weight, bias, mean, variance, eps), jnp.zeros(0), jnp.zeros(0)

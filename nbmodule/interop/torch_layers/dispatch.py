@@ -19,12 +19,15 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import torch
+from jax.core import Tracer
 from jax.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
+from torch._decomp import decomposition_table
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbmodule.errors import ArgumentError, TraceError
 from nbmodule.interop.frameworks.torch import array_of, map_tensors
 
+_CPU = torch.device("cpu")
 _DTYPES: dict[str, torch.dtype] = {
     str(dtype).removeprefix("torch."): dtype
     for dtype in (
@@ -99,7 +102,7 @@ class ArrayTensor(torch.Tensor):
         array = storage.value if view is None else view(storage.value)
         strides = None if meta is None else meta.stride()
         tensor_ = torch.Tensor._make_wrapper_subclass(  # pyright: ignore
-            cls, tuple(array.shape), strides, dtype=torch_dtype(array), device="cpu"
+            cls, tuple(array.shape), strides, dtype=torch_dtype(array), device=_CPU
         )
         tensor_._storage, tensor_._view, tensor_._latest = storage, view, (storage.value, array)
         return tensor_
@@ -154,7 +157,7 @@ class Placeholder(torch.Tensor):
     @staticmethod
     def __new__(cls, shape: tuple[int, ...], dtype: torch.dtype, is_parameter: bool) -> Placeholder:
         wrap = torch.Tensor._make_wrapper_subclass  # pyright: ignore
-        tensor_ = wrap(cls, shape, dtype=dtype, device="cpu")
+        tensor_ = wrap(cls, shape, dtype=dtype, device=_CPU)
         tensor_._is_param = is_parameter
         return tensor_
 
@@ -283,7 +286,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
 
 
 def _decomposed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
-    rule = _decompositions().get(func) or torch._decomp.decomposition_table.get(func)
+    rule = _decompositions().get(func) or decomposition_table.get(func)
     if mode is None:
         mode = ArrayMode(_storage_of[-1])
     with mode:
@@ -316,10 +319,11 @@ def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
         return outputs if number is None else outputs[number]
 
     if isinstance(metas, torch.Tensor):
-        return ArrayTensor(source._storage, view, meta=metas)
+        return ArrayTensor(source._storage, view, meta=metas)  # pyright: ignore[reportCallIssue]
+    views = (functools.partial(view, number=number) for number in range(len(metas)))
     return type(metas)(
-        ArrayTensor(source._storage, functools.partial(view, number=number), meta=element)
-        for number, element in enumerate(metas)
+        ArrayTensor(source._storage, part, meta=meta)  # pyright: ignore[reportCallIssue]
+        for part, meta in zip(views, metas)
     )
 
 
@@ -381,7 +385,7 @@ def _new_value(
 
 def number_in(array: Any) -> Any:
     """Return the only element of an array as a Python number."""
-    if isinstance(array, jax.core.Tracer):
+    if isinstance(array, Tracer):
         raise TraceError(
             "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), "
             "which is not "

@@ -132,14 +132,15 @@ def _rate_of(optimizer: object) -> tuple[float, Callable[[float], None]] | None:
             return rate, lambda v, name=name: setattr(optimizer, name, v)
     groups = getattr(optimizer, "param_groups", None)
     rates = [_number_or_none(group.get("lr")) for group in groups or ()]
-    if groups and all(rates):
-        shares = [rate / rates[0] for rate in rates]  # pyright: ignore[reportOptionalOperand]
+    numbers = [rate for rate in rates if rate]
+    if groups and len(numbers) == len(rates):
+        shares = [rate / numbers[0] for rate in numbers]
 
         def set_groups(rate: float) -> None:
             for group, share in zip(groups, shares, strict=False):
                 group["lr"] = rate * share
 
-        return float(rates[0] or 0.0), set_groups
+        return numbers[0], set_groups
     injected = getattr(getattr(optimizer, "opt_state", None), "hyperparams", None)
     variable: Any = injected.get("learning_rate") if isinstance(injected, Mapping) else None
     if not hasattr(type(variable), "__setitem__"):  # the user's own code replaces a plain array

@@ -303,7 +303,7 @@ class LogQueue:
             ) from None
 
     def _accept_array(self, value: Any) -> Any:
-        if jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
             raise ArgumentTypeError("a random key cannot be logged; log jax.random.key_data(key).")
         if not value.is_fully_addressable:
             if not value.is_fully_replicated:

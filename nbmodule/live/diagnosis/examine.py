@@ -135,7 +135,7 @@ def _snapshot(
 
 # -- arrays on the host ----------------------------------------------------------------------------
 def _host(x: Any) -> Array:
-    if jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key):
+    if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
         return np.zeros(0, bool)
     return np.asarray(x)
 
@@ -144,7 +144,7 @@ def _rows(x: Any) -> Array | None:
     """An array on the host; of a large one its first rows."""
     if x is None or not hasattr(x, "dtype") or not hasattr(x, "shape"):
         return None
-    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.size:
+    if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.size:
         return None
     if x.size > MOST_ELEMENTS and x.ndim:
         x = x[: max(1, MOST_ELEMENTS // max(x.size // x.shape[0], 1))]

@@ -174,7 +174,7 @@ def dead_units(evidence: Evidence) -> Iterator[RuleVerdict]:
             if units is None or not _is_rectifier(call, units):
                 continue
             dead = ~units.any(axis=0)
-            counted.setdefault(call.path, []).append((float(dead.mean()), snapshot.step, len(dead)))
+            counted.setdefault(call.path, []).append((float(dead.mean()), snapshot.step, dead.size))
     worst = max(counted.items(), key=lambda item: item[1][-1][0], default=None)
     if worst is None or worst[1][-1][0] < DEAD_UNITS:
         return
@@ -199,6 +199,7 @@ def _is_rectifier(call: CallEvidence, units: Array) -> bool:
         return False
     if (
         call.inputs is not None
+        and call.returns is not None
         and call.inputs.shape == call.returns.shape
         and call.inputs.min() >= 0
     ):

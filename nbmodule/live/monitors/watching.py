@@ -201,7 +201,7 @@ class Sampling:
         values = np.asarray(sample.values)
         if values.shape[-1] != len(FIELDS) or sample.quantity not in ("weight", "return"):
             return
-        bad = [i for i in np.flatnonzero(values[:, _BAD] > 0) if i < len(sample.paths)]
+        bad = [int(i) for i in np.flatnonzero(values[:, _BAD] > 0) if i < len(sample.paths)]
         if bad:
             self._alarm(f"{sample.quantity}s", _describe_nonfinite(sample, values, bad))
 

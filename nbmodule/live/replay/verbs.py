@@ -350,5 +350,6 @@ def _nothing() -> None:
 
 
 def _words(value: object) -> str:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return format_number(value) if is_number else str(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return format_number(value)
+    return str(value)

@@ -351,10 +351,12 @@ class RunLink:
             hear, run=run, record=record() if self.is_shown else ""
         )
 
-    def show(self, display: Callable[[Any], None] | None = None) -> None:
+    def show(self, display: Callable[[Any], object] | None = None) -> None:
         """Display the widget, with IPython's function if none is given."""
         if display is None:
-            from IPython.display import display
+            from IPython.display import display as in_notebook
+
+            display = in_notebook
         display(self._widget)
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:

@@ -84,7 +84,8 @@ class Media:
         head = {"form": self.form, "names": [*self.names], "facts": dict(self.facts)}
         head["columns"] = {name: [*texts] for name, texts in self.columns.items()}
         file = io.BytesIO()
-        np.savez_compressed(file, head=np.str_(json.dumps(head)), **self.arrays)
+        arrays: dict[str, Any] = {"head": np.str_(json.dumps(head)), **self.arrays}
+        np.savez_compressed(file, **arrays)
         return file.getvalue()
 
     @staticmethod

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
 
 import numpy as np
 
@@ -34,7 +34,8 @@ def describe_settings(
         count = getattr(model, "parameters", None)
         if callable(count):
             try:
-                settings.setdefault("parameters", int(sum(p.size for p in count())))
+                parameters = cast(Iterable[Any], count())
+                settings.setdefault("parameters", int(sum(p.size for p in parameters)))
             except Exception:  # noqa: BLE001 a foreign model whose parameters are no arrays
                 settings.pop("parameters", None)
     if optimizer is not None:

@@ -56,11 +56,11 @@ class RecordedRun(LastRun):
     def _take_settings(self, settings: Any) -> None:
         self.settings |= settings if isinstance(settings, dict) else {}
 
-    def _take(self, kind: bytes, payload: bytes) -> None:
-        super()._take(kind, payload)
-        if kind in (b"H", b"B", b"E"):
+    def _take(self, record_type: bytes, payload: bytes) -> None:
+        super()._take(record_type, payload)
+        if record_type in (b"H", b"B", b"E"):
             self._beats.append((self.seen, self.step))
-        elif kind == b"U":
+        elif record_type == b"U":
             self._take_settings(json.loads(payload))
 
     @property

@@ -9,6 +9,7 @@ is one byte per cell and the limits of the color scale.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -78,8 +79,9 @@ def picture_of(
     if about.shape is None or reason or 0 in about.shape:
         none = "no array" if about.shape is None else "no elements"
         return text_picture(about.text, reason or none)
-    is_long_mask = about.dtype == "bool" and x.size > MOST_BARS  # colors say more than a line
-    if kind is None and len(about.shape) == 1 and x.size <= exact and not is_long_mask:
+    size = math.prod(about.shape)
+    is_long_mask = about.dtype == "bool" and size > MOST_BARS  # colors say more than a line
+    if kind is None and len(about.shape) == 1 and size <= exact and not is_long_mask:
         kind = "bars"
     kind = kind or kind_for(about.shape, weights=weights)
     names = tuple(plain(label, 40) for label in labels)

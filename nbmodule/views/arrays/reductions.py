@@ -64,14 +64,14 @@ def is_remote(x: object) -> TypeGuard[jax.Array]:
 
 def without_values(size: int, nan: int, inf: int) -> ShownStatistics:
     """Return the statistics of an array without a finite element."""
-    return ShownStatistics(size, *[math.nan] * 4, nan, inf)
+    return ShownStatistics(size, math.nan, math.nan, math.nan, math.nan, nan, inf)
 
 
 # -- on the host --
 class _Part(NamedTuple):
     """The sums of one block, over its finite elements."""
 
-    count: int
+    elements: int
     total: float
     low: float
     high: float
@@ -117,11 +117,12 @@ def statistics_on_host(x: object, bins: int = BINS) -> ShownStatistics:
         std, counts = (sum(squares) / count) ** 0.5, np.sum(histograms, axis=0).tolist()
     if not high > low:  # the mean of equal numbers is off by a rounding
         mean, std = low, 0.0
-    where = (
+    low_at, high_at = (
         tuple(map(int, np.unravel_index(at, values.shape)))
         for at in (lowest.low_at, highest.high_at)
     )
-    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), *where)
+    counts = tuple(counts)
+    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, counts, low_at, high_at)
 
 
 def _each_block(work: Callable[[np.ndarray, int], Any], flat: np.ndarray) -> list[Any]:
@@ -214,9 +215,11 @@ def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
     nan, inf, zero = map(int, numbers[4:])
     if nan + inf == x.size:
         return without_values(x.size, nan, inf)
-    where = (tuple(map(int, np.unravel_index(int(at), x.shape))) for at in (low_at, high_at))
+    low_at, high_at = (
+        tuple(map(int, np.unravel_index(int(at), x.shape))) for at in (low_at, high_at)
+    )
     counts = tuple(map(int, counts))
-    return ShownStatistics(x.size, mean, std, low, high, nan, inf, zero, counts, *where)
+    return ShownStatistics(x.size, mean, std, low, high, nan, inf, zero, counts, low_at, high_at)
 
 
 # -- several arrays --
