@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from jax import Array
@@ -109,6 +109,10 @@ class Sequential(Module):
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.names})
 
+    @overload
+    def __getitem__(self, index: slice) -> Sequential: ...
+    @overload
+    def __getitem__(self, index: int | str) -> Module: ...
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
             return self._submodules[self._number(index)]

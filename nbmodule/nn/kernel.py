@@ -18,7 +18,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -39,6 +39,11 @@ from nbmodule.base.promotion import mixed_ranks
 from nbmodule.core.variables.frame import now, quiet
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
+
+if TYPE_CHECKING:
+    ArrayLike: TypeAlias = Any  # bodies compute with `Array`, and callers may pass all of these
+else:
+    ArrayLike: TypeAlias = jax.Array | np.ndarray | Variable  # what counts as an array
 
 P = ParamSpec("P")
 R = TypeVar("R")

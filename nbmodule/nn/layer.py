@@ -6,11 +6,10 @@ import operator
 import re
 import string
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import Array
 from jax.core import Tracer
 from jax.typing import DTypeLike
@@ -27,12 +26,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_choice
 from nbmodule.nn.functional.windows import DATA_FORMATS, Sizes, pairs
 from nbmodule.nn.initializers import Initializer, as_initializer
+from nbmodule.nn.kernel import ArrayLike as ArrayLike
 from nbmodule.nn.kernel import plain
-
-if TYPE_CHECKING:
-    ArrayLike: TypeAlias = Any  # functions say `Array`, and take all of these
-else:
-    ArrayLike: TypeAlias = jax.Array | np.ndarray | Variable  # what a layer takes for an array
 
 
 class Layer(Module):

@@ -456,14 +456,18 @@ class Optimizer:
         else:
             attributes.assign(self, name, value)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in vars(self).get("_arrays", ()):
-            return attributes.read(self, name)
-        if is_of_class(self, name):
-            return object.__getattribute__(self, name)
-        public = [public_name for public_name in dir(type(self)) if not public_name.startswith("_")]
-        advice = attribute_hint(name) or hint(name, public)
-        raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
+    if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            if name in vars(self).get("_arrays", ()):
+                return attributes.read(self, name)
+            if is_of_class(self, name):
+                return object.__getattribute__(self, name)
+            public = [
+                public_name for public_name in dir(type(self)) if not public_name.startswith("_")
+            ]
+            advice = attribute_hint(name) or hint(name, public)
+            raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
 
     def __delattr__(self, name: str) -> None:
         attributes.delete(self, name)

@@ -18,11 +18,13 @@ ROOT = Path(__file__).parents[2]
 HEAD = """
 from __future__ import annotations
 import abc
-from typing import Any, reveal_type
+from typing import Any, cast, reveal_type
 import jax
 import jax.numpy as jnp
+import numpy as np
 import nbmodule as nb
 from nbmodule import Conv2d, nn, optim
+from nbmodule.calls.calls import Calls
 
 class Net(nb.Module):
     def __init__(self, width: int, *, deep: bool = False) -> None:
@@ -62,6 +64,7 @@ def loss(model: Net, x: jax.Array) -> jax.Array:
 
 x = jnp.ones(2)
 net = Net(3)
+calls = cast(Calls, None)
 """
 
 # Each line of a user, and what `reveal_type` says of it.
@@ -81,6 +84,13 @@ REVEALED = [
     ("nb.BatchNorm2d(3)", "BatchNorm2d"),
     ("nb.Dropout(0.5)", "Dropout"),
     ("nb.Sequential(nb.Linear(2, 2))", "Sequential"),
+    ("nb.Sequential(nb.Linear(2, 2))[0]", "Module"),
+    ("nb.Sequential(nb.Linear(2, 2))[:1]", "Sequential"),
+    ("calls['0']", "Call"),
+    ("net.state_dict()", "OrderedDict[str, ndarray[tuple[Any, ...], dtype[Any]]]"),
+    ("nb.mse_loss(x, np.ones(2))", "Array"),
+    ("nb.cross_entropy(x, np.zeros(4, int))", "Array"),
+    ("nb.F.relu(np.ones(2))", "Array"),
     ("nb.LSTM(2, 3)", "LSTM"),
     ("nb.MultiHeadAttention(8, num_heads=2)", "MultiHeadAttention"),
     ("nb.Parameter(x)", "Parameter"),
@@ -134,6 +144,9 @@ CAUGHT = [
     ("Base()", 'Cannot instantiate abstract class "Base"'),
     ("compiled(net)", 'Argument missing for parameter "x"'),
     ("nb.grad(loss)(net)", 'Argument missing for parameter "x"'),
+    ("nb.Linear(2, 3).wieght", 'Cannot access attribute "wieght" for class "Linear"'),
+    ("nb.Adam(1e-3).updat", 'Cannot access attribute "updat" for class "Adam"'),
+    ("net.named_parameterz()", 'Cannot access attribute "named_parameterz" for class "Net"'),
     ("net.train('yes')", 'cannot be assigned to parameter "mode"'),
 ]
 

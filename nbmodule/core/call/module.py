@@ -4,10 +4,12 @@ everything goes through.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.format import printable_repr
@@ -266,8 +268,10 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     def __delattr__(self, name: str) -> None:
         attributes.delete(self, name)
 
-    def __getattr__(self, name: str) -> Any:
-        return attributes.missing(self, name)
+    if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            return attributes.missing(self, name)
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self._nbm.variables})
@@ -437,8 +441,16 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """
         return hooks.add_hook(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
 
+    @overload
+    def state_dict(
+        self, prefix: str = "", keep_var: Literal[False] = False
+    ) -> OrderedDict[str, np.ndarray]: ...
+    @overload
+    def state_dict(self, prefix: str, keep_var: bool) -> OrderedDict[str, Any]: ...
+    @overload
+    def state_dict(self, prefix: str = "", *, keep_var: bool) -> OrderedDict[str, Any]: ...
     @accepts_aliases
-    def state_dict(self, prefix: str = "", keep_var: bool = False) -> Any:
+    def state_dict(self, prefix: str = "", keep_var: bool = False) -> OrderedDict[str, Any]:
         """Return all variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`,
         of the variables themselves).
         """

@@ -12,11 +12,11 @@ from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_flag, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 
 @kernel
-def sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def sigmoid(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Squeeze values into 0 ... 1: `1 / (1 + exp(-x))`.
 
     Example:
@@ -28,7 +28,7 @@ def sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel
-def log_sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def log_sigmoid(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Compute the logarithm of the sigmoid, `-log(1 + exp(-x))`, exact also where the sigmoid
     underflows.
 
@@ -41,7 +41,7 @@ def log_sigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel(static=("eps",))
-def logit(x: Float[Array, "*shape"], *, eps: float | None = None) -> Float[Array, "*shape"]:
+def logit(x: Float[ArrayLike, "*shape"], *, eps: float | None = None) -> Float[Array, "*shape"]:
     """Invert the sigmoid: `log(x / (1 - x))`; NaN outside of 0 ... 1.
 
     Args:
@@ -60,7 +60,7 @@ def logit(x: Float[Array, "*shape"], *, eps: float | None = None) -> Float[Array
 
 
 @kernel
-def tanh(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def tanh(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Squeeze values into -1 ... 1 by the hyperbolic tangent.
 
     Example:
@@ -72,7 +72,7 @@ def tanh(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel
-def softsign(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def softsign(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Squeeze values into -1 ... 1 slowly: `x / (1 + |x|)`.
 
     Example:
@@ -86,7 +86,7 @@ def softsign(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel(static=("beta",))
-def softplus(x: Float[Array, "*shape"], *, beta: float = 1.0) -> Float[Array, "*shape"]:
+def softplus(x: Float[ArrayLike, "*shape"], *, beta: float = 1.0) -> Float[Array, "*shape"]:
     """Smooth the ReLU: `log(1 + exp(beta * x)) / beta`, without overflow for large `x`.
 
     Args:
@@ -111,7 +111,7 @@ def softplus(x: Float[Array, "*shape"], *, beta: float = 1.0) -> Float[Array, "*
 
 
 @kernel
-def silu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def silu(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Gate values by their own sigmoid: `x * sigmoid(x)`, also known as swish.
 
     Example:
@@ -125,7 +125,7 @@ def silu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel
-def mish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def mish(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Gate values smoothly: `x * tanh(softplus(x))`.
 
     Example:
@@ -139,7 +139,7 @@ def mish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel(static=("approximate",))
-def gelu(x: Float[Array, "*shape"], *, approximate: bool = False) -> Float[Array, "*shape"]:
+def gelu(x: Float[ArrayLike, "*shape"], *, approximate: bool = False) -> Float[Array, "*shape"]:
     """Gate values by the normal distribution: `x * P(N(0, 1) < x)`.
 
     Args:
@@ -163,7 +163,7 @@ def gelu(x: Float[Array, "*shape"], *, approximate: bool = False) -> Float[Array
 
 
 @kernel(static=("axis",))
-def softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
+def softmax(x: Float[ArrayLike, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
     """Turn logits into probabilities along an axis: `exp(x) / sum(exp(x))`.
 
     Args:
@@ -186,7 +186,7 @@ def softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shap
 
 
 @kernel(static=("axis",))
-def log_softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
+def log_softmax(x: Float[ArrayLike, "*shape"], *, axis: int = -1) -> Float[Array, "*shape"]:
     """Compute the logarithm of softmax, `x - log(sum(exp(x)))`, exact also where softmax
     underflows.
 
@@ -203,7 +203,7 @@ def log_softmax(x: Float[Array, "*shape"], *, axis: int = -1) -> Float[Array, "*
 
 
 @kernel(static=("axis",))
-def glu(x: Float[Array, "..."], *, axis: int = -1) -> Float[Array, "..."]:
+def glu(x: Float[ArrayLike, "..."], *, axis: int = -1) -> Float[Array, "..."]:
     """Gate the first half of an axis by the second: `a * sigmoid(b)`.
 
     Raises:
@@ -222,7 +222,7 @@ def glu(x: Float[Array, "..."], *, axis: int = -1) -> Float[Array, "..."]:
 
 @kernel(static=("approximate", "axis"))
 def geglu(
-    x: Float[Array, "..."], *, axis: int = -1, approximate: bool = False
+    x: Float[ArrayLike, "..."], *, axis: int = -1, approximate: bool = False
 ) -> Float[Array, "..."]:
     """Gate the first half of an axis by the GELU of the second: `a * gelu(b)`.
 

@@ -24,21 +24,21 @@ from nbmodule.nn.functional.checks import (
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.functional.windows import sizes
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _OPTIONS = ("is_causal", "scale", "return_weights")
 
 
 @kernel(static=_OPTIONS, numbers=("dropout_rate",))
 def scaled_dot_product_attention(
-    query: Float[Array, "*_batch length features"],
-    key: Float[Array, "*_batch size features"],
-    value: Float[Array, "*_batch size value_features"],
-    mask: Bool[Array, "..."] | Float[Array, "..."] | None = None,
+    query: Float[ArrayLike, "*_batch length features"],
+    key: Float[ArrayLike, "*_batch size features"],
+    value: Float[ArrayLike, "*_batch size value_features"],
+    mask: Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None = None,
     *,
     is_causal: bool = False,
     scale: float | None = None,
-    dropout_rate: float | Float[Array, ""] = 0.0,
+    dropout_rate: float | Float[ArrayLike, ""] = 0.0,
     dropout_key: KeyLike | None = None,
     return_weights: bool = False,
 ) -> Any:
@@ -88,17 +88,17 @@ def scaled_dot_product_attention(
 
 @kernel(static=("num_heads", "num_kv_heads", *_OPTIONS), numbers=("dropout_rate",))
 def multi_head_attention(
-    query: Float[Array, "*batch length features"],
-    key: Float[Array, "*batch size key_features"],
-    value: Float[Array, "*batch size value_features"],
+    query: Float[ArrayLike, "*batch length features"],
+    key: Float[ArrayLike, "*batch size key_features"],
+    value: Float[ArrayLike, "*batch size value_features"],
     num_heads: int,
-    mask: Bool[Array, "..."] | Float[Array, "..."] | None = None,
+    mask: Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None = None,
     *,
     num_kv_heads: int | None = None,
-    key_mask: Bool[Array, "*batch size"] | None = None,
+    key_mask: Bool[ArrayLike, "*batch size"] | None = None,
     is_causal: bool = False,
     scale: float | None = None,
-    dropout_rate: float | Float[Array, ""] = 0.0,
+    dropout_rate: float | Float[ArrayLike, ""] = 0.0,
     dropout_key: KeyLike | None = None,
     return_weights: bool = False,
 ) -> Any:
@@ -169,7 +169,7 @@ def multi_head_attention(
 
 @kernel(static=("num_heads",))
 def split_heads(
-    x: Float[Array, "*batch length features"], num_heads: int
+    x: Float[ArrayLike, "*batch length features"], num_heads: int
 ) -> Float[Array, "*batch num_heads length head_features"]:
     """Cut the features into heads and put the heads before the positions.
 
@@ -185,7 +185,7 @@ def split_heads(
 
 @kernel
 def merge_heads(
-    x: Float[Array, "*batch num_heads length head_features"],
+    x: Float[ArrayLike, "*batch num_heads length head_features"],
 ) -> Float[Array, "*batch length features"]:
     """Undo `split_heads`.
 

@@ -32,15 +32,15 @@ from nbmodule.nn.functional.checks import (
 from nbmodule.nn.functional.primitives import along, nan_where, promoted, where
 from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.functional.reduction import equal_pair, reduce, refuse_swapped
-from nbmodule.nn.kernel import kernel, plain
+from nbmodule.nn.kernel import ArrayLike, kernel, plain
 
 
 @kernel(static=("axis", "from_logits", "label_smoothing", "ignore_index", "reduction"))
 def cross_entropy(
-    prediction: Float[Array, "..."],
-    target: Real[Array, "..."],
+    prediction: Float[ArrayLike, "..."],
+    target: Real[ArrayLike, "..."],
     *,
-    weight: Float[Array, " classes"] | None = None,
+    weight: Float[ArrayLike, " classes"] | None = None,
     axis: int = -1,
     from_logits: bool = True,
     label_smoothing: float = 0.0,
@@ -182,10 +182,10 @@ def _is_outside(p: Array) -> Array:
 @_refusing_logits
 @kernel(static=("from_logits", "label_smoothing", "reduction"))
 def binary_cross_entropy(
-    prediction: Float[Array, "*shape"],
-    target: Real[Array, "*shape"] | Bool[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"] | Bool[ArrayLike, "*shape"],
     *,
-    pos_weight: Float[Array, "..."] | None = None,
+    pos_weight: Float[ArrayLike, "..."] | None = None,
     from_logits: bool = False,
     label_smoothing: float = 0.0,
     reduction: str = "mean",
@@ -244,8 +244,8 @@ def binary_cross_entropy(
 
 @kernel(static=("axis", "from_logits", "log_target", "reduction"))
 def kl_div(
-    prediction: Float[Array, "*shape"],
-    target: Float[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Float[ArrayLike, "*shape"],
     *,
     axis: int = -1,
     from_logits: bool = False,
@@ -297,8 +297,8 @@ def kl_div(
 
 @kernel(static=("margin", "reduction"))
 def hinge_loss(
-    prediction: Float[Array, "*shape"],
-    target: Real[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"],
     *,
     margin: float = 1.0,
     reduction: str = "mean",
@@ -325,7 +325,7 @@ def hinge_loss(
 
 @kernel(static=("axis",))
 def accuracy(
-    prediction: Real[Array, "..."], target: Integer[Array, "..."], *, axis: int = -1
+    prediction: Real[ArrayLike, "..."], target: Integer[ArrayLike, "..."], *, axis: int = -1
 ) -> Float[Array, ""]:
     """Compute the share of positions whose largest score is that of the right class.
 
@@ -360,10 +360,10 @@ def accuracy(
 
 @kernel(static=("blank", "reduction"))
 def ctc_loss(
-    prediction: Float[Array, "*batch time classes"],
-    target: Integer[Array, "*batch labels"],
-    prediction_lengths: Integer[Array, "*batch"] | None = None,
-    target_lengths: Integer[Array, "*batch"] | None = None,
+    prediction: Float[ArrayLike, "*batch time classes"],
+    target: Integer[ArrayLike, "*batch labels"],
+    prediction_lengths: Integer[ArrayLike, "*batch"] | None = None,
+    target_lengths: Integer[ArrayLike, "*batch"] | None = None,
     *,
     blank: int = 0,
     reduction: str = "mean",

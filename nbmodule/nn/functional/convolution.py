@@ -30,7 +30,7 @@ from nbmodule.nn.functional.windows import (
     spatial_axes,
     with_axes,
 )
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
 # a depthwise kernel up to this size is a sum of shifted products, 2 to 10 times faster than XLA's
@@ -193,9 +193,9 @@ def conv3d() -> None:
 
 @kernel(static=("stride", "padding", "dilation", "data_format"))
 def depthwise_conv2d(
-    x: Inexact[Array, "*batch _height _width _channels"],
-    weight: Inexact[Array, "out_channels kernel_height kernel_width 1"],
-    bias: Inexact[Array, " out_channels"] | None = None,
+    x: Inexact[ArrayLike, "*batch _height _width _channels"],
+    weight: Inexact[ArrayLike, "out_channels kernel_height kernel_width 1"],
+    bias: Inexact[ArrayLike, " out_channels"] | None = None,
     *,
     stride: Sizes = 1,
     padding: Padding = 0,

@@ -22,15 +22,15 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.windows import spatial_axes, with_axes
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
 
 
 @kernel(static=("shared_axes",), numbers=("rate",))
 def dropout(
-    x: Float[Array, "*shape"],
-    rate: float | Float[Array, ""],
+    x: Float[ArrayLike, "*shape"],
+    rate: float | Float[ArrayLike, ""],
     key: KeyLike,
     *,
     shared_axes: tuple[int, ...] = (),
@@ -112,7 +112,9 @@ def dropout3d() -> None:
 
 
 @kernel(static=("rate",))
-def alpha_dropout(x: Float[Array, "*shape"], rate: float, key: KeyLike) -> Float[Array, "*shape"]:
+def alpha_dropout(
+    x: Float[ArrayLike, "*shape"], rate: float, key: KeyLike
+) -> Float[Array, "*shape"]:
     """Drop values before or after a SELU, so that mean 0 and variance 1 stay: dropped ones become
     the SELU's floor.
 

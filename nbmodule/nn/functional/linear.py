@@ -19,14 +19,14 @@ from nbmodule.nn.functional.checks import (
     check_shape,
 )
 from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 
 @kernel
 def linear(
-    x: Inexact[Array, "*batch in_features"],
-    weight: Inexact[Array, "out_features in_features"],
-    bias: Inexact[Array, " out_features"] | None = None,
+    x: Inexact[ArrayLike, "*batch in_features"],
+    weight: Inexact[ArrayLike, "out_features in_features"],
+    bias: Inexact[ArrayLike, " out_features"] | None = None,
 ) -> Inexact[Array, "*batch out_features"]:
     """Apply an affine map to each feature vector: `x @ weight.T + bias`.
 
@@ -59,10 +59,10 @@ def linear(
 
 @kernel
 def bilinear(
-    x1: Float[Array, "*batch in1_features"],
-    x2: Float[Array, "*batch in2_features"],
-    weight: Float[Array, "out_features in1_features in2_features"],
-    bias: Float[Array, " out_features"] | None = None,
+    x1: Float[ArrayLike, "*batch in1_features"],
+    x2: Float[ArrayLike, "*batch in2_features"],
+    weight: Float[ArrayLike, "out_features in1_features in2_features"],
+    bias: Float[ArrayLike, " out_features"] | None = None,
 ) -> Float[Array, "*batch out_features"]:
     """Apply a form that is linear in each of two inputs: `y[o] = x1 @ weight[o] @ x2 + bias[o]`.
 
@@ -104,8 +104,8 @@ def bilinear(
 
 @kernel(static=("padding_idx", "max_norm", "norm_type"))
 def embedding(
-    indices: Integer[Array, "*shape"],
-    weight: Float[Array, "num_embeddings features"],
+    indices: Integer[ArrayLike, "*shape"],
+    weight: Float[ArrayLike, "num_embeddings features"],
     *,
     padding_idx: int | None = None,
     max_norm: float | None = None,
@@ -151,8 +151,8 @@ def embedding(
 
 @kernel(static=("max_norm", "norm_type"))
 def renormed(
-    indices: Integer[Array, "..."],
-    weight: Float[Array, "num_embeddings features"],
+    indices: Integer[ArrayLike, "..."],
+    weight: Float[ArrayLike, "num_embeddings features"],
     *,
     max_norm: float,
     norm_type: float = 2.0,

@@ -20,16 +20,16 @@ from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape
 from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import pad, sizes, slide
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 
 @kernel(static=("eps", "axis"))
 def batch_norm(
-    x: Float[Array, "..."],
-    mean: Float[Array, " channels"],
-    var: Float[Array, " channels"],
-    weight: Float[Array, " channels"] | None = None,
-    bias: Float[Array, " channels"] | None = None,
+    x: Float[ArrayLike, "..."],
+    mean: Float[ArrayLike, " channels"],
+    var: Float[ArrayLike, " channels"],
+    weight: Float[ArrayLike, " channels"] | None = None,
+    bias: Float[ArrayLike, " channels"] | None = None,
     *,
     eps: float = 1e-5,
     axis: int = -1,
@@ -65,11 +65,11 @@ def batch_norm(
 
 @kernel(static=("momentum", "eps", "axis", "axis_name"))
 def batch_norm_train(
-    x: Float[Array, "..."],
-    running_mean: Float[Array, " channels"] | None = None,
-    running_var: Float[Array, " channels"] | None = None,
-    weight: Float[Array, " channels"] | None = None,
-    bias: Float[Array, " channels"] | None = None,
+    x: Float[ArrayLike, "..."],
+    running_mean: Float[ArrayLike, " channels"] | None = None,
+    running_var: Float[ArrayLike, " channels"] | None = None,
+    weight: Float[ArrayLike, " channels"] | None = None,
+    bias: Float[ArrayLike, " channels"] | None = None,
     *,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -141,9 +141,9 @@ def batch_norm_train(
 
 @kernel(static=("normalized_shape", "eps", "new_std"))
 def layer_norm(
-    x: Float[Array, "..."],
-    weight: Float[Array, "..."] | None = None,
-    bias: Float[Array, "..."] | None = None,
+    x: Float[ArrayLike, "..."],
+    weight: Float[ArrayLike, "..."] | None = None,
+    bias: Float[ArrayLike, "..."] | None = None,
     *,
     normalized_shape: int | Sequence[int] | None = None,
     eps: float = 1e-5,
@@ -180,8 +180,8 @@ def layer_norm(
 
 @kernel(static=("normalized_shape", "eps"))
 def rms_norm(
-    x: Float[Array, "..."],
-    weight: Float[Array, "..."] | None = None,
+    x: Float[ArrayLike, "..."],
+    weight: Float[ArrayLike, "..."] | None = None,
     *,
     normalized_shape: int | Sequence[int] | None = None,
     eps: float = 1e-6,
@@ -215,10 +215,10 @@ def rms_norm(
 
 @kernel(static=("num_groups", "eps", "data_format"))
 def group_norm(
-    x: Float[Array, "..."],
+    x: Float[ArrayLike, "..."],
     num_groups: int,
-    weight: Float[Array, " channels"] | None = None,
-    bias: Float[Array, " channels"] | None = None,
+    weight: Float[ArrayLike, " channels"] | None = None,
+    bias: Float[ArrayLike, " channels"] | None = None,
     *,
     eps: float = 1e-5,
     data_format: str | None = None,
@@ -265,9 +265,9 @@ def group_norm(
 
 @kernel(static=("eps", "data_format"))
 def instance_norm(
-    x: Float[Array, "..."],
-    weight: Float[Array, " channels"] | None = None,
-    bias: Float[Array, " channels"] | None = None,
+    x: Float[ArrayLike, "..."],
+    weight: Float[ArrayLike, " channels"] | None = None,
+    bias: Float[ArrayLike, " channels"] | None = None,
     *,
     eps: float = 1e-5,
     data_format: str | None = None,
@@ -307,7 +307,7 @@ def instance_norm(
 
 @kernel(static=("size", "alpha", "beta", "k", "axis"))
 def local_response_norm(
-    x: Float[Array, "*shape"],
+    x: Float[ArrayLike, "*shape"],
     size: int,
     *,
     alpha: float = 1e-4,

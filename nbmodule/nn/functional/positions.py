@@ -12,7 +12,7 @@ from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
 from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real
 from nbmodule.nn.functional.windows import sizes
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 
 def sinusoidal_positions(
@@ -52,7 +52,7 @@ def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
 
 @kernel(static=("features", "base"))
 def time_embedding(
-    t: Real[Array, "*batch"], features: int, *, base: float = 10000.0
+    t: Real[ArrayLike, "*batch"], features: int, *, base: float = 10000.0
 ) -> Float[Array, "*batch features"]:
     """Turn times into vectors: sines of `t / base**(2i / features)` in the first half of the
     features, cosines in the second.
@@ -95,8 +95,8 @@ def time_embedding(
 
 @kernel(static=("base",))
 def rotary_embedding(
-    x: Float[Array, "*batch length features"],
-    positions: Real[Array, "*_some length"] | None = None,
+    x: Float[ArrayLike, "*batch length features"],
+    positions: Real[ArrayLike, "*_some length"] | None = None,
     *,
     base: float = 10000.0,
 ) -> Float[Array, "*batch length features"]:

@@ -14,14 +14,14 @@ from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_real
 from nbmodule.nn.functional.primitives import along, promoted, where
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 
 @kernel
-def relu(x: Real[Array, "*shape"]) -> Real[Array, "*shape"]:
+def relu(x: Real[ArrayLike, "*shape"]) -> Real[Array, "*shape"]:
     """Set negative values to zero: `max(x, 0)`. The gradient at zero is zero.
 
     Example:
@@ -35,7 +35,7 @@ def relu(x: Real[Array, "*shape"]) -> Real[Array, "*shape"]:
 
 
 @kernel
-def relu6(x: Real[Array, "*shape"]) -> Real[Array, "*shape"]:
+def relu6(x: Real[ArrayLike, "*shape"]) -> Real[Array, "*shape"]:
     """Clip values to 0 ... 6: `min(max(x, 0), 6)`. The gradient at both bounds is zero.
 
     Example:
@@ -50,7 +50,7 @@ def relu6(x: Real[Array, "*shape"]) -> Real[Array, "*shape"]:
 
 @kernel(static=("negative_slope",))
 def leaky_relu(
-    x: Float[Array, "*shape"], *, negative_slope: float = 0.01
+    x: Float[ArrayLike, "*shape"], *, negative_slope: float = 0.01
 ) -> Float[Array, "*shape"]:
     """Scale negative values by a small slope: `x` above zero, `negative_slope * x` below.
 
@@ -72,7 +72,7 @@ def leaky_relu(
 
 @kernel(static=("axis",))
 def prelu(
-    x: Float[Array, "*shape"], weight: Float[Array, "..."], *, axis: int = -1
+    x: Float[ArrayLike, "*shape"], weight: Float[ArrayLike, "..."], *, axis: int = -1
 ) -> Float[Array, "*shape"]:
     """Scale negative values by a trained slope: `x` above zero, `weight * x` below.
 
@@ -108,7 +108,7 @@ def prelu(
 
 
 @kernel(static=("alpha",))
-def elu(x: Float[Array, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shape"]:
+def elu(x: Float[ArrayLike, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shape"]:
     """Bend negative values towards `-alpha`: `x` above zero, `alpha * (exp(x) - 1)` below.
 
     Example:
@@ -123,7 +123,7 @@ def elu(x: Float[Array, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shap
 
 
 @kernel
-def selu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def selu(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Apply an ELU that keeps mean 0 and variance 1 through layers: `1.0507 * elu(x,
     alpha=1.6733)`.
 
@@ -138,7 +138,7 @@ def selu(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel(static=("alpha",))
-def celu(x: Float[Array, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shape"]:
+def celu(x: Float[ArrayLike, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*shape"]:
     """Apply an ELU without a kink: `x` above zero, `alpha * (exp(x / alpha) - 1)` below.
 
     Raises:
@@ -159,7 +159,7 @@ def celu(x: Float[Array, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*sha
 
 
 @kernel
-def hardsigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def hardsigmoid(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Approximate the sigmoid by straight lines: `relu6(x + 3) / 6`.
 
     Example:
@@ -173,7 +173,7 @@ def hardsigmoid(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 @kernel
-def hardswish(x: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+def hardswish(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
     """Approximate SiLU by pieces: `x * relu6(x + 3) / 6`.
 
     Example:

@@ -27,17 +27,17 @@ from nbmodule.nn.functional.checks import (
 from nbmodule.nn.functional.linear import linear
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.functional.rectifiers import relu
-from nbmodule.nn.kernel import kernel, plain
+from nbmodule.nn.kernel import ArrayLike, kernel, plain
 
 
 @kernel(static=("nonlinearity",))
 def rnn_cell(
-    x: Float[Array, "*batch in_features"],
-    h: Float[Array, "*batch hidden"],
-    weight_ih: Float[Array, "hidden in_features"],
-    weight_hh: Float[Array, "hidden hidden"],
-    bias_ih: Float[Array, " hidden"] | None = None,
-    bias_hh: Float[Array, " hidden"] | None = None,
+    x: Float[ArrayLike, "*batch in_features"],
+    h: Float[ArrayLike, "*batch hidden"],
+    weight_ih: Float[ArrayLike, "hidden in_features"],
+    weight_hh: Float[ArrayLike, "hidden hidden"],
+    bias_ih: Float[ArrayLike, " hidden"] | None = None,
+    bias_hh: Float[ArrayLike, " hidden"] | None = None,
     *,
     nonlinearity: str = "tanh",
 ) -> Float[Array, "*batch hidden"]:
@@ -69,13 +69,13 @@ def rnn_cell(
 
 @kernel
 def lstm_cell(
-    x: Float[Array, "*batch in_features"],
-    h: Float[Array, "*batch hidden"],
-    c: Float[Array, "*batch hidden"],
-    weight_ih: Float[Array, "gates in_features"],
-    weight_hh: Float[Array, "gates hidden"],
-    bias_ih: Float[Array, " gates"] | None = None,
-    bias_hh: Float[Array, " gates"] | None = None,
+    x: Float[ArrayLike, "*batch in_features"],
+    h: Float[ArrayLike, "*batch hidden"],
+    c: Float[ArrayLike, "*batch hidden"],
+    weight_ih: Float[ArrayLike, "gates in_features"],
+    weight_hh: Float[ArrayLike, "gates hidden"],
+    bias_ih: Float[ArrayLike, " gates"] | None = None,
+    bias_hh: Float[ArrayLike, " gates"] | None = None,
 ) -> tuple[Float[Array, "*batch hidden"], Float[Array, "*batch hidden"]]:
     """Take one step of a long short-term memory.
 
@@ -111,12 +111,12 @@ def lstm_cell(
 
 @kernel
 def gru_cell(
-    x: Float[Array, "*batch in_features"],
-    h: Float[Array, "*batch hidden"],
-    weight_ih: Float[Array, "gates in_features"],
-    weight_hh: Float[Array, "gates hidden"],
-    bias_ih: Float[Array, " gates"] | None = None,
-    bias_hh: Float[Array, " gates"] | None = None,
+    x: Float[ArrayLike, "*batch in_features"],
+    h: Float[ArrayLike, "*batch hidden"],
+    weight_ih: Float[ArrayLike, "gates in_features"],
+    weight_hh: Float[ArrayLike, "gates hidden"],
+    bias_ih: Float[ArrayLike, " gates"] | None = None,
+    bias_hh: Float[ArrayLike, " gates"] | None = None,
 ) -> Float[Array, "*batch hidden"]:
     """Take one step of a gated recurrent unit.
 
@@ -148,14 +148,14 @@ def gru_cell(
 
 @kernel(static=("nonlinearity", "reverse"))
 def rnn(
-    x: Float[Array, "*batch time in_features"],
-    h: Float[Array, "*batch hidden"] | None,
-    weight_ih: Float[Array, "hidden in_features"],
-    weight_hh: Float[Array, "hidden hidden"],
-    bias_ih: Float[Array, " hidden"] | None = None,
-    bias_hh: Float[Array, " hidden"] | None = None,
+    x: Float[ArrayLike, "*batch time in_features"],
+    h: Float[ArrayLike, "*batch hidden"] | None,
+    weight_ih: Float[ArrayLike, "hidden in_features"],
+    weight_hh: Float[ArrayLike, "hidden hidden"],
+    bias_ih: Float[ArrayLike, " hidden"] | None = None,
+    bias_hh: Float[ArrayLike, " hidden"] | None = None,
     *,
-    lengths: Integer[Array, "*batch"] | None = None,
+    lengths: Integer[ArrayLike, "*batch"] | None = None,
     nonlinearity: str = "tanh",
     reverse: bool = False,
 ) -> tuple[Float[Array, "*batch time hidden"], Float[Array, "*batch hidden"]]:
@@ -189,14 +189,14 @@ def rnn(
 
 @kernel(static=("reverse",))
 def lstm(
-    x: Float[Array, "*batch time in_features"],
+    x: Float[ArrayLike, "*batch time in_features"],
     state: Any,
-    weight_ih: Float[Array, "gates in_features"],
-    weight_hh: Float[Array, "gates hidden"],
-    bias_ih: Float[Array, " gates"] | None = None,
-    bias_hh: Float[Array, " gates"] | None = None,
+    weight_ih: Float[ArrayLike, "gates in_features"],
+    weight_hh: Float[ArrayLike, "gates hidden"],
+    bias_ih: Float[ArrayLike, " gates"] | None = None,
+    bias_hh: Float[ArrayLike, " gates"] | None = None,
     *,
-    lengths: Integer[Array, "*batch"] | None = None,
+    lengths: Integer[ArrayLike, "*batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[
     Float[Array, "*batch time hidden"],
@@ -236,14 +236,14 @@ def lstm(
 
 @kernel(static=("reverse",))
 def gru(
-    x: Float[Array, "*batch time in_features"],
-    h: Float[Array, "*batch hidden"] | None,
-    weight_ih: Float[Array, "gates in_features"],
-    weight_hh: Float[Array, "gates hidden"],
-    bias_ih: Float[Array, " gates"] | None = None,
-    bias_hh: Float[Array, " gates"] | None = None,
+    x: Float[ArrayLike, "*batch time in_features"],
+    h: Float[ArrayLike, "*batch hidden"] | None,
+    weight_ih: Float[ArrayLike, "gates in_features"],
+    weight_hh: Float[ArrayLike, "gates hidden"],
+    bias_ih: Float[ArrayLike, " gates"] | None = None,
+    bias_hh: Float[ArrayLike, " gates"] | None = None,
     *,
-    lengths: Integer[Array, "*batch"] | None = None,
+    lengths: Integer[ArrayLike, "*batch"] | None = None,
     reverse: bool = False,
 ) -> tuple[Float[Array, "*batch time hidden"], Float[Array, "*batch hidden"]]:
     """Run `gru_cell` over a sequence.

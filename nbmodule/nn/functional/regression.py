@@ -12,12 +12,15 @@ from nbmodule.base.promotion import widened_array
 from nbmodule.nn.functional.checks import check_axis, check_flag, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.reduction import equal_pair, reduce
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 
 @kernel(static=("reduction",))
 def mse_loss(
-    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, reduction: str = "mean"
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"],
+    *,
+    reduction: str = "mean",
 ) -> Float[Array, "..."]:
     """Compute the squared error: `(prediction - target) ** 2`.
 
@@ -41,7 +44,10 @@ def mse_loss(
 
 @kernel(static=("reduction",))
 def mae_loss(
-    prediction: Float[Array, "*shape"], target: Real[Array, "*shape"], *, reduction: str = "mean"
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"],
+    *,
+    reduction: str = "mean",
 ) -> Float[Array, "..."]:
     """Compute the absolute error: `|prediction - target|`. The gradient at zero is zero.
 
@@ -60,8 +66,8 @@ def mae_loss(
 
 @kernel(static=("delta", "reduction"))
 def huber_loss(
-    prediction: Float[Array, "*shape"],
-    target: Real[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"],
     *,
     delta: float = 1.0,
     reduction: str = "mean",
@@ -96,8 +102,8 @@ def huber_loss(
 
 @kernel(static=("full", "reduction"))
 def log_poisson_loss(
-    prediction: Float[Array, "*shape"],
-    target: Real[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Real[ArrayLike, "*shape"],
     *,
     full: bool = False,
     reduction: str = "mean",
@@ -127,7 +133,11 @@ def log_poisson_loss(
 
 @kernel(static=("axis", "eps"))
 def cosine_similarity(
-    x1: Float[Array, "*shape"], x2: Float[Array, "*shape"], *, axis: int = -1, eps: float = 1e-8
+    x1: Float[ArrayLike, "*shape"],
+    x2: Float[ArrayLike, "*shape"],
+    *,
+    axis: int = -1,
+    eps: float = 1e-8,
 ) -> Float[Array, "..."]:
     """Compute the cosine of the angle between vectors: `x1 . x2 / (max(|x1|, eps) * max(|x2|,
     eps))`.
@@ -150,8 +160,8 @@ def cosine_similarity(
 
 @kernel(static=("axis", "eps", "reduction"))
 def cosine_loss(
-    prediction: Float[Array, "*shape"],
-    target: Float[Array, "*shape"],
+    prediction: Float[ArrayLike, "*shape"],
+    target: Float[ArrayLike, "*shape"],
     *,
     axis: int = -1,
     eps: float = 1e-8,

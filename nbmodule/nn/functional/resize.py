@@ -15,7 +15,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_choice, check_flag, check_floating, check_number
 from nbmodule.nn.functional.windows import Sizes, mix, sizes, spatial_axes
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _MODES = {
     "nearest": (1, 2, 3),
@@ -29,7 +29,7 @@ _SHARPNESS = -0.75  # of the cubic kernel, as in PyTorch and OpenCV
 
 @kernel(static=("size", "scale_factor", "mode", "align_corners", "data_format"))
 def interpolate(
-    x: Float[Array, "..."],
+    x: Float[ArrayLike, "..."],
     size: SupportsIndex | tuple[SupportsIndex, ...] | None = None,
     *,
     scale_factor: float | tuple[float, ...] | None = None,

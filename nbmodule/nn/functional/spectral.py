@@ -14,14 +14,14 @@ from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact
 from nbmodule.nn.functional.windows import sizes
-from nbmodule.nn.kernel import kernel
+from nbmodule.nn.kernel import ArrayLike, kernel
 
 _NORMS = ("backward", "ortho", "forward")
 
 
 @kernel(static=("n", "axis", "norm"))
 def fft(
-    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Inexact[ArrayLike, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex[Array, "..."]:
     """Compute the discrete Fourier transform: `y[k] = sum over m of x[m] * exp(-2j * pi * k * m /
     n)`.
@@ -45,7 +45,7 @@ def fft(
 
 @kernel(static=("n", "axis", "norm"))
 def ifft(
-    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Inexact[ArrayLike, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex[Array, "..."]:
     """Invert `fft`, given the same `norm`.
 
@@ -58,7 +58,7 @@ def ifft(
 
 @kernel(static=("n", "axis", "norm"))
 def rfft(
-    x: Float[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Float[ArrayLike, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Complex[Array, "..."]:
     """Compute the Fourier transform of real values: the first `n // 2 + 1` numbers of `fft`, which
     tell the others.
@@ -84,7 +84,7 @@ def rfft(
 
 @kernel(static=("n", "axis", "norm"))
 def irfft(
-    x: Inexact[Array, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
+    x: Inexact[ArrayLike, "..."], *, n: int | None = None, axis: int = -1, norm: str = "backward"
 ) -> Float[Array, "..."]:
     """Invert `rfft`, given the same `norm`.
 
@@ -113,7 +113,7 @@ def irfft(
 
 @kernel(static=("type", "n", "axis", "norm"))
 def dct(
-    x: Float[Array, "..."],
+    x: Float[ArrayLike, "..."],
     *,
     type: int = 2,
     n: int | None = None,
@@ -143,7 +143,7 @@ def dct(
 
 @kernel(static=("type", "n", "axis", "norm"))
 def idct(
-    x: Float[Array, "..."],
+    x: Float[ArrayLike, "..."],
     *,
     type: int = 2,
     n: int | None = None,
