@@ -92,7 +92,9 @@ class Sequential(Module):
 
     def __getattr__(self, name: str) -> Any:
         names = vars(self).get("names", ())
-        return self._submodules[names.index(name)] if name in names else super().__getattr__(name)
+        if name in names:
+            return self._submodules[names.index(name)]
+        return super().__getattr__(name)  # pyright: ignore[reportAttributeAccessIssue]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("names", ()):

@@ -10,7 +10,7 @@ z, n in a GRU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax.numpy as jnp
 from jax import lax
@@ -307,6 +307,9 @@ class _Cell(_Gated):
 
     Source: ${source}
     """
+
+    if TYPE_CHECKING:
+        weight_ih: Any
 
     def __init__(
         self,

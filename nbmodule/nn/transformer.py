@@ -5,7 +5,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jax import Array
 from jax.typing import DTypeLike
@@ -110,6 +110,11 @@ def _sum(x: Array, y: Array) -> Array:
 class TransformerEncoderLayer(_TransformerLayer):
     _attentions = ("self_attention",)
 
+    if TYPE_CHECKING:
+        norm1: Any
+        norm2: Any
+        self_attention: Any
+
     def forward(
         self,
         x: Float[ArrayLike, "*batch length features"],
@@ -128,6 +133,13 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 class TransformerDecoderLayer(_TransformerLayer):
     _attentions = ("self_attention", "cross_attention")
+
+    if TYPE_CHECKING:
+        norm1: Any
+        norm2: Any
+        self_attention: Any
+        norm3: Any
+        cross_attention: Any
 
     def forward(
         self,

@@ -106,6 +106,11 @@ class Optimizer:
         Array([0.5, 0.5], dtype=float32)
     """
 
+    if TYPE_CHECKING:  # attributes that `__setattr__` sets
+        _memo: Any
+        _nbm: Any
+        _counter: Any
+
     __signature__ = ConstructorSignature()
     _is_stateful = True
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure

@@ -125,7 +125,7 @@ def swapped(weight: object, groups: int, source: tuple[int, int], target: tuple[
     return np.concatenate([np.moveaxis(part, source, target) for part in parts], 0)
 
 
-def attention_entries(module: Module) -> Iterator[TorchTensor]:
+def attention_entries(module: Any) -> Iterator[TorchTensor]:
     """Queries, keys and values lie in one tensor where they have the same features."""
     parts = [module.query, module.key, module.value]
     if len({part.weight.shape for part in parts}) == 1:

@@ -101,14 +101,16 @@ def irfft(
     check_inexact("irfft", x=x)
     check_choice("irfft", "norm", norm, _NORMS)
     axis = check_axis("irfft", axis, x.ndim)
-    n = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
-    if n < 1:
+    count: int = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
+    if count < 1:
         raise ShapeError(
             f"irfft: axis {axis} must have two values at least, or n be given, got "
             f"{describe_shape(x)}."
         )
-    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n // 2 + 1), lax.FftType.IRFFT, (n,))
-    return _back(y * (_factor(norm, n, inverse=True) * n), axis)
+    y = lax.fft(
+        _fitted(widened_array(x, jnp.complex64), axis, count // 2 + 1), lax.FftType.IRFFT, (count,)
+    )
+    return _back(y * (_factor(norm, count, inverse=True) * count), axis)
 
 
 @kernel(static=("type", "n", "axis", "norm"))
