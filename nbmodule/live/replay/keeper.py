@@ -321,7 +321,9 @@ class StepKeeper:
         with track(model, gradients=True, last=1000) as calls:
             logged = _numbers(repeat.step(verify=False))
         repeat.go_back(mark)
-        gradients = dict(calls.gradients) if len(calls) else {}
+        gradients: dict[str, Any] = {}
+        for number in sorted({call.step for call in calls}):  # one for each compiled call
+            gradients |= calls.gradients_at(number)
         recorded = Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes)
         return TrackedStep(recorded, gradients), logged
 
