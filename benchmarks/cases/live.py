@@ -186,14 +186,14 @@ class Page:
 
     def __init__(self, live: Any) -> None:
         self._live = live
-        view = NotebookView(live.state, hear=live.hear, at=live.at)
+        view = NotebookView(live._state, hear=live._hear, at=live.at)
         view._link, view._handle = self, self
         view.hear({"kind": "hello", "page": "bench"}, time.monotonic())
         live._boundary._view = view
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         if "n" in content:
-            self._live.hear({"kind": "ack", "n": content["n"], "page": "bench"})
+            self._live._hear({"kind": "ack", "n": content["n"], "page": "bench"})
 
     def update(self, bundle: Any, raw: bool) -> None:
         """The output is replaced, as it is now and then while a page answers."""

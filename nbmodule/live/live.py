@@ -38,13 +38,12 @@ from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run.best import Best, improves
 from nbmodule.live.run.branches import (
-    EarlierRun,
     current_cell,
     earlier_runs,
     forget_runs,
     remember_run,
 )
-from nbmodule.live.run.control import RECEIPT, Field, Route, Slider, Toggle
+from nbmodule.live.run.control import RECEIPT, Controls
 from nbmodule.live.run.history import History
 from nbmodule.live.run.messages import describe_caught, guard
 from nbmodule.live.run.progress import Progress
@@ -152,10 +151,9 @@ class Live(ReplayVerbs):
         )
         run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
         run.most_ahead = steps_ahead(None)
-        self.state = run
+        self._state = run
         """The data of the run, which its parts share."""
-        self.run_id, self.controls, self.messages = run.run_id, run.controls, run.messages
-        self.recorder = recorder
+        self._records = recorder is not None
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._loop = Loop(run.count)
@@ -172,17 +170,17 @@ class Live(ReplayVerbs):
         verbs = Verbs(
             hear=_weakly(self),
             at=self.at,
-            rewind=self.rewind_now,
+            rewind=self._rewind_now,
             what_if=self.what_if,
-            take=self.take_now,
-            forget_earlier=self.forget_earlier,
+            take=self._take_now,
+            forget_earlier=self._forget_earlier,
         )
         self._boundary = Boundary(
             run, self._loop, self._log_queue, self._watching, self._alarms, verbs
         )
         self._loop.on_look, self._loop.on_command = self._boundary.look, self._boundary.apply
         self._loop.on_measure = self._boundary.measure
-        self._loop.on_change = lambda _: self.look_soon()
+        self._loop.on_change = lambda _: self._loop.look_soon()
         self._best_of: str | None = None
         self._best: Best | None = None
         self._logged_names: set[Any] = set()
@@ -209,9 +207,9 @@ class Live(ReplayVerbs):
         self._require_open("steps")
         size = getattr(iterable, "batch_size", getattr(iterable, "batch", None))
         if isinstance(size, int):
-            self.state.settings.setdefault("batch_size", size)
+            self._state.settings.setdefault("batch_size", size)
         self._boundary.compiles.follow()
-        self.state.cost.go_on(time.monotonic())
+        self._state.cost.go_on(time.monotonic())
         return self._loop.run(iterable, epochs=epochs)
 
     def _begin_keeping(self) -> None:
@@ -219,7 +217,7 @@ class Live(ReplayVerbs):
             from nbmodule.live.replay.keeper import StepKeeper
 
             keeper = StepKeeper(
-                self.state,
+                self._state,
                 model=trained_module(self.model),
                 room=self._kept_bytes,
                 every=self._kept_every,
@@ -274,13 +272,13 @@ class Live(ReplayVerbs):
     def _epochs(self, count: int) -> Iterator[int]:
         try:
             for epoch in range(count):
-                self.state.count.outer = (epoch + 1, count)
+                self._state.count.outer = (epoch + 1, count)
                 yield epoch
                 self._loop.obey()
                 if self.stopped:
                     return
         finally:
-            self.state.count.outer = None
+            self._state.count.outer = None
 
     def log(
         self, values: Mapping[str, Any] | None = None, at: int | None = None, /, **named: object
@@ -298,7 +296,7 @@ class Live(ReplayVerbs):
             at: Another step than the current one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
         """
-        cost = self.state.each_step
+        cost = self._state.each_step
         begun = time.thread_time() if cost.is_on else 0.0
         self._log(values, at, named)
         if begun:
@@ -311,7 +309,7 @@ class Live(ReplayVerbs):
                 self._begin_step(logged)
             if at is None and self._resumed is not None:
                 logged = self._resumed.unlogged(logged)
-            step = self.state.count.step if at is None else int(np.int64(int(at)))
+            step = self._state.count.step if at is None else int(np.int64(int(at)))
             if self._best_of in logged:
                 self._note_best(step, float(logged[self._best_of]))
             self._log_queue.put(step, logged, exactly=at is not None)
@@ -346,7 +344,7 @@ class Live(ReplayVerbs):
         if not self._logged_names.isdisjoint(names):
             self._logged_names.clear()
             self._loop.tick()
-            self.state.each_step.next_step()
+            self._state.each_step.next_step()
         self._logged_names.update(names)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
@@ -383,7 +381,7 @@ class Live(ReplayVerbs):
             >>> live.best.step, float(live.best.state["bias"][0])
             (3, 2.0)
         """
-        if not hasattr(self.state.model, "state_dict"):
+        if not hasattr(self._state.model, "state_dict"):
             raise ArgumentTypeError("keep_best needs the model: nb.Live(model, ...).")
         self._best_of = series
 
@@ -397,7 +395,7 @@ class Live(ReplayVerbs):
     def _note_best(self, step: int, value: float) -> None:
         if not improves(self._best_of or "", value, self._best):
             return
-        model: Any = self.state.model
+        model: Any = self._state.model
         self._best = Best(step, value, {k: np.array(v) for k, v in model.state_dict().items()})
 
     # -- what a reader does by clicks --
@@ -438,31 +436,6 @@ class Live(ReplayVerbs):
         self.controls[name]
         self._loop.commands.put("page", message={"kind": "set", "name": name, "value": value})
 
-    def slider(
-        self, name: str, value: float, apply: Callable[[float], None] | None = None, **options: Any
-    ) -> Slider:
-        """Add a slider; the reader chooses its `.value`, and `apply` is called with it between two
-        steps.
-
-        Options are `low` and `high`, the limits, `log` for a logarithmic scale, and `least`, the
-        smallest value that code may set if that is not `low`.
-        """
-        return self.controls.slider(name, value, apply, **options)
-
-    def field(
-        self,
-        name: str,
-        value: float | str,
-        apply: Callable[[Any], None] | None = None,
-        **options: Any,
-    ) -> Field:
-        """Add a number or a text to type in; with `choices=` one of several."""
-        return self.controls.field(name, value, apply, **options)
-
-    def toggle(self, name: str, value: bool, apply: Callable[[bool], None] | None = None) -> Toggle:
-        """Add a switch."""
-        return self.controls.toggle(name, value, apply)
-
     def run(
         self,
         function: Callable[[T], Any],
@@ -495,7 +468,7 @@ class Live(ReplayVerbs):
             )
         self._boundary.open_in_background()
         self._background = BackgroundRun(
-            self.state, function, steps, stop=self.stop, finish=self.finish
+            self._state, function, steps, stop=self.stop, finish=self._finish
         )
         self._background.start()
         return self._background
@@ -503,56 +476,60 @@ class Live(ReplayVerbs):
     @property
     def name(self) -> str:
         """The title."""
-        return self.state.name
+        return self._state.name
 
     @name.setter
     def name(self, name: str) -> None:
-        self.state.name = name
+        self._state.name = name
 
     @property
     def nonfinite(self) -> str:
         """What happens when a weight or the training loss is no longer finite."""
-        return self.state.nonfinite
+        return self._state.nonfinite
 
     @nonfinite.setter
     def nonfinite(self, what: str) -> None:
-        self.state.nonfinite = what
+        self._state.nonfinite = what
 
     @property
     def budget(self) -> float:
         """Largest share of the time that watching may take."""
-        return self.state.budget
+        return self._state.budget
 
     @property
     def model(self) -> Any:
         """The model; None when the run is over."""
-        return self.state.model
+        return self._state.model
 
     @property
     def optimizer(self) -> Any:
         """The optimizer; None when the run is over."""
-        return self.state.optimizer
+        return self._state.optimizer
 
     @property
-    def earlier(self) -> list[EarlierRun]:
-        """Earlier runs of this cell."""
-        return self.state.earlier
+    def controls(self) -> Controls:
+        """The controls of the run by name; `live.controls.slider`, `.field` and `.toggle` add more.
 
-    @property
-    def left_behind(self) -> list[EarlierRun]:
-        """Curves that rewinds left behind."""
-        return self.state.left_behind
+        Example:
+            >>> with Live(display=False) as live:
+            ...     beta = live.controls.slider("beta", 0.5, low=0.0, high=1.0)
+            ...     for i in live.steps(range(2)):
+            ...         live.set("beta", 0.25)
+            >>> beta.value, "beta" in live.controls
+            (0.25, True)
+        """
+        return self._state.controls
 
     @property
     def history(self) -> History:
         """All logged values that have been computed."""
         self._log_queue.drain()
-        return self.state.history
+        return self._state.history
 
     @property
     def step(self) -> int:
         """The step in progress, counted from 1; after the loop the number of steps made."""
-        return self.state.step
+        return self._state.step
 
     def _begin_journal(self) -> None:
         folder = self._journal_at
@@ -563,12 +540,12 @@ class Live(ReplayVerbs):
         from nbmodule.live.replay.saved_state import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
-        self._saver = saver = StateSaver(self.state, self._loop)
+        self._saver = saver = StateSaver(self._state, self._loop)
         failure: Any = None
         for path in folders_of(folder):
             try:
                 journal = Journal(
-                    self.state, path, read=self._log_queue.drain, take_state=saver.take
+                    self._state, path, read=self._log_queue.drain, take_state=saver.take
                 )
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
@@ -578,7 +555,7 @@ class Live(ReplayVerbs):
             return
         reason = getattr(failure, "strerror", None) or failure
         where = getattr(failure, "filename", None) or folder
-        self.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
+        self._state.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
 
     def _offer_state(self) -> None:
         if self._saver is not None and self._journal is not None:
@@ -587,31 +564,31 @@ class Live(ReplayVerbs):
     @property
     def progress(self) -> Progress:
         """State, steps, epochs, rate and remaining time."""
-        return self.state.progress
+        return self._state.progress
 
     @property
     def has_ended(self) -> bool:
         """Whether the run is over."""
-        return self.state.has_ended
+        return self._state.has_ended
 
     @property
     def stopped(self) -> bool:
         """Whether a button, `stop` or a condition ended the loop."""
-        return self.state.count.is_stopping
+        return self._state.count.is_stopping
 
     @property
     def watched(self) -> dict[str, Any]:
         """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return',
         'update').
         """
-        return self.state.watched
+        return self._state.watched
 
     @property
     def verdicts(self) -> RunFindings:
         """What is wrong with the run, with fixes."""
         from nbmodule.live.reporting.verdicts import RunFindings
 
-        return RunFindings(self.state)
+        return RunFindings(self._state)
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -627,7 +604,7 @@ class Live(ReplayVerbs):
         from nbmodule.live.reporting.verdicts import diagnose
 
         self._log_queue.drain()
-        return diagnose(self.state)
+        return diagnose(self._state)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -643,34 +620,14 @@ class Live(ReplayVerbs):
         self._log_queue.drain()
         return tuple(verdict.finding for verdict in self.verdicts.now())
 
-    def drop_last(self) -> None:
-        """Leave out batches that are not full from the next epoch on, with `nb.batches`."""
-        if self.state.count.may_drop_last:
-            self._loop.drop_last()
-
     @property
     def cost(self) -> float:
         """Share of the last seconds spent on watching, logging and sending."""
-        return self.state.cost.fraction()
-
-    @property
-    def route(self) -> Route:
-        """How a click reaches this loop, or what works instead."""
-        return self.state.route
+        return self._state.cost.fraction()
 
     def notes(self) -> list[str]:
         """Return the footer of the view: what is not watched or repeated, and why."""
-        return self.state.notes()
-
-    def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Return an array to draw of one submodule, of its weights or its return; None if there is
-        none.
-        """
-        return self.state.picture(path, quantity)
-
-    def step_of(self, iteration: int) -> int:
-        """Return the step that curves show for an iteration, which may make several steps."""
-        return self.state.step_of(iteration)
+        return self._state.notes()
 
     def plot(self, *names: str, log: bool = False) -> Any:
         """Draw the curves with matplotlib; see `History.plot`."""
@@ -682,7 +639,7 @@ class Live(ReplayVerbs):
         if self._entered:
             raise ArgumentError("a Live shows one run; make a new one for the next.")
         self._entered, self._process = True, os.getpid()
-        run = self.state
+        run = self._state
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
         add_knobs(self.controls, self.model, self.optimizer)
@@ -695,7 +652,7 @@ class Live(ReplayVerbs):
             self._boundary.open_view()
         self._loop.on_step = self._after_step
         self._loop.on_pause = lambda: self._log_queue.hold_back(run.count.done)
-        if self.recorder is not None:
+        if self._records:
             self._loop.on_begin = self._recording.begin
         self._begin_keeping()
         if self._resumed is not None:
@@ -706,7 +663,7 @@ class Live(ReplayVerbs):
 
     def _add_late_controls(self) -> None:
         add_learning_rate(self.controls, self.model, self.optimizer)
-        self.state.unsteered = why_no_rate(self.optimizer)
+        self._state.unsteered = why_no_rate(self.optimizer)
 
     def __exit__(
         self,
@@ -715,11 +672,11 @@ class Live(ReplayVerbs):
         tb: TracebackType | None,
     ) -> None:
         if self._background is None:
-            self.finish(error)
+            self._finish(error)
         elif kind is not None:
             self.stop("the cell that began it failed")
 
-    def finish(self, error: BaseException | None = None) -> None:
+    def _finish(self, error: BaseException | None = None) -> None:
         """Read the last values and leave the static form; `with` calls it."""
         if self.has_ended or os.getpid() != self._process:  # a forked child has no view of its own
             return
@@ -737,7 +694,7 @@ class Live(ReplayVerbs):
                 if self._keeper is not None:
                     self._keeper.notice()
                 self._boundary.check_numbers()
-                guard("watching", self._watching.measure_last, self.state.count.done)
+                guard("watching", self._watching.measure_last, self._state.count.done)
                 self._note_end(error)
                 if self._journal is not None:
                     if self._saver is not None and self.progress.state != "failed":
@@ -756,25 +713,25 @@ class Live(ReplayVerbs):
                 control.again.settle()
             if self._keeper is None:  # nothing will be repeated
                 control.again = None
-        self.state.model = self.state.optimizer = None
+        self._state.model = self._state.optimizer = None
 
     def _note_end(self, error: BaseException | None) -> None:
         if error is None:
             self._loop.finish("stopped" if self.stopped else "done")
         elif isinstance(error, KeyboardInterrupt):
-            self._loop.finish("interrupted", f"at step {format_count(self.state.count.done)}")
+            self._loop.finish("interrupted", f"at step {format_count(self._state.count.done)}")
         else:
             failure = describe_caught("the loop", error)
-            self.messages.add_failure(self.step, failure)
+            self._state.messages.add_failure(self.step, failure)
             self._loop.finish("failed", failure.error)
-        remember_run(self.state.cell, self.state.history, str(self.progress))
+        remember_run(self._state.cell, self._state.history, str(self.progress))
 
     @printable_repr
     def __repr__(self) -> str:
         from nbmodule.live.reporting.payload import text_form
 
         self._log_queue.drain()
-        return text_form(self.state)
+        return text_form(self._state)
 
     _draws_itself = True
 
@@ -782,11 +739,11 @@ class Live(ReplayVerbs):
         from nbmodule.live.reporting.view import bundle_of
 
         self._log_queue.drain()
-        return bundle_of(self.state)
+        return bundle_of(self._state)
 
     # -- called by its parts --
 
-    def hear(self, message: dict[str, Any]) -> None:
+    def _hear(self, message: dict[str, Any]) -> None:
         """Take a message of a page, in any thread, and act on it at the next boundary; after the
         run when no cell runs.
         """
@@ -798,16 +755,16 @@ class Live(ReplayVerbs):
         elif kind == "stop":
             commands.put("stop", reason=f"by button after step {format_count(self.step)}")
         elif kind == "hello":
-            if message.get("page") not in self.state.greetings:
-                self.state.greetings.add(message.get("page"))
+            if message.get("page") not in self._state.greetings:
+                self._state.greetings.add(message.get("page"))
                 commands.put("page", message=message)
         elif isinstance(kind, str):
             commands.put(RECEIPT if kind in ("ack", "bye") else "page", message=message)
 
     def _after_step(self) -> None:
-        cost = self.state.each_step
+        cost = self._state.each_step
         begun = time.thread_time() if cost.is_on else 0.0
-        self._log_queue.hold_back(self.state.count.done, self.state.most_ahead)
+        self._log_queue.hold_back(self._state.count.done, self._state.most_ahead)
         self._recording.end()
         if begun:
             cost.add(time.thread_time() - begun)
@@ -815,14 +772,10 @@ class Live(ReplayVerbs):
             self._boundary.check_conditions()
         cost.next_step()
 
-    def forget_earlier(self) -> None:
+    def _forget_earlier(self) -> None:
         """Drop the curves of earlier runs of this cell."""
-        forget_runs(self.state.cell)
-        self.state.earlier, self.state.left_behind = [], []
-
-    def look_soon(self) -> None:
-        """Do what is due at the next boundary, whatever the time."""
-        self._loop.look_soon()
+        forget_runs(self._state.cell)
+        self._state.earlier, self._state.left_behind = [], []
 
     def _require_open(self, name: str) -> None:
         if not self._entered or self.has_ended:
@@ -866,6 +819,6 @@ def _weakly(live: Live) -> Callable[[dict[str, Any]], None]:
     def hear(message: dict[str, Any]) -> None:
         run = reference()
         if run is not None:
-            run.hear(message)
+            run._hear(message)
 
     return hear

@@ -27,7 +27,7 @@ def run(live, step, *, until):
     for _ in live.steps(itertools.count()):
         step()
         time.sleep(0.002)  # what is compiled aside needs Python's lock now and then
-        said = [message for message in live.messages if message.kind != "note"]
+        said = [message for message in live._state.messages if message.kind != "note"]
         assert not said, said
         if until():
             break
@@ -190,7 +190,7 @@ def test_what_cannot_be_watched_is_said_and_gets_no_control():
 
 def test_a_run_of_several_models_is_called_by_their_names_or_their_classes():
     def title(model):
-        return nb.Live(model, display=False).state.name
+        return nb.Live(model, display=False)._state.name
 
     generator, critic = nb.Linear(2, 2), torch.nn.Bilinear(2, 2, 1)
     assert title({"generator": generator, "critic": critic}) == "generator, critic"

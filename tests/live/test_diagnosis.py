@@ -271,7 +271,7 @@ def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it
             for _ in live.steps(range(3000)):
                 losses.append(float(step(*batch)))
                 live.log(loss=losses[-1])
-                observer = live.state.examiner
+                observer = live._state.examiner
                 if len(losses) >= 40 and observer is not None and observer.examiner.snapshots:
                     break
         assert observer.examiner.error == ""

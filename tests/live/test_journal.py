@@ -141,7 +141,7 @@ def test_on_a_full_disk_the_training_goes_on_and_the_journal_is_complete_once_th
                 disk.is_full = False
                 assert live._journal.write()
     assert len(live.history.loss) == 100 and live.progress.state == "done"
-    said = [m.text for m in live.messages if "journal" in m.text]
+    said = [m.text for m in live._state.messages if "journal" in m.text]
     assert (
         len(said) == 2
         and "cannot be written: No space left on device" in said[0]
@@ -198,7 +198,7 @@ def test_a_run_that_begins_on_a_full_disk_has_its_journal_once_there_is_room(tmp
                 len(last_run(tmp_path).history.loss) == 3
             )  # the one before: of this one nothing is there
             disks[0].is_full = False
-    live.finish()
+    live._finish()
     assert last_run(tmp_path).history.loss.values.tolist() == list(range(20))
 
 
@@ -216,7 +216,7 @@ def test_values_that_find_no_room_do_not_end_the_journal_of_the_points(tmp_path,
             live.log(loss=step(np.full((1, 2), k, np.float32)))
             live._journal.write()
     assert len(last_run(tmp_path).history.loss) == 20
-    (said,) = [m.text for m in live.messages if "journal" in m.text]
+    (said,) = [m.text for m in live._state.messages if "journal" in m.text]
     assert (
         said
         == "the values of all variables cannot be written beside the journal: No space left on device"
@@ -246,7 +246,7 @@ def test_code_that_goes_to_another_folder_leaves_the_journal_where_it_is(tmp_pat
             live.log(loss=step(np.full((1, 2), k, np.float32)))
             if k == 10:
                 monkeypatch.chdir(tmp_path / "data")
-    assert not [m.text for m in live.messages if "journal" in m.text]
+    assert not [m.text for m in live._state.messages if "journal" in m.text]
     assert not list((tmp_path / "data").iterdir())
     run = last_run(tmp_path / "runs")
     assert len(run.history.loss) == 20 and run.snapshot is not None
@@ -332,7 +332,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     with Live(display=False, journal=tmp_path / "taken") as live:
         for k in live.steps(range(3)):
             live.log(loss=k)
-    (message,) = live.messages
+    (message,) = live._state.messages
     assert message.text.startswith("this run has no journal: ") and live.progress.state == "done"
 
 

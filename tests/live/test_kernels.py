@@ -6,13 +6,13 @@ import time
 
 TRAIN = """
 with Live(name='run') as live:
-    lr = live.slider('lr', 0.5, low=0.0, high=1.0)
+    lr = live.controls.slider('lr', 0.5, low=0.0, high=1.0)
     seen = []
     for i in live.steps(range(1_000_000)):
         time.sleep(0.002)
         seen.append(lr.value)
         live.log(loss=1 / (i + 1))
-print(live.progress.state, '|', live.progress.reason, '|', live.route.kind)
+print(live.progress.state, '|', live.progress.reason, '|', live._state.route.kind)
 """
 
 

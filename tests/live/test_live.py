@@ -9,10 +9,12 @@ import io
 import itertools
 import json
 import math
+import re
 import signal
 import threading
 import time
 import weakref
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -34,6 +36,14 @@ from nbmodule.live.run.progress import Progress
 
 def quiet(*args, **options) -> Live:
     return Live(*args, display=False, **options)
+
+
+def test_a_run_completes_to_the_documented_names():
+    page = Path(__file__).parents[2] / "docs" / "views" / "live.md"
+    table = page.read_text().partition("## What a run offers")[2].partition("\n## ")[0]
+    documented = re.findall(r"`live\.(\w+)`", table.partition("```")[0])
+    offered = [name for name in dir(quiet(nb.Linear(1, 1))) if not name.startswith("_")]
+    assert sorted({*documented}) == offered
 
 
 def test_values_are_logged_at_the_step_that_is_being_worked_on():
@@ -73,7 +83,7 @@ def test_logging_a_tracer_says_to_return_the_value():
 
         for _ in live.steps([1]):
             step(1.0)
-    (message,) = live.messages
+    (message,) = live._state.messages
     assert "Return the value from the step, and log what the step returns" in message.text
 
 
@@ -86,7 +96,7 @@ def test_nothing_that_is_logged_ends_a_training():
             live.log(loss=i, lr=[0.1, 0.2], val={"loss": None}, model=object())
     assert live.history["loss"].values.tolist() == [0, 1, 2]
     assert live.history.names == ["loss", "lr/0", "lr/1"]
-    assert [m.kind for m in live.messages] == ["warning", "warning"]
+    assert [m.kind for m in live._state.messages] == ["warning", "warning"]
 
 
 def test_a_step_beyond_what_a_history_counts_is_told_and_the_training_goes_on(tmp_path):
@@ -96,7 +106,7 @@ def test_a_step_beyond_what_a_history_counts_is_told_and_the_training_goes_on(tm
             live.log({"other\ud800": 1.0}, 10**30)
             live.log({"odd\ud800": 1.0})
     assert live.history.loss.values.tolist() == [0, 1, 2, 3, 4]
-    assert sum("live.log takes names and values" in m.text for m in live.messages) == 1
+    assert sum("live.log takes names and values" in m.text for m in live._state.messages) == 1
     live.history.to_csv(tmp_path / "run.csv")
     assert "odd\\ud800" in (tmp_path / "run.csv").read_text()
 
@@ -134,7 +144,7 @@ def test_ten_thousand_names_break_no_form():
     text, history = repr(live), repr(live.history)
     assert "… 9,800 more series: live.history" in text
     assert max(text.count("\n"), history.count("\n")) < 230
-    assert len(json.dumps(record_of(live.state))) < 250_000
+    assert len(json.dumps(record_of(live._state))) < 250_000
 
 
 def test_stop_when_ends_at_the_first_step_at_which_it_is_true():
@@ -166,7 +176,7 @@ def test_a_condition_that_raises_is_shown_with_its_line_and_the_loop_goes_on():
         for _ in live.steps(range(20)):
             live.log(loss=1.0)
     assert live.progress.state == "done"
-    (message,) = live.messages
+    (message,) = live._state.messages
     assert message.times == 20
     assert "stop_when raised AttributePathError: nothing was logged as 'no_such'" in message.text
     assert "test_live.py, line" in message.text
@@ -179,13 +189,13 @@ def test_a_control_that_raises_is_shown_with_its_line_and_keeps_its_value():
         raise RuntimeError("not now")
 
     with quiet() as live:
-        lr = live.slider("lr", 0.5, apply, low=0, high=1)
+        lr = live.controls.slider("lr", 0.5, apply, low=0, high=1)
         for i in live.steps(range(3)):
             if i == 0:
-                live.hear({"kind": "set", "name": "lr", "value": 0.1})
-                live.hear({"kind": "set", "name": "none", "value": 0.1})
+                live._hear({"kind": "set", "name": "lr", "value": 0.1})
+                live._hear({"kind": "set", "name": "none", "value": 0.1})
     assert lr.value == 0.5
-    texts = [m.text for m in live.messages]
+    texts = [m.text for m in live._state.messages]
     assert any(
         "setting 'lr' raised RuntimeError: not now" in t and 'raise RuntimeError("not now")' in t
         for t in texts
@@ -196,11 +206,11 @@ def test_a_control_that_raises_is_shown_with_its_line_and_keeps_its_value():
 def test_controls_take_effect_between_two_steps():
     seen = []
     with quiet() as live:
-        lr = live.slider("lr", 0.5, low=0, high=1)
+        lr = live.controls.slider("lr", 0.5, low=0, high=1)
         for i in live.steps(range(4)):
             seen.append(lr.value)
             if i == 1:
-                live.hear({"kind": "set", "name": "lr", "value": 0.25})
+                live._hear({"kind": "set", "name": "lr", "value": 0.25})
                 seen.append(lr.value)
     assert seen == [0.5, 0.5, 0.5, 0.25, 0.25]
 
@@ -220,7 +230,7 @@ def test_controls_take_effect_between_two_steps():
 def test_messages_that_make_no_sense_do_no_harm(message):
     with quiet() as live:
         for _ in live.steps(range(3)):
-            live.hear(message)
+            live._hear(message)
     assert live.progress.state == "done"
 
 
@@ -239,7 +249,7 @@ def test_a_loss_that_was_not_finite_for_one_step_is_told_with_that_step():
         for i in live.steps(range(300)):
             live.log(loss=math.nan if i == 5 else 1.0)
             time.sleep(0.001)
-    assert [message.text.partition(" (seen")[0] for message in live.messages] == [
+    assert [message.text.partition(" (seen")[0] for message in live._state.messages] == [
         "loss is nan at step 6"
     ]
 
@@ -251,7 +261,7 @@ def test_the_alarm_can_only_warn_or_be_off(choice, messages):
             live.log(loss=math.inf)
             time.sleep(0.001)
     assert live.step == 100
-    assert len(live.messages) == messages
+    assert len(live._state.messages) == messages
 
 
 def test_an_exception_ends_the_run_as_failed_and_is_raised():
@@ -322,7 +332,10 @@ def test_compiling_is_told_and_compiling_anew_too():
             other.start()
             other.join()
     compile_for(7.0)
-    assert [m.text for m in live.messages] == ["spent 4.1 s compiling", "spent 1.5 s compiling"]
+    assert [m.text for m in live._state.messages] == [
+        "spent 4.1 s compiling",
+        "spent 1.5 s compiling",
+    ]
 
 
 def test_what_jax_compiles_is_heard_until_the_clock_is_stopped():
@@ -347,7 +360,7 @@ def test_a_run_in_the_background_goes_on_after_the_block_and_can_be_waited_for()
     assert run.wait(30)
     assert seen == list(range(20))
     assert live.progress.state == "done"
-    assert live.route.kind == "thread"
+    assert live._state.route.kind == "thread"
 
 
 def test_a_background_run_can_be_stopped_and_passes_its_exception_on():
@@ -389,9 +402,9 @@ def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
         with quiet() as live:
             for i in live.steps(range(3)):
                 live.log(loss=run + i)
-        assert len(live.earlier) == min(run, 5)
-    assert [e.curves["loss"].values[0] for e in live.earlier] == [1, 2, 3, 4, 5]
-    live.forget_earlier()
+        assert len(live._state.earlier) == min(run, 5)
+    assert [e.curves["loss"].values[0] for e in live._state.earlier] == [1, 2, 3, 4, 5]
+    live._forget_earlier()
     assert branches.earlier_runs("cell 1") == []
 
 
@@ -527,7 +540,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
             for _ in live.steps(range(40)):
                 live.log(loss=step(np.ones((2, 3), np.float32)))
             monkeypatch.undo()
-            return live.state.each_step.take()
+            return live._state.each_step.take()
 
     logged, kept = cost_of(False), cost_of(True)
     assert logged == pytest.approx(
@@ -582,7 +595,7 @@ def test_step_pressed_three_times_makes_three_steps():
         timer = threading.Thread(
             target=lambda: (
                 wait_for(lambda: live.progress.state == "paused"),
-                [live.hear({"kind": "step"}) for _ in range(3)],
+                [live._hear({"kind": "step"}) for _ in range(3)],
             )
         )
         timer.start()
@@ -604,12 +617,12 @@ def wait_for(condition):
 
 def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
     with quiet() as live:
-        live.slider("rate", 0.1, low=0.0, high=1.0)
+        live.controls.slider("rate", 0.1, low=0.0, high=1.0)
         for k in live.steps(range(4)):
             if k < 3:
                 live.set("rate", 0.2 + 0.1 * k)
-            live.look_soon()
-    (message,) = live.messages
+            live._loop.look_soon()
+    (message,) = live._state.messages
     assert (message.text, message.mark) == ("rate: 0.1 → 0.4", "changed")
 
 
@@ -619,8 +632,8 @@ def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
     with quiet() as live:
         for x in live.steps([np.ones((64, 3), np.float32)] * 3 + [np.ones((29, 3), np.float32)]):
             live.log(loss=float(total(x)))
-            live.look_soon()
-    text = [m.text for m in live.messages if m.mark == "compiled"][-1]
+            live._loop.look_soon()
+    text = [m.text for m in live._state.messages if m.mark == "compiled"][-1]
     assert text.endswith(
         "compiling: new shapes, float32[64, 3] → [29, 3]; drop_last=True avoids it"
     )

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SETUP = f"import sys, time\nsys.path.insert(0, {str(ROOT)!r})\nfrom nbmodule.live.live import Live\nseen = []"
 TRAIN = """
 with Live(name='digits') as live:
-    lr = live.slider('learning rate', 0.1, low=0.001, high=1.0, log=True)
+    lr = live.controls.slider('learning rate', 0.1, low=0.001, high=1.0, log=True)
     for i in live.steps(range(1_000_000)):
         time.sleep(0.004)
         seen.append(lr.value)
@@ -43,7 +43,7 @@ def moved(value):
     seen.append(time.time())
 
 with Live() as live:
-    live.toggle('flag', False, moved)
+    live.controls.toggle('flag', False, moved)
     for i in live.steps(range(1_000_000)):
         time.sleep(0.004)
 """

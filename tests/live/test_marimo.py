@@ -41,11 +41,11 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
             lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True
         )
         (widget,) = shown
-    assert widget.record["run"] == live.run_id
+    assert widget.record["run"] == live._state.run_id
     widget.hear({"kind": "hello", "page": "a"})
     widget.hear({"kind": "stop"})
     assert run.wait(30)
-    assert live.route.kind == "thread"
+    assert live._state.route.kind == "thread"
     assert widget.sent[0]["kind"] == "snapshot"
     assert widget.sent[-1]["progress"]["state"] == "stopped"
     assert not widget.closed

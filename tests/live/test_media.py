@@ -81,14 +81,14 @@ def test_logged_media_stand_in_the_view_the_journal_and_the_report(tmp_path):
     with nb.Live(display=False, journal=tmp_path) as live:
         for i in live.steps(range(3)):
             live.log(loss=1.0, remark=f"step {i}", **forms)
-    assert list(live.messages) == []
+    assert list(live._state.messages) == []
     run = nb.runs(tmp_path)[0]
     for name, media in forms.items():
         kept = run.history.shelf[name]
         assert [item.step for item in kept] == [1, 2, 3]
         assert kept[-1].value.html() == media.html()
     assert run.history.shelf["remark"][-1].value == "step 2"
-    assert json.dumps(record_of(live.state)).count("data:image/png") > 10
+    assert json.dumps(record_of(live._state)).count("data:image/png") > 10
     run.report(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     assert "<script>alert" not in text and "<audio" in text and "step 2" in text

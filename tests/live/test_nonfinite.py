@@ -110,7 +110,7 @@ def test_control_characters_of_names_do_not_reach_the_terminal():
     model = nb.Module(d=nb.Linear(2, 2))
     setattr(model, "e\x1b[2J", nb.Linear(2, 2))
     with nb.Live(model, display=False) as live:
-        live.slider("rate\x1b[31m", 0.5, low=0, high=1)
+        live.controls.slider("rate\x1b[31m", 0.5, low=0, high=1)
         for i in live.steps(range(3)):
             live.log(**{"loss\x1b[2J": i})
             live.stop("a reason\x1b[2J")

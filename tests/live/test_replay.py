@@ -213,9 +213,9 @@ def test_a_rewound_run_makes_the_same_steps_again_and_goes_on_as_it_would_have()
     assert losses == [*straight[:39], *straight[21:]]
     np.testing.assert_array_equal(live.history.loss.values, np.float32(straight))
     assert live.history.loss.steps.tolist() == list(range(1, 61))
-    (behind,) = live.left_behind
+    (behind,) = live._state.left_behind
     assert behind.curves["loss"].steps.tolist() == list(range(22, 40))
-    assert any(m.mark == "rewound" and m.step == 22 for m in live.messages)
+    assert any(m.mark == "rewound" and m.step == 22 for m in live._state.messages)
     assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
 
 
@@ -321,7 +321,7 @@ def test_futures_are_what_the_run_then_does():
     assert futures[1].curves["loss"].values.tolist() == straight[17:20]
     assert futures[1].curves["loss"].steps.tolist() == [18, 19, 20]
     assert losses[17:20] == futures[2].curves["loss"].values.tolist() != straight[17:20]
-    assert live.futures == [] and any(m.mark == "changed" for m in live.messages)
+    assert live.futures == [] and any(m.mark == "changed" for m in live._state.messages)
 
 
 def test_futures_of_a_loop_over_tensors_use_the_batches_that_follow():
@@ -378,7 +378,7 @@ def test_a_rewind_counts_in_the_epoch_that_it_goes_back_to_and_says_what_it_forg
     live, _ = train(model, optimizer, step, each=each, steps=32)
     assert epochs == [1, 1]
     live.rewind(20)
-    assert "steps 20 to 32 can no longer be repeated" in list(live.messages)[-1].text
+    assert "steps 20 to 32 can no longer be repeated" in list(live._state.messages)[-1].text
 
 
 def test_a_run_inside_of_a_step_says_which_run_can_repeat_it():
@@ -695,7 +695,7 @@ def test_a_rewind_beyond_batches_that_are_not_kept_says_which_data_does_not_come
     assert last < 15
     again = seen[15:]
     assert again[: last - 11] == list(range(11, last)) and again[last - 11] == 15
-    (said,) = [m.text for m in live.messages if m.mark == "rewound"]
+    (said,) = [m.text for m in live._state.messages if m.mark == "rewound"]
     assert (
         said
         == f"rewound from step 15; the data of steps {last + 1} to 15 is no longer kept and does not come again"
@@ -787,3 +787,32 @@ def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
         assert live.at(number).is_exact
     rate[0] = 0.5
     assert float(optimizer.current_lr) == 0.5
+
+
+def test_a_repeated_step_of_several_models_has_the_gradients_of_all():
+    nb.seed(0)
+    models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
+    optimizers = {name: nb.SGD(0.1) for name in models}
+
+    @nb.jit
+    def step_d(x):
+        loss, grads = nb.value_and_grad(lambda d: (d(x) - d(models["G"](x))).mean())(models["D"])
+        optimizers["D"].update(models["D"], grads)
+        return loss, grads
+
+    @nb.jit
+    def step_g(x):
+        loss, grads = nb.value_and_grad(lambda g: models["D"](g(x)).mean())(models["G"])
+        optimizers["G"].update(models["G"], grads)
+        return loss, grads
+
+    computed = []
+    with quiet(models, optimizers) as live:
+        for x in live.steps(X.reshape(4, 32, 8)):
+            computed.append({"D": step_d(x)[1], "G": step_g(x)[1]})
+    replay = live.at(3)
+    assert {call.path for call in replay.calls} == set(models)
+    assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]
+    for path, gradient in replay.gradients.items():
+        name, parameter = path.split(".")
+        np.testing.assert_array_equal(gradient, computed[2][name][parameter[0]], err_msg=path)

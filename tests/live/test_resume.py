@@ -59,7 +59,7 @@ np.savez(
     **{f"o/{k}": v for k, v in optimizer.state_dict().items()},
     random=np.asarray(nb.core.numbers.random.default.state.value),
 )
-print(" | ".join(m.text for m in live.messages))
+print(" | ".join(m.text for m in live._state.messages))
 """
 
 
@@ -147,7 +147,7 @@ def test_a_control_that_was_moved_keeps_its_value(tmp_path):
 
     def train(items, **options):
         with nb.Live(nn.Linear(1, 1), display=False, journal=tmp_path, **options) as live:
-            beta = live.slider("beta", 1.0, low=0.0, high=2.0)
+            beta = live.controls.slider("beta", 1.0, low=0.0, high=2.0)
             for _ in live.steps(range(items)):
                 got.append(beta.value)
                 if live.step == 3:
@@ -161,7 +161,7 @@ def test_a_control_that_was_moved_keeps_its_value(tmp_path):
 def test_batches_in_another_order_are_reported(tmp_path):
     Training().run(tmp_path, ITEMS[:5])
     live = Training().run(tmp_path, ITEMS[::-1], resume=nb.last_run(tmp_path))
-    assert any("had another batch than this loop gives" in m.text for m in live.messages)
+    assert any("had another batch than this loop gives" in m.text for m in live._state.messages)
 
 
 def test_a_loop_without_live_steps_continues_the_curve(tmp_path):
@@ -206,7 +206,9 @@ def test_a_state_that_is_too_large_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_state, "MOST_BYTES", 10)
     monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
     live = Training().run(tmp_path, ITEMS)
-    said = [m.text for m in live.messages if "cannot be written beside the journal" in m.text]
+    said = [
+        m.text for m in live._state.messages if "cannot be written beside the journal" in m.text
+    ]
     assert len(said) == 1 and nb.last_run(tmp_path).snapshot is None
 
 

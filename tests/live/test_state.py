@@ -34,7 +34,7 @@ def test_no_part_of_a_run_knows_live_and_what_is_known_of_it_knows_no_part():
 
 def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
     run = RunState("by hand")
-    run.route = Live(display=False).route
+    run.route = Live(display=False)._state.route
     run.count.state, run.count.done = "running", 2
     run.controls.slider("learning rate", 0.1, low=0.01, high=1.0)
     stream = Stream(run)
@@ -53,7 +53,7 @@ def test_parts_write_what_they_find_where_all_read_it():
     with Live({"w": 1.0}, display=False, name="digits") as live:
         for k in live.steps(range(3)):
             live.log(loss=1.0 / (k + 1))
-    run = live.state
+    run = live._state
     assert (run.name, run.step, run.has_ended) == ("digits", 3, True)
     assert run.history is live.history and run.controls is live.controls and run.model is None
     assert live.watched is run.watched and live.notes() == run.notes()

@@ -337,7 +337,7 @@ def test_the_picture_of_a_return_is_its_first_example_in_small():
     x = jax.random.normal(jax.random.key(0), (3, 40, 40, 2))
     with nb.Live(model, budget=1.0, display=False) as live:
         run_until(live, lambda: step(x), lambda live: "return" in live.watched)
-        picture = live.picture("0", "return")
+        picture = live._state.picture("0", "return")
     np.testing.assert_allclose(picture, 2 * np.asarray(x)[0, ::2, ::2, 0])
 
 

@@ -262,7 +262,7 @@ def train(loop, live, rewind_at=None, to=None):
             try:
                 live.rewind(to)
             except ArgumentError as error:
-                live.messages.add(number, "error", str(error))
+                live._state.messages.add(number, "error", str(error))
     return before, losses
 
 
@@ -321,7 +321,7 @@ def test_a_rewind_in_the_run_makes_the_same_steps_again_or_says_which_one_differ
     loop = kind()
     with nb.Live(loop.model, loop.optimizer, display=False, keep_every=EVERY) as live:
         _, losses = train(loop, live, rewind_at=34, to=28)
-        texts = [message.text for message in live.messages]
+        texts = [message.text for message in live._state.messages]
     numbers = [number for number, _ in losses]
     if not any(text.startswith("rewound") for text in texts):
         assert numbers == list(range(1, STEPS + 1))

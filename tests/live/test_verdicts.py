@@ -40,7 +40,7 @@ def test_a_run_that_is_well_has_no_findings_and_its_record_no_bar():
     with quiet() as live:
         for k in live.steps(range(20)):
             live.log(loss=1 / (k + 1), val_loss=1 / (k + 1))
-    assert live.findings == () and record_of(live.state)["findings"] == []
+    assert live.findings == () and record_of(live._state)["findings"] == []
 
 
 def test_where_a_curve_ceases_to_be_finite_is_said_with_the_step_that_a_click_opens():
@@ -48,7 +48,7 @@ def test_where_a_curve_ceases_to_be_finite_is_said_with_the_step_that_a_click_op
         for k in live.steps(range(9)):
             live.log(loss=math.nan if k >= 6 else 1.0, norm=math.inf if k == 3 else 2.0)
     assert texts(live) == ["NaN in loss from step 7", "Inf in norm from step 4"]
-    kind, text, step, part, _, remedy = record_of(live.state)["findings"][0]
+    kind, text, step, part, _, remedy = record_of(live._state)["findings"][0]
     assert (kind, text, step, part, remedy) == (
         "wrong",
         "NaN in loss from step 7",
@@ -56,7 +56,7 @@ def test_where_a_curve_ceases_to_be_finite_is_said_with_the_step_that_a_click_op
         "steps",
         None,
     )
-    assert "▲ NaN in loss from step 7" in text_form(live.state)
+    assert "▲ NaN in loss from step 7" in text_form(live._state)
 
 
 def test_what_a_rewind_leaves_behind_is_no_longer_found():
@@ -118,11 +118,11 @@ def test_an_update_that_is_too_large_offers_the_rate_at_which_it_is_usual_and_th
                 (verdict,) = live.verdicts.now()
                 assert verdict.finding.text == "update/weight 0.4 head"
                 assert verdict.remedy.label == "learning rate → 0.005"
-                live.hear(dict(verdict.remedy.message))
+                live._hear(dict(verdict.remedy.message))
             if k == 5:
                 assert float(optimizer.lr) == pytest.approx(0.005)
     assert any(
-        m.mark == "changed" and m.text == "learning rate: 0.2 → 0.005" for m in live.messages
+        m.mark == "changed" and m.text == "learning rate: 0.2 → 0.005" for m in live._state.messages
     )
 
 
@@ -152,7 +152,7 @@ def stalled(epochs, **options):
             sizes.append(len(x))
             live.log(loss=1.0)
             if len(x) == 2:
-                live.messages.add(
+                live._state.messages.add(
                     live.step,
                     "note",
                     "spent 1 s compiling: new shapes, float32[4, 3] → [2, 3]; drop_last=True avoids it",
@@ -160,7 +160,7 @@ def stalled(epochs, **options):
                 )
                 seen += [v for v in live.verdicts.now() if "new shapes" in v.finding.text]
                 if seen[-1].remedy:
-                    live.hear(dict(seen[-1].remedy.message))
+                    live._hear(dict(seen[-1].remedy.message))
     return live, sizes, seen
 
 
@@ -179,7 +179,7 @@ def test_in_the_last_epoch_there_is_nothing_to_drop():
 
 def test_a_page_is_told_of_findings_when_they_change_and_not_before():
     with quiet(nonfinite="ignore") as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         for k in live.steps(range(4)):
             live.log(loss=math.nan if k == 2 else 1.0)
             if k == 0:
@@ -195,4 +195,4 @@ def test_a_message_to_drop_that_comes_late_or_where_nothing_can_be_dropped_does_
     with quiet() as live:
         for _ in live.steps([1, 2]):
             live._boundary.apply(Command("page", {"message": {"kind": "drop_last"}}))
-    assert not list(live.messages)
+    assert not list(live._state.messages)

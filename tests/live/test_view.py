@@ -31,7 +31,7 @@ def quiet(**options) -> Live:
 
 
 def view_of(live: Live, kernel: object = None) -> NotebookView:
-    return NotebookView(live.state, kernel, hear=live.hear, at=live.at)
+    return NotebookView(live._state, kernel, hear=live._hear, at=live.at)
 
 
 def floats(text: str, dtype: str = "<f4") -> list[float]:
@@ -42,7 +42,7 @@ def floats(text: str, dtype: str = "<f4") -> list[float]:
 def live():
     """A run in its middle."""
     with quiet(name="digits <b>") as live:
-        live.slider("learning rate", 0.1, low=0.01, high=1.0, log=True)
+        live.controls.slider("learning rate", 0.1, low=0.01, high=1.0, log=True)
         for i in live.steps(range(1, 11)):
             live.log(loss=1 / i, val_loss=2 / i)
         live.log(
@@ -60,7 +60,7 @@ def live():
 
 
 def test_a_record_is_strict_json_and_holds_the_whole_run(live):
-    record = json.loads(json.dumps(record_of(live.state), allow_nan=False))
+    record = json.loads(json.dumps(record_of(live._state), allow_nan=False))
     assert record["view"] == "live"
     loss, val_loss, nan = record["series"]
     assert (loss["name"], loss["group"], loss["role"], loss["n"]) == ("loss", "loss", "train", 10)
@@ -84,7 +84,7 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
 
 
 def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(live):
-    bundle = bundle_of(live.state)
+    bundle = bundle_of(live._state)
     assert set(bundle) == {"text/plain", "text/html"}
     assert "digits <b>" not in bundle["text/html"]
     assert "digits &lt;b&gt;" in bundle["text/html"]
@@ -95,15 +95,15 @@ def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(li
 
 def test_text_alone_where_that_is_asked_for(live, monkeypatch):
     monkeypatch.setenv("NBMODULE_DISPLAY", "text")
-    assert set(bundle_of(live.state)) == {"text/plain"}
+    assert set(bundle_of(live._state)) == {"text/plain"}
 
 
 def test_text_and_plain_html_show_curves_and_submodules(live):
-    text = text_form(live.state)
+    text = text_form(live._state)
     assert "digits <b>  step 10  running" in text
     assert re.search(r"loss +0\.1 +best 0\.1 @10", text)
     assert "head" in text
-    form = plain_form(live.state)
+    form = plain_form(live._state)
     assert "data:image/svg+xml" in form
     assert "<script" not in form
 
@@ -125,7 +125,7 @@ def test_a_long_run_with_many_series_is_below_250_kb():
                     np.ones((100, BINS)),
                 )
             )
-        html = bundle_of(live.state)["text/html"]
+        html = bundle_of(live._state)["text/html"]
     assert len(html) < 250_000 * 4 / 3
 
 
@@ -148,7 +148,7 @@ def points_of(content, buffers):
 
 def test_messages_hold_exactly_what_is_new():
     with quiet() as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         live.log({"a": 1.0}, 1)
         live.log({"a": 2.0, "b": 5.0}, 2)
         _ = live.history
@@ -168,7 +168,7 @@ def test_messages_hold_exactly_what_is_new():
 
 def test_steps_beyond_float32_are_exact_in_a_message():
     with quiet() as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         live.history.extend("a", [2**40, 2**40 + 1], [1.0, 2.0])
         content, buffers, _ = stream.tick(20_000)
     entry = content["series"][0]
@@ -178,7 +178,7 @@ def test_steps_beyond_float32_are_exact_in_a_message():
 
 def test_a_message_that_would_be_too_large_is_reduced_and_keeps_the_extremes():
     with quiet() as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         values = np.zeros(100_000)
         values[77_777] = 9
         live.history.extend("a", np.arange(100_000), values)
@@ -191,7 +191,7 @@ def test_a_message_that_would_be_too_large_is_reduced_and_keeps_the_extremes():
 
 def test_new_samples_of_submodules_are_sent_once():
     with quiet() as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         live._watching._keep(Sample(5, "update", ("head", "body"), np.array([[0.5], [0.25]])))
         content, buffers, _ = stream.tick(20_000)
         assert content["strips"] == [
@@ -205,7 +205,7 @@ def test_new_samples_of_submodules_are_sent_once():
 
 def test_after_a_snapshot_only_what_is_newer_is_sent():
     with quiet() as live:
-        stream = Stream(live.state)
+        stream = Stream(live._state)
         live.log({"a": 1.0}, 1)
         _ = live.history
         snapshot = stream.snapshot("page")[0]
@@ -269,7 +269,7 @@ def test_the_widget_that_is_asked_for_draws_and_takes_over_the_line(notebook):
         for i in live.steps(range(3)):
             live.log(loss=i)
             if i == 1:
-                live.look_soon()
+                live._loop.look_soon()
                 hidden = Line.last
                 live.show_widget()
                 drawn = Line.last
@@ -394,8 +394,8 @@ def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
 
 def test_what_keeping_takes_is_told_to_pages(notebook):
     live = trained()
-    assert record_of(live.state)["cost"]["kept"] == live.kept.nbytes > 0
-    assert record_of(trained(keep=False).state)["cost"]["kept"] == 0
+    assert record_of(live._state)["cost"]["kept"] == live.kept.nbytes > 0
+    assert record_of(trained(keep=False)._state)["cost"]["kept"] == 0
 
 
 def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_for_nan():
@@ -407,7 +407,7 @@ def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_fo
             Sample(1, "weight", ("late", "head"), nothing_finite[::-1], np.ones((2, BINS)))
         )
         live._watching._keep(Sample(2, "weight", ("head",), nothing_finite[:1], np.ones((1, BINS))))
-        for form in (text_form(live.state), str(plain_form(live.state))):
+        for form in (text_form(live._state), str(plain_form(live._state))):
             lines = dict(re.findall(r"(head|late)  +(.*)", form))
             assert lines["head"].startswith("NaN ± NaN  ")
             assert "non-finite 12" in lines["head"]
@@ -530,7 +530,7 @@ def test_a_view_that_fails_does_not_end_the_training(notebook, monkeypatch):
             time.sleep(0.005)
     assert live.progress.state == "done"
     assert live.step == 100
-    (message,) = live.messages
+    (message,) = live._state.messages
     assert message.times == 3
     assert "the view raised RuntimeError: no drawing today" in message.text
 

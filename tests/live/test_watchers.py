@@ -427,7 +427,7 @@ def test_a_slow_watcher_is_asked_so_seldom_that_the_budget_holds(slow_watch):
     assert 0 < cost < 0.04
     assert slow_watch.closed
     assert [note for note in live.notes() if "repeated" not in note] == []
-    assert len(live.messages) == 0
+    assert len(live._state.messages) == 0
 
 
 def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(
@@ -441,7 +441,7 @@ def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(
         for _ in live.steps(range(300)):
             time.sleep(0.001)
     assert live.progress.state == "done"
-    texts = [m.text for m in live.messages]
+    texts = [m.text for m in live._state.messages]
     assert len(texts) == 1
     assert "watching raised ValueError: no such array" in texts[0]
     assert 'raise ValueError("no such array")' in texts[0]
@@ -480,7 +480,7 @@ def test_weights_that_are_not_finite_stop_the_loop_and_name_the_submodule():
             assert time.monotonic() < deadline
     assert live.progress.state == "stopped"
     assert "2 weights of body are not finite (seen after step" in live.progress.reason
-    assert [m.kind for m in live.messages if "not finite" in m.text] == ["error"]
+    assert [m.kind for m in live._state.messages if "not finite" in m.text] == ["error"]
 
 
 def test_the_default_socket_holds_the_watcher_of_weights():
@@ -530,7 +530,7 @@ def test_a_recorder_that_fails_is_shown_and_the_training_goes_on():
         for _ in live.steps(range(5)):
             pass
     assert live.step == 5
-    assert ["disk full" in m.text for m in live.messages] == [True]
+    assert ["disk full" in m.text for m in live._state.messages] == [True]
 
 
 def test_what_a_recorder_keeps_is_shown_as_statistics_of_returns_and_gradients():

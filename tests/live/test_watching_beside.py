@@ -142,14 +142,14 @@ def test_a_watched_run_equals_the_run_without_live_bit_for_bit(make):
             live.log(loss=loss)
             while i == 20 and any("background" in note for note in live.notes()):
                 assert time.monotonic() < deadline
-                live.state.watchers and [w.is_preparing for w in live.state.watchers]
+                live._state.watchers and [w.is_preparing for w in live._state.watchers]
                 time.sleep(0.01)
-                if not any(w.is_preparing for w in live.state.watchers or ()):
+                if not any(w.is_preparing for w in live._state.watchers or ()):
                     break
             if i > 20:
                 time.sleep(0.003)
     assert {"return", "gradient"} <= set(live.watched), live.notes()
-    assert not [m for m in live.messages if m.kind in ("warning", "error")]
+    assert not [m for m in live._state.messages if m.kind in ("warning", "error")]
     np.testing.assert_array_equal(plain, watched)
     found = state_of(model)
     assert expected.keys() == found.keys()
@@ -185,7 +185,7 @@ def test_whatever_a_step_is_given_watching_never_raises(leaf):
             live.log(loss=step(ROWS[i], leaf))
             time.sleep(0.002)
     assert len(live.history.loss) == 40
-    assert not [m for m in live.messages if m.kind == "error"]
+    assert not [m for m in live._state.messages if m.kind == "error"]
 
 
 def test_a_fault_of_the_watcher_is_one_line_at_the_foot_and_the_training_goes_on(monkeypatch):

@@ -97,7 +97,7 @@ class ReplayVerbs:
             keeper.rewind(int(step))
             text = f"rewound to step {format_count(int(step))} after the run"
             text += f": steps {format_count(int(step))} to {last} can no longer be repeated"
-            self.messages.add(int(step), "note", text)
+            self._state.messages.add(int(step), "note", text)
         else:
             self._loop.commands.put("page", message={"kind": "rewind", "step": int(step)})
 
@@ -210,7 +210,7 @@ class ReplayVerbs:
         Raises:
             ArgumentError: If there is no such branch.
         """
-        count = len(self.state.futures)
+        count = len(self._state.futures)
         if not 0 <= number < count:
             raise ArgumentError(f"there is no branch {number}: live.what_if() returned {count}.")
         self._loop.commands.put("page", message={"kind": "take", "future": number})
@@ -264,7 +264,7 @@ class ReplayVerbs:
     @property
     def futures(self: Any) -> list[Future]:
         """The branches of the last `what_if`, until one is taken."""
-        return self.state.futures
+        return self._state.futures
 
     def _kept_steps(self: Any, verb: str) -> StepKeeper:
         if self._keeper is None:
@@ -275,10 +275,10 @@ class ReplayVerbs:
 
     # -- called at boundaries --
 
-    def rewind_now(self: Any, step: int) -> None:
+    def _rewind_now(self: Any, step: int) -> None:
         """Rewind at a boundary, in the thread of the loop."""
         keeper = self._kept_steps("live.rewind")
-        last = self.step_of(self.state.count.done)
+        last = self._state.step_of(self._state.count.done)
         self._log_queue.settle(None)
         lost = keeper.items_lost(step)
         iteration = keeper.rewind(step)
@@ -287,21 +287,21 @@ class ReplayVerbs:
         text = f"rewound from step {format_count(last)}"
         if lost:
             text += f"; the data of steps {lost} is no longer kept and does not come again"
-        self.messages.add(step, "note", text, mark="rewound")
+        self._state.messages.add(step, "note", text, mark="rewound")
 
-    def take_now(self: Any, number: int) -> None:
+    def _take_now(self: Any, number: int) -> None:
         """Make the change of a branch, at a boundary."""
         keeper = self._kept_steps("live.take")
-        futures = self.state.futures
+        futures = self._state.futures
         if 0 <= number < len(futures):
             keeper.forget_branches()
             futures[number].take()
             text = f"goes on with {plain(futures[number].label)}"
-            self.messages.add(self.step, "note", text, mark="changed")
+            self._state.messages.add(self.step, "note", text, mark="changed")
 
     def _leave_behind(self: Any, step: int) -> None:
         """Move the curves from a step on to the pale ones."""
-        run = self.state
+        run = self._state
         curves = left_behind(run.history, step, f"left behind at step {format_count(run.step)}")
         if curves is not None:
             run.left_behind = [*run.left_behind, curves][-_MOST_LEFT_BEHIND:]
