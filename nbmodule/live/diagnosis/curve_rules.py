@@ -294,7 +294,7 @@ def plateau(evidence: Evidence) -> Iterator[RuleVerdict]:
     step = int(curve.steps[min(2 * tenth, len(curve.steps) - 1)])
     text = (
         f"{curve.name} has stayed at {short_number(float(late))}, "
-        f"{late / math.log(classes):.0%} of guessing"
+        f"{short_number(float(late / math.log(classes)))} times the loss of guessing"
     )
     yield RuleVerdict("plateau", text, "note", step=step, evidence=_picture(curve))
 
