@@ -448,7 +448,8 @@ def _linear_part(module: CoreModule, r: Any) -> Callable[[Any], Any]:
         middle = (
             (lambda x: x - x.mean(axes, keepdims=True)) if cls == "LayerNorm" else (lambda x: x)
         )
-        scale = jax.lax.rsqrt((middle(r) ** 2).mean(axes, keepdims=True) + getattr(module, "eps"))  # noqa: B009
+        eps = getattr(module, "eps")  # noqa: B009
+        scale = jax.lax.rsqrt((middle(r) ** 2).mean(axes, keepdims=True) + eps)
         weight = getattr(module, "weight", None)
         return lambda part: middle(part) * scale * (1.0 if weight is None else weight.value)
     return lambda part: jax.jvp(lambda x: module(x), (r,), (part,))[1]
