@@ -96,7 +96,9 @@ def statistics_on_host(x: object, bins: int = BINS) -> ShownStatistics:
     values = readable_numbers(x)
     flat = values.reshape(-1)
     parts = _each_block(_sums, flat)
-    count, nan, zero = (sum(getattr(part, k) for part in parts) for k in ("count", "nan", "zero"))
+    count, nan, zero = (
+        sum(getattr(part, k) for part in parts) for k in ("elements", "nan", "zero")
+    )
     inf = flat.size - count - nan
     if not count:
         return without_values(flat.size, nan, inf)
