@@ -237,7 +237,7 @@ def through(pickler):
     ids=["pickle", "cloudpickle", "python", "deepcopy"],
 )
 def test_what_is_pickled_while_a_thread_trains_is_of_one_step(donate, copied):
-    model, ends = Holder(20_000), threading.Event()
+    model, ends, trains = Holder(20_000), threading.Event(), threading.Event()
     optimizer = Sum(1.0)
     grads = nb.Container(inside=nb.Container(parts={f"v{i}": -jnp.ones(20_000) for i in range(8)}))
     step = nb.jit(lambda: optimizer.update(model, grads), donate=donate)
@@ -245,10 +245,12 @@ def test_what_is_pickled_while_a_thread_trains_is_of_one_step(donate, copied):
     def train():
         while not ends.is_set() and int(optimizer.count) < 5_000:  # sums are exact up to here
             step()
+            trains.set()
 
     optimizer.update(model, grads)
     thread = threading.Thread(target=train)
     thread.start()
+    assert trains.wait(60)
     try:
         for _ in range(10):
             other, part = copied(model), copied([model.inside, model.inside.parts[0]])
