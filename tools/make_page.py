@@ -12,6 +12,7 @@ from outside is refused. A cell with the tag `solution` runs like any other and 
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import re
 import sys
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+BADGE = re.compile(r"\[!\[Open in \w+\]\([^)]*\)\]\([^)]*\)\n?")
 TEMPLATE = """
 {%- extends 'lab/index.html.j2' -%}
 {%- block html_head_js_requirejs -%}{%- endblock -%}
@@ -78,8 +80,12 @@ def page_of(notebook: NotebookNode, title: str) -> str:
     """
     from nbconvert import HTMLExporter
 
+    # Badges are images from a network; a page needs none.
+    page = copy.deepcopy(notebook)
+    for cell in page.cells:
+        cell.source = BADGE.sub("", cell.source)
     exporter = HTMLExporter(raw_template=TEMPLATE, embed_images=True)
-    html, _ = exporter.from_notebook_node(notebook, {"metadata": {"name": title}})
+    html, _ = exporter.from_notebook_node(page, {"metadata": {"name": title}})
     outside = loaded_from_outside(html)
     if outside:
         raise ValueError(
