@@ -62,7 +62,7 @@ demo: $(VENV)/installed-notebooks
 test: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder -m "not long and not slow" $(TEST_FLAGS)
 
-# Everything except tests marked long: also kernels, browsers, lessons, the documentation. Continuous integration runs this.
+# Everything except tests marked long: also kernels, browsers, lessons, the documentation. Run it before a release.
 test-all: prepare $(VENV)/installed-test frontend
 	@$(PY) -m pytest $(SPREAD) --no-loadscope-reorder $(TEST_FLAGS)
 

@@ -2,7 +2,7 @@
 frameworks, or that repeat whole runs.
 
 `make test` runs what a change is likely to break, in about ten minutes on two cores. `make
-test-all` runs everything but the tests marked `long`; continuous integration does, too.
+test-all` runs everything but the tests marked `long`.
 """
 
 from __future__ import annotations
