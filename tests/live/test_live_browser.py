@@ -230,18 +230,14 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     ).first.wait_for()  # drawn, not the plain form
     step = int(out.locator(".nbm-run-again-text").inner_text().split()[-1])
     assert 55 <= step <= 66
-    out.get_by_role(
-        "button", name="Go back to the beginning of this step and go on from there"
-    ).click()
+    out.get_by_title("Go back to the beginning of this step and go on from there").click()
     notebook.page.wait_for_function(
         "n => [...document.querySelectorAll('nbm-view')].some(v => (v.shadowRoot ?? v).querySelector('[role=progressbar]')?.ariaValueNow == n)",
         arg=str(step - 1),
     )
     out.locator(".nbm-event").first.wait_for(state="attached")
-    out.get_by_role(
-        "button", name="Try the next 20 steps with other learning rates, beside the run"
-    ).click()
-    out.get_by_role("button", name="Go on with x 0.3").wait_for()
+    out.get_by_title("Try the next 20 steps with other learning rates, beside the run").click()
+    out.get_by_title("Go on with x 0.3").wait_for()
     out.get_by_role("button", name="Stop").click()
     notebook.wait_idle()
     assert notebook.kernel_eval("live.step") == step - 1
