@@ -62,7 +62,7 @@ Its method `derive(values, result)`, if it has one, sees each array that a loop 
 
 
 def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:
-    """Run a closed jaxpr on arrays; `watch(operation)` is told of each operation after it has
+    """Run a closed jaxpr on arrays; `watch(operation)` is called for each operation after it has
     run.
     """
     # its numbers are constants of a compiled program, and are copied where each operation runs

@@ -573,7 +573,7 @@ class Live(ReplayVerbs):
 
     @property
     def stopped(self) -> bool:
-        """Whether a button, `stop` or a condition ended the loop."""
+        """True if a button, `stop` or a condition ended the loop."""
         return self._state.count.is_stopping
 
     @property
@@ -585,7 +585,7 @@ class Live(ReplayVerbs):
 
     @property
     def verdicts(self) -> RunFindings:
-        """What is wrong with the run, with fixes."""
+        """The verdicts on the run, with fixes."""
         from nbmodule.live.reporting.verdicts import RunFindings
 
         return RunFindings(self._state)

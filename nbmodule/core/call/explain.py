@@ -63,7 +63,7 @@ _NOTHING_COMPILES = (RetraceCause("JAX's setting jax_disable_jit", "False", "Tru
 
 @dataclass(frozen=True)
 class Retrace:
-    """What is known about a call of a compiled function.
+    """Facts about one call of a compiled function.
 
     Attributes:
         function: Its name.

@@ -110,7 +110,7 @@ class ExpectedCall(NamedTuple):
     captured: list[Any]
     names: list[str]
     is_known: bool
-    """Whether there is a trace."""
+    """Return True if there is a trace."""
 
 
 class Jit(Generic[P, R]):

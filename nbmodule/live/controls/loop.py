@@ -106,7 +106,7 @@ class Loop:
         self.pump = CommPump()
         self._depth = self._start = self._taken = self._first = 0
         self.has_begun = False
-        """Whether steps were ever run by this loop."""
+        """True once this loop has run a step."""
         self.item: Any = None
         """The item of the last step."""
         self._left_out = 0

@@ -1,4 +1,4 @@
-"""What a loop reports at its boundaries: numbers that are not finite, and time spent compiling."""
+"""Notices of a loop at its boundaries: non-finite numbers, and time spent compiling."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NOT_LOGGED: dict[str, Output] = {}
 
 
 class Freezing:
-    """Whether a variable is frozen."""
+    """Return True if a variable is frozen."""
 
     __slots__ = ("_is_frozen", "obj")
 
@@ -40,7 +40,7 @@ class Freezing:
 
 
 class Mode:
-    """Whether a module is in training mode."""
+    """Return True if a module is in training mode."""
 
     __slots__ = ("obj", "training")
 

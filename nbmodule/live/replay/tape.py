@@ -1,4 +1,4 @@
-"""What a run records of its steps, so that each can be repeated exactly.
+"""The record of the steps of a run, so that each can be repeated exactly.
 
 A *segment* starts with the values of all variables that the steps use. After it come *iterations*,
 one for each iteration of the loop, with the calls of compiled functions in it and what was written

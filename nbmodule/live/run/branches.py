@@ -19,7 +19,7 @@ _COLUMNS = 200
 
 
 class EarlierRun(NamedTuple):
-    """What is left of a run: how it ended, and its reduced curves."""
+    """The remains of a run: how it ended, and its reduced curves."""
 
     ended: str
     curves: dict[str, Curve]

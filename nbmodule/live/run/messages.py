@@ -1,4 +1,4 @@
-"""What a run reports: messages, caught exceptions with the line of user code, and findings."""
+"""Reports of a run: messages, caught exceptions with the line of user code, and findings."""
 
 from __future__ import annotations
 

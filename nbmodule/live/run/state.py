@@ -150,7 +150,7 @@ class RunState:
 
     @property
     def can_repeat(self) -> bool:
-        """Whether a recorded step can be repeated."""
+        """Return True if a recorded step can be repeated."""
         return self.tape is not None and bool(self.tape.functions) and not self.tape.refusal
 
     @property

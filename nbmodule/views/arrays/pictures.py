@@ -139,7 +139,7 @@ class _Tiles(NamedTuple):
     axes: tuple[int, ...]
     """Which axes of the array the rows, the columns and the tiles are."""
     notes: list[str]
-    """What was left out."""
+    """The omitted entries."""
 
 
 def _tiles_of(x: Any, layout: str, most: int) -> _Tiles:

@@ -114,7 +114,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ViewRecord:
-    """What every record has."""
+    """The fields of every record."""
 
     title: tuple[str, ...] = ()
     """The facts of the title line, the name first. Empty: worked out from the rows."""

@@ -23,7 +23,7 @@ from nbmodule.views.records.records import Picture, ShownStatistics, ViewRecord
 
 
 class LeafMetadata(NamedTuple):
-    """What is known of a leaf without reading its values."""
+    """Properties of a leaf that need no reading of its values."""
 
     kind: str
     """'parameter', 'buffer', 'array', or the type name of a leaf that is no array."""
