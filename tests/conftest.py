@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import nbmodule as nb
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    """Start each test with the seed of a fresh process, whatever an earlier test has set."""
+    nb.seed(0)
 
 
 @pytest.fixture(scope="session")
