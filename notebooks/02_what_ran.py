@@ -231,8 +231,7 @@ print("dead:", *dead.paths)
 assert dead.paths == ("blocks.2.mlp.1",)
 
 # %% [markdown]
-# One `ReLU` gives nothing but zeros, so nothing that stands before it in its `mlp` learns. With a bias of zero it
-# does. A recorder keeps such numbers over a whole training, here at every twentieth step; the steps in between run as if
+# One `ReLU` returns only zeros, so the layers before it in its `mlp` get no gradients. With a bias of zero they learn. A recorder keeps such numbers over a whole training, here at every twentieth step; the steps in between run as if
 # it were not there.
 
 # %%
@@ -265,9 +264,9 @@ recorder[20]
 # %% [markdown]
 # ## Bug 3: `nan`
 #
-# A second loss is added, to keep blocks from changing a page too much: the distance between what goes into the last block
-# and what comes out. For a while all is well. Then a block does not change one line of a page at all, and from that step on
-# every parameter is `nan`.
+# A second loss is added, to keep blocks from changing a page too much: the distance between the input of the last block and
+# its return. Training goes well for a while. Then a block returns one line of a page unchanged, and from that step on every
+# parameter is `nan`.
 
 
 # %%
@@ -328,8 +327,8 @@ print("loss after a step:", float(careful_step(images[:8], labels[:8])))
 # %% [markdown]
 # ## One more question: where does it happen?
 #
-# Tracking looks, interventions ask *what if*. We show the trained model a digit and another one, and give the second run what
-# one part returned in the first. How far do the scores move towards those of the first digit?
+# Tracking observes; interventions answer *what if*. We run the trained model on two digits, and replace the return of one part
+# in the second run by its return in the first. How far do the scores move towards those of the first digit?
 
 # %%
 one, other = images[:1], images[3:4]
@@ -428,7 +427,7 @@ nb.check(
 )
 
 # %% [markdown]
-# **3. Another port.** One weight of this port stands the wrong way round, and no shape tells. Which layer is at fault? Give its path.
+# **3. Another port.** One weight of this port is transposed, and its shape does not show it. Which layer is at fault? Give its path.
 #
 # <details><summary>A hint</summary>
 #

@@ -162,7 +162,7 @@ for quantity, strips in live.watched.items():
 # %%
 model, optimizer = make_model(), nb.SGD(lr=1.0)
 step = make_step(model, optimizer)
-told = []
+messages = []
 
 
 def wait_until(condition):
@@ -175,12 +175,12 @@ def reader():
     wait_until(lambda: "loss" in live.history and len(live.history.loss) >= 150)
     live.pause()
     wait_until(lambda: live.progress.state == "paused")
-    told.append(
+    messages.append(
         f"paused at step {live.progress.done}: the loss of the last 50 is {live.history.loss.values[-50:].mean():.2f}"
     )
     weights_now = model[0][0].weight() + 0
     time.sleep(0.2)
-    told.append(
+    messages.append(
         f"nothing moves during a pause: {bool((weights_now == model[0][0].weight()).all())}"
     )
     live.set("learning rate", 0.1)
@@ -196,7 +196,7 @@ with nb.Live(model, optimizer, name="too large, then corrected", nonfinite="warn
         time.sleep(0.002)  # so that one can watch: a step of this model takes less
 
 # %%
-print(*told, sep="\n")
+print(*messages, sep="\n")
 rates = live.history.learning_rate
 print(f"learning rates that were used: {sorted({round(float(rate), 3) for rate in rates.values})}")
 first, last = live.history.loss.values[:150].mean(), live.history.loss.values[-150:].mean()

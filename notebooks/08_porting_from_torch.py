@@ -276,8 +276,8 @@ print(compare_with_original(port).first)
 assert compare_with_original(port).first.path == "blocks.0.inner"
 
 # %% [markdown]
-# **Fourth mistake: a transposed weight.** `inner` is the layer that keeps its weight as `(in, out)`. Were it not square, the
-# shape would have told. The pair has the input that both got, so the guess can be tried at once:
+# **Fourth mistake: a transposed weight.** `inner` is the layer that keeps its weight as `(in, out)`. If it were not
+# square, the shape would show it. The pair holds the common input, so we can test this guess at once:
 
 # %% tags=["example"]
 pair = compare_with_original(port)["blocks.0.inner"]

@@ -52,9 +52,9 @@ nb.seed(0)  # the same numbers in each run
 # %% [markdown]
 # ## The text
 #
-# The notebook makes its own text: six to twelve different letters in random order, told again and again. The order is
-# another one in each text, so nothing can be learned by heart. In the first round nobody can know what comes next. From
-# the second round on everybody can: *find where this letter stood before, and say what followed it.*
+# The notebook generates its own text: six to twelve different letters in random order, repeated several times. Each text has
+# its own order, so the model cannot memorize one. In the first round the next letter cannot be predicted. From the second
+# round on it can: *find where this letter occurred before, and predict the letter that followed it.*
 
 # %%
 LETTERS, LENGTH = 26, 28
@@ -84,9 +84,9 @@ for text, length in zip(texts, rounds, strict=True):
 # %% [markdown]
 # ## The model
 #
-# Two blocks of attention with four heads each, and no other layers between: what the model can do, its heads do.
-# `is_causal` keeps each letter from looking ahead. `rotary` tells queries and keys how far they are apart. `nb.tap`
-# gives the attention weights a name, under which we find them later.
+# Two blocks of attention with four heads each, and no other layers between them: whatever the model can do, its heads do.
+# `is_causal` prevents a position from attending to later ones. `rotary` encodes the distance between queries and keys.
+# `nb.tap` names the attention weights, so that a tracked call records them under that name.
 
 
 # %%
@@ -123,8 +123,8 @@ model
 # %% [markdown]
 # ## Training
 #
-# The loss counts only letters that can be known. It stays where guessing among the letters of the text is best, and then
-# it falls: the model has found out how to look things up.
+# The loss counts only predictable letters. It first stays at the level of guessing among the letters of the text. Then it
+# falls: the model has learned to look up the previous round.
 
 # %%
 optimizer = nb.Adam(lr=3e-3)
@@ -155,21 +155,19 @@ counts = knowable(rounds)
 
 
 def share_right(**options):
-    """The share of knowable letters that are told rightly; options go to the call of the model."""
+    """Return the accuracy on predictable letters; options go to the call of the model."""
     right = model(texts[:, :-1], **options).argmax(axis=-1) == texts[:, 1:]
     return float((right * counts).sum() / counts.sum())
 
 
 complete = share_right()
-print(
-    f"{complete:.1%} of the letters that can be known are told rightly; a guess gives {1 / LETTERS:.0%}"
-)
+print(f"{complete:.1%} of the predictable letters are right; a guess gives {1 / LETTERS:.0%}")
 assert complete > 0.9
 
 # %% [markdown]
-# ## Where the heads look
+# ## Where the heads attend
 #
-# One call is tracked, and the weights are there under the name they were given: `(texts, heads, letter, letter looked at)`.
+# We track one call and read the weights by their name. Their axes are `(texts, heads, query, key)`.
 
 # %%
 with nb.track(model) as calls:
@@ -182,8 +180,8 @@ print(
 )
 
 # %% [markdown]
-# These are the four heads of the first block for one text. Each row is a letter that looks, each column a letter that is
-# looked at. Some heads have a line just below the diagonal: each letter looks at the one *before* it.
+# These are the four heads of the first block for one text. Each row is a query position, each column a key position. Some
+# heads have a line just below the diagonal: each position attends to the one *before* it.
 
 
 # %%
@@ -203,15 +201,15 @@ print(spell(texts[0]), f"- a round has {rounds[0]} letters")
 draw_heads(weights[0], 0)
 
 # %% [markdown]
-# The heads of the second block look elsewhere. Their line lies almost a whole round back: a letter looks at the one that
-# *followed the same letter* the last time. That is the very letter to be told.
+# The heads of the second block have another pattern. Their line is almost one round below the diagonal: a position attends to
+# the letter that *followed the same letter* in the last round. That is the letter to be predicted.
 
 # %%
 draw_heads(weights[1], 1)
 
 # %% [markdown]
-# Two numbers for each head, over all texts: how much of its attention goes to the letter before, and how much to the
-# letter that followed last time.
+# We reduce each head to two numbers, averaged over all texts: how much of its attention goes to the previous letter, and how
+# much to the letter that followed last time.
 
 
 # %%
@@ -239,9 +237,9 @@ plt.show()
 # %% [markdown]
 # ## Which heads matter
 #
-# Now we intervene. `replace_submod_rets` takes the path of a submodule and a function of what it returned; the rest of the
-# model goes on with the result. Head `h` owns twelve features of `value`, from `12 * h` on. With zeros there it finds
-# nothing, wherever it looks.
+# Now we intervene. `replace_submod_rets` takes the path of a submodule and a function of its return; the rest of the model
+# continues with the result. Head `h` owns twelve features of `value`, starting at `12 * h`. If they are zero, the head
+# returns zeros, wherever it attends.
 
 
 # %%
@@ -270,8 +268,8 @@ for name, share in zip(names, alone, strict=True):
     print(f"without head {name}: {share:5.1%} right")
 
 # %% [markdown]
-# One head of the first block matters most. Those of the second block hardly matter, one by one. Do they do nothing? We
-# switch off two at a time: off the diagonal stand pairs.
+# One head of the first block matters most. No single head of the second block matters much. Do they do nothing? We ablate two
+# heads at a time; the entries off the diagonal are the pairs.
 
 # %%
 heads = [(block, head) for block in range(2) for head in range(4)]
@@ -290,8 +288,8 @@ figure.colorbar(drawn)
 plt.show()
 
 # %% [markdown]
-# The darkest pair stands in the first block: two heads that look at the letter before. In the second block each pair is
-# darker than either of its heads. So we switch off more of them.
+# The darkest pair is in the first block: two heads that attend to the previous letter. In the second block each pair is
+# darker than either of its heads. So we ablate more of them at once.
 
 # %%
 groups = {
@@ -307,15 +305,15 @@ for name, share in without_groups.items():
 assert without_groups["the second block"] < 0.5 * complete
 
 # %% [markdown]
-# Without the whole second block nothing is left. Its heads do the same work and stand in for each other, which is why
-# switching off one of them tells so little. One ablation at a time would have missed them all.
+# Without all heads of the second block the accuracy is lost. These heads do the same work and replace each other, which is why
+# ablating one of them shows so little. Single ablations would have missed all of them.
 #
 # ## How they work together
 #
-# How does a letter find what followed its like? In the second block the letter `k` looks for a place *where `k` stood
-# before*. A place knows its own letter. That it also knows the letter before it is the work of the first block. If that
-# is so, the second block must lose its way when the two most important heads of the first are silent. We intervene and
-# track in one go:
+# How does a position find the letter that followed its own letter? In the second block, the query `k` looks for a position
+# *that comes after a `k`*. A position knows its own letter. That it also knows the letter before it is the work of the first
+# block. If this explanation is right, the second block must lose its pattern when the two most important heads of the first
+# block are ablated. We intervene and track in the same call:
 
 # %%
 best, second = (int(head) for head in np.argsort(alone[:4])[:2])
@@ -333,18 +331,19 @@ assert lost.max() < followed[4:].min()
 draw_heads(np.asarray(blind["blocks.1.weights"].returns), 1)
 
 # %% [markdown]
-# So this is what the model has learned: heads that pass on the letter before, and heads that look for it. Together they
-# are known as an *induction circuit*. Large language models have it too, and it appears there in the same way: suddenly.
+# So this is what the model has learned: heads that copy the previous letter to each position, and heads that search for it.
+# Together they are called an *induction circuit*. Large language models have it too, and there it also appears suddenly
+# during training.
 #
 # ## Exercises
 #
-# **1. Write the measure.** How much of its attention does each head spend on the letter before? Here simply the mean
-# over all letters but the first, and over all texts.
+# **1. Write the measure.** How much of its attention does each head spend on the previous letter? Take the mean over all
+# letters but the first, and over all texts.
 #
 # <details><summary>A hint</summary>
 #
-# `np.diagonal(weights, offset=-1, axis1=2, axis2=3)` takes, for each letter, the place before it; the letters are its
-# last axis then.
+# `np.diagonal(weights, offset=-1, axis1=2, axis2=3)` takes, for each letter, the weight of the position before it; the
+# letters are the last axis of the result.
 #
 # </details>
 
@@ -373,8 +372,8 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. The same by a hook.** A pre-hook sees what goes into a module and may replace it. `attention.out` gets what the heads
-# have found, side by side. Write a pre-hook that silences head 0 there. The scores must be those of `without((1, 0))`.
+# **2. The same with a hook.** A pre-hook receives the inputs of a module and may replace them. `attention.out` receives the
+# returns of the heads, side by side. Write a pre-hook that ablates head 0 there. The scores must equal those of `without((1, 0))`.
 #
 # <details><summary>A hint</summary>
 #
@@ -413,13 +412,13 @@ nb.check(
 )
 
 # %% [markdown]
-# **3. Another ablation.** Zeros may be a value that the model has never seen. Put the *mean* of the feature over all texts and
-# letters there instead. Return the share that is right when that head of the first block is silenced so.
+# **3. Another ablation.** Zeros may be values that the model has never received. Use the *mean* of each feature over all texts
+# and letters instead. Return the accuracy when that head of the first block is ablated in this way.
 #
 # <details><summary>A hint</summary>
 #
-# `replace_submod_rets` takes a function of the return instead of a value. Replace what `blocks.0.attention.value`
-# gives, in the twelve features of the head, by their mean over axes 0 and 1.
+# `replace_submod_rets` takes a function of the return instead of a value. Replace the return of `blocks.0.attention.value`,
+# in the twelve features of the head, by its mean over axes 0 and 1.
 #
 # </details>
 

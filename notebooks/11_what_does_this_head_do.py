@@ -50,8 +50,8 @@ nb.seed(0)  # the same numbers in each run
 # %% [markdown]
 # ## Texts and model
 #
-# Ten letters in random order, told again and again, another order in each text. In the first round nobody can know what
-# comes next; from the second round on everybody can. The model has two blocks of attention with two heads each.
+# Ten letters in random order, repeated several times; each text has its own order. In the first round the next letter cannot
+# be predicted; from the second round on it can. The model has two blocks of attention with two heads each.
 
 # %%
 LETTERS, ROUND, LENGTH = 20, 8, 24
@@ -119,22 +119,22 @@ for step in range(400):
 model.eval()
 texts = make_texts(64, np.random.default_rng(1))
 right = model(texts[:, :-1])[:, ROUND:].argmax(-1) == texts[:, ROUND + 1 :]
-print(f"{float(right.mean()):.1%} of the letters that can be known are told rightly")
+print(f"{float(right.mean()):.1%} of the predictable letters are right")
 assert right.mean() > 0.9
 
 # %% [markdown]
-# ## A sweep: each head of each layer, switched off one by one
+# ## A sweep: ablate each head of each layer
 #
-# `nb.sweep` runs the model once for each head, with what that head hands on set to zero, all in one compiled call. The
-# heat map shows by how much the loss grows.
+# `nb.sweep` runs the model once per head, with the return of that head set to zero, all in one compiled call. The heat map
+# shows how much the loss increases.
 
 # %%
 sweep = nb.sweep(model, texts[:, :-1], "heads", target=texts, loss=loss_of)
 sweep
 
 # %% [markdown]
-# Each entry is also data, with the setting that was tried there. The head that matters most in the second block is the
-# one to look at.
+# Each entry is also data, with the intervention that it stands for. We continue with the head that matters most in the
+# second block.
 
 # %%
 for found in sweep.most(4):
@@ -146,9 +146,9 @@ print(f"the head in question: {path}, head {head}")
 # %% [markdown]
 # ## Confirmed by patching
 #
-# Does this head really carry *which letter followed*? We take texts and spoil them: the same last letter, but another
-# order in the rounds before, so that the model tells another letter. Then we put what the head found in the unspoiled
-# text, and nothing else, into the spoiled run. If the old answer comes back, the head carries it.
+# Does this head really carry *which letter followed*? We corrupt the texts: the same last letter, but another order in the
+# earlier rounds, so that the model predicts another letter. Then we put the return of the head from the clean run, and
+# nothing else, into the corrupted run. If the clean prediction comes back, the head carries it.
 
 # %%
 clean = texts[:, : 2 * ROUND + 1]
@@ -178,8 +178,8 @@ assert back[1].max() > back[0].max()
 # %% [markdown]
 # ## Where in the text does it happen?
 #
-# `nb.trace_causes` restores each module at each place, one by one. The difference enters with the letters of the rounds,
-# and arrives at the last place through the attention of the second block.
+# `nb.trace_causes` restores each module at each position, one by one. The difference enters with the letters of the earlier
+# rounds, and reaches the last position through the attention of the second block.
 
 # %%
 causes = nb.trace_causes(
@@ -192,10 +192,10 @@ causes = nb.trace_causes(
 causes
 
 # %% [markdown]
-# ## Seen in its attention
+# ## Visible in its attention
 #
-# Each row is a letter that looks, each column one that is looked at. The line lies one round back, less one: each letter
-# looks at the one that *followed the same letter* the last time. That is what is called an induction head.
+# Each row is a query position, each column a key position. The line is one round below the diagonal, less one position: each
+# letter attends to the one that *followed the same letter* in the last round. Such a head is called an induction head.
 
 # %%
 with nb.track(model) as calls:
@@ -214,10 +214,10 @@ print("attention to what followed last time, by head:", followed.round(2))
 assert followed[head] > 0.5
 
 # %% [markdown]
-# ## By hand
+# ## Interactively
 #
-# The same can be asked by hand: `nb.what_if` shows the output before and after, and by how much each module changes. In
-# a notebook with a kernel its sliders, switches and sweeps work; the lines that do the same stand below.
+# `nb.what_if` answers the same question interactively: it shows the output before and after, and how much each module changes.
+# With a running kernel its sliders, switches and sweeps work; below them stands the code that does the same.
 
 # %%
 tried = nb.what_if(
@@ -238,11 +238,11 @@ print(tried.code)
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
 # The solution is folded away below.
 #
-# **1. A sweep of your own.** `nb.sweep` switched each head off by itself. Do it by hand: give the loss on some `texts` while one head of `blocks.1.attention` hands on zeros.
+# **1. A sweep of your own.** `nb.sweep` ablated each head alone. Do it by hand: return the loss on some `texts` while one head of `blocks.1.attention` returns zeros.
 #
 # <details><summary>A hint</summary>
 #
-# `with nb.patch(model, {path: nb.zero(head=head)}):` changes the model for what runs inside, and `loss_of(model(texts[:, :-1]), texts)` is the loss.
+# `with nb.patch(model, {path: nb.zero(head=head)}):` changes the model inside the block, and `loss_of(model(texts[:, :-1]), texts)` is the loss.
 #
 # </details>
 
@@ -275,13 +275,13 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. What nobody can know.** In the first round the next letter is drawn from those that have not been told yet. Which mean loss has the best reader there, over the seven
-# letters from the second to the eighth? (There are 20 letters, and a round has eight.)
+# **2. The best possible guess.** In the first round the next letter is drawn from those that have not occurred yet. What is the mean loss of the best possible
+# model there, over the seven letters from the second to the eighth? (There are 20 letters, and a round has eight.)
 #
 # <details><summary>A hint</summary>
 #
-# After `n` letters 20 - n are left, all equally likely. The best reader gives each of them the same share, and the loss is minus the
-# logarithm of that share.
+# After `n` letters 20 - n are left, all equally likely. The best model gives each of them the same probability, and the loss is minus the
+# logarithm of that probability.
 #
 # </details>
 
@@ -298,6 +298,6 @@ nb.check(best_loss, (lgamma(LETTERS) - lgamma(LETTERS - ROUND + 1)) / (ROUND - 1
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 2
 nb.check(
-    np.mean([np.log(LETTERS - told) for told in range(1, ROUND)]),
+    np.mean([np.log(LETTERS - n) for n in range(1, ROUND)]),
     (lgamma(LETTERS) - lgamma(LETTERS - ROUND + 1)) / (ROUND - 1),
 )

@@ -86,11 +86,11 @@ print(f"{accuracy:.0%} of the digits that it has never seen are read rightly")
 assert accuracy > 0.85
 
 # %% [markdown]
-# ## Where the score of the 4 comes from
+# ## Which pixels contribute to the score of class 4
 #
-# Integrated gradients: on the way from an empty page to this digit, how much of the score of class 4 comes in with each
-# pixel. What is orange speaks for a 4, what is blue against it. All pixels together give the difference of the score
-# between the digit and the empty page.
+# Integrated gradients: follow the straight line from an empty page to this digit, and add up how much each pixel contributes to
+# the score of class 4. Orange pixels increase the score, blue pixels decrease it. All contributions add up to the difference of
+# the score between the digit and the empty page.
 
 # %%
 four = next(int(i) for i in test if labels[i] == 4 and int(model(images[i : i + 1]).argmax()) == 4)
@@ -114,10 +114,10 @@ for axis in (left, right):
 plt.show()
 
 # %% [markdown]
-# ## The proof: erase them
+# ## The test: erase them
 #
-# A picture of gradients is a claim. We test it: the pixels that speak most for a 4 are erased, and as many pixels with
-# as much ink that do not.
+# An attribution map is a hypothesis. We test it: we erase the pixels with the largest contributions, and for comparison as many
+# pixels with as much ink and small contributions.
 
 # %%
 order = np.argsort(-strokes.inputs[0, ..., 0], axis=None)
@@ -144,7 +144,7 @@ assert model(without(most))[0, 4] < model(without(least))[0, 4]
 # %% [markdown]
 # ## Which channels it needs
 #
-# Each channel of both convolutions is set to zero, one by one; the map shows what becomes of the score of the 4.
+# We set each channel of both convolutions to zero, one by one; the map shows the score of class 4 without that channel.
 
 # %%
 channels = nb.sweep(model, x, "channels", metric=4)
@@ -161,9 +161,10 @@ with nb.patch(model, {worst.path: worst.setting}):
 print(f"without it {several:.0%} of all test digits are read rightly")
 
 # %% [markdown]
-# ## By hand
+# ## Interactively
 #
-# Half of that channel, with the output before and after beside each other. With a kernel, the slider moves it.
+# This view scales that channel to one half and shows the output before and after. With a running kernel the slider changes the
+# factor.
 
 # %%
 nb.what_if(model, x, {worst.path: nb.scale_by(0.5, channel=worst.setting.parts[0][1])}, metric=4)
@@ -204,13 +205,13 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. All the way.** Integrated gradients take the mean of the gradients on the straight way from the empty page to the digit, times the digit. Take it at the middles
-# of 300 equal pieces of the way.
+# **2. Integrated gradients.** They are the mean of the gradients along the straight line from the empty page to the digit, times the digit. Compute it at the
+# midpoints of 300 equal intervals.
 #
 # <details><summary>A hint</summary>
 #
-# The middles are `(np.arange(300) + 0.5) / 300`. All points of the way are one batch, `shares[:, None, None, None] * x`, and the gradient of the *sum* of
-# their scores holds the gradient of each.
+# The midpoints are `(np.arange(300) + 0.5) / 300`. All points of the line are one batch, `shares[:, None, None, None] * x`, and the gradient of the *sum* of
+# their scores contains the gradient of each.
 #
 # </details>
 

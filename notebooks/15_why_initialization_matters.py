@@ -56,8 +56,8 @@ x, y = jnp.asarray(images / 8 - 1, jnp.float32), jnp.asarray(labels)  # about ze
 # %% [markdown]
 # ## Thirty layers
 #
-# Each layer is a matrix and a `tanh`. The weights are normal numbers with deviation `gain / sqrt(width)`; a gain of one keeps
-# the spread of a sum of `width` independent numbers as it was.
+# Each layer is a matrix and a `tanh`. The weights are normal with standard deviation `gain / sqrt(width)`. With a gain of one, a
+# sum of `width` independent inputs keeps their spread.
 
 # %%
 WIDTH, DEPTH = 64, 30
@@ -92,10 +92,10 @@ def loss_of(model, x, y):
 models = {gain: Deep(gain) for gain in (0.5, 1.0, 1.5, 3.0)}
 
 # %% [markdown]
-# ## What comes out of each layer
+# ## The return of each layer
 #
-# `nb.track` keeps what each submodule returned, and with `gradients=True` how the loss depends on it. Nothing has been trained
-# yet.
+# `nb.track` records the return of each submodule, and with `gradients=True` the gradient of the loss by it. Nothing has been
+# trained yet.
 
 
 # %%
@@ -123,11 +123,11 @@ for gain, (_, gradients) in seen.items():
     )
 
 # %% [markdown]
-# Four fates. At a gain of 0.5 the signal halves in each layer: thirty layers later it is a billionth, and all images look alike. At 3
-# it stays, but look at the gradients: each layer backward multiplies them, and the first layers get thousands of times what
-# the last ones get. Between the two lies a narrow way.
+# Four cases. With a gain of 0.5 the signal halves in each layer: after thirty layers it is a billionth, and all images give the
+# same return. With a gain of 3 the returns keep their size, but each layer multiplies the gradients on the way back, and the
+# first layers get thousands of times the gradients of the last ones. Only a narrow range between them works.
 #
-# A return near one is not all, then. How much of a `tanh` is *saturated*, beyond 0.97, where its derivative is below 0.06?
+# So a return near one is not enough. How many units of a `tanh` are *saturated*, beyond 0.97, where the derivative is below 0.06?
 
 # %%
 for gain, model in models.items():
@@ -137,7 +137,8 @@ for gain, model in models.items():
     print(f"gain {gain}: deviation {last.std():.2g}, saturated {np.mean(np.abs(last) > 0.97):.0%}")
 
 # %% [markdown]
-# The same in one view: each row a layer, with the statistics of its return. A slanted column is an exploding or dying depth.
+# The same in one view: one row per layer, with the statistics of its return. A slanted column shows a signal that explodes or
+# vanishes with depth.
 
 # %%
 with nb.track(models[0.5], returns="stats") as calls:
@@ -174,17 +175,17 @@ assert curves["gain 1.5"][-1] < 0.5 * np.log(10) < curves["gain 0.5"][-1]
 assert curves["gain 3, residual and norm"][-1] < curves["gain 3.0"][-1]
 
 # %% [markdown]
-# The pictures from before the first step told which would. And with shortcuts and normalization even the bad gain learns:
-# each layer adds to what is there, and its input is brought to a spread of one first.
+# The statistics before the first step predicted which network learns. With shortcuts and normalization even the bad gain
+# learns: each layer adds to its input, and the input is normalized first.
 #
 # ## Exercises
 #
-# **1. The gain of ReLU.** A ReLU throws half of its inputs away, so half of the energy (the mean of the squares). Which gain keeps the mean of
+# **1. The gain of ReLU.** A ReLU sets half of its inputs to zero, and so halves their energy (the mean of the squares). Which gain keeps the mean of
 # the squares from layer to layer? (He et al., 2015)
 #
 # <details><summary>A hint</summary>
 #
-# If half of the energy is lost, the energy of the weights has to be doubled. The gain is a factor of the deviation, and
+# If half of the energy is lost, the energy of the weights has to be doubled. The gain is a factor of the standard deviation, and
 # energy is its square.
 #
 # </details>

@@ -19,11 +19,11 @@
 # [![Open in Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/nbmodule/nbmodule/blob/main/notebooks/16_overfitting_seen.ipynb)
 # [![Open in Binder](https://mybinder.org/badge_logo.svg)](https://mybinder.org/v2/gh/nbmodule/nbmodule/main?labpath=notebooks%2F16_overfitting_seen.ipynb)
 #
-# A network with more weights than it needs learns its examples by heart. The loss says so late, and only if some examples
-# were kept aside. What happens inside can be seen earlier: weights that grow, units that fire for one image, answers that are
-# much too sure. We train one network too long and one with the usual medicines, and look at both.
+# A network with more weights than it needs memorizes its examples. The loss shows it late, and only if some examples are
+# held out. The weights and returns show it earlier: weights that grow, units that respond to a single image, overconfident
+# predictions. We train one network for too long and one with the usual regularization, and inspect both.
 #
-# *Goal:* to tell by looking inside whether a network remembers or understands. About 45 minutes.
+# *Goal:* distinguish memorizing from generalizing by inspecting a network. About 45 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -52,20 +52,18 @@ nb.seed(0)
 images, labels = load_digits(return_X_y=True)
 images = (images / 16).astype(np.float32)
 order = np.random.default_rng(0).permutation(len(images))
-train, test = order[:200], order[1000:]  # few examples, so that it is easy to learn them by heart
+train, test = order[:200], order[1000:]  # few examples, so that they are easy to memorize
 
-wrong = (
-    labels.copy()
-)  # one in six has a wrong label: to be right about those means to have learned them by heart
+wrong = labels.copy()  # one in six has a wrong label, which can only be memorized
 mixed = train[::6]
 wrong[mixed] = (labels[mixed] + 1 + np.arange(len(mixed)) % 9) % 10
 x, y = jnp.asarray(images[train]), jnp.asarray(wrong[train])
 held_x, held_y = jnp.asarray(images[test]), jnp.asarray(labels[test])
 
 # %% [markdown]
-# ## Two students
+# ## Two models
 #
-# The same network; one is trained as it is, the other with weight decay and dropout.
+# The same network twice: one is trained without regularization, the other with weight decay and dropout.
 
 
 # %%
@@ -81,9 +79,9 @@ def network(rate):
     )
 
 
-students = {
+models = {
     "plain": (network(0.0), nb.AdamW(1e-3, weight_decay=0.0)),
-    "careful": (network(0.5), nb.AdamW(1e-3, weight_decay=5.0)),
+    "regularized": (network(0.5), nb.AdamW(1e-3, weight_decay=5.0)),
 }
 
 
@@ -99,84 +97,86 @@ def trained(model, optimizer, epochs=150):
         logits = model(x)
         return nb.cross_entropy(logits, y), (logits.argmax(-1) == y).mean()
 
-    told = []
+    rows = []
     for epoch in range(epochs):
         model.train()
         for bx, by in nb.batches((x, y), 50, shuffle=True, key=epoch):
             step(bx, by)
         model.eval()
-        told.append(
+        rows.append(
             [
                 float(held(x, y)[0]),
                 *map(float, held(held_x, held_y)),
                 float(jnp.linalg.norm(model[3].weight())),
             ]
         )
-    return np.array(told)
+    return np.array(rows)
 
 
-told = {name: trained(*pair) for name, pair in students.items()}
+histories = {name: trained(*pair) for name, pair in models.items()}
 
 # %%
 figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
-for (name, curves), color in zip(told.items(), ("tab:red", "tab:blue")):
+for (name, curves), color in zip(histories.items(), ("tab:red", "tab:blue")):
     axes[0].plot(curves[:, 0], "--", color=color)
     axes[0].plot(curves[:, 1], color=color, label=name)
     axes[1].plot(curves[:, 2], color=color)
     axes[2].plot(curves[:, 3], color=color)
-axes[0].set(title="loss: held out, and own (dashed)", ylim=(0, 3))
+axes[0].set(title="loss: held out, training (dashed)", ylim=(0, 3))
 axes[1].set(title="accuracy on held out")
 axes[2].set(title="norm of the middle weights")
 axes[0].legend()
 plt.show()
 
-best = told["plain"][:, 1].argmin()
+best = histories["plain"][:, 1].argmin()
 print(
-    f"plain: held-out loss lowest after {best + 1} epochs, {told['plain'][-1, 1] / told['plain'][best, 1]:.1f} times that at the end"
+    f"plain: held-out loss lowest after {best + 1} epochs, {histories['plain'][-1, 1] / histories['plain'][best, 1]:.1f} times that at the end"
 )
-assert told["plain"][-1, 1] > 1.5 * told["plain"][best, 1]
-assert told["careful"][-1, 2] > told["plain"][-1, 2]
+assert histories["plain"][-1, 1] > 1.5 * histories["plain"][best, 1]
+assert histories["regularized"][-1, 2] > histories["plain"][-1, 2]
 
 # %% [markdown]
-# The plain student's own loss goes to zero, wrong labels included, while the held-out one rises: it becomes ever surer of what
-# is wrong. Its weights grow all the way.
+# The training loss of the plain model goes to zero, wrong labels included, while its held-out loss rises: it becomes more and
+# more certain of wrong answers. Its weights grow during the whole training.
 #
-# ## What the layers return
+# ## The returns of the layers
 #
-# `nb.track` shows the returns of each layer. Large weights make large returns, and large returns are answers without doubt.
+# `nb.track` shows the returns of each layer. Large weights produce large returns, and large logits are certain predictions.
 
 # %%
-for name, (model, _) in students.items():
+for name, (model, _) in models.items():
     with nb.track(model) as calls:
         model(x)
     strongest = [float(np.abs(calls[layer].returns).max()) for layer in ("0", "3", "6")]
     print(
-        f"{name:8}: largest returns of the three layers",
+        f"{name:11}: largest returns of the three layers",
         ", ".join(f"{value:.1f}" for value in strongest),
     )
 
 # %% [markdown]
-# And the weights themselves, as one view of what differs between the two:
+# And the weights themselves, as one view of the differences between both models:
 
 # %%
-nb.diff(students["careful"][0], students["plain"][0])
+nb.diff(models["regularized"][0], models["plain"][0])
 
 # %% [markdown]
-# ## How sure it is
+# ## How certain the models are
 #
-# On images with a wrong label the plain student gives the wrong answer, nearly without doubt: it has learned each by heart. The
-# careful one mostly gives the right one, since the images that look alike outvote the label, and says that it is not sure.
+# On images with a wrong label the plain model predicts the wrong label with near certainty: it has memorized each of them. The
+# regularized one mostly predicts the true class, because similar images outvote the label, and it is less certain.
 
 # %%
 at = np.flatnonzero(np.isin(train, mixed))
-for name, (model, _) in students.items():
+for name, (model, _) in models.items():
     p = np.asarray(nb.softmax(model(x[at])))
-    as_told = p.argmax(-1) == np.asarray(y[at])
-    as_it_is = p.argmax(-1) == labels[train[at]]
+    as_labeled = p.argmax(-1) == np.asarray(y[at])
+    as_true = p.argmax(-1) == labels[train[at]]
     print(
-        f"{name:8}: answers as told {as_told.mean():.0%}, as it is {as_it_is.mean():.0%}; mean certainty {p.max(-1).mean():.0%}"
+        f"{name:11}: wrong label predicted {as_labeled.mean():.0%}, true class {as_true.mean():.0%}; mean confidence {p.max(-1).mean():.0%}"
     )
-assert as_it_is.mean() > 0.5 > as_told.mean()  # the careful one, though it was told otherwise
+assert (
+    as_true.mean() > 0.5 > as_labeled.mean()
+)  # the regularized model, although its label was wrong
 
 # %% [markdown]
 # ## Exercises
@@ -197,7 +197,7 @@ def stops_at(losses, patience):
 
 
 # %%
-curves = [told["plain"][:, 1], 2 + np.cos(np.arange(60) / 9)]
+curves = [histories["plain"][:, 1], 2 + np.cos(np.arange(60) / 9)]
 nb.check(
     [stops_at(losses, patience) for losses in curves for patience in (3, 10)],
     [
@@ -229,29 +229,29 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. Calibration.** A student who says 80 % should be right in 80 % of such cases. Give the mean certainty minus the accuracy on the held-out
-# images: how much too sure a model is.
+# **2. Calibration.** A model that claims 80 % should be right in 80 % of such cases. Return the mean confidence minus the accuracy on the held-out
+# images: how overconfident a model is.
 #
 # <details><summary>A hint</summary>
 #
-# The certainty of an answer is the largest of its shares, `nb.softmax(model(held_x)).max(-1)`.
+# The confidence of a prediction is its largest probability, `nb.softmax(model(held_x)).max(-1)`.
 #
 # </details>
 
 
 # %%
-def too_sure(model):
+def overconfidence(model):
     return None  # your answer
 
 
 # %%
 nb.check(
-    [too_sure(model) for model, _ in students.values()],
+    [overconfidence(model) for model, _ in models.values()],
     [
         (p.max(-1) - (p.argmax(-1) == np.asarray(held_y))).mean()
         for p in (
             np.exp(np.asarray(nb.log_softmax(model(held_x)), np.float64))
-            for model, _ in students.values()
+            for model, _ in models.values()
         )
     ],
 )
@@ -259,18 +259,18 @@ nb.check(
 
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 2
-def too_sure_solved(model):
+def overconfidence_solved(model):
     p = nb.softmax(model(held_x))
     return float(p.max(-1).mean() - (p.argmax(-1) == held_y).mean())
 
 
 nb.check(
-    [too_sure_solved(model) for model, _ in students.values()],
+    [overconfidence_solved(model) for model, _ in models.values()],
     [
         (p.max(-1) - (p.argmax(-1) == np.asarray(held_y))).mean()
         for p in (
             np.exp(np.asarray(nb.log_softmax(model(held_x)), np.float64))
-            for model, _ in students.values()
+            for model, _ in models.values()
         )
     ],
 )

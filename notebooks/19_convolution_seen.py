@@ -53,8 +53,8 @@ nb.seed(0)  # the same numbers in each run
 # %% [markdown]
 # ## Kernels by hand
 #
-# scikit-learn brings a photograph of a temple along. We take every fourth pixel, in gray. Three kernels of three by three pixels: one takes the mean, one
-# subtracts what is left from what is right, one what is above from what is below.
+# scikit-learn contains a photograph of a temple. We take every fourth pixel, in gray. We use three kernels of three by three pixels: one takes the mean, one
+# subtracts the pixels on the left from those on the right, one the pixels above from those below.
 
 # %%
 photo = load_sample_image("china.jpg")[::4, ::4].mean(axis=-1).astype(np.float32) / 255
@@ -82,10 +82,10 @@ for axis in axes.flat:
 plt.show()
 
 # %% [markdown]
-# Orange is where it grows brighter to the right (or downward), purple where it grows darker; where nothing changes there is nothing. The edges of columns
-# are in the one map, those of roofs in the other.
+# Orange means that the image gets brighter to the right (or downward), purple that it gets darker; constant areas give zero. The edges of columns
+# appear in one map, those of roofs in the other.
 #
-# One number of a map, step by step: cut out what lies below the kernel, multiply pixel by pixel, add up.
+# One number of a map, step by step: cut out the pixels below the kernel, multiply pixel by pixel, add up.
 
 # %%
 row, column = 40, 70
@@ -101,16 +101,16 @@ print(
 assert np.allclose((patch * kernels["top to bottom"]).sum(), maps[0, row, column, 2], atol=1e-5)
 
 # %% [markdown]
-# In the viewer the same maps can be zoomed and read pixel by pixel.
+# The viewer shows the same maps with zoom and the value of each pixel.
 
 # %%
 nb.show(by_hand(x))
 
 # %% [markdown]
-# ## It does not mind where something stands
+# ## Translation equivariance
 #
-# Move the photograph, and the map moves with it: the same kernel lies on every place. A linear layer has a weight of its own for each place, and
-# gives something else altogether.
+# If the photograph moves, the map moves with it, because the same kernel is applied at every position. A linear layer has separate weights for each
+# position, and its output changes completely.
 
 # %%
 moved = np.roll(x, 20, axis=2)
@@ -123,10 +123,10 @@ straight, aside = (np.asarray(linear(each.reshape(1, -1))) for each in (x, moved
 print("linear layer, before and after:", straight.round(2), aside.round(2))
 
 # %% [markdown]
-# ## How far does one number see?
+# ## The receptive field
 #
-# The gradient of *one* number of the result by the input is zero wherever that number does not look. Each further layer of three by three sees one
-# pixel more on each side; with a stride it sees twice as many from there on.
+# The gradient of *one* number of the result by the input is zero outside of its receptive field. Each further layer of three by three adds one
+# pixel on each side; after a layer with stride two, each further layer adds twice as many.
 
 
 # %%
@@ -172,12 +172,12 @@ for axis, (name, layers) in zip(axes, stacks.items(), strict=True):
 plt.show()
 
 # %% [markdown]
-# The field is darker in its middle: many ways lead from there to the result, and few from its rim.
+# The gradient is larger in the middle: many paths lead from there to the result, and few from the border.
 #
-# ## Kernels that nobody has written
+# ## Learned kernels
 #
-# Digits on a page of 16 × 16 pixels, always in its upper left corner. Two models learn them: one with convolutions, of which at the end only the largest
-# answer of each channel counts, wherever it is; and a linear one. Then the digits stand elsewhere.
+# Digits on a page of 16 × 16 pixels, always in its upper left corner. Two models learn to classify them: one with convolutions, which at the end takes only
+# the maximum of each channel over all positions, and a linear one. Then the digits move to other positions.
 
 # %%
 digits = load_digits()
@@ -236,16 +236,17 @@ for name, shares in told.items():
 assert min(told["convolution"][:4]) > 0.6 > 0.3 > told["linear"][3]
 
 # %% [markdown]
-# Both read digits where they have learned them. Elsewhere the linear one guesses; the other has learned strokes, not places. (It loses a little all the same: it
-# learned beside the rim. Beyond the rim there are zeros for the second layer, and inside there is what the first layer says of empty paper.)
+# Both models classify digits at the position of the training. At other positions the linear one guesses; the convolutional one has learned strokes, not
+# positions. (Its accuracy drops a little, because the training digits touched the border. Outside of the border the second layer reads zeros, and inside it
+# reads the first layer's response to empty paper.)
 #
-# These are the twelve kernels it has found, each a tile. Some are edges, as those from above; some are spots and strokes; some are hard to name.
+# These are its twelve learned kernels, one tile each. Some detect edges, some detect spots and strokes; some are hard to name.
 
 # %%
 nb.show(readers["convolution"].strokes.weight()[..., 0])
 
 # %% [markdown]
-# And what they make of one digit: a map for each kernel.
+# And their maps of one digit, one for each kernel.
 
 # %%
 with nb.track(readers["convolution"]) as calls:
@@ -261,11 +262,11 @@ nb.show(nb.relu(calls["strokes"].returns))
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
 # The solution is folded away below.
 #
-# **1. Convolve.** Write what the layer does: lay the kernel on every place where it fits, multiply, add up. No padding, one channel.
+# **1. Convolve.** Write what the layer does: put the kernel on every position where it fits, multiply, add up. No padding, one channel.
 #
 # <details><summary>A hint</summary>
 #
-# The result has `height - 2` rows for a kernel of three. Two loops over the places are enough; `image[r : r + h, c : c + w]` is what lies below the
+# The result has `height - 2` rows for a kernel of three. Two loops over the positions are enough; `image[r : r + h, c : c + w]` are the pixels below the
 # kernel.
 #
 # </details>
@@ -305,11 +306,11 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. How large is the result?** Give the width of the result of a convolution, from the width of its input, of its kernel, its stride, and the padding on each side.
+# **2. How large is the result?** Return the width of the result of a convolution, from the width of its input, of its kernel, its stride, and the padding on each side.
 #
 # <details><summary>A hint</summary>
 #
-# The kernel's first place is at 0, its last at `width + 2 * padding - kernel`; from there on every `stride`-th place counts, the first included.
+# The first position of the kernel is 0, its last is `width + 2 * padding - kernel`; every `stride`-th position counts, including the first.
 #
 # </details>
 
@@ -345,12 +346,12 @@ nb.check(
 )
 
 # %% [markdown]
-# **3. How far does it see?** Give the width of the field that one number of the result sees, for a list of layers `(kernel, stride)`, the first layer first.
+# **3. How large is the receptive field?** Return the width of the receptive field of one number of the result, for a list of layers `(kernel, stride)`, the first layer first.
 #
 # <details><summary>A hint</summary>
 #
-# Two numbers go through the loop: how wide the field is, one at first, and how many pixels of the input one step in the present layer is, one at first as
-# well. A layer widens the field by `kernel - 1` such steps.
+# Keep two numbers in the loop: the width of the field, one at first, and the number of input pixels between neighboring positions of the current layer,
+# also one at first. A layer widens the field by `kernel - 1` such distances.
 #
 # </details>
 

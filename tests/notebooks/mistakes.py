@@ -139,7 +139,7 @@ MISTAKES = [
     ),
     Mistake(
         "16", 2,
-        "def too_sure(model):\n    p = nb.softmax(model(held_x))\n    return float((p.argmax(-1) == held_y).mean() - p.max(-1).mean())",
+        "def overconfidence(model):\n    p = nb.softmax(model(held_x))\n    return float((p.argmax(-1) == held_y).mean() - p.max(-1).mean())",
         "the sign is wrong",
     ),
     Mistake("17", 1, "begins = 'layers.0.act'", "'layers.0.act' is another answer"),
