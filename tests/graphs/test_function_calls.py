@@ -152,11 +152,11 @@ def test_functions_are_folded_at_first_and_opened_where_nothing_else_is_there():
     net = Net()
     graph = nb.graph(lambda x, y: nb.cross_entropy(net(x), y), X, LABELS)
     picture = PlacedGraph(fold(graph))
-    opened = {picture._child_at(place).name for place in picture.open_at_first()}
+    opened = {picture.at(place).child.name for place in picture.open_at_first()}
     alone = PlacedGraph(fold(trace_graph(lambda x: jax.nn.softmax(x) + 1, X)))
 
     assert opened == {"Net"}
-    assert [alone._child_at(place).name for place in alone.open_at_first()] == ["softmax"]
+    assert [alone.at(place).child.name for place in alone.open_at_first()] == ["softmax"]
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_picture_opens_with_five_to_twenty_five_boxes(make_gpt):
     assert 5 <= sum(not box.is_open for box in boxes) <= 25
 
 
-def test_a_group_that_fills_the_picture_names_what_is_outside():
+def test_lines_lead_out_of_a_group_that_fills_the_picture():
     def model(x):
         y = jnp.exp(x)
         with jax.named_scope("head"):
@@ -207,6 +207,5 @@ def test_a_group_that_fills_the_picture_names_what_is_outside():
     (place,) = [place for place, child, _ in picture.walk() if child.name == "head"]
     scene = picture.scene((), place)
 
-    assert {text for _, _, text in scene.labels} >= {"from exp", "to tanh"}
     assert len(scene.ends) == 3
     assert scene.boxes[0].child.name == "head"

@@ -122,20 +122,6 @@ class Form:
     has_submodules: bool = False
 
     @property
-    def enters(self) -> bool:
-        """Whether anything comes in on the main road."""
-        entries = zip(self.wires, self.side_entries, strict=True)
-        aside = {
-            wires[i].slot for wires, slots in entries for i in slots if wires[i].child == OUTSIDE
-        }
-        return len(aside) < len(self.entry_values)
-
-    @property
-    def leaves(self) -> bool:
-        """Whether anything leaves on the main road."""
-        return len(self.side_exits) < len(self.exits)
-
-    @property
     def is_function(self) -> bool:
         """Whether it is one function of arrays, which stays folded until it is asked for."""
         return self.kind in FUNCTIONS and not self.has_submodules

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
@@ -23,11 +24,9 @@ from nbmodule.graphs.layout.labels import (
     node_note,
     text_width,
 )
-from nbmodule.graphs.layout.ranks import EXIT, FormRows, Trunk, above, links
+from nbmodule.graphs.layout.ranks import ASIDE, EXIT, FormRows, Trunk, links
 
 GAP = 16.0  # between boxes of a row
-PLACE_GAP = 7.0  # between a passing edge and its neighbor
-PLACE_HALF = 4.0
 ROW_GAP = 22.0
 LABEL_GAP = 36.0  # between rows, where edges carry labels
 LABEL_STUB = 13.0  # that far an edge runs straight down beside its label
@@ -41,7 +40,6 @@ PILL_HEIGHT = 18.0
 PILL_GAP = 4.0
 PILL_ROOM = 14.0  # between a pill and its reader
 APART = 10.0  # between lines that cross a border at the same place
-PASSES = 4
 
 
 class Size(NamedTuple):
@@ -76,14 +74,14 @@ def _even(width: float) -> float:
     return float(2 * round(width / 2))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Rectangle:
     """Coordinates of an open form, relative to its upper left corner.
 
     Attributes:
         width: Of the frame.
         height: Of the frame.
-        x: Middle of each item (child, or `~place`).
+        x: Middle of each child.
         boxes: Upper left corner and size of each child.
         rows: Upper and lower edge of each row.
         entries: Where each bundle of outside sources crosses the upper border.
@@ -153,83 +151,77 @@ class Placer:
         """The frame of an open form whose place is `path`; `title` is the width its heading
         needs.
         """
-        inner = {}
-        for child, nested in enumerate(plan.inner):
-            if nested is not None and is_open((*path, child)):
-                inner[child] = self.frame(
-                    nested, (*path, child), is_open, self.sizes(plan)[child].title
-                )
+        sizes = self.sizes(plan)
+        inner = {
+            child: self.frame(nested, (*path, child), is_open, sizes[child].title)
+            for child, nested in enumerate(plan.inner)
+            if nested is not None and is_open((*path, child))
+        }
         key = (plan.number, title, tuple((child, id(frame)) for child, frame in inner.items()))
         if key not in self._frames:
             frame = Rectangle(plan, inner=inner)
-            _place(frame, self.sizes(plan), self.spacing, title)
+            _place(frame, sizes, self.spacing, title)
             self._frames[key] = frame
         return self._frames[key]
 
 
 def _place(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing, title: float) -> None:
     plan = frame.plan
-    measures = [_measure(frame, sizes, child) for child in range(len(sizes))]
-    extents = _extents(frame, sizes, measures, spacing)
+    extents = _extents(frame, sizes, spacing)
     _settle_rows(frame, extents, spacing)
-    left = min((frame.x[i] - extents[i][0] for row in plan.rows for i in row), default=0.0)
-    right = max((frame.x[i] + extents[i][1] for row in plan.rows for i in row), default=0.0)
+    left = min((x - extents[i][0] for i, x in frame.x.items()), default=0.0)
+    right = max((x + extents[i][1] for i, x in frame.x.items()), default=0.0)
     content = right - left + (LANE * plan.lanes + GAP if plan.lanes else 0.0)
     outer = title > 0
     frame.width = max(content + (2 * PAD if outer else 0.0), title)
     shift = (frame.width - content) / 2 - left
     frame.x = {item: _round(x + shift) for item, x in frame.x.items()}
-    start = right + shift + GAP
-    frame.lanes = [_round(start + LANE * i) for i in range(plan.lanes)]
-    _stack(frame, measures, spacing, outer)
+    frame.lanes = [_round(right + shift + GAP + LANE * i) for i in range(plan.lanes)]
+    _stack(frame, sizes, spacing, outer)
     _ports(frame)
 
 
 def _measure(frame: Rectangle, sizes: Sequence[Size], child: int) -> tuple[float, float]:
-    inner = frame.inner.get(child)
-    return (inner.width, inner.height) if inner else (sizes[child].width, sizes[child].height)
+    shown = frame.inner.get(child, sizes[child])
+    return shown.width, shown.height
 
 
-def _extents(
-    frame: Rectangle, sizes: Sequence[Size], measures, spacing: Spacing
-) -> dict[int, tuple[float, float]]:
-    """How far each item reaches to the left and right of its middle."""
-    plan = frame.plan
-    results: dict[int, tuple[float, float]] = {}
-    for row in plan.rows:
-        for item in row:
-            if item < 0:
-                results[item] = (PLACE_HALF, PLACE_HALF)
-                continue
-            half = measures[item][0] / 2
-            pills = max((sizes[p].width + PILL_ROOM for p in plan.sides[item]), default=0.0)
-            label = sizes[item].label + 8 if spacing.labels and item not in frame.inner else 0.0
-            results[item] = (half + pills + spacing.reach, max(half, label) + spacing.reach)
+Extents = dict[int, tuple[float, float]]
+
+
+def _extents(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing) -> Extents:
+    """How far each child reaches to the left and right of its middle, its pills and label
+    included.
+    """
+    results: Extents = {}
+    for child in (child for row in frame.plan.rows for child in row):
+        half = _measure(frame, sizes, child)[0] / 2
+        pills = [sizes[p].width + PILL_ROOM for p in frame.plan.sides[child]]
+        label = sizes[child].label + 8 if spacing.labels and child not in frame.inner else 0.0
+        left, right = half + max(pills, default=0.0), max(half, label)
+        results[child] = (left + spacing.reach, right + spacing.reach)
     return results
 
 
-def _settle_rows(
-    frame: Rectangle, extents: dict[int, tuple[float, float]], spacing: Spacing
-) -> None:
-    """Give every item its middle: as near to its neighbors above and below as order and room
+def _settle_rows(frame: Rectangle, extents: Extents, spacing: Spacing) -> None:
+    """Give every child its middle: as near to its neighbors above and below as order and room
     allow.
     """
-    plan = frame.plan
-    ups, downs = _pulls(frame)
-    for row in plan.rows:
+    down = frame.plan.rows
+    up = down[::-1]
+    above, below = _pulls(frame)
+    for row in down:
         offsets = _offsets(row, extents)
-        middle = offsets[-1] / 2 if offsets else 0.0
         for item, offset in zip(row, offsets, strict=True):
-            frame.x[item] = offset - middle
-    steps = [(ups, plan.rows), (downs, plan.rows[::-1])] * (PASSES // 2)
-    both = {item: ups.get(item, []) + downs.get(item, []) for row in plan.rows for item in row}
-    for near, rows in [*steps, (both, plan.rows), (both, plan.rows[::-1]), (ups, plan.rows)]:
+            frame.x[item] = offset - offsets[-1] / 2
+    both = {item: above.get(item, []) + below.get(item, []) for item in frame.x}
+    steps = [(above, down), (below, up), (above, down), (below, up), (both, down), (both, up)]
+    for near, rows in [*steps, (above, down)]:
         for row in rows:
             _settle(row, near, extents, frame.x)
     if spacing.reach:
-        for item, x in frame.x.items():
-            if item >= 0:
-                frame.x[item] = x + spacing.reach * noise(plan.number, item)
+        for item in frame.x:
+            frame.x[item] += spacing.reach * noise(frame.plan.number, item)
 
 
 def noise(plan: int, item: int) -> float:
@@ -244,128 +236,115 @@ def noise(plan: int, item: int) -> float:
     return ((mixed ^ (mixed >> 16)) & 0xFFFF) / 32767.5 - 1.0
 
 
-Pull = tuple[
-    int, float, float
-]  # another item, how far from it this one wants to be, and how strongly
+Pulls = dict[int, list[tuple[int, float]]]  # other children, and how far from each it wants to be
 
 
-def _pulls(frame: Rectangle) -> tuple[dict[int, list[Pull]], dict[int, list[Pull]]]:
-    ups: dict[int, list[Pull]] = {}
-    downs: dict[int, list[Pull]] = {}
+def _pulls(frame: Rectangle) -> tuple[Pulls, Pulls]:
+    above: Pulls = {}
+    below: Pulls = {}
     for upper, lower in links(frame.plan):
-        weight = (2.0 if upper < 0 else 1.0) * (2.0 if lower < 0 else 1.0)
         distance = _port(frame, upper, "exits") - _port(frame, lower, "entries")
-        ups.setdefault(lower, []).append((upper, distance, weight))
-        downs.setdefault(upper, []).append((lower, -distance, weight))
-    return ups, downs
+        above.setdefault(lower, []).append((upper, distance))
+        below.setdefault(upper, []).append((lower, -distance))
+    return above, below
 
 
 def _port(frame: Rectangle, item: int, side: str) -> float:
-    """How far the edges of an open child cross its border from its middle, on the average."""
+    """How far the edges of an open child cross its border from its middle, on the average; those in
+    lanes do not count, or each level of nesting would be drawn aside by them.
+    """
     inner = frame.inner.get(item)
     if inner is None:
         return 0.0
-    points = getattr(inner, side).values()
+    points = [x for x in getattr(inner, side).values() if x not in inner.lanes]
     return sum(points) / len(points) - inner.width / 2 if points else 0.0
 
 
-def _offsets(row: Sequence[int], extents: dict[int, tuple[float, float]]) -> list[float]:
-    """Smallest distance of each item's middle from that of the first."""
-    offsets = []
-    total = 0.0
-    for i, item in enumerate(row):
-        if i:
-            before = row[i - 1]
-            total += (
-                extents[before][1]
-                + extents[item][0]
-                + (GAP if item >= 0 and before >= 0 else PLACE_GAP)
-            )
-        offsets.append(total)
-    return offsets
+def _offsets(row: Sequence[int], extents: Extents) -> list[float]:
+    """Smallest distance of each child's middle from that of the first."""
+    steps = [extents[a][1] + extents[b][0] + GAP for a, b in pairwise(row)]
+    return list(accumulate(steps, initial=0.0))
 
 
-def _settle(row: Sequence[int], near: dict[int, list[Pull]], extents, x: dict[int, float]) -> None:
-    """Move the items of a row to where they are pulled, in order and without overlap (pool adjacent
-    violators).
+def _settle(row: Sequence[int], near: Pulls, extents: Extents, x: dict[int, float]) -> None:
+    """Move the children of a row to where they are pulled, in order and without overlap (pool
+    adjacent violators).
     """
     offsets = _offsets(row, extents)
-    blocks: list[list[float]] = []  # sum of weight times goal, weight, number of items
+    blocks: list[list[float]] = []  # sum of goals by weight, weight, number of children
     for item, offset in zip(row, offsets, strict=True):
         pulls = near.get(item)
         if pulls:
-            weight = sum(w for _, _, w in pulls)
-            goal = sum((x[pull] + distance) * w for pull, distance, w in pulls)
-            block = [goal - offset * weight, weight, 1]
-        else:
-            block = [
-                (x[item] - offset) * 0.05,
-                0.05,
-                1,
-            ]  # what nothing pulls stays where it is, if it is not in the way
+            goal = sum(x[other] + distance for other, distance in pulls)
+            block = [goal - offset * len(pulls), len(pulls), 1]
+        else:  # what nothing pulls stays where it is, if it is not in the way
+            block = [(x[item] - offset) * 0.05, 0.05, 1]
         # a goal left of the one before would overlap: the two become one block around their common
         # mean
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
-            last = blocks.pop()
-            block = [last[0] + block[0], last[1] + block[1], last[2] + block[2]]
+            block = [a + b for a, b in zip(blocks.pop(), block, strict=True)]
         blocks.append(block)
-    at = 0
+    items = iter(zip(row, offsets, strict=True))
     for goal, weight, count in blocks:
-        for _ in range(int(count)):
-            x[row[at]] = goal / weight + offsets[at]
-            at += 1
+        for item, offset in islice(items, int(count)):
+            x[item] = goal / weight + offset
 
 
-def _stack(frame: Rectangle, measures, spacing: Spacing, outer: bool) -> None:
+def _stack(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing, outer: bool) -> None:
     """Give rows and boxes their heights."""
     plan = frame.plan
-    y = HEADER + (EDGE_ROOM if plan.form.enters else 6.0) if outer else 0.0
+    enters = any(bundle != ASIDE for bundle in plan.bundles)
+    top = HEADER + (EDGE_ROOM if enters else 6.0)
+    y = top if outer else 0.0
     gap = (LABEL_GAP if spacing.labels else ROW_GAP) + 2 * spacing.reach
-    frame.boxes = [(0.0, 0.0, 0.0, 0.0)] * len(measures)
+    frame.boxes = [(0.0, 0.0, 0.0, 0.0)] * len(sizes)
     for row in plan.rows:
-        height = max((_item_height(frame, item, measures) for item in row), default=0.0)
+        height = max(
+            max(_measure(frame, sizes, item)[1], _pills_height(plan, item)) for item in row
+        )
         for item in row:
-            if item >= 0:
-                _set_box(frame, item, measures, y, height)
+            _set_box(frame, sizes, item, y, height)
         frame.rows.append((y, y + height))
         y += height + gap
     y -= gap if plan.rows else 0.0
-    frame.height = _round(y + ((EDGE_ROOM if plan.form.leaves else PAD) if outer else 0.0))
+    leaves = len(plan.form.side_exits) < len(plan.form.exits)
+    bottom = EDGE_ROOM if leaves else PAD
+    frame.height = _round(y + (bottom if outer else 0.0))
 
 
-def _item_height(frame: Rectangle, item: int, measures) -> float:
-    if item < 0:
-        return 0.0
-    pills = len(frame.plan.sides[item])
-    return max(measures[item][1], pills * (PILL_HEIGHT + PILL_GAP) - PILL_GAP if pills else 0.0)
+def _pills_height(plan: FormRows, item: int) -> float:
+    return max(len(plan.sides[item]) * (PILL_HEIGHT + PILL_GAP) - PILL_GAP, 0.0)
 
 
-def _set_box(frame: Rectangle, item: int, measures, y: float, height: float) -> None:
-    width, owned = measures[item]
+def _set_box(frame: Rectangle, sizes: Sequence[Size], item: int, y: float, height: float) -> None:
+    width, owned = _measure(frame, sizes, item)
     x = _round(frame.x[item] - width / 2)
     frame.boxes[item] = (x, _round(y + (height - owned) / 2), width, owned)
-    pills = frame.plan.sides[item]
-    top = y + (height - (len(pills) * (PILL_HEIGHT + PILL_GAP) - PILL_GAP)) / 2
-    for i, pill in enumerate(pills):
-        wide = measures[pill][0]
-        frame.boxes[pill] = (
-            x - PILL_ROOM - wide,
-            _round(top + i * (PILL_HEIGHT + PILL_GAP)),
-            wide,
-            PILL_HEIGHT,
-        )
+    top = y + (height - _pills_height(frame.plan, item)) / 2
+    for i, pill in enumerate(frame.plan.sides[item]):
+        wide, place = sizes[pill].width, _round(top + i * (PILL_HEIGHT + PILL_GAP))
+        frame.boxes[pill] = (x - PILL_ROOM - wide, place, wide, PILL_HEIGHT)
 
 
 def _ports(frame: Rectangle) -> None:
-    """Where trunks cross the borders."""
+    """Where trunks cross the borders: straight at the boxes next to it, else in their lane."""
     plan = frame.plan
-    for trunk in plan.trunks:
-        if trunk.source < 0:
-            frame.entries[~trunk.source] = _entry(frame, trunk)
+    for source, trunk in plan.trunks.items():
+        if source < 0:
+            first = [t for t in trunk.targets if t != EXIT and plan.row_of[t] == 0]
+            frame.entries[~source] = _crossing(frame, trunk, first, "entries")
         if EXIT in trunk.targets:
-            frame.exits[trunk.source] = _exit(frame, trunk)
+            last = [source] if trunk.lane < 0 else []
+            frame.exits[source] = _crossing(frame, trunk, last, "exits")
     _spread(frame.entries)
     _spread(frame.exits)
+
+
+def _crossing(frame: Rectangle, trunk: Trunk, items: Sequence[int], side: str) -> float:
+    if not items:
+        return frame.lanes[trunk.lane]
+    points = [frame.x[item] + _port(frame, item, side) for item in items]
+    return _round(sum(points) / len(points))
 
 
 def _spread(points: dict[int, float]) -> None:
@@ -376,24 +355,6 @@ def _spread(points: dict[int, float]) -> None:
     for x, names in groups.items():
         for i, name in enumerate(names):
             points[name] = _round(x + (i - (len(names) - 1) / 2) * APART)
-
-
-def _entry(frame: Rectangle, trunk: Trunk) -> float:
-    if trunk.lane >= 0:
-        return frame.lanes[trunk.lane]
-    if trunk.places:
-        return frame.x[~trunk.places[0]]
-    points = [frame.x[t] + _port(frame, t, "entries") for t in trunk.targets if t != EXIT]
-    return _round(sum(points) / len(points)) if points else frame.width / 2
-
-
-def _exit(frame: Rectangle, trunk: Trunk) -> float:
-    if trunk.lane >= 0:
-        return frame.lanes[trunk.lane]
-    item = above(frame.plan, trunk, EXIT)
-    return (
-        _round(frame.x[item] + _port(frame, item, "exits")) if item is not None else frame.width / 2
-    )
 
 
 def _round(x: float) -> float:

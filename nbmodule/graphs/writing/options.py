@@ -16,7 +16,7 @@ from nbmodule.graphs import lookup
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import Forms
 from nbmodule.graphs.layout.frames import Spacing
-from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene
+from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.reading.returns import (
     bad_by_path,
@@ -227,7 +227,7 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
     else:
         opened = _open_levels(picture, focus, options.depth, most)
     for location in (*highlight, *ways_to_failure(graph, forms)):
-        opened |= picture.ways_to(location)
+        opened |= ways_to(location)
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
 
 

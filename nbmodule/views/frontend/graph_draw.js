@@ -45,7 +45,6 @@ export class Drawing {
     const inside = scene.boxes.filter((box) => overlaps(area, box.x, box.y, box.x + box.width, box.y + box.height));
     for (const box of inside) if (box.open) back.append(this.frame(box, look));
     for (const posts of scene.ends) lines.append(svg("path", { class: "nbm-gline", d: linePath(posts) }));
-    for (const { x, y, text } of scene.words) labels.append(svg("text", { class: "nbm-glabel", x: x + 6, y }, text));
     for (const line of [...scene.sides, ...scene.lines]) if (lineOverlaps(area, line)) lines.append(this.line(line));
     for (const box of inside) {
       (box.open ? heads : front).append(box.open ? this.heading(box, look) : this.box(box, look));

@@ -8,7 +8,7 @@
  * @typedef {{ kind: string, count: number | null, note: string, facts: string, flops: number, bytes: number,
  *   variables: number, isFunction: boolean, out: number[], children: Child[], wires: number[][], exits: number[],
  *   sideEntries: Set<number>[], sideExits: Set<number> }} Form
- * @typedef {{ source: number, first: number, places: number[], lane: number, targets: number[] }} Trunk
+ * @typedef {{ source: number, first: number, lane: number, targets: number[] }} Trunk
  * @typedef {{ number: number, index: number, form: Form, bundles: number[], rows: number[][], rowOf: number[],
  *   sides: number[][], trunks: Map<number, Trunk>, lanes: number, inner: number[], links: [number, number][] }} Plan
  */
@@ -103,7 +103,7 @@ export class Forms {
   unpackPlan(p, index) {
     const form = this.form(p.f);
     const rowOf = form.children.map(() => 0);
-    p.r.forEach((/** @type {number[]} */ row, /** @type {number} */ r) => row.forEach((item) => item >= 0 && (rowOf[item] = r)));
+    p.r.forEach((/** @type {number[]} */ row, /** @type {number} */ r) => row.forEach((item) => (rowOf[item] = r)));
     const sides = /** @type {number[][]} */ (form.children.map(() => []));
     for (let i = 0; i < p.d.length; i += 2) {
       sides[p.d[i]].push(p.d[i + 1]);
@@ -112,12 +112,10 @@ export class Forms {
     const readers = readersOf(form, p.b);
     /** @type {Map<number, Trunk>} */
     const trunks = new Map();
-    let place = 0;
     let lanes = 0;
-    for (let i = 0; i < p.t.length; i += 4) {
-      const [source, first, count, lane] = p.t.slice(i, i + 4);
-      const places = Array.from({ length: count }, () => place++);
-      trunks.set(source, { source, first, places, lane, targets: readers.get(source) ?? [] });
+    for (let i = 0; i < p.t.length; i += 3) {
+      const [source, first, lane] = p.t.slice(i, i + 3);
+      trunks.set(source, { source, first, lane, targets: readers.get(source) ?? [] });
       lanes = Math.max(lanes, lane + 1);
     }
     /** @type {Plan} */
@@ -174,35 +172,24 @@ function readersOf(form, bundles) {
 }
 
 /**
- * Pairs of items in neighboring rows, upper first, that an edge joins.
+ * Pairs of children in neighboring rows, upper first, that an edge joins.
  * @param {Plan} plan
  */
 function linksOf(plan) {
   /** @type {[number, number][]} */
   const pairs = [];
-  for (const trunk of plan.trunks.values()) {
-    const chain = [...(trunk.source >= 0 ? [trunk.source] : []), ...trunk.places.map((p) => ~p)];
-    for (let i = 1; i < chain.length; i++) pairs.push([chain[i - 1], chain[i]]);
-    if (trunk.lane >= 0) continue;
-    for (const target of trunk.targets) {
-      const upper = target === EXIT ? null : above(plan, trunk, target);
-      if (upper !== null) pairs.push([upper, target]);
-    }
+  for (const { source, first, targets } of plan.trunks.values()) {
+    for (const target of targets) if (source >= 0 && target !== EXIT && plan.rowOf[target] === first) pairs.push([source, target]);
   }
   return pairs;
 }
 
 /**
- * The item from which a trunk turns to a target; null where it comes straight in from outside.
+ * The source of the trunk that a wire belongs to.
  * @param {Plan} plan
- * @param {Trunk} trunk
- * @param {number} target
+ * @param {number[]} wire
  */
-export function above(plan, trunk, target) {
-  const passed = (target === EXIT ? plan.rows.length : plan.rowOf[target]) - trunk.first;
-  if (passed > 0) return ~trunk.places[passed - 1];
-  return trunk.source >= 0 ? trunk.source : null;
-}
+export const sourceOf = (plan, wire) => (wire[0] >= 0 ? wire[0] : ~plan.bundles[wire[1]]);
 
 /**
  * One child in its place in the whole.

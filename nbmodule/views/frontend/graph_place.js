@@ -1,16 +1,16 @@
 // Rows into coordinates for whatever is open, from the inside out. Never touches the document. The same as
 // `nbmodule/graphs/layout/frames.py`, to the pixel; a test compares the two.
-import { EXIT, above, itemsIn } from "./graph_forms.js";
+import { EXIT, itemsIn } from "./graph_forms.js";
 
 /**
  * Coordinates of an open form, from its upper left corner.
  * @typedef {{ plan: import("./graph_forms.js").Plan, width: number, height: number, x: Map<number, number>,
  *   boxes: number[][], rows: number[][], entries: Map<number, number>, exits: Map<number, number>, lanes: number[],
  *   inner: Map<number, Frame>, id: number }} Frame
- * @typedef {[number, number, number]} Pull
+ * @typedef {[number, number]} Pull
  */
 
-const [GAP, PLACE_GAP, PLACE_HALF, ROW_GAP, LABEL_GAP] = [16, 7, 4, 22, 36];
+const [GAP, ROW_GAP, LABEL_GAP] = [16, 22, 36];
 const APART = 10;
 const [PAD, EDGE_ROOM, LANE, PILL_GAP, PILL_ROOM, PILL_HEIGHT] = [14, 18, 9, 4, 14, 18];
 export const HEADER = 26;
@@ -128,10 +128,6 @@ function extentsOf(frame, labels, reach) {
   const { children } = frame.plan.form;
   for (const row of frame.plan.rows) {
     for (const item of row) {
-      if (item < 0) {
-        found.set(item, [PLACE_HALF, PLACE_HALF]);
-        continue;
-      }
       const half = measure(frame, item)[0] / 2;
       const pills = Math.max(0, ...frame.plan.sides[item].map((p) => children[p].width + PILL_ROOM));
       const label = labels && !frame.inner.has(item) ? children[item].labelWidth + 8 : 0;
@@ -159,7 +155,7 @@ function settleRows(frame, extents, reach) {
   /** @type {[Map<number, Pull[]>, number[][]][]} */
   const steps = [[ups, rows], [downs, reversed], [ups, rows], [downs, reversed], [both, rows], [both, reversed], [ups, rows]];
   for (const [near, order] of steps) for (const row of order) settle(row, near, extents, frame.x);
-  if (reach) for (const [item, x] of frame.x) if (item >= 0) frame.x.set(item, x + reach * noise(frame.plan.number, item));
+  if (reach) for (const [item, x] of frame.x) frame.x.set(item, x + reach * noise(frame.plan.number, item));
 }
 
 /**
@@ -175,7 +171,7 @@ export function noise(plan, item) {
 }
 
 /**
- * What draws each item: another item, how far from it this one wants to be, how strongly; from above, from below, both.
+ * What draws each item: another item, and how far from it this one wants to be; from above, from below, both.
  * @param {Frame} frame
  */
 function pulls(frame) {
@@ -189,10 +185,9 @@ function pulls(frame) {
     else map.set(item, [pull]);
   };
   for (const [upper, lower] of frame.plan.links) {
-    const weight = (upper < 0 ? 2 : 1) * (lower < 0 ? 2 : 1);
     const distance = port(frame, upper, "exits") - port(frame, lower, "entries");
-    add(ups, lower, [upper, distance, weight]);
-    add(downs, upper, [lower, -distance, weight]);
+    add(ups, lower, [upper, distance]);
+    add(downs, upper, [lower, -distance]);
   }
   /** @type {Map<number, Pull[]>} */
   const both = new Map();
@@ -201,17 +196,15 @@ function pulls(frame) {
 }
 
 /**
- * How far the edges of an open child cross its border from its middle, on the average.
+ * How far the edges of an open child cross its border from its middle, on the average; those in lanes do not count.
  * @param {Frame} frame
  * @param {number} item
  * @param {"entries" | "exits"} side
  */
 function port(frame, item, side) {
   const inner = frame.inner.get(item);
-  if (!inner || !inner[side].size) return 0;
-  let sum = 0;
-  for (const x of inner[side].values()) sum += x;
-  return sum / inner[side].size - inner.width / 2;
+  const points = inner ? [...inner[side].values()].filter((x) => !inner.lanes.includes(x)) : [];
+  return inner && points.length ? points.reduce((a, b) => a + b, 0) / points.length - inner.width / 2 : 0;
 }
 
 /**
@@ -224,7 +217,7 @@ function offsetsOf(row, extents) {
   return row.map((item, i) => {
     if (i) {
       const [before, own] = [row[i - 1], /** @type {[number, number]} */ (extents.get(item))];
-      total += /** @type {[number, number]} */ (extents.get(before))[1] + own[0] + (item >= 0 && before >= 0 ? GAP : PLACE_GAP);
+      total += /** @type {[number, number]} */ (extents.get(before))[1] + own[0] + GAP;
     }
     return total;
   });
@@ -246,10 +239,9 @@ function settle(row, near, extents, x) {
     /** @type {[number, number, number]} */
     let block = [(at(x, item) - offsets[i]) * 0.05, 0.05, 1];
     if (found?.length) {
-      let [weight, goal] = [0, 0];
-      for (const [, , w] of found) weight += w;
-      for (const [other, distance, w] of found) goal += (at(x, other) + distance) * w;
-      block = [goal - offsets[i] * weight, weight, 1];
+      let goal = 0;
+      for (const [other, distance] of found) goal += at(x, other) + distance;
+      block = [goal - offsets[i] * found.length, found.length, 1];
     }
     for (let last = blocks[blocks.length - 1]; last && last[0] * block[1] >= block[0] * last[1]; last = blocks[blocks.length - 1]) {
       blocks.pop();
@@ -275,7 +267,7 @@ function stack(frame, labels, reach, outer) {
   frame.boxes = plan.form.children.map(() => [0, 0, 0, 0]);
   for (const row of plan.rows) {
     const height = Math.max(0, ...row.map((item) => itemHeight(frame, item)));
-    for (const item of row) if (item >= 0) setBox(frame, item, y, height);
+    for (const item of row) setBox(frame, item, y, height);
     frame.rows.push([y, y + height]);
     y += height + gap;
   }
@@ -288,7 +280,6 @@ function stack(frame, labels, reach, outer) {
  * @param {number} item
  */
 function itemHeight(frame, item) {
-  if (item < 0) return 0;
   const pills = frame.plan.sides[item].length;
   return Math.max(measure(frame, item)[1], pills ? pills * (PILL_HEIGHT + PILL_GAP) - PILL_GAP : 0);
 }
@@ -312,13 +303,18 @@ function setBox(frame, item, y, height) {
 }
 
 /**
- * Where trunks cross the borders.
+ * Where trunks cross the borders: straight at the boxes next to it, else in their lane.
  * @param {Frame} frame
  */
 function ports(frame) {
-  for (const trunk of frame.plan.trunks.values()) {
-    if (trunk.source < 0) frame.entries.set(~trunk.source, entry(frame, trunk));
-    if (trunk.targets.includes(EXIT)) frame.exits.set(trunk.source, exit(frame, trunk));
+  const { rowOf, trunks } = frame.plan;
+  for (const trunk of trunks.values()) {
+    const { source, targets, lane } = trunk;
+    if (source < 0) {
+      const first = targets.filter((target) => target !== EXIT && rowOf[target] === 0);
+      frame.entries.set(~source, crossing(frame, trunk, first, "entries"));
+    }
+    if (targets.includes(EXIT)) frame.exits.set(source, crossing(frame, trunk, lane < 0 ? [source] : [], "exits"));
   }
   spread(frame.entries);
   spread(frame.exits);
@@ -338,22 +334,13 @@ function spread(points) {
 /**
  * @param {Frame} frame
  * @param {import("./graph_forms.js").Trunk} trunk
+ * @param {number[]} items
+ * @param {"entries" | "exits"} side
  */
-function entry(frame, trunk) {
-  if (trunk.lane >= 0) return frame.lanes[trunk.lane];
-  if (trunk.places.length) return at(frame.x, ~trunk.places[0]);
-  const points = trunk.targets.filter((t) => t !== EXIT).map((t) => at(frame.x, t) + port(frame, t, "entries"));
-  return points.length ? round(points.reduce((a, b) => a + b, 0) / points.length) : frame.width / 2;
-}
-
-/**
- * @param {Frame} frame
- * @param {import("./graph_forms.js").Trunk} trunk
- */
-function exit(frame, trunk) {
-  if (trunk.lane >= 0) return frame.lanes[trunk.lane];
-  const item = above(frame.plan, trunk, EXIT);
-  return item === null ? frame.width / 2 : round(at(frame.x, item) + port(frame, item, "exits"));
+function crossing(frame, trunk, items, side) {
+  if (!items.length) return frame.lanes[trunk.lane];
+  const points = items.map((item) => at(frame.x, item) + port(frame, item, side));
+  return round(points.reduce((a, b) => a + b, 0) / points.length);
 }
 
 /**
@@ -363,5 +350,3 @@ function exit(frame, trunk) {
 function round(x) {
   return Math.trunc(x * 2 + (x >= 0 ? 0.5 : -0.5)) / 2;
 }
-
-

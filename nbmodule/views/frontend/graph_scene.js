@@ -1,6 +1,6 @@
 // Boxes and lines with their coordinates for what is open now. Never touches the document. The same as
 // `nbmodule/graphs/layout/scene.py`.
-import { itemsIn } from "./graph_forms.js";
+import { itemsIn, sourceOf } from "./graph_forms.js";
 import { HEADER, LABEL_STUB } from "./graph_place.js";
 
 /**
@@ -9,7 +9,7 @@ import { HEADER, LABEL_STUB } from "./graph_place.js";
  * @typedef {{ source: Box, target: Box, posts: number[][], values: Map<number, { text: string, bytes: number }>,
  *   bytes: number, side: boolean }} Line
  * @typedef {{ width: number, height: number, boxes: Box[], lines: Line[], sides: Line[], byKey: Map<string, Box>,
- *   into: Map<Box, Line[]>, from: Map<Box, Line[]>, ends: number[][][], words: { x: number, y: number, text: string }[] }} Scene
+ *   into: Map<Box, Line[]>, from: Map<Box, Line[]>, ends: number[][][] }} Scene
  * @typedef {{ frame: import("./graph_place.js").Frame, x: number, y: number, parent: Open | null, item: Item,
  *   inner: Map<number, Open>, boxes: Box[] }} Open
  */
@@ -31,7 +31,7 @@ export function sceneOf(placer, focus, opened) {
   /** @type {Scene} */
   const scene = {
     width: frame.width, height: frame.height + 2 * root.y, boxes: [], lines: [], sides: [], byKey: new Map(), into: new Map(),
-    from: new Map(), ends: [], words: [],
+    from: new Map(), ends: [],
   };
   if (focus.child) scene.boxes.push({ item: focus, x: 0, y: root.y, width: frame.width, height: frame.height, open: true });
   addBoxes(forms, root, scene.boxes);
@@ -39,7 +39,7 @@ export function sceneOf(placer, focus, opened) {
   const stub = placer.labels ? LABEL_STUB : 0;
   addLines(forms, root, scene, stub);
   addSides(forms, root, scene);
-  if (focus.child) addOutside(root, scene, stub);
+  if (focus.child) addLeaving(root, scene, stub);
   return scene;
 }
 
@@ -220,8 +220,10 @@ function follow(start, wire, startRow, posts, stub) {
   let row = startRow;
   for (;;) {
     const { plan } = open.frame;
-    const source = wire[0] >= 0 ? wire[0] : ~plan.bundles[wire[1]];
-    posts.push(...passed(open, source, row));
+    const source = sourceOf(plan, wire);
+    const { first, lane } = /** @type {import("./graph_forms.js").Trunk} */ (plan.trunks.get(source));
+    const { rows, lanes } = open.frame;
+    if (row > first) posts.push([open.x + lanes[lane], open.y + rows[first][0], open.y + rows[row - 1][1]]);
     if (wire[0] < 0) {
       const border = open.x + /** @type {number} */ (open.frame.entries.get(~source));
       const outer = open.parent;
@@ -252,84 +254,21 @@ function follow(start, wire, startRow, posts, stub) {
 }
 
 /**
- * The name of what feeds an entry slot of a group, looked up outside of it.
- * @param {Item} item
- * @param {number} slot
- * @returns {string}
- */
-function feederName(item, slot) {
-  const outer = item.parent;
-  if (!outer?.plan) return "outside";
-  const [child, next] = outer.plan.form.wires[item.index].slice(2 * slot, 2 * slot + 2);
-  return child >= 0 ? outer.plan.form.children[child].name : feederName(outer, next);
-}
-
-/**
- * The names of what reads an exit slot of a group, looked up outside of it.
- * @param {Item} item
- * @param {number} slot
- * @returns {string[]}
- */
-function readerNames(item, slot) {
-  const outer = item.parent;
-  if (!outer?.plan) return [];
-  const { form } = outer.plan;
-  const is = (/** @type {number[]} */ wires, /** @type {number} */ i) => wires[i] === item.index && wires[i + 1] === slot;
-  const names = form.children.filter((_, c) => form.wires[c].some((_, i) => i % 2 === 0 && is(form.wires[c], i))).map((c) => c.name);
-  for (let i = 0; i < form.exits.length; i += 2) if (is(form.exits, i)) names.push(...readerNames(outer, i / 2));
-  return names;
-}
-
-/**
- * Lines that leave the focus for what lies outside of the picture, and a word at each end.
+ * Lines that leave the group that fills the picture.
  * @param {Open} root
  * @param {Scene} scene
  * @param {number} stub
  */
-function addOutside(root, scene, stub) {
-  const { frame, item } = root;
-  const { exits } = frame.plan.form;
-  const words = new Map();
+function addLeaving(root, scene, stub) {
+  const { frame } = root;
+  const { exits, sideExits } = frame.plan.form;
   const bottom = root.y + frame.height;
   for (let slot = 0; 2 * slot < exits.length; slot++) {
-    if (frame.plan.form.sideExits.has(slot)) continue;
+    if (sideExits.has(slot)) continue;
     const wire = exits.slice(2 * slot, 2 * slot + 2);
     const x = root.x + /** @type {number} */ (frame.exits.get(wire[0]));
-    const { posts } = follow(root, wire, frame.rows.length, [[x, bottom, bottom + OUTSIDE]], stub);
-    scene.ends.push(posts);
-    words.set(`${x} down`, { x, y: bottom + OUTSIDE - 4, text: `to ${[...new Set(readerNames(item, slot))].slice(0, 2).join(", ")}` });
+    scene.ends.push(follow(root, wire, frame.rows.length, [[x, bottom, bottom + OUTSIDE]], stub).posts);
   }
-  frame.plan.bundles.forEach((bundle, slot) => {
-    if (bundle < 0) return;
-    const x = root.x + /** @type {number} */ (frame.entries.get(bundle));
-    if (!words.has(`${x} up`)) words.set(`${x} up`, { x, y: root.y - OUTSIDE + 10, text: `from ${feederName(item, slot)}` });
-  });
-  let [last, end] = [0, 0];
-  for (const word of [...words.values()].sort((a, b) => a.y - b.y || a.x - b.x)) {
-    if (word.y === last && word.x < end) continue;
-    scene.words.push(word);
-    scene.width = Math.max(scene.width, word.x + 6 * word.text.length + 12);
-    [last, end] = [word.y, word.x + 6 * word.text.length + 12];
-  }
-}
-
-/**
- * The places of a trunk between its source and a row, from below to above.
- * @param {Open} open
- * @param {number} source
- * @param {number} row
- */
-function passed(open, source, row) {
-  const { frame } = open;
-  const trunk = /** @type {import("./graph_forms.js").Trunk} */ (frame.plan.trunks.get(source));
-  if (row <= trunk.first) return [];
-  if (trunk.lane >= 0) return [[open.x + frame.lanes[trunk.lane], open.y + frame.rows[trunk.first][0], open.y + frame.rows[row - 1][1]]];
-  const posts = [];
-  for (let i = row - trunk.first - 1; i >= 0; i--) {
-    const [top, bottom] = frame.rows[trunk.first + i];
-    posts.push([open.x + /** @type {number} */ (frame.x.get(~trunk.places[i])), open.y + top, open.y + bottom]);
-  }
-  return posts;
 }
 
 /**

@@ -56,9 +56,8 @@ test("the arrow keys find the nearest box in a direction", () => {
   assert.equal(nearest(drawn, box(drawn, "0"), "up"), null);
 });
 
-test("a group that fills the picture names what is outside", () => {
+test("lines lead out of a group that fills the picture", () => {
   const drawn = sceneOf(new Placer(forms, true, 0), at("2"), new Set());
-  assert.deepEqual(drawn.words.map((word) => word.text).sort(), ["from encoder", "to head"]);
   assert.equal(drawn.ends.length, 2);
 });
 
