@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import linecache
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -113,7 +113,7 @@ class Failure:
         )
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Node:
     """One operation, or one value that comes in or goes out.
 
@@ -182,22 +182,14 @@ class Node:
     @property
     def title(self) -> str:
         """The word that stands for the node in a picture."""
-        return (
-            self.name
-            if self.kind in ("input", "variable", "constant", "output") and self.name
-            else self.operation
-        )
+        is_end = self.kind in ("input", "variable", "constant", "output")
+        return (is_end and self.name) or self.operation
 
     def __getstate__(self) -> dict[str, Any]:
-        state = {name: getattr(self, name) for name in self.__slots__}
-        return state | {"_locate": self.source, "_equation": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        return vars(self) | {"_locate": self.source, "_equation": None}
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Group:
     """What belongs together: a submodule's call, a function's, or the inside of a compiled
     function, loop or branch.
@@ -236,11 +228,7 @@ class Group:
     _equation: Any = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__} | {"_equation": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            setattr(self, name, value)
+        return vars(self) | {"_equation": None}
 
 
 @dataclass(eq=False)
@@ -264,15 +252,12 @@ class Computation:
     @cached_property
     def edges(self) -> list[Edge]:
         """Every value on its way, ordered by the node that reads it."""
-        edges = []
-        for node in self.nodes:
-            for position, ref in enumerate(node.inputs):
-                if isinstance(ref, Ref):
-                    value = self.nodes[ref.node].outputs[ref.output]
-                    edges.append(
-                        Edge(ref.node, ref.output, node.index, position, value.shape, value.dtype)
-                    )
-        return edges
+        return [
+            Edge(*ref, node.index, position, *self.nodes[ref.node].outputs[ref.output][:2])
+            for node in self.nodes
+            for position, ref in enumerate(node.inputs)
+            if isinstance(ref, Ref)
+        ]
 
     @property
     def operations(self) -> int:
@@ -313,3 +298,23 @@ class Computation:
                 yield self.nodes[item]
             else:
                 yield from self.nodes_in(self.groups[~item])
+
+
+def total_cost(kind: str, count: int | None, children: Sequence[Any]) -> tuple[int, int, int]:
+    """FLOPs, bytes and operations of a group from those of its nodes and groups.
+
+    What is dead does not count, a scan multiplies, and of branches the dearest counts.
+    """
+    flops, size, operations = [0], [0], 0
+    for child in children:
+        inside = getattr(child, "operations", None)
+        if inside is None:
+            inside = int(child.kind == "operation" and not child.dead)
+            if not inside:
+                continue
+        flops.append(child.flops)
+        size.append(child.bytes)
+        operations += inside
+    whole = max if kind == "cond" else sum
+    times = count if kind == "scan" and count is not None else 1
+    return whole(flops) * times, whole(size) * times, operations

@@ -9,8 +9,9 @@ without submodules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import (
@@ -31,6 +32,8 @@ from nbmodule.graphs.model import ROOT, WRITTEN, Computation, Group, Node, Ref, 
 MOST_ENDS = 8
 STREAM = "random"  # the name of the default random stream among the variables
 
+Leaves = Callable[[Ref], bool]  # whether a value is read outside of some parts
+
 
 class _Part(NamedTuple):
     """A child under construction: the values that it reads and makes."""
@@ -39,51 +42,56 @@ class _Part(NamedTuple):
     entries: tuple[Ref, ...]
     exits: tuple[Ref, ...]
     labels: tuple[Label, ...]
-    key: int | None  # the group's index; below -1 for runs and the like, None for a node
+    key: int | None = None  # the group's index; below -1 for runs and the like, None for a node
+
+    @property
+    def kind(self) -> str:
+        return self.child.content.kind
 
 
 @dataclass
 class _Builder:
     graph: Computation
     shown: list[bool]
+    paths: dict[int, tuple[int, ...]]  # of a group: the groups around it and itself
     tops: dict[Ref, int]
-    depths: list[int]
+    forward_tops: dict[Ref, int]
     shared: dict[int, int]
     sides: frozenset[Ref]
-    forward_tops: dict[Ref, int]
-    pills: dict[int, list[int]] = field(default_factory=dict)
+    pills: dict[int, list[int]]
     forms: dict[tuple, Form] = field(default_factory=dict)
     records: dict[Record, Record] = field(default_factory=dict)
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def part(self, group: Group) -> _Part | None:
         """The form of a group with all below; None if nothing in it is shown."""
-        parts = [self.leaf(self.graph.nodes[i]) for i in self.pills.get(group.index, ())]
+        nodes = self.graph.nodes
+        parts = [self.leaf(nodes[i]) for i in self.pills.get(group.index, ())]
         for item in group.items:
             if item < 0:
                 inner = self.part(self.graph.groups[~item])
                 if inner is not None:
                     parts.append(inner)
-            elif self.shown[item] and self.graph.nodes[item].kind not in PILLS:
-                parts.append(self.leaf(self.graph.nodes[item]))
+            elif self.shown[item] and nodes[item].kind not in PILLS:
+                parts.append(self.leaf(nodes[item]))
         if not parts and group.index != ROOT:
             return None
-        depth = self.depth(group.index)
+        depth = len(self.paths[group.index])
 
         def leaves(value: Ref) -> bool:
             return self.tops.get(value, depth) < depth
 
-        parts = self.fold_long(self.fold_runs(parts, depth), leaves)
+        parts = self.fold_long(self.fold_runs(parts, leaves), leaves)
         if group.index == ROOT:
-            for category in ("input", "output", WRITTEN):
-                parts = self.fold_ends(parts, category)
+            for operation in ("input", "output", WRITTEN):
+                parts = self.fold_ends(parts, operation)
         owned = (group.name, group.call, group.phase)
         return self.assemble(
-            parts, group.kind, group.count, group.title, owned, leaves, group.index
+            parts, owned, leaves, group.kind, group.count, group.title, group.index
         )
 
     def leaf(self, node: Node) -> _Part:
-        name = _short_name(node.name) if node.kind in PILLS else node.title
+        exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
         record = Record(
             node.operation,
             node.kind,
@@ -93,91 +101,80 @@ class _Builder:
             node.flops,
             node.bytes,
             node.dead,
-            tuple(i for i in range(len(node.outputs)) if Ref(node.index, i) in self.sides),
+            tuple(ref.output for ref in exits if ref in self.sides),
         )
         record = self.records.setdefault(record, record)
-        entries = tuple(x for x in node.inputs if isinstance(x, Ref))
-        exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
-        labels = (Label(node.name, self.shared.get(node.index, 0)),) if node.kind in PILLS else ()
+        is_pill = node.kind in PILLS
+        name = _short_name(node.name) if is_pill else node.title
         return _Part(
             Child(record, name, 0, node.phase),
-            entries,
+            tuple(x for x in node.inputs if isinstance(x, Ref)),
             exits if node.kind != "output" else (),
-            labels,
-            None,
+            (Label(node.name, self.shared.get(node.index, 0)),) if is_pill else (),
         )
-
-    def depth(self, group: int) -> int:
-        return self.depths[group] if group != ROOT else 0
 
     def assemble(
         self,
         parts: Sequence[_Part],
-        kind: str,
-        count: int | None,
-        title: str,
         own: tuple[str, int, str],
-        leaves: Callable[[Ref], bool],
+        leaves: Leaves,
+        kind: str,
+        count: int | None = None,
+        title: str = "",
         key: int | None = None,
     ) -> _Part:
         """Wire the children up, and take the form of that structure if there is one already."""
         key = -2 - len(self.steps) if key is None else key
+        makers: dict[Ref, Wire] = {}
         for i, part in enumerate(parts):
             if part.key is not None:
                 self.steps[part.key] = (key, i)
-        makers = {
-            value: Wire(i, slot)
-            for i, part in enumerate(parts)
-            for slot, value in enumerate(part.exits)
-        }
+            makers |= {value: Wire(i, slot) for slot, value in enumerate(part.exits)}
         entries: dict[Ref, int] = {}
-        wires = []
-        for part in parts:
-            feeds = []
-            for value in part.entries:
-                wire = makers.get(value)
-                feeds.append(wire or Wire(OUTSIDE, entries.setdefault(value, len(entries))))
-            wires.append(tuple(feeds))
-        leaving = [value for part in parts for value in part.exits if leaves(value)]
-        aside = (
-            tuple(
-                tuple(i for i, value in enumerate(part.entries) if value in self.sides)
-                for part in parts
-            ),
-            tuple(i for i, value in enumerate(leaving) if value in self.sides),
-            tuple(
-                i
-                for i, value in enumerate(leaving)
-                if own[2] == "forward" and self.is_saved(value, key)
-            ),
+
+        def wire(value: Ref) -> Wire:
+            made = makers.get(value)
+            return made or Wire(OUTSIDE, entries.setdefault(value, len(entries)))
+
+        wires = tuple(tuple(map(wire, part.entries)) for part in parts)
+        leaving = [v for part in parts if part.kind not in PILLS for v in part.exits if leaves(v)]
+        is_forward = own[2] == "forward"
+        saved = [value for value in leaving if is_forward and self.is_saved(value, key)]
+        form = self.intern(
+            kind,
+            count,
+            title,
+            tuple(part.child for part in parts),
+            wires,
+            tuple(makers[value] for value in leaving),
+            tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries),
+            tuple(_positions(part.entries, self.sides) for part in parts),
+            _positions(leaving, self.sides),
+            _positions(leaving, saved),
         )
-        exits = tuple(makers[value] for value in leaving)
-        form = self.intern(parts, kind, count, title, tuple(wires), exits, tuple(entries), aside)
         labels = tuple(label for part in parts for label in part.labels)
         return _Part(Child(form, *own), tuple(entries), tuple(leaving), labels, key)
 
     def is_saved(self, value: Ref, group: int) -> bool:
         """Whether all that a group's value goes to outside of it is the backward pass."""
-        result, depth = self.graph.nodes[value.node], self.depth(group) if group >= ROOT else 0
+        depth = len(self.paths.get(group, ()))
         return (
-            result.phase == "forward"
+            self.graph.nodes[value.node].phase == "forward"
             and value not in self.sides
             and self.forward_tops.get(value, depth) >= depth > 0
         )
 
-    def intern(self, parts, kind, count, title, wires, exits, entries, aside) -> Form:
-        children = tuple(part.child for part in parts)
+    def intern(self, kind: str, count: int | None, title: str, children, *wiring) -> Form:
         items = tuple((id(child.content), *child[1:]) for child in children)
-        values = tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries)
-        key = (kind, count, title, items, wires, exits, values, aside)
+        key = (kind, count, title, items, *wiring)
         form = self.forms.get(key)
         if form is None:
-            form = Form(len(self.forms), kind, count, title, children, wires, exits, values, *aside)
+            form = Form(len(self.forms), kind, count, title, children, *wiring)
             add_totals(form)
             self.forms[key] = form
         return form
 
-    def fold_runs(self, parts: list[_Part], depth: int) -> list[_Part]:
+    def fold_runs(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
         """Put runs of equal neighbors into one child each."""
         keys = [id(part.child.content) for part in parts]
         children = [part.child for part in parts]
@@ -185,9 +182,8 @@ class _Builder:
         start = 0
 
         def same_row(i: int, j: int) -> bool:
-            return children[i].phase == children[j].phase and goes_on(
-                children[i].name, children[j].name
-            )
+            a, b = children[i], children[j]
+            return a.phase == b.phase and goes_on(a.name, b.name)
 
         def is_worth(i: int) -> bool:
             value = children[i].content
@@ -195,54 +191,39 @@ class _Builder:
 
         while start < len(parts):
             period, repeats = longest_run(keys, same_row, is_worth, start)
-            if not period:
-                result.append(parts[start])
-                start += 1
-                continue
-            result.append(
-                self.run(parts[start : start + period * repeats], period, repeats, parts, depth)
-            )
-            start += period * repeats
+            end = start + max(period * repeats, 1)
+            members = parts[start:end]
+            if period:
+                members = [self.run(members, period, repeats, parts, leaves)]
+            result += members
+            start = end
         return result
 
     def run(
-        self, members: list[_Part], period: int, repeats: int, parts: list[_Part], depth: int
+        self, members: list[_Part], period: int, repeats: int, parts: list[_Part], leaves: Leaves
     ) -> _Part:
-        owned = {id(part) for part in members}
-        read = {value for part in parts if id(part) not in owned for value in part.entries}
         first = members[0].child
-        title = first.content.title if period == 1 and isinstance(first.content, Form) else ""
         name = run_name([part.child.name for part in members[::period]])
-        if period > 1:
-            name = ", ".join([name, *(part.child.name for part in members[1:period])])
-        return self.assemble(
-            members,
-            "run",
-            repeats,
-            title,
-            (name, 0, first.phase),
-            lambda v: v in read or self.tops.get(v, depth) < depth,
-        )
+        name = ", ".join([name, *(part.child.name for part in members[1:period])])
+        title = first.form.title if period == 1 else ""
+        leaves = _read_by(_without(parts, members), leaves)
+        return self.assemble(members, (name, 0, first.phase), leaves, "run", repeats, title)
 
-    def fold_ends(self, parts: list[_Part], kind: str) -> list[_Part]:
+    def fold_ends(self, parts: list[_Part], operation: str) -> list[_Part]:
         """Put inputs, or outputs, into one child where there are too many to stand side by side."""
-        is_end = [
-            p.child.content.kind in ("input", "output") and p.child.record.operation == kind
-            for p in parts
+        ends = [
+            part
+            for part in parts
+            if part.kind in ("input", "output") and part.child.record.operation == operation
         ]
-        if sum(is_end) <= MOST_ENDS:
+        if len(ends) <= MOST_ENDS:
             return parts
-        ends, remaining = (
-            [p for p, end in zip(parts, is_end, strict=True) if end is expected]
-            for expected in (True, False)
-        )
-        name = kind if kind == WRITTEN else f"{kind}s"
-        folded = self.assemble(ends, "ends", len(ends), "", (name, 0, "forward"), lambda _: True)
-        return [folded, *remaining] if kind == "input" else [*remaining, folded]
+        name = operation if operation == WRITTEN else f"{operation}s"
+        remaining = _without(parts, ends)
+        folded = self.assemble(ends, (name, 0, "forward"), lambda _: True, "ends", len(ends))
+        return [folded, *remaining] if operation == "input" else [*remaining, folded]
 
-    def fold_long(
-        self, parts: list[_Part], leaves: Callable[[Ref], bool], first: int = 1
-    ) -> list[_Part]:
+    def fold_long(self, parts: list[_Part], leaves: Leaves, first: int = 1) -> list[_Part]:
         """Put stretches of a long program that has no submodules into one child each, so that it
         can be read at all.
 
@@ -251,45 +232,43 @@ class _Builder:
             leaves: Whether a value is read outside of these parts.
             first: Number of the first step.
         """
-        steps = [p for p in parts if p.child.content.kind not in ENDS]
+        steps = [part for part in parts if part.kind not in ENDS]
         cuts = stretches(len(steps))
         if len(cuts) == 1:
             return parts
-        readers: dict[Ref, set[int]] = {}
-        for number, (start, end) in enumerate(cuts):
-            for part in steps[start:end]:
-                for value in part.entries:
-                    readers.setdefault(value, set()).add(number)
-        kinds: dict[str, list[_Part]] = {
-            category: [p for p in parts if p.child.content.kind == category] for category in ENDS
-        }
-        for part in kinds["output"]:
-            for value in part.entries:
-                readers.setdefault(value, set()).add(-1)
-        every = [p for p in parts if p.child.content.kind in PILLS]
+        pills = [part for part in parts if part.kind in PILLS]
+        inputs = [part for part in parts if part.kind == "input"]
+        outputs = [part for part in parts if part.kind == "output"]
         folded = []
-        for number, (start, end) in enumerate(cuts):
-            pills = [p for p in every if number in readers.get(p.exits[0], ())]
-            out = _ReadOutside(number, readers, leaves)
-            inner = self.fold_long(pills + steps[start:end], out, first + start)
-            owned = (f"steps {first + start:,}…{first + end - 1:,}", 0, steps[start].child.phase)
-            folded.append(self.assemble(inner, "part", None, "", owned, out))
-        direct = [p for p in every if -1 in readers.get(p.exits[0], ())]
-        return [*direct, *kinds["input"], *folded, *kinds["output"]]
+        for start, end in cuts:
+            inside = steps[start:end]
+            out = _read_by([*steps[:start], *steps[end:], *outputs], leaves)
+            members = self.fold_long([*_readable(pills, inside), *inside], out, first + start)
+            name = f"steps {first + start:,}…{first + end - 1:,}"
+            own = (name, 0, inside[0].child.phase)
+            folded.append(self.assemble(members, own, out, "part"))
+        return [*_readable(pills, outputs), *inputs, *folded, *outputs]
 
 
-@dataclass(frozen=True)
-class _ReadOutside:
-    """Whether a value of one stretch is read by another, or outside of all."""
+def _positions(values: Sequence[Ref], chosen: frozenset[Ref] | Sequence[Ref]) -> tuple[int, ...]:
+    return tuple(i for i, value in enumerate(values) if value in chosen)
 
-    number: int
-    readers: dict[Ref, set[int]]
-    leaves: Callable[[Ref], bool]
 
-    def __call__(self, value: Ref) -> bool:
-        return any(reader != self.number for reader in self.readers.get(value, ())) or self.leaves(
-            value
-        )
+def _without(parts: Sequence[_Part], members: Sequence[_Part]) -> list[_Part]:
+    left_out = set(map(id, members))
+    return [part for part in parts if id(part) not in left_out]
+
+
+def _read_by(others: Sequence[_Part], leaves: Leaves) -> Leaves:
+    """Whether a value is read by other parts of the same group, or outside of it."""
+    read = {value for part in others for value in part.entries}
+    return lambda value: value in read or leaves(value)
+
+
+def _readable(pills: Sequence[_Part], readers: Sequence[_Part]) -> list[_Part]:
+    """The variables that some parts read."""
+    read = {value for part in readers for value in part.entries}
+    return [pill for pill in pills if pill.exits[0] in read]
 
 
 def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
@@ -306,34 +285,25 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     ['x', 'sin', 'add', 'output']
     """
     shown = [not (connected_only and node.dead) for node in graph.nodes]
-    depths: list[int] = []
+    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
     for group in graph.groups:
-        depths.append(1 if group.parent == ROOT else depths[group.parent] + 1)
+        paths[group.index] = (*paths[group.parent], group.index)
     homes = _homes(graph, shown)
-    builder = _Builder(
-        graph,
-        shown,
-        _tops(graph, shown, depths),
-        depths,
-        _shared(graph, homes),
-        side_roads(graph, shown),
-        _tops(graph, shown, depths, "forward"),
-    )
+    pills: dict[int, list[int]] = {}
     for node, groups in homes.items():
         for group in groups:
-            builder.pills.setdefault(group, []).append(node)
+            pills.setdefault(group, []).append(node)
+    tops, forward_tops = (_tops(graph, shown, paths, phases) for phases in (None, "forward"))
+    shared, sides = _shared(graph, homes), side_roads(graph, shown)
+    builder = _Builder(graph, shown, paths, tops, forward_tops, shared, sides, pills)
     part = builder.part(graph.root)
     assert part is not None  # the root always has a form
-    assert isinstance(part.child.content, Form)
-    failure = str(graph.failure) if graph.failure else ""
     return Forms(
-        part.child.content,
+        part.child.form,
         graph.root.name,
-        list(builder.forms.values()),
         list(part.labels),
         builder.steps,
         shown.count(False),
-        failure,
         graph.aliases,
     )
 
@@ -346,20 +316,6 @@ def _short_name(name: str) -> str:
     while len(words) > 1 and words[-1].isdigit():
         words.pop()
     return words[-1]
-
-
-def _meet(graph: Computation, depths: Sequence[int], groups: Iterable[int]) -> int:
-    """The innermost group that holds all of these."""
-    result: int | None = None
-    for group in groups:
-        if result is None:
-            result = group
-        while result != group:
-            if result != ROOT and (group == ROOT or depths[result] >= depths[group]):
-                result = graph.groups[result].parent
-            else:
-                group = graph.groups[group].parent
-    return ROOT if result is None else result
 
 
 def _homes(graph: Computation, shown: Sequence[bool]) -> dict[int, dict[int, None]]:
@@ -391,51 +347,43 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
     """Values that only go into variables, and the state of the random stream from one reader to the
     next.
     """
-    readers: dict[Ref, list[Node]] = {}
-    stream: dict[
-        int, Value
-    ] = {}  # nodes made of the stream's state and of numbers alone, and that state's shape
+    readers: dict[Ref, set[str]] = {}
+    stream: dict[int, Value] = {}  # nodes made of the stream's state and of numbers alone
     numbers: set[int] = set()
     sides: set[Ref] = set()
-    for node in graph.nodes:
-        if not shown[node.index]:
-            continue
+    for node in (node for node in graph.nodes if shown[node.index]):
         refs = [x for x in node.inputs if isinstance(x, Ref)]
         for ref in refs:
-            readers.setdefault(ref, []).append(node)
+            readers.setdefault(ref, set()).add(node.operation)
+        states = [stream[ref.node] for ref in refs if ref.node in stream]
         if node.kind == "variable" and node.name == STREAM:
             stream[node.index] = node.outputs[0]
         elif node.kind == "operation" and all(ref.node in numbers for ref in refs):
             numbers.add(node.index)
-        elif all(ref.node in stream or ref.node in numbers for ref in refs):
-            states = [stream[ref.node] for ref in refs if ref.node in stream]
-            if not states:
-                continue
-            stream[node.index] = state = states[0]
-            sides.update(
-                Ref(node.index, i) for i, value in enumerate(node.outputs) if value == state
-            )
-    for ref, nodes in readers.items():
-        if graph.nodes[ref.node].kind not in PILLS and all(
-            node.operation == WRITTEN for node in nodes
-        ):
-            sides.add(ref)
-    return frozenset(sides)
+        elif states and all(ref.node in stream or ref.node in numbers for ref in refs):
+            stream[node.index] = states[0]
+            results = enumerate(node.outputs)
+            sides |= {Ref(node.index, i) for i, value in results if value == states[0]}
+    written = {ref for ref, operations in readers.items() if operations == {WRITTEN}}
+    return frozenset(sides | {r for r in written if graph.nodes[r.node].kind not in PILLS})
 
 
 def _tops(
-    graph: Computation, shown: Sequence[bool], depths: Sequence[int], phase: str = ""
+    graph: Computation,
+    shown: Sequence[bool],
+    paths: dict[int, tuple[int, ...]],
+    phase: str | None,
 ) -> dict[Ref, int]:
     """For each value the depth of the innermost group that holds its maker and all its readers, or
     those of one pass.
     """
-    meets: dict[Ref, int] = {}
+    meets: dict[Ref, tuple[int, ...]] = {}
     for node in graph.nodes:
-        if not shown[node.index] or (phase and node.phase != phase):
+        if not shown[node.index] or phase not in (None, node.phase):
             continue
         for x in node.inputs:
             if isinstance(x, Ref) and graph.nodes[x.node].kind not in PILLS:
-                meets[x] = _meet(
-                    graph, depths, (meets.get(x, graph.nodes[x.node].group), node.group)
-                )
-    return {value: 0 if group == ROOT else depths[group] for value, group in meets.items()}
+                around = meets.get(x, paths[graph.nodes[x.node].group])
+                pairs = takewhile(lambda ab: ab[0] == ab[1], zip(around, paths[node.group]))
+                meets[x] = tuple(a for a, _ in pairs)
+    return {value: len(path) for value, path in meets.items()}

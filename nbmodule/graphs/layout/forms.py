@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.graphs.model import ROOT, Source, Value
+from nbmodule.graphs.model import ROOT, Source, Value, total_cost
 
 OUTSIDE = -1  # as the child of a wire: the form's own entry slot
 PILLS = frozenset({"variable", "constant"})
@@ -83,7 +83,7 @@ class Label(NamedTuple):
         return chr(0x2460 + self.shared - 1) if self.shared <= 20 else f"({self.shared})"
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Form:
     """The inside of a group.
 
@@ -133,7 +133,7 @@ class Form:
         return value.exit_value(wire.slot) if isinstance(value, Form) else value.outputs[wire.slot]
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False)
 class Forms:
     """All forms of a graph; `root` is the whole.
 
@@ -144,56 +144,36 @@ class Forms:
         steps: For each group the group that holds it (runs have numbers of their own) and its
             position there.
         hidden: Number of dead nodes that were left out.
-        failure: Why the graph ends early, or empty.
         aliases: The one path of a shared submodule, for each other path that calls may take to it.
     """
 
     root: Form
     name: str
-    all: list[Form]
     labels: list[Label]
     steps: dict[int, tuple[int, int]]
     hidden: int = 0
-    failure: str = ""
     aliases: Mapping[str, str] = field(default_factory=dict)
 
     def place(self, group: int) -> tuple[int, ...] | None:
         """The way from the root to a group, as positions of children; None if nothing of it is
         shown.
         """
-        method: list[int] = []
+        place: tuple[int, ...] = ()
         while group != ROOT:
             if group not in self.steps:
                 return None
             group, position = self.steps[group]
-            method.append(position)
-        return tuple(reversed(method))
+            place = (position, *place)
+        return place
 
 
 def add_totals(form: Form) -> None:
     """Sum the cost and the counts of a form's children."""
-    totals = [0, 0, 0, 0]
-    largest = [0, 0]
-    for child in form.children:
-        value = child.content
-        if isinstance(value, Form):
-            form.has_submodules |= value.kind == "scope" or value.has_submodules
-            result = (value.flops, value.bytes, value.operations, value.variables)
+    children = [child.content for child in form.children]
+    form.flops, form.bytes, form.operations = total_cost(form.kind, form.count, children)
+    for child in children:
+        if isinstance(child, Form):
+            form.has_submodules |= child.kind == "scope" or child.has_submodules
+            form.variables += child.variables
         else:
-            counted = value.kind == "operation" and not value.dead
-            result = (
-                value.flops * counted,
-                value.bytes * counted,
-                int(counted),
-                int(value.kind in PILLS),
-            )
-        totals = [a + b for a, b in zip(totals, result, strict=True)]
-        largest = [max(a, b) for a, b in zip(largest, result[:2], strict=True)]
-    times = form.count if form.kind == "scan" and form.count is not None else 1
-    flops, size = largest if form.kind == "cond" else totals[:2]
-    form.flops, form.bytes, form.operations, form.variables = (
-        flops * times,
-        size * times,
-        totals[2],
-        totals[3],
-    )
+            form.variables += child.kind in PILLS

@@ -13,7 +13,7 @@ import jax
 from nbmodule.base.paths import entry_text
 from nbmodule.base.trees import separated
 from nbmodule.errors import ArgumentError
-from nbmodule.graphs.model import WRITTEN, Computation, Literal, Node, Ref, Value
+from nbmodule.graphs.model import WRITTEN, Computation, Literal, Ref, Value, total_cost
 from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype
 
 
@@ -240,21 +240,5 @@ def _loop_feeds(graph: Computation) -> dict[int, tuple[int, ...]]:
 def add_totals(graph: Computation) -> None:
     """Sum operations, FLOPs and bytes of each group; dead nodes do not count."""
     for group in (*reversed(graph.groups), graph.root):
-        flops, size, operations = [0], [0], 0
-        for child in graph.children(group):
-            if isinstance(child, Node):
-                counted = not child.dead and child.kind == "operation"
-                flops.append(child.flops if counted else 0)
-                size.append(child.bytes if counted else 0)
-                operations += counted
-            else:
-                flops.append(child.flops)
-                size.append(child.bytes)
-                operations += child.operations
-        whole = max if group.kind == "cond" else sum
-        times = group.count if group.count is not None else 1
-        group.flops, group.bytes, group.operations = (
-            whole(flops) * times,
-            whole(size) * times,
-            operations,
-        )
+        children = list(graph.children(group))
+        group.flops, group.bytes, group.operations = total_cost(group.kind, group.count, children)
