@@ -15,12 +15,10 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 from jax.core import Tracer
@@ -37,22 +35,14 @@ _JAX = tuple(
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
 _PLUMBING = frozenset(
-    (
-        *(
-            "op",
-            "deferring_binary_op",
-            "bind",
-            "bind_with_trace",
-            "cache_miss",
-            "reraise_with_filtered_traceback",
-        ),
-        *("wrapper", "wrapped", "fun"),
-    )
+    "op deferring_binary_op bind bind_with_trace cache_miss wrapper wrapped fun "
+    "reraise_with_filtered_traceback".split()
 )
 
+Named = tuple[str, Any]  # the text of an expression, and the array that it stands for
 
-@dataclass(frozen=True)
-class Partial:
+
+class Partial(NamedTuple):
     """A trace that ended early: the jaxpr up to there, why, and the scopes that were open."""
 
     jaxpr: Any
@@ -60,41 +50,46 @@ class Partial:
     scopes: tuple[Scope, ...]
 
 
+class _Raised(NamedTuple):
+    """An exception: the scopes open when it arose, and the arrays in the innermost line of a user
+    or a layer, whose frame the package later removes from the traceback.
+    """
+
+    error: BaseException
+    scopes: tuple[Scope, ...]
+    arrays: list[Named]
+
+
 def partial_trace(fn: Callable[..., Any], arrays: Sequence[Any], error: Exception) -> Partial:
     """Trace a function that has failed with `error` once more and keep what comes before the
     failure.
     """
-    best, best_scopes = jax.make_jaxpr(lambda *_: ())(*arrays), ()
+    best, scopes = jax.make_jaxpr(lambda *_: ())(*arrays), ()
     for context in (nullcontext, jax.disable_jit):
-        result = _attempt(fn, arrays, context)
+        # operands that belong to an inner trace cannot be results of the outer one
+        result = _attempt(fn, arrays, context, True) or _attempt(fn, arrays, context, False)
         if result and count_equations(result[0]) >= count_equations(best):
-            best, best_scopes = result
-    return Partial(best, describe_failure(error, best_scopes), best_scopes)
+            best, scopes = result
+    return Partial(best, describe_failure(error, scopes), scopes)
 
 
 def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Failure:
     """Where an exception arose in the user's code, and the arrays that stand in that line."""
-    frames = list(traceback.walk_tb(_user_traceback(error)))
-    files = [frame.f_code.co_filename for frame, _ in frames]
+    trace = _user_traceback(error)
+    frames = [frame for frame, _ in traceback.walk_tb(trace)]
+    files = [frame.f_code.co_filename for frame in frames]
     users = [i for i, name in enumerate(files) if is_user_file(name)]
     users = users or [i for i, name in enumerate(files) if is_layer_file(name)]
+    source, code, shapes = None, "", ()
+    if users:
+        line = traceback.extract_tb(trace)[users[-1]]
+        source, code = Source(line.filename, line.lineno or 0, line.name), (line.line or "").strip()
+        frames = frames[users[-1] + 1 :]
+        given = _arrays_given(error)
+        shapes = tuple((name, str(Value(x.shape, str(x.dtype)))) for name, x in given)
     path = ".".join(scope.name for scope in scopes)
-    if not users:
-        return Failure(type(error).__name__, str(error), _operation(frames), None, "", (), path)
-    location = users[-1]
-    summary = traceback.extract_tb(_user_traceback(error))[location]
-    shapes = tuple((name, text) for name, text, _ in _arrays_given(error))
-    source = Source(summary.filename, summary.lineno or 0, summary.name)
-    code = (summary.line or "").strip()
-    return Failure(
-        type(error).__name__,
-        str(error),
-        _operation(frames[location + 1 :]),
-        source,
-        code,
-        shapes,
-        path,
-    )
+    kind, operation = type(error).__name__, _operation(frames)
+    return Failure(kind, str(error), operation, source, code, shapes, path)
 
 
 def is_user_file(name: str) -> bool:
@@ -105,43 +100,30 @@ def is_user_file(name: str) -> bool:
 
 
 def _attempt(
-    fn: Callable[..., Any], arrays: Sequence[Any], context: Callable[[], Any]
-) -> tuple[Any, tuple] | None:
-    for keep_operands in (
-        True,
-        False,
-    ):  # operands that belong to an inner trace cannot be results of the outer one
-        scopes: list[tuple[Scope, ...]] = [()]
+    fn: Callable[..., Any],
+    arrays: Sequence[Any],
+    context: Callable[[], Any],
+    keep_operands: bool,
+) -> tuple[Any, tuple[Scope, ...]] | None:
+    scopes: tuple[Scope, ...] = ()
 
-        def caught(
-            *args: object, keep: bool = keep_operands, scopes: list = scopes
-        ) -> tuple[Any, ...]:
-            visited: dict[int, _Raised] = {}
-            try:
-                with _watch_scopes(visited):
-                    fn(*args)
-            except Exception as error:  # noqa: BLE001 - any error is the failure to show
-                raised = visited.get(id(error), _Raised(()))
-                scopes[0] = raised.scopes
-                return _operands(raised.arrays or _arrays_given(error)) if keep else ()
-            return ()
-
+    def caught(*args: object) -> list[Any]:
+        nonlocal scopes
+        visited: dict[int, _Raised] = {}
         try:
-            with context():
-                return jax.make_jaxpr(caught)(*arrays), scopes[0]
-        except Exception:  # noqa: BLE001 - the other trace may do
-            continue
-    return None
+            with _watch_scopes(visited):
+                fn(*args)
+        except Exception as error:  # noqa: BLE001 - any error is the failure to show
+            raised = visited.get(id(error), _Raised(error, (), []))
+            scopes, given = raised.scopes, raised.arrays or _arrays_given(error)
+            return [x for _, x in given if isinstance(x, Tracer)] if keep_operands else []
+        return []
 
-
-@dataclass
-class _Raised:
-    """An exception: the scopes open when it arose, and the arrays in the innermost line of a user
-    or a layer, whose frame the package later removes from the traceback.
-    """
-
-    scopes: tuple[Scope, ...]
-    arrays: list[tuple[str, str, Any]] = field(default_factory=list)
+    try:
+        with context():
+            return jax.make_jaxpr(caught)(*arrays), scopes
+    except Exception:  # noqa: BLE001 - the other trace may do
+        return None
 
 
 @contextmanager
@@ -150,24 +132,17 @@ def _watch_scopes(visited: dict[int, _Raised]) -> Iterator[None]:
 
     A debugger's own trace function is left alone; then nothing is noted.
     """
-    existing: deque[BaseException] = deque(
-        maxlen=64
-    )  # kept alive, so that their ids stay their own; others come in between
 
     def note(frame: FrameType, event: str, argument: Any) -> Callable[..., Any]:
         frame.f_trace_lines = False
-        if (
-            event == "exception"
-            and isinstance(argument[1], Exception)
-            and not isinstance(argument[1], StopIteration)
-        ):
-            if not any(argument[1] is error for error in existing):
-                existing.append(argument[1])
-                visited[id(argument[1])] = _Raised(scopes_now())
-            raised, name = visited[id(argument[1])], frame.f_code.co_filename
-            if not raised.arrays and (is_user_file(name) or is_layer_file(name)):
+        if event == "exception" and isinstance(argument[1], Exception):
+            error, name = argument[1], frame.f_code.co_filename
+            if id(error) not in visited and not isinstance(error, StopIteration):
+                visited[id(error)] = _Raised(error, scopes_now(), [])
+            raised = visited.get(id(error))
+            if raised and not raised.arrays and (is_user_file(name) or is_layer_file(name)):
                 line = traceback.extract_tb(argument[2], limit=1)[0]
-                raised.arrays = _arrays_in_line(frame, line)
+                raised.arrays.extend(_arrays_in_line(frame, line))
         return note
 
     if sys.gettrace() is not None:
@@ -190,23 +165,16 @@ def _user_traceback(error: BaseException) -> TracebackType | None:
     return error.__traceback__
 
 
-def _operation(frames: Sequence[tuple[FrameType, int]]) -> str:
-    for frame, _ in frames:
-        name = frame.f_code.co_name
-        if (
-            not name.startswith(("_", "<"))
-            and name not in _PLUMBING
-            and frame.f_code.co_filename.startswith(_JAX)
-        ):
-            return name
+def _operation(frames: Sequence[FrameType]) -> str:
+    """The public function of JAX that failed."""
+    for code in (frame.f_code for frame in frames):
+        is_public = not code.co_name.startswith(("_", "<")) and code.co_name not in _PLUMBING
+        if is_public and code.co_filename.startswith(_JAX):
+            return code.co_name
     return "failed"
 
 
-def _operands(arrays: Sequence[tuple[str, str, Any]]) -> tuple[Any, ...]:
-    return tuple(value for _, _, value in arrays if isinstance(value, Tracer))
-
-
-def _arrays_given(error: BaseException) -> list[tuple[str, str, Any]]:
+def _arrays_given(error: BaseException) -> list[Named]:
     """The arrays in the failing line, be it the user's or that of a ready layer; of outer lines
     where it has none.
     """
@@ -221,33 +189,24 @@ def _arrays_given(error: BaseException) -> list[tuple[str, str, Any]]:
     return []
 
 
-def _arrays_in_line(
-    frame: FrameType, summary: traceback.FrameSummary
-) -> list[tuple[str, str, Any]]:
-    """Name, shape and value of each array that the failing expression mentions."""
-    text = summary.line or ""
-    if (
-        summary.colno is not None
-        and summary.end_colno is not None
-        and summary.lineno == summary.end_lineno
-    ):
-        original = linecache.getline(
-            summary.filename, summary.lineno or 0
-        )  # `summary.line` begins behind the indentation
-        text = original.encode()[summary.colno : summary.end_colno].decode(errors="ignore")
+def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[Named]:
+    """Text and value of each array that the failing expression mentions."""
+    text, start, end = summary.line or "", summary.colno, summary.end_colno
+    if start is not None and summary.lineno == summary.end_lineno:
+        # columns count bytes of the line as it stands, with its indentation
+        original = linecache.getline(summary.filename, summary.lineno or 0)
+        text = original.encode()[start:end].decode(errors="ignore")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except SyntaxError:
         return []
-    results: dict[str, tuple[str, Any]] = {}
+    results: dict[str, Any] = {}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
             value = _look_up(node, frame)
             if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
-                results.setdefault(
-                    ast.unparse(node), (str(Value(value.shape, str(value.dtype))), value)
-                )
-    return [(name, shape, value) for name, (shape, value) in results.items()]
+                results.setdefault(ast.unparse(node), value)
+    return list(results.items())
 
 
 def _look_up(node: ast.expr, frame: FrameType) -> Any:
