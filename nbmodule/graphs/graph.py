@@ -16,7 +16,7 @@ from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.reading.trace import trace
 from nbmodule.graphs.writing import export
 from nbmodule.graphs.writing.comparing import GraphComparison, compare_graphs
-from nbmodule.graphs.writing.options import Options, check_names, prepare
+from nbmodule.graphs.writing.options import chosen, prepare
 from nbmodule.graphs.writing.outline import outline
 
 _LINES = 1_000  # of what an interpreter shows by itself; `print` shows all
@@ -87,10 +87,9 @@ class Graph(Displayed, Computation):
             ├─ head  2 ops · 6 FLOP
             └─ output  float32[3]
         """
-        check_names(options)
-        checked = Options(**options)
-        prepare(self, checked)
-        return replace(self, options=checked)
+        drawn = replace(self, options=chosen(replace(self, options=None), options))
+        prepare(drawn, drawn.options)
+        return drawn
 
     def compare(self, other: Graph) -> GraphComparison:
         """Return the differences between this graph and another; displayed side by side.
@@ -136,7 +135,7 @@ class Graph(Displayed, Computation):
         return export.write_graph(
             self,
             path,
-            html=lambda graph, checked: socket("page")(replace(graph, options=checked)),
+            html=socket("page"),
             **options,
         )
 

@@ -9,7 +9,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+
+import nbmodule as nb
 
 
 def layer_norm(x: jax.Array, gain: jax.Array, shift: jax.Array) -> jax.Array:
@@ -108,3 +111,9 @@ def make_gpt() -> Callable[..., tuple[Callable[..., jax.Array], tuple[Any, ...]]
         return forward, (parameters, tokens)
 
     return make
+
+
+@pytest.fixture
+def returned():
+    """A function that makes a tracked call of a path, given what it returned."""
+    return lambda path, values: nb.Call(path, {"output": np.array(values, np.float32)})

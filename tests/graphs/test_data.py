@@ -88,18 +88,13 @@ def test_what_is_highlighted_focused_and_open_is_told_by_place():
     assert "1/0" in found["open"]
 
 
-def test_returns_are_text_by_path_and_call():
-    values = {
-        "head": {"shape": (2, 3), "mean": 0.25, "std": 1.5, "histogram": [1, 2], "non_finite": 3}
-    }
-    found = data(
-        trace_graph(model, X), values=values | {"encoder": [{"mean": float("nan")}, {"mean": 2}]}
-    )
+def test_returns_are_text_by_path_and_call(returned):
+    calls = [returned("head", [-1.5, 2.5, float("inf")]), returned("head", [4.0])]
+    found = data(trace_graph(model, X), values=calls)["returns"]
 
-    assert found["returns"]["head"] == [
-        {"shape": "[2, 3]", "text": "0.25 ± 1.5", "bad": 3, "bars": [1.0, 2.0]}
-    ]
-    assert [call["text"] for call in found["returns"]["encoder"]] == ["NaN", "2"]
+    assert [call["text"] for call in found["head"]] == ["0.5 ± 2"]
+    assert found["head"][0]["bad"] == 1
+    assert sum(found["head"][0]["bars"]) == 2
 
 
 def test_notes_tell_of_failures_and_of_what_is_left_out():
@@ -223,12 +218,11 @@ FIXTURE = ROOT / "tests" / "views" / "page" / "graph_fixture.json"
 
 
 @pytest.mark.not_under("eager", reason="a loop is plain Python there")
-def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today():
+def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today(returned):
     """Write it again with `NBMODULE_WRITE_FIXTURES=1 pytest tests/graph/test_data.py -k fixture`."""
-    values = {
-        "head": {"shape": (2, 3), "mean": 0.25, "std": 1.5, "histogram": [1, 4, 2], "non_finite": 3}
-    }
-    found = data(trace_graph(model, X), values=values, seconds={"head": 0.002, "encoder": 0.001})
+    call = returned("head", [-1.25, 1.75, *[float("nan")] * 3])
+    call.seconds = 0.002
+    found = data(trace_graph(model, X), values=[call])
     found["files"] = ["model.py" for _ in found["files"]]
     found["sources"] = [
         ["model.py:1", function, 0, file, 1] for _, function, _, file, _ in found["sources"]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
-from nbmodule.graphs import to_dot, to_svg, trace_graph, write_graph
+from nbmodule.graphs import to_dot, to_svg, trace_graph
 from nbmodule.graphs.writing import dot, export
 
 X = jnp.ones((2, 3), "float32")
@@ -31,7 +31,7 @@ def graph():
 @pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot", ".gv", ".txt"])
 def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
     monkeypatch.setenv("PATH", "")
-    path = write_graph(graph, tmp_path / f"graph{ending}")
+    path = graph.save(tmp_path / f"graph{ending}")
 
     assert path.read_text().startswith(
         {".s": "<svg", ".S": "<svg", ".t": "model ·"}.get(ending[:2], "digraph model")
@@ -39,19 +39,19 @@ def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
 
 
 def test_options_reach_the_file(graph, tmp_path):
-    path = write_graph(graph, tmp_path / "graph.svg", depth=1, highlight_subgraph="head")
+    path = graph.save(tmp_path / "graph.svg", depth=1, highlight_subgraph="head")
 
     assert path.read_text() == to_svg(graph, depth=1, highlight_subgraph="head")
 
 
 def test_missing_folders_are_made(graph, tmp_path):
-    assert write_graph(graph, tmp_path / "a" / "b" / "graph.svg").exists()
+    assert graph.save(tmp_path / "a" / "b" / "graph.svg").exists()
 
 
 @needs_dot
 @pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".pdf", b"%PDF")])
 def test_graphviz_draws_pictures(graph, tmp_path, ending, magic):
-    assert write_graph(graph, tmp_path / f"graph{ending}").read_bytes().startswith(magic)
+    assert graph.save(tmp_path / f"graph{ending}").read_bytes().startswith(magic)
 
 
 @needs_dot
@@ -74,7 +74,7 @@ def test_graphviz_never_gets_more_than_two_hundred_boxes(tmp_path, monkeypatch):
 
     seen = []
     monkeypatch.setattr(export, "render", lambda text, form: seen.append(text) or b"")
-    write_graph(trace_graph(many, X), tmp_path / "graph.png", depth=5)
+    trace_graph(many, X).save(tmp_path / "graph.png", depth=5)
     boxes = [line for line in seen[0].splitlines() if "[label=" in line and "->" not in line]
 
     assert 100 < len(boxes) <= 200
@@ -86,7 +86,7 @@ def test_a_missing_binary_is_named(graph, tmp_path, monkeypatch):
     with pytest.raises(
         MissingDependencyError, match=r"program `dot` of Graphviz.*Without it: .svg, .html and .dot"
     ):
-        write_graph(graph, tmp_path / "graph.png")
+        graph.save(tmp_path / "graph.png")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -110,22 +110,15 @@ def test_what_graphviz_refuses_is_told():
 
 def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
     with pytest.raises(ArgumentError, match=r'expected an ending of .html, .svg, .*, found ".jpg"'):
-        write_graph(graph, tmp_path / "graph.jpg")
+        graph.save(tmp_path / "graph.jpg")
     with pytest.raises(ArgumentError, match="found no ending"):
-        write_graph(graph, tmp_path / "graph")
+        graph.save(tmp_path / "graph")
 
 
 def test_a_page_is_made_by_the_views(graph, tmp_path):
-    with pytest.raises(ArgumentError, match="a page is made by the views"):
-        write_graph(graph, tmp_path / "graph.html")
-    path = write_graph(
-        graph,
-        tmp_path / "graph.html",
-        html=lambda g, options: f"<p>{g.operations} {options.depth}</p>",
-        depth=2,
-    )
+    path = graph.save(tmp_path / "graph.html", depth=2)
 
-    assert path.read_text() == "<p>2 2</p>"
+    assert path.read_text().startswith("<!DOCTYPE html>")
 
 
 def test_an_unwritable_path_is_named(graph, tmp_path):
@@ -133,18 +126,18 @@ def test_an_unwritable_path_is_named(graph, tmp_path):
     blocked.write_text("no folder")
 
     with pytest.raises(OSError, match=f"cannot save {blocked}/graph.svg"):
-        write_graph(graph, blocked / "graph.svg")
+        graph.save(blocked / "graph.svg")
 
 
 def test_a_folder_is_not_overwritten(graph, tmp_path):
     (tmp_path / "graph.svg").mkdir()
 
     with pytest.raises(OSError, match="it is a folder"):
-        write_graph(graph, tmp_path / "graph.svg")
+        graph.save(tmp_path / "graph.svg")
 
 
 def test_the_old_file_stays_where_writing_fails(graph, tmp_path, monkeypatch):
-    path = write_graph(graph, tmp_path / "graph.svg")
+    path = graph.save(tmp_path / "graph.svg")
     before = path.read_bytes()
 
     def full(*_):
@@ -154,7 +147,7 @@ def test_the_old_file_stays_where_writing_fails(graph, tmp_path, monkeypatch):
     with pytest.raises(
         OSError, match="no space left on device. The file that was there is whole and unchanged"
     ):
-        write_graph(graph, path, depth=3)
+        graph.save(path, depth=3)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
 
@@ -175,13 +168,14 @@ def test_quotes_in_names_are_escaped():
     assert r"say \"hi\"\\" in to_dot(trace_graph(wild, X), depth=0)
 
 
-def test_dot_text_carries_hover_texts_and_returns(graph):
-    text = to_dot(graph, depth=1, values={"head": {"mean": 0.5}})
+def test_dot_text_carries_hover_texts_and_returns(graph, returned):
+    calls = [returned("head", [-1.5, 2.5])]
+    text = to_dot(graph, depth=1, values=calls)
 
     assert r'tooltip="sin\ntest_export.py:' in text
     assert r"in: float32[2, 3] from x" in text
     assert "in: float32" not in to_dot(graph, depth=1, with_arg_labels=False)
-    assert r'label="[2, 3]\n0.5"' in to_dot(graph, depth=0, values={"head": {"mean": 0.5}})
+    assert r'label="[2, 3]\n0.5 ± 2"' in to_dot(graph, depth=0, values=calls)
 
 
 @needs_dot

@@ -6,13 +6,11 @@ import base64
 import re
 
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import Options, data, to_svg
-from nbmodule.graphs.reading.returns import values_by_path
-from nbmodule.graphs.writing.colors import fills
+from nbmodule.graphs.reading.returns import returns_by_path
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views import mimebundle
 
@@ -42,14 +40,11 @@ def calls(model):
 
 
 def test_each_call_of_a_submodule_has_its_own_statistics(model, calls):
-    found = values_by_path(calls)
+    found = returns_by_path(calls)
+    means = [float(x.mean()) for x in (model.inner(X), model.inner(model.inner(X)))]
 
-    np.testing.assert_allclose(
-        [c["mean"] for c in found["inner"]],
-        [model.inner(X).mean(), model.inner(model.inner(X)).mean()],
-        rtol=1e-5,
-    )
-    assert found["log"][0]["non_finite"] == int((~jnp.isfinite(model(X))).sum()) > 0
+    assert [float(c["text"].split(" ± ")[0]) for c in found["inner"]] == pytest.approx(means, 5e-3)
+    assert found["log"][0]["bad"] == int((~jnp.isfinite(model(X))).sum()) > 0
 
 
 def test_the_outline_says_what_was_returned(model, calls):
@@ -91,19 +86,18 @@ def test_calls_without_values_show_what_is_known(model):
 def test_calls_color_the_boxes(model, calls, color):
     drawing = prepare(nb.graph(model, X), Options(values=calls, color=color, depth=0))
 
-    found, legend = fills(drawing.scene(), color, drawing.options.numbers, {})
+    look = drawing.look(drawing.scene())
 
-    assert len(found) == 3  # both calls of inner, and log
-    assert legend is not None
-    assert legend[0].startswith(color)
+    assert len(look.fills) == 3  # both calls of inner, and log
+    assert look.legend[0].startswith(color)
 
 
-def test_values_of_another_model_are_refused(model):
+def test_values_of_another_model_are_refused(model, returned):
     with pytest.raises(
         nb.PathError,
         match=r'none of the values belongs to a submodule of this graph: they begin with "away"',
     ):
-        nb.graph(model, X).drawn(values={"away": {"mean": 1.0}})
+        nb.graph(model, X).drawn(values=[returned("away", [1.0])])
 
 
 def test_a_color_without_its_values_says_what_to_pass(model):

@@ -14,7 +14,6 @@ from nbmodule.graphs.layout.forms import Form, Record
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.ranks import FormRows
 from nbmodule.graphs.model import Computation, Source
-from nbmodule.graphs.reading.returns import returns_of
 from nbmodule.graphs.writing.options import Drawing, chosen, prepare
 from nbmodule.graphs.writing.outline import headline
 
@@ -91,7 +90,7 @@ class _Writer:
                 written[plan.form.number] = self.form(plan)
         forms = [*written.values(), *(self.facts(form) for form in self.stubs.values())]
         notes = self.notes(graph)
-        numbers = options.numbers
+        by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
             "view": "graph",
             "title": headline(graph).split(" · "),
@@ -112,14 +111,10 @@ class _Writer:
             "focus": spelled(drawing.focus),
             "open": sorted(map(spelled, drawing.opened)),
             "highlight": sorted(map(spelled, drawing.highlight)),
-            "color": options.color
-            if isinstance(options.color, str)
-            else "value"
-            if numbers
-            else "",
-            "numbers": dict(options.color) if isinstance(options.color, Mapping) else None,
-            "seconds": dict(options.seconds or {}),
-            "returns": {path: returns_of(result) for path, result in options.returns.items()},
+            "color": "value" if by_path else options.color or "",
+            "numbers": by_path,
+            "seconds": dict(options.seconds),
+            "returns": {path: list(calls) for path, calls in options.returns.items()},
             "edges": int(options.with_edge_labels),
             "ins": int(options.with_arg_labels),
             "outs": int(options.with_output_labels),

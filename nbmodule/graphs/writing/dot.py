@@ -3,49 +3,22 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Mapping
 from typing import Any
 
 from nbmodule.base.format import printable_lines
 from nbmodule.errors import MissingDependencyError, TraceError
-from nbmodule.graphs.layout.forms import PILLS, Form
-from nbmodule.graphs.layout.labels import (
-    group_facts,
-    group_note,
-    group_title,
-    node_note,
-    shape_text,
-)
+from nbmodule.graphs.layout.labels import group_note, group_title, shape_text
 from nbmodule.graphs.layout.scene import Box, Place
-from nbmodule.graphs.writing.hover import Look, hover_texts
+from nbmodule.graphs.writing.look import PAINT, paint_of, text_in
 from nbmodule.graphs.writing.options import Drawing
 from nbmodule.graphs.writing.svg import stroke_width
 
 SECONDS = 20.0
-GRAPH = {
-    "rankdir": "TB",
-    "fontname": "Helvetica",
-    "fontsize": "12",
-    "labeljust": "l",
-    "nodesep": "0.25",
-    "ranksep": "0.4",
-}
-NODE = {
-    "shape": "box",
-    "style": "filled",
-    "fillcolor": "white",
-    "color": "#8b97a7",
-    "fontname": "Helvetica",
-    "fontsize": "11",
-    "height": "0.3",
-}
-EDGE = {
-    "color": "#8b97a7",
-    "fontname": "Helvetica",
-    "fontsize": "9",
-    "fontcolor": "#5b6776",
-    "arrowsize": "0.6",
-}
+FONT = {"fontname": "Helvetica", "fontsize": "11"}
+GRAPH = FONT | {"rankdir": "TB", "labeljust": "l", "nodesep": "0.25", "ranksep": "0.4"}
+NODE = FONT | {"shape": "box", "style": "filled", "color": "#8b97a7", "height": "0.3"}
+EDGE = FONT | {"color": "#8b97a7", "fontcolor": "#5b6776", "arrowsize": "0.6", "fontsize": "9"}
+CLUSTER = {"color": "#a9b8cc", "style": "filled", "fillcolor": "#1d4f910a"}
 MARKED = {"color": "#c4302b", "penwidth": "2.5"}
 
 
@@ -54,33 +27,42 @@ def dot_text(drawing: Drawing) -> str:
     from graphviz import Digraph
 
     scene = drawing.scene()
-    look = drawing.look(scene)
+    look, labels = drawing.look(scene), drawing.forms.labels
     inside: dict[Place, list[Box]] = {}
     for box in scene.boxes:
         inside.setdefault(box.place[:-1] if box.place != drawing.focus else (-1,), []).append(box)
-    written = Digraph(
-        _plain(drawing.forms.name or "graph"), graph_attr=GRAPH, node_attr=NODE, edge_attr=EDGE
-    )
-    _level(
-        written,
-        drawing.focus,
-        inside,
-        drawing,
-        look,
-        hover_texts(scene, drawing.forms.labels, look),
-    )
+
+    def write(level: Any, place: Place) -> None:
+        for box in inside.get(place, []):
+            marked = MARKED if box.place in drawing.highlight else {}
+            if box.is_open:
+                label = f"{group_title(box.child)} {group_note(box.child.form)}".strip()
+                with level.subgraph(name=f"cluster_{_id(box.place)}") as cluster:
+                    cluster.attr(label=_plain(label), **CLUSTER | marked)
+                    write(cluster, box.place)
+                continue
+            name, note, facts = text_in(box, labels)
+            label = "\n".join(filter(None, [f"{name} {note}".strip(), facts]))
+            paint = paint_of(box)
+            style = {"fillcolor": look.fills.get(box.place) or PAINT[paint][0]}
+            if paint == "pill":
+                style |= {"shape": "oval", "height": "0.2"}
+            if paint == "failure":
+                style |= {"color": PAINT[paint][1]}
+            hover = _plain(look.hover[box.place])
+            level.node(_id(box.place), _plain(label), tooltip=hover, **style | marked)
+
+    name = _plain(drawing.forms.name or "graph")
+    written = Digraph(name, graph_attr=GRAPH, node_attr=NODE, edge_attr=EDGE)
+    write(written, drawing.focus)
     for line in scene.lines:
-        value = next(iter(line.slots.values()))
-        text = shape_text(value) if len(line.slots) == 1 else f"{len(line.slots)} edges"
-        words = [
-            text if drawing.options.with_edge_labels else "",
-            look.returns.get(line.source, ""),
-        ]
-        label = _plain("\n".join(filter(None, words))) if any(words) else None
-        written.edge(
-            _id(line.source), _id(line.target), label, penwidth=str(stroke_width(line.bytes))
-        )
-    for line in scene.sides if drawing.options.with_writes else ():
+        first, *others = line.slots.values()
+        text = f"{len(line.slots)} edges" if others else shape_text(first)
+        words = [text if drawing.options.with_edge_labels else "", look.returns.get(line.source)]
+        label = _plain("\n".join(filter(None, words))) or None
+        wide = str(stroke_width(line.bytes))
+        written.edge(_id(line.source), _id(line.target), label, penwidth=wide)
+    for line in scene.sides if look.writes else ():
         written.edge(_id(line.source), _id(line.target), style="dashed", constraint="false")
     return written.source
 
@@ -97,14 +79,11 @@ def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
         MissingDependencyError: if the program is not installed.
         TraceError: if it takes too long or fails.
     """
-    from graphviz.backend import dot_command, execute
-
-    try:  # `Source.pipe` is the same, without a limit of time
-        command = dot_command.command("dot", form)
-        done = execute.run_check(
-            command, input=text.encode(), capture_output=True, timeout=seconds, quiet=True
+    try:
+        done = subprocess.run(
+            ["dot", f"-T{form}"], input=text.encode(), capture_output=True, timeout=seconds
         )
-    except execute.ExecutableNotFound as error:
+    except FileNotFoundError as error:
         raise MissingDependencyError(
             f"a .{form} picture needs the program `dot` of Graphviz, which is not on the PATH "
             f"(`apt-get install graphviz`, `brew install graphviz`). Without it: .svg, .html "
@@ -113,68 +92,16 @@ def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
     except subprocess.TimeoutExpired as error:
         raise TraceError(
             f"Graphviz did not finish the .{form} picture within {seconds:g} s and was stopped. "
-            f"Show less of the graph "
-            f"(depth=, focus=), or save it as .svg, which needs no Graphviz."
+            f"Show less of the graph (depth=, focus=), or save it as .svg, which needs no Graphviz."
         ) from error
-    except subprocess.CalledProcessError as error:
-        raise TraceError(
-            f"Graphviz could not draw the picture: {error.stderr.decode(errors='replace').strip()}"
-        ) from error
+    if done.returncode:
+        reason = done.stderr.decode(errors="replace").strip()
+        raise TraceError(f"Graphviz could not draw the picture: {reason}")
     return done.stdout
 
 
-def _level(
-    written: Any,
-    location: Place,
-    inside: dict[Place, list[Box]],
-    drawing: Drawing,
-    look: Look,
-    hover: Mapping[Place, str],
-) -> None:
-    for box in inside.get(location, []):
-        marked = MARKED if box.place in drawing.highlight else {}
-        if not box.is_open:
-            label, style = _style(box, look.fills.get(box.place))
-            written.node(
-                _id(box.place),
-                _plain(label),
-                **{"tooltip": _plain(hover[box.place])} | style | marked,
-            )
-            continue
-        label = f"{group_title(box.child)} {group_note(box.child.form)}".strip()
-        with written.subgraph(name=f"cluster_{_id(box.place)}") as cluster:
-            cluster.attr(
-                **{
-                    "label": _plain(label),
-                    "color": "#a9b8cc",
-                    "style": "filled",
-                    "fillcolor": "#1d4f910a",
-                }
-                | marked
-            )
-            _level(cluster, box.place, inside, drawing, look, hover)
-
-
-def _style(box: Box, fill: str | None) -> tuple[str, dict[str, str]]:
-    """What is written in a box, and how the box is drawn."""
-    value = box.child.content
-    if isinstance(value, Form):
-        label = "\n".join(
-            filter(
-                None, [f"{group_title(box.child)} {group_note(value)}".strip(), group_facts(value)]
-            )
-        )
-        return label, {"fillcolor": fill or ("#eef0f2" if value.is_function else "#e6edf7")}
-    label = f"{box.child.name} {node_note(box.child)}".strip()
-    colors = {"input": "#eaf3ec", "output": "#eaf3ec", "failure": "#fdeceb"}
-    style = {"fillcolor": fill or colors.get(value.kind, "white")}
-    if value.kind in PILLS:
-        style = {"shape": "oval", "height": "0.2", "fillcolor": "#f4efe2"}
-    return label, style | ({"color": "#c4302b"} if value.kind == "failure" else {})
-
-
-def _id(location: Place) -> str:
-    return "n" + "_".join(map(str, location))
+def _id(place: Place) -> str:
+    return "n" + "_".join(map(str, place))
 
 
 def _plain(text: str) -> str:

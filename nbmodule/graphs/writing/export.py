@@ -15,7 +15,7 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.writing.dot import dot_text, render
-from nbmodule.graphs.writing.options import Options, chosen, prepare
+from nbmodule.graphs.writing.options import chosen, prepare
 from nbmodule.graphs.writing.outline import headline, outline
 from nbmodule.graphs.writing.svg import draw
 
@@ -55,7 +55,7 @@ def write_graph(
     graph: Computation,
     path: str | os.PathLike[str],
     *,
-    html: Callable[[Any, Options], str] | None = None,
+    html: Callable[[Any], str],
     **options: object,
 ) -> Path:
     """Write the graph to a file; the file appears whole or not at all.
@@ -75,34 +75,26 @@ def write_graph(
         MissingDependencyError: if Graphviz is needed and not there.
     """
     target = Path(file_name(path, "save the graph"))
-    checked = chosen(graph, options)
+    graph = replace(graph, options=chosen(graph, options))
+    writers: dict[str, Callable[[Any], str]] = {
+        ".html": html,
+        ".svg": to_svg,
+        ".dot": to_dot,
+        ".gv": to_dot,
+        ".txt": lambda graph: outline(graph, options=graph.options) + "\n",
+    }
     ending = target.suffix.lower()
-    if ending not in (*ENDINGS, ".gv"):
-        result = f'"{target.suffix}"' if target.suffix else "no ending"
+    if ending not in (*writers, *ENDINGS):
+        given = f'"{target.suffix}"' if target.suffix else "no ending"
         raise ArgumentError(
             f'cannot save the graph as "{target}": expected an ending of {", ".join(ENDINGS)}, '
-            f"found {result}."
+            f"found {given}."
         )
-    if ending == ".html":
-        if html is None:
-            raise ArgumentError(
-                f'cannot save "{target}": a page is made by the views; use '
-                f'`show_graph(fname="{target}")`.'
-            )
-        content = html(graph, checked).encode()
+    if ending in writers:
+        content = writers[ending](graph).encode()
     else:
-        content = _content(replace(graph, options=checked), ending, checked)
+        drawing = prepare(graph, graph.options, most=MOST_FOR_GRAPHVIZ)
+        content = render(dot_text(drawing), ending[1:])
     with whole_file(target) as file:
         file.write(content)
     return target
-
-
-def _content(graph: Computation, ending: str, checked: Options) -> bytes:
-    if ending == ".svg":
-        return to_svg(graph).encode()
-    if ending in (".dot", ".gv"):
-        return to_dot(graph).encode()
-    if ending == ".txt":
-        return (outline(graph, options=checked) + "\n").encode()
-    drawing = prepare(graph, checked, most=MOST_FOR_GRAPHVIZ)
-    return render(dot_text(drawing), ending[1:])

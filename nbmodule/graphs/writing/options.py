@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,22 +18,9 @@ from nbmodule.graphs.layout.forms import Forms
 from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
-from nbmodule.graphs.reading.returns import (
-    bad_by_path,
-    return_texts,
-    seconds_by_path,
-    values_by_path,
-)
-from nbmodule.graphs.writing.colors import fills
-from nbmodule.graphs.writing.hover import Look
+from nbmodule.graphs.reading.returns import Returns, return_of, returns_by_path, seconds_by_path
+from nbmodule.graphs.writing.look import Look, colors, hover_texts
 
-_FLAGS = (
-    "with_edge_labels",
-    "with_arg_labels",
-    "with_output_labels",
-    "with_writes",
-    "output_connected_only",
-)
 COLORINGS = ("flops", "bytes", "time", "non-finite")
 
 
@@ -50,14 +37,11 @@ class Options:
             random numbers. Without it they are there on a page, where one points at a box.
         output_connected_only: Leave out what no output depends on.
         highlight_subgraph: Path of a submodule, or an index into `graph.groups`; drawn in red.
-        color: `flops`, `bytes`, `time`, `non-finite`, or numbers by path.
-        seconds: Measured time by path, for `color="time"`; by default the times of `values`, if
-            these are calls.
+        color: `flops`, `bytes`, `time` and `non-finite` (of `values`), or numbers by path.
         focus: Path or index of the group that fills the picture.
         depth: How many levels of groups to open; by default as many as show 5 to 25 boxes.
-        values: What is known of the returns, shown at the edges: tracked calls (`with
-            nb.track(model) as values:`), or facts by path (`{"shape": ..., "mean": ..., "std":
-            ...}`, or a list of these, one for each call).
+        values: Tracked calls (`with nb.track(model) as values:`); what they returned is shown at
+            the edges.
     """
 
     randomness_factor: float = 0.0
@@ -68,25 +52,15 @@ class Options:
     output_connected_only: bool = True
     highlight_subgraph: str | int | Group | None = None
     color: str | Mapping[str, float] | None = None
-    seconds: Mapping[str, float] | None = None
     focus: str | int | Group | None = None
     depth: int | None = None
-    values: Any = field(default_factory=dict)
+    values: Sequence[Any] = ()
 
     def __post_init__(self) -> None:
-        for name in _FLAGS:
-            object.__setattr__(self, name, as_flag(name, getattr(self, name)))
-        if isinstance(self.values, str) or not isinstance(self.values, (Mapping, Sequence)):
-            raise ArgumentTypeError(
-                f"values are tracked calls, or a mapping from path to facts; found "
-                f"{type(self.values).__name__}."
-            )
-        if self.seconds is not None and not isinstance(self.seconds, Mapping):
-            raise ArgumentTypeError(
-                f"seconds are a mapping from path to numbers; found {type(self.seconds).__name__}."
-            )
-        if self.seconds is None and self.values:
-            object.__setattr__(self, "seconds", seconds_by_path(self.values) or None)
+        for option in fields(self):
+            if option.type == "bool":
+                flag = as_flag(option.name, getattr(self, option.name))
+                object.__setattr__(self, option.name, flag)
         factor = self.randomness_factor
         if not is_real(factor):
             raise ArgumentTypeError(
@@ -98,44 +72,47 @@ class Options:
             raise ArgumentError(
                 f"depth counts levels of groups to open, from 0 on; found {self.depth!r}."
             )
+        if isinstance(self.values, str) or not isinstance(self.values, Sequence):
+            raise ArgumentTypeError(
+                f"values are tracked calls, as of nb.track; found {type(self.values).__name__}."
+            )
         self._check_color()
 
     def _check_color(self) -> None:
-        if isinstance(self.color, str):
-            if self.color not in COLORINGS:
-                raise ArgumentError(
-                    f"color must be one of {', '.join(COLORINGS)}, or numbers by path; found "
-                    f'"{self.color}".'
-                )
-            if self.color == "time" and not self.seconds:
-                raise ArgumentError(
-                    'color="time" needs measured times: pass seconds={path: seconds}, or '
-                    "values=calls from `nb.track`."
-                )
-            if self.color == "non-finite" and not self.values:
-                raise ArgumentError(
-                    'color="non-finite" needs what was returned: pass values=calls from `nb.track`.'
-                )
-        elif isinstance(self.color, Mapping):
-            wrong = {
-                path: x
-                for path, x in self.color.items()
-                if not isinstance(x, (int, float)) or math.isnan(x)
-            }
-            if wrong:
-                path, result = next(iter(wrong.items()))
-                raise ArgumentTypeError(
-                    f'color must map paths to numbers; for "{path}" it gives {result!r}.'
-                )
-        elif self.color is not None:
+        color = self.color
+        if isinstance(color, Mapping):
+            for path, number in color.items():
+                if not isinstance(number, (int, float)) or math.isnan(number):
+                    raise ArgumentTypeError(
+                        f'color must map paths to numbers; for "{path}" it gives {number!r}.'
+                    )
+        elif color is not None and not isinstance(color, str):
             raise ArgumentTypeError(
-                f"color must be a word or a mapping, not {type(self.color).__name__}."
+                f"color must be a word or a mapping, not {type(color).__name__}."
+            )
+        elif color not in (None, *COLORINGS):
+            raise ArgumentError(
+                f'color must be one of {", ".join(COLORINGS)}, or numbers by path; found "{color}".'
+            )
+        elif color == "time" and not self.seconds:
+            raise ArgumentError(
+                'color="time" needs measured times: pass values=calls from `nb.track`, or '
+                "color={path: seconds}."
+            )
+        elif color == "non-finite" and not self.values:
+            raise ArgumentError(
+                'color="non-finite" needs what was returned: pass values=calls from `nb.track`.'
             )
 
     @cached_property
-    def returns(self) -> Mapping[str, Any]:
+    def returns(self) -> Returns:
         """What is known of the returns, by path."""
-        return values_by_path(self.values)
+        return returns_by_path(self.values)
+
+    @cached_property
+    def seconds(self) -> Mapping[str, float]:
+        """How long the calls took, by path."""
+        return seconds_by_path(self.values)
 
     @property
     def numbers(self) -> Mapping[str, float] | None:
@@ -145,18 +122,13 @@ class Options:
         if self.color == "time":
             return self.seconds
         if self.color == "non-finite":
-            return bad_by_path(self.values)
+            counts = self.returns.items()
+            return {path: float(sum(call["bad"] for call in calls)) for path, calls in counts}
         return self.color if isinstance(self.color, Mapping) else None
 
 
 def chosen(graph: Computation, options: Mapping[str, Any]) -> Options:
-    """Return the options of a picture: the arguments, else those of the graph, else defaults."""
-    check_names(options)
-    return replace(graph.options, **options) if graph.options is not None else Options(**options)
-
-
-def check_names(options: Mapping[str, Any]) -> None:
-    """Refuse options that no graph has.
+    """Return the options of a picture: the arguments, else those of the graph, else defaults.
 
     Raises:
         ArgumentTypeError: there is no such option; the message names the closest.
@@ -167,6 +139,7 @@ def check_names(options: Mapping[str, Any]) -> None:
             near = closest(name, existing)
             hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."
             raise ArgumentTypeError(f'a graph is drawn with no option "{name}".{hint}')
+    return replace(graph.options or Options(), **options)
 
 
 @dataclass(frozen=True)
@@ -186,18 +159,15 @@ class Drawing:
 
     def look(self, scene: Scene) -> Look:
         """What to point out in a scene of this drawing."""
-        colors, legend = fills(scene, self.options.color, self.options.numbers, self.forms.aliases)
-        options = self.options
-        returns = return_texts(scene.boxes, options.returns)
-        return Look(
-            self.highlight,
-            colors,
-            legend,
-            options.with_arg_labels,
-            options.with_output_labels,
-            returns,
-            options.with_writes,
+        options, labels = self.options, self.forms.labels
+        fills, legend = colors(scene, options.color, options.numbers, self.forms.aliases)
+        folded = [box for box in scene.boxes if not box.is_open]
+        returns = {box.place: return_of(box.path, box.child, options.returns) for box in folded}
+        hover = hover_texts(
+            scene, labels, inputs=options.with_arg_labels, outputs=options.with_output_labels
         )
+        returns = {place: text for place, text in returns.items() if text}
+        return Look(self.highlight, fills, legend, returns, hover, options.with_writes)
 
 
 def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:
@@ -214,30 +184,25 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
             the closest.
     """
     forms = fold(graph, connected_only=options.output_connected_only)
-    picture = PlacedGraph(
-        forms, Spacing(options.with_edge_labels, float(options.randomness_factor))
-    )
+    spacing = Spacing(options.with_edge_labels, float(options.randomness_factor))
+    picture = PlacedGraph(forms, spacing)
     focus, highlight = places_of(graph, forms, options)
-    if isinstance(options.color, Mapping):
-        _check_paths(graph, options.color)
-    elif options.returns:
-        _check_some(graph, options.returns)
+    _check_paths(graph, options)
     if options.depth is None:
         opened = picture.open_at_first(focus, FEWEST, min(MOST, most or MOST))
     else:
         opened = _open_levels(picture, focus, options.depth, most)
-    for location in (*highlight, *ways_to_failure(graph, forms)):
-        opened |= ways_to(location)
+    for place in (*highlight, *ways_to_failure(graph, forms)):
+        opened |= ways_to(place)
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
 
 
 def places_of(graph: Computation, forms: Forms, options: Options) -> tuple[Place, frozenset[Place]]:
     """Where the group that fills the picture is, and what is highlighted."""
     focus = () if options.focus is None else _place(graph, forms, options.focus, "focus")
-    expected = options.highlight_subgraph
-    return focus, frozenset() if expected is None else frozenset(
-        [_place(graph, forms, expected, "highlight")]
-    )
+    marked = options.highlight_subgraph
+    highlight = [] if marked is None else [_place(graph, forms, marked, "highlight")]
+    return focus, frozenset(highlight)
 
 
 def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
@@ -245,8 +210,7 @@ def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
     away.
     """
     groups = [node.group for node in graph.nodes if node.kind == "failure"]
-    places = (forms.place(group) for group in groups)
-    return [(*location, 0) for location in places if location]
+    return [(*place, 0) for place in map(forms.place, groups) if place]
 
 
 def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | None) -> set[Place]:
@@ -254,54 +218,40 @@ def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | Non
     own.
     """
     opened: set[Place] = set()
+    levels = {focus: 0}
     boxes = len(picture.scene((), focus).boxes)
-    for location, child, _ in sorted(picture.walk(focus), key=lambda result: len(result[0])):
-        runs = sum(_is_run(picture, location[:i]) for i in range(len(focus) + 1, len(location)))
-        visible = len(location) == len(focus) + 1 or location[:-1] in opened
-        more = boxes + len(child.form.children)
-        if (
-            visible
-            and len(location) - len(focus) - runs <= depth
-            and (most is None or more <= most)
-        ):
-            opened.add(location)
-            boxes = more
+    for place, child, _ in sorted(picture.walk(focus), key=lambda row: len(row[0])):
+        around, inside = place[:-1], len(child.form.children)
+        levels[place] = levels[around] + (child.form.kind != "run")
+        is_visible = around == focus or around in opened
+        fits = most is None or boxes + inside <= most
+        if is_visible and fits and levels[around] < depth:
+            opened.add(place)
+            boxes += inside
     return opened
 
 
-def _is_run(picture: PlacedGraph, location: Place) -> bool:
-    form = picture.forms.root
-    for position in location:
-        form = form.children[position].form
-    return form.kind == "run"
-
-
-def _place(graph: Computation, forms: Forms, expected: str | int | Group, purpose: str) -> Place:
-    group = lookup.resolve(graph, expected)
-    location = forms.place(group.index)
-    if location is None:
+def _place(graph: Computation, forms: Forms, target: str | int | Group, purpose: str) -> Place:
+    group = lookup.resolve(graph, target)
+    place = forms.place(group.index)
+    if place is None:
         raise PathError(
             f'cannot {purpose} "{group.path or group.name}": no output depends on it, so it is '
-            f"not in the picture. "
-            f"output_connected_only=False shows it."
+            f"not in the picture. output_connected_only=False shows it."
         )
-    return location
+    return place
 
 
-def _check_some(graph: Computation, values: Mapping[str, Any]) -> None:
-    """Values of which no path is in the graph come from another function."""
+def _check_paths(graph: Computation, options: Options) -> None:
+    """All paths of colors must be in the graph, and one of those of the values."""
     existing = {group.path for group in graph.groups} | {""}
-    if not any(path in existing for path in values):
-        path = next(iter(values))
-        raise PathError(
-            f"none of the values belongs to a submodule of this graph: they begin with "
-            f'"{path}", the graph has '
-            f"{', '.join(sorted(existing - {''})[:4]) or 'none'}. Trace and track the same call."
-        )
-
-
-def _check_paths(graph: Computation, numbers: Mapping[str, float]) -> None:
-    existing = {group.path for group in graph.groups} | {""}
-    for path in numbers:
+    for path in options.color if isinstance(options.color, Mapping) else ():
         if path not in existing:
             lookup.find(graph, path)  # raises, naming the closest
+    paths = list(options.returns)
+    if paths and existing.isdisjoint(paths):
+        raise PathError(
+            f"none of the values belongs to a submodule of this graph: they begin with "
+            f'"{paths[0]}", the graph has {", ".join(sorted(existing - {""})[:4]) or "none"}. '
+            "Trace and track the same call."
+        )

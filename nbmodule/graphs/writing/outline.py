@@ -4,20 +4,17 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from nbmodule.base.format import printable
+from nbmodule.base.format import count_noun, printable
 from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import Child, Form
+from nbmodule.graphs.layout.forms import ENDS, Child, Form, Forms
 from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title
 from nbmodule.graphs.layout.scene import Place, child_path
-from nbmodule.graphs.model import WRITTEN, Computation
+from nbmodule.graphs.model import WRITTEN, Computation, Node
 from nbmodule.graphs.reading.returns import return_of
-
-if TYPE_CHECKING:
-    from nbmodule.graphs.writing.options import Options
+from nbmodule.graphs.writing.options import Options, places_of, ways_to_failure
 
 
 def headline(graph: Computation) -> str:
@@ -28,25 +25,26 @@ def headline(graph: Computation) -> str:
     >>> headline(trace_graph(lambda x: jnp.sin(x) * 2, jnp.ones(3)))
     'lambda · 2 operations · 6 FLOP · float32[3] → float32[3]'
     """
-    words = [
-        graph.root.name or "graph",
-        "1 operation" if graph.operations == 1 else f"{graph.operations:,} operations",
-    ]
+    words = [graph.root.name or "graph", count_noun(graph.operations, "operation")]
     if graph.flops:
         words.append(amount(graph.flops, "FLOP"))
-    supplied = [
-        str(graph.nodes[i].outputs[0]) for i in graph.inputs if graph.nodes[i].kind == "input"
-    ]
     if graph.failure is not None:
-        location = f" at {graph.failure.source.place}" if graph.failure.source else ""
-        words.append(f"failed: {graph.failure.error}{location}")
-    else:
-        ends = [graph.nodes[i] for i in graph.outputs]
-        result = [str(node.outputs[0]) for node in ends if node.operation != WRITTEN]
-        words.append(f"{_some(supplied)} → {_some(result)}")
-        if writes := len(ends) - len(result):
-            words.append("writes 1 variable" if writes == 1 else f"writes {writes:,} variables")
+        place = f" at {graph.failure.source.place}" if graph.failure.source else ""
+        return printable(" · ".join([*words, f"failed: {graph.failure.error}{place}"]))
+    inputs = [graph.nodes[i] for i in graph.inputs]
+    ends = [graph.nodes[i] for i in graph.outputs]
+    results = [node for node in ends if node.operation != WRITTEN]
+    words.append(f"{_some([n for n in inputs if n.kind == 'input'])} → {_some(results)}")
+    if len(results) < len(ends):
+        words.append(f"writes {count_noun(len(ends) - len(results), 'variable')}")
     return printable(" · ".join(words))
+
+
+def _some(nodes: list[Node]) -> str:
+    values = [str(node.outputs[0]) for node in nodes]
+    if len(values) > 3:
+        return f"{', '.join(values[:2])}, … {len(values)} in all"
+    return ", ".join(values) or "nothing"
 
 
 def outline(graph: Computation, *, lines: int | None = None, options: Options | None = None) -> str:
@@ -66,8 +64,6 @@ def outline(graph: Computation, *, lines: int | None = None, options: Options | 
     │  └─ sin  → float32[3]
     └─ output  float32[3]
     """
-    from nbmodule.graphs.writing.options import Options, places_of, ways_to_failure
-
     options = options or Options()
     forms = fold(graph, connected_only=options.output_connected_only)
     focus, marked = places_of(graph, forms, options)
@@ -75,75 +71,56 @@ def outline(graph: Computation, *, lines: int | None = None, options: Options | 
     for position in focus:
         path = child_path(path, form.children[position], forms.aliases)
         form = form.children[position].form
-    rows = [
-        headline(graph),
-        *_Outline(options, marked, marked.union(ways_to_failure(graph, forms)), forms.aliases).rows(
-            form, focus, path, "", options.depth
-        ),
-    ]
+    ways = marked.union(ways_to_failure(graph, forms))
+    shown = {way[:i] for way in ways for i in range(1, len(way) + 1)}
+    writer = _Outline(options, forms, marked, shown)
+    rows = [headline(graph), *writer.rows(form, focus, path, "", options.depth)]
     if lines is not None and len(rows) > lines:
         rows = [*rows[: lines - 1], f"… {len(rows) - lines + 1:,} more rows: print(graph)"]
     return "\n".join(map(printable, rows))
 
 
-def _some(values: list[str]) -> str:
-    if len(values) > 3:
-        return f"{', '.join(values[:2])}, … {len(values)} in all"
-    return ", ".join(values) or "nothing"
-
-
 @dataclass(frozen=True)
 class _Outline:
     options: Options
+    forms: Forms
     marked: frozenset[Place]
-    ways: frozenset[Place]
-    aliases: Mapping[str, str]
+    ways: set[Place]  # to what is highlighted or has failed, each place on them
 
     def rows(
         self, form: Form, place: Place, path: str, indent: str, depth: int | None
     ) -> Iterator[str]:
-        """The rows below a form, whose place and path are given."""
-        shown = self.shown(form, place)
-        for i in shown:
-            child, last = form.children[i], i == shown[-1]
-            current, inner = (*place, i), child_path(path, child, self.aliases)
-            yield f"{indent}{'└─' if last else '├─'} {self.row(child, current, inner)}"
-            opens = (
-                depth is None
-                or depth > 0
-                or any(len(m) > len(current) and m[: len(current)] == current for m in self.ways)
-            )
-            if isinstance(child.content, Form) and opens:
-                less = None if depth is None else max(depth - 1, 0)
-                yield from self.rows(
-                    child.content, current, inner, indent + ("   " if last else "│  "), less
-                )
-
-    def shown(self, form: Form, place: Place) -> list[int]:
-        """Which children have a row: of equal neighbors the first, and what is highlighted among
-        them.
+        """The rows below a form, whose place and path are given; of equal neighbors the first has
+        one, and what is highlighted among them.
         """
-        if form.kind != "run" or len(form.children) != form.count:
-            return list(range(len(form.children)))
-        end = len(place)
-        return sorted(
-            {0} | {mark[end] for mark in self.ways if len(mark) > end and mark[:end] == place}
-        )
+        is_run = form.kind == "run" and len(form.children) == form.count
+        shown = [
+            i for i in range(len(form.children)) if not is_run or i == 0 or (*place, i) in self.ways
+        ]
+        for i in shown:
+            child, here, is_last = form.children[i], (*place, i), i == shown[-1]
+            inner = child_path(path, child, self.forms.aliases)
+            yield f"{indent}{'└─' if is_last else '├─'} {self.row(child, here, inner)}"
+            is_open = depth is None or depth > 0 or self.leads_on(here)
+            if isinstance(child.content, Form) and is_open:
+                below = indent + ("   " if is_last else "│  ")
+                less = None if depth is None else max(depth - 1, 0)
+                yield from self.rows(child.content, here, inner, below, less)
+
+    def leads_on(self, place: Place) -> bool:
+        """Whether something below a place is highlighted or has failed."""
+        return any(way[:-1] == place for way in self.ways)
 
     def row(self, child: Child, place: Place, path: str) -> str:
         """What stands on one row."""
         value = child.content
         mark = "<- highlighted" if place in self.marked else ""
         if isinstance(value, Form):
-            existing = return_of(path, child, self.options.returns)
-            return "  ".join(
-                filter(
-                    None,
-                    [group_title(child), group_note(value), group_facts(value), existing, mark],
-                )
-            )
+            known = return_of(path, child, self.options.returns)
+            words = [group_title(child), group_note(value), group_facts(value), known, mark]
+            return "  ".join(filter(None, words))
         values = ", ".join(map(str, value.outputs))
-        if value.kind in ("input", "variable", "constant", "output"):
+        if value.kind in ENDS:
             is_plain = value.operation in (child.name, WRITTEN)
             return f"{child.name}  {'' if is_plain else value.kind + '  '}{values}"
         shape = f"→ {values}" if values and self.options.with_edge_labels else ""

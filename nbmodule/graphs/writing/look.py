@@ -1,0 +1,180 @@
+"""What boxes look like: their words, their colors, and what they say when one points at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from nbmodule.base.format import format_bytes
+from nbmodule.graphs.layout.forms import PILLS, Form, Label
+from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title, node_note
+from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
+
+LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
+PAINT = {
+    "group": ("#e6edf7", "#7d96b8"),
+    "function": ("#eef0f2", "#8b97a7"),
+    "operation": ("#fff", "#b3bcc8"),
+    "pill": ("#f4efe2", "#b9a876"),
+    "end": ("#eaf3ec", "#7fa88b"),
+    "failure": ("#fdeceb", "#c4302b"),
+}
+"""Fill and border of each kind of box."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What to point out in a scene.
+
+    Attributes:
+        highlight: Places to draw in red.
+        fills: Color of single boxes by place.
+        legend: Text for the colors, and the two ends of the scale.
+        returns: What is known of the return of a box, in words.
+        hover: What each box says when one points at it.
+        writes: Draw the side roads.
+    """
+
+    highlight: frozenset[Place] = frozenset()
+    fills: Mapping[Place, str] = field(default_factory=dict)
+    legend: tuple[str, str, str] | None = None
+    returns: Mapping[Place, str] = field(default_factory=dict)
+    hover: Mapping[Place, str] = field(default_factory=dict)
+    writes: bool = False
+
+
+class BoxText(NamedTuple):
+    """What is written in a box: its name, what stands beside it, and a second line."""
+
+    name: str
+    note: str
+    facts: str = ""
+
+
+def text_in(box: Box, labels: Sequence[Label]) -> BoxText:
+    """The words of a box; a variable that stands in several places has a number."""
+    value = box.child.content
+    if isinstance(value, Form):
+        return BoxText(group_title(box.child), group_note(value), group_facts(value))
+    mark = labels[box.first_label].mark if value.kind in PILLS else ""
+    return BoxText(f"{box.child.name} {mark}".strip(), node_note(box.child))
+
+
+def paint_of(box: Box) -> str:
+    """The row of `PAINT` for a box."""
+    value = box.child.content
+    if isinstance(value, Form):
+        return "function" if value.is_function else "group"
+    if value.kind in PILLS:
+        return "pill"
+    kinds = {"input": "end", "output": "end", "failure": "failure"}
+    return kinds.get(value.kind, "operation")
+
+
+# -- colors --
+def colors(
+    scene: Scene,
+    color: str | Mapping[str, float] | None,
+    numbers: Mapping[str, float] | None,
+    aliases: Mapping[str, str],
+) -> tuple[dict[Place, str], tuple[str, str, str] | None]:
+    """The color of each folded box that has a number, and what the legend says.
+
+    Args:
+        scene: What is visible.
+        color: `flops`, `bytes`, `time`, `non-finite`, a mapping, or None.
+        numbers: Numbers by path, where the color does not come from the graph itself.
+        aliases: As in `Forms`.
+    """
+    results = {}
+    for box in scene.boxes:
+        number = None if box.is_open or color is None else number_of(box, color, numbers, aliases)
+        if number is not None:
+            results[box.place] = number
+    if not results:
+        return {}, None
+    low, high = min([0.0, *results.values()]), max([0.0, *results.values()])
+    unit = color if isinstance(color, str) else ""
+    legend = (f"{unit or 'value'} {_text(low, unit)} … {_text(high, unit)}", _rgb(0.0), _rgb(1.0))
+    spread = (high - low) or 1.0
+    return {place: _rgb((number - low) / spread) for place, number in results.items()}, legend
+
+
+def number_of(
+    box: Box,
+    color: str | Mapping[str, float],
+    numbers: Mapping[str, float] | None,
+    aliases: Mapping[str, str],
+) -> float | None:
+    """The number of one box: cost for operations and groups, the caller's for paths; of a run the
+    largest.
+    """
+    value = box.child.content
+    if numbers is None:
+        counts = isinstance(value, Form) or value.kind == "operation"
+        return float(getattr(value, str(color))) if counts else None
+    paths = [box.path] if value.kind == "scope" else []
+    if isinstance(value, Form) and value.kind == "run":
+        paths = [child_path(box.path, child, aliases) for child in value.children]
+    return max((numbers[path] for path in paths if path in numbers), default=None)
+
+
+def _rgb(share: float) -> str:
+    steps = (round(a + (b - a) * share) for a, b in zip(LOW, HIGH, strict=True))
+    return "#" + "".join(f"{step:02x}" for step in steps)
+
+
+def _text(number: float, unit: str) -> str:
+    if unit == "bytes":
+        return format_bytes(round(number))
+    if unit == "flops":
+        return amount(number, "FLOP")
+    return time_text(number) if unit == "time" else f"{number:.4g}"
+
+
+def time_text(seconds: float) -> str:
+    """A time in µs, ms or s.
+
+    >>> time_text(0.0123)
+    '12.3 ms'
+    """
+    if abs(seconds) >= 1 or seconds == 0:
+        return f"{seconds:.4g} s"
+    return f"{seconds * 1e3:.4g} ms" if abs(seconds) >= 1e-3 else f"{seconds * 1e6:.4g} µs"
+
+
+# -- hover texts --
+def hover_texts(
+    scene: Scene, labels: Sequence[Label], *, inputs: bool, outputs: bool
+) -> dict[Place, str]:
+    """The hover text of each box: full name, cost, source, and what goes in and comes out where
+    that is asked for.
+    """
+    boxes = {box.place: box for box in scene.boxes}
+    supplied: dict[Place, list[str]] = {}
+    made: dict[Place, dict[int, str]] = {}
+    for line in (*scene.lines, *scene.sides):
+        name, values = boxes[line.source].child.name, line.slots.items()
+        words = [f"in: {value} from {name}" for _, value in values]
+        supplied.setdefault(line.target, []).extend(words if inputs else [])
+        made.setdefault(line.source, {}).update((i, f"out: {v}") for i, v in values if outputs)
+    texts = {}
+    for place, box in boxes.items():
+        results = [text for _, text in sorted(made.get(place, {}).items())]
+        texts[place] = "\n".join([*_facts(box, labels), *supplied.get(place, []), *results])
+    return texts
+
+
+def _facts(box: Box, labels: Sequence[Label]) -> list[str]:
+    value = box.child.content
+    if isinstance(value, Form):
+        return [box.path or box.child.name, group_facts(value)]
+    name = labels[box.first_label].name if value.kind in PILLS else box.child.name
+    dead = " (dead: no output needs it)" if value.dead else ""
+    lines = [f"{name} {value.parameters}".strip() + dead]
+    if value.kind in PILLS or value.kind == "input":
+        lines.append(str(value.outputs[0]))
+    if value.source:
+        lines.append(f"{value.source.place} in {value.source.function}")
+    return lines
