@@ -199,7 +199,7 @@ test("a box is explained beside the picture", () => {
   const detail = host.querySelector(".nbm-detail").textContent;
   assert.ok(detail.includes("submodule") && detail.includes("8 ops · 37 FLOP") && detail.includes("2 ms"));
   assert.ok(detail.includes("returned 0.25 ± 1.5") && detail.includes("NaN 3"));
-  assert.equal(host.querySelectorAll(".nbm-gbars i").length, 3);
+  assert.equal(host.querySelectorAll(".nbm-gbars i").length, 16);
   press("Escape");
   assert.equal(host.querySelector(".nbm-detail"), null);
 });
