@@ -20,6 +20,9 @@ HOSTS = re.compile(
     r"py[p]i\.org|python[h]osted\.org|registry\.[n]pmjs|[a]naconda\.(?:org|com)|download\.[p]ytorch"
     r"|[u]npkg\.com|[j]sdelivr|[c]dnjs|[e]sm\.sh"
 )
+GUESSES = re.compile(
+    r"\bimport dis\b|\bdis\.|gc\.get_|gi_frame|f_lasti|co_code\b|_infer_params|tracing_eqns"
+)
 MARKS = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
 
 
@@ -80,6 +83,17 @@ def test_the_lock_file_says_nothing_of_where_packages_came_from():
 
 def test_nothing_is_left_to_be_done_later():
     assert places_of(MARKS, ["nbmodule/", "tests/", "tools/"]) == []
+
+
+def test_the_package_reads_no_bytecode_and_asks_the_collector_for_no_objects():
+    assert places_of(GUESSES, ["nbmodule/"]) == []
+
+
+def test_one_file_reads_closures_and_names_of_code():
+    reads = re.compile(r"__closure__|co_names")
+    assert {line.split(":")[0] for line in places_of(reads, ["nbmodule/"])} == {
+        "nbmodule/core/compiled/capture.py"
+    }
 
 
 def test_no_file_is_named_for_being_useful():
