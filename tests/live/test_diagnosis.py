@@ -81,6 +81,31 @@ def test_a_healthy_curve_is_silent(loss):
     assert names(Evidence(curves(loss=loss))) == set()
 
 
+@pytest.mark.parametrize(
+    ("rate", "second", "is_named"),
+    [
+        (1e20, np.nan, True), (10.0, np.inf, True), (10.0, 57.0, True), (1.0, 2.0, False),
+        (0.1, np.nan, False), (None, np.nan, False),
+    ],
+)  # fmt: skip
+def test_a_rate_that_is_far_too_high_is_named(rate, second, is_named):
+    evidence = Evidence(curves(loss=np.r_[1.7, second, [2.0] * 30]), rate=rate)
+    assert ("rate-too-high" in names(evidence)) == is_named
+    if is_named:
+        assert f"rate {rate:.3g}".replace("+", "") in judge(evidence)["rate-too-high"].text
+        assert "nonfinite-loss" not in names(evidence)
+
+
+@pytest.mark.parametrize("rate", [1e20, 10.0])
+def test_the_rate_of_a_run_is_known_to_its_diagnosis_and_that_of_its_journal(tmp_path, rate):
+    model, optimizer, step = make(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 2), lr=rate)
+    with nb.Live(model, optimizer, display=False, nonfinite="warn", journal=tmp_path) as live:
+        for _ in live.steps(range(30)):
+            live.log(loss=step(50 * X, Y))
+    for diagnosis in (live.diagnosis, nb.runs(tmp_path)[0].diagnosis):
+        assert diagnosis.names[0] == "rate-too-high"
+
+
 def test_two_losses_of_adversaries_are_not_expected_to_fall():
     assert names(Evidence(curves(d_loss=0.7 + noise(0.02), g_loss=0.7 + noise(0.02)))) == set()
 

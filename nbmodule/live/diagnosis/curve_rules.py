@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nbmodule.base.format import format_count
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, go_back, rule, scale_rate, short_number
+from nbmodule.live.run.control import RATE
 
 Values = NDArray[np.floating]
 
@@ -27,6 +28,7 @@ CHANCE = 0.03
 """Relative distance from ln(classes) within which a loss is that of guessing."""
 IMPROVED = 0.03
 """Relative fall of the median below which a loss has not improved."""
+FIRST_STEPS, JUMP, USUAL_RATE = 20, 10.0, 0.01
 RISE = 1.2
 OFTEN = 0.12
 """Share of steps beyond which outliers are the tail of the loss; one bad sample in an epoch of ten
@@ -51,7 +53,11 @@ def smoothed(values: Values) -> Values:
     width, count = max(3, len(values) // 10), len(values)
     at = np.unique(np.linspace(0, count - 1, min(count, MOST_MEDIANS)).round().astype(int))
     every = max(1, width // MOST_MEDIANS)
-    medians = [np.median(values[max(0, k - width + 1) : k + 1][::-every]) for k in at]
+    begin, rest = at[at < width - 1], at[at >= width - 1]
+    medians = [np.median(values[: k + 1][::-every]) for k in begin]
+    if len(rest):
+        windows = np.lib.stride_tricks.sliding_window_view(values, width)[rest - width + 1]
+        medians += np.median(windows[:, ::-every], axis=1).tolist()
     return np.interp(np.arange(count), at, medians)
 
 
@@ -86,6 +92,32 @@ def nonfinite_loss(evidence: Evidence) -> Iterator[RuleVerdict]:
             yield RuleVerdict(
                 "nonfinite-loss", text, "wrong", step=step, evidence=_picture(curve), fixes=fixes
             )
+
+
+@rule("rate-too-high", category="curve")
+def rate_too_high(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """With a learning rate of at least 1 the loss jumped to ten times its start, or ceased to be
+    finite, within the first steps. Usual rates are 0.0001 to 0.1.
+    """
+    curve, rate = evidence.loss, evidence.rate
+    if curve is None or rate is None or rate < 1 or evidence.input_fault is not None:
+        return
+    values = curve.values[:FIRST_STEPS]
+    with np.errstate(invalid="ignore"):
+        bad = np.flatnonzero(~(values <= JUMP * abs(values[0])))
+    if not len(bad):
+        return
+    value, step = float(values[bad[0]]), int(curve.steps[bad[0]])
+    text = (
+        f"the learning rate {short_number(rate)} is too high: {curve.name} is "
+        f"{short_number(value)} at step {step}, {short_number(float(values[0]))} at the start"
+    )
+    message = {"kind": "set", "name": RATE, "value": USUAL_RATE}
+    code = f'live.set("{RATE}", {USUAL_RATE})'
+    fixes = [Fix(f"learning rate {USUAL_RATE}", code, message)]
+    yield RuleVerdict(
+        "rate-too-high", text, "wrong", step=step, evidence=_picture(curve), fixes=fixes
+    )
 
 
 @rule("does-not-learn", category="curve")

@@ -27,6 +27,12 @@ NORMALIZES_BATCH = re.compile(r"BatchNorm")
 DROPS = re.compile(r"Dropout")
 
 
+def number_or_none(value: object) -> float | None:
+    """Return a setting as a number; None if it is none."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number else None
+
+
 @dataclass(frozen=True)
 class LoggedCurve:
     """One logged series: `steps` and `values` of one length, in the order of logging."""
@@ -165,6 +171,7 @@ class Evidence:
         is_finished: Whether the run has ended.
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
+        rate: The learning rate, None where it is not known or follows a schedule.
     """
 
     curves: Mapping[str, LoggedCurve] = field(default_factory=dict)
@@ -175,6 +182,7 @@ class Evidence:
     validated_in_training_mode: bool | None = None
     is_finished: bool = False
     input_fault: tuple[int, str] | None = None
+    rate: float | None = None
 
     @property
     def last(self) -> Snapshot | None:

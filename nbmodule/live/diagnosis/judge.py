@@ -88,6 +88,9 @@ EXPLAINS: dict[str, frozenset[str]] = {
     "target-scale": frozenset(["does-not-learn", "diverges"]),
     "loss-broadcasts": frozenset(["does-not-learn", "plateau"]),
     "overfits": frozenset(["validation-better"]),
+    "rate-too-high": frozenset(
+        "nonfinite-loss nonfinite-return does-not-learn diverges oscillates large-update".split()
+    ),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_count, format_number
-from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
+from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.live.run.control import FACTOR, RATE
@@ -89,10 +89,11 @@ def diagnose(run: RunState) -> Diagnosis:
     }
     bad_step = run.first_bad_step()
     fault = None if bad_step is None else run.bad_input(bad_step)
+    more: dict[str, Any] = {"is_finished": run.has_ended, "input_fault": fault}
+    more["rate"] = number_or_none(run.settings.get("lr"))
     if run.examiner is None:
-        return judge(Evidence(curves, is_finished=run.has_ended, input_fault=fault))
-    examiner = run.examiner.examiner
-    return judge(examiner.evidence(curves, is_finished=run.has_ended, input_fault=fault))
+        return judge(Evidence(curves, **more))
+    return judge(run.examiner.examiner.evidence(curves, **more))
 
 
 def _of_rules(run: RunState) -> Iterator[RunFinding]:

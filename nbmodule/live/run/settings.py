@@ -40,9 +40,9 @@ def describe_settings(
                 settings.pop("parameters", None)
     if optimizer is not None:
         settings.setdefault("optimizer", type(optimizer).__name__)
-        rate = getattr(optimizer, "lr", None)
-        if isinstance(rate, (int, float, np.number)):
-            settings.setdefault("lr", float(rate))
+        rate = _plain(getattr(optimizer, "lr", None))
+        if isinstance(rate, (int, float)):  # not a schedule
+            settings.setdefault("lr", float(f"{rate:.6g}"))
     seed = np.asarray(random.default.state.value)
     if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
         settings.setdefault("seed", int(seed[1]))
@@ -70,8 +70,8 @@ def _plain(value: Any) -> Any:
     return repr(value)[:_LONGEST]
 
 
-def origin() -> dict[str, Any]:
-    """Return number and code of the notebook cell, and the commit, where they are known."""
+def notebook_cell() -> dict[str, Any]:
+    """Return number and code of the running cell and the notebook's name, where they are known."""
     facts: dict[str, Any] = {}
     ipython = sys.modules.get("IPython")
     shell = ipython and ipython.get_ipython()
@@ -81,6 +81,12 @@ def origin() -> dict[str, Any]:
         notebook = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
         if notebook:  # set by Jupyter's server and VS Code
             facts["notebook"] = os.path.basename(str(notebook))
+    return facts
+
+
+def origin() -> dict[str, Any]:
+    """Return number and code of the notebook cell, and the commit, where they are known."""
+    facts = notebook_cell()
     try:
         result = subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"],
