@@ -37,14 +37,15 @@ from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run.best import Best, improves
-from nbmodule.live.run.branches import (
-    current_cell,
-    earlier_runs,
-    forget_runs,
-    remember_run,
-)
 from nbmodule.live.run.control import RECEIPT, Controls
 from nbmodule.live.run.history import History
+from nbmodule.live.run.in_memory import (
+    KeptRun,
+    current_cell,
+    earlier_runs,
+    forget_earlier,
+    keep_run,
+)
 from nbmodule.live.run.messages import describe_caught, guard
 from nbmodule.live.run.progress import Progress
 from nbmodule.live.run.settings import describe_settings
@@ -118,6 +119,9 @@ class Live(ReplayVerbs):
         >>> live.history.loss.last, live.step
         (0.3333333333333333, 6)
     """
+
+    _kept: KeptRun
+    """The run in memory, set when it begins."""
 
     def __init__(
         self,
@@ -550,7 +554,7 @@ class Live(ReplayVerbs):
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
                 continue
-            self._journal = journal
+            self._journal, self._kept.has_journal = journal, True
             self._boundary.offer_state = self._offer_state
             return
         reason = getattr(failure, "strerror", None) or failure
@@ -642,6 +646,7 @@ class Live(ReplayVerbs):
         run = self._state
         run.cell = current_cell()
         run.earlier = earlier_runs(run.cell)
+        self._kept = keep_run(run)
         add_knobs(self.controls, self.model, self.optimizer)
         self._boundary.late_controls = self._add_late_controls
         self._watching.add_control()
@@ -724,7 +729,7 @@ class Live(ReplayVerbs):
             failure = describe_caught("the loop", error)
             self._state.messages.add_failure(self.step, failure)
             self._loop.finish("failed", failure.error)
-        remember_run(self._state.cell, self._state.history, str(self.progress))
+        self._kept.update()
 
     @printable_repr
     def __repr__(self) -> str:
@@ -774,7 +779,7 @@ class Live(ReplayVerbs):
 
     def _forget_earlier(self) -> None:
         """Drop the curves of earlier runs of this cell."""
-        forget_runs(self._state.cell)
+        forget_earlier(self._state.cell)
         self._state.earlier, self._state.left_behind = [], []
 
     def _require_open(self, name: str) -> None:

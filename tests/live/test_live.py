@@ -29,7 +29,7 @@ from nbmodule.live.controls.notices import CompileClock
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.terminal import ProgressLine, one_line
-from nbmodule.live.run import branches
+from nbmodule.live.run import in_memory
 from nbmodule.live.run.history import History
 from nbmodule.live.run.progress import Progress
 
@@ -397,7 +397,7 @@ def test_commands_from_other_threads_are_applied_by_the_loop():
 
 def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
     monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 1")
-    branches.forget_runs("cell 1")
+    in_memory.forget_earlier("cell 1")
     for run in range(7):
         with quiet() as live:
             for i in live.steps(range(3)):
@@ -405,14 +405,14 @@ def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
         assert len(live._state.earlier) == min(run, 5)
     assert [e.curves["loss"].values[0] for e in live._state.earlier] == [1, 2, 3, 4, 5]
     live._forget_earlier()
-    assert branches.earlier_runs("cell 1") == []
+    assert in_memory.earlier_runs("cell 1") == []
 
 
 def test_runs_without_curves_leave_nothing_behind(monkeypatch):
     monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 2")
     with quiet() as live:
         live.log(loss=1)
-    assert branches.earlier_runs("cell 2") == []
+    assert in_memory.earlier_runs("cell 2") == []
 
 
 def test_the_text_shows_progress_and_curves():

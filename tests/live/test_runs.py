@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import gc
+import importlib.util
 import json
 import re
 import struct
+import weakref
 import zlib
 
 import numpy as np
@@ -64,6 +67,119 @@ def test_runs_are_found_by_name_number_setting_and_test(folder):
     assert len(found[1:]) == 3
     with pytest.raises(nb.PathError, match="demo, other"):
         found["nobody"]
+
+
+def trained_run(**options):
+    """A run of 12 steps that is rewound from step 8 to 5, and whose next steps are tried twice."""
+    model, optimizer = nb.Linear(3, 1), nb.SGD(0.1)
+
+    @nb.jit
+    def step(x):
+        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
+        optimizer.update(model, grads)
+        return loss
+
+    batches = np.random.default_rng(0).normal(size=(12, 4, 3)).astype("float32")
+    with nb.Live(model, optimizer, display=False, **options) as live:
+        for number, batch in enumerate(live.steps(batches)):
+            live.log(loss=step(batch))
+            if number == 7:
+                live.rewind(5)
+    live.what_if(3, rates=[0.5, 1.0])
+    return weakref.ref(model)
+
+
+def in_memory(name):
+    return nb.runs().filter(lambda run: run.name == name)
+
+
+def test_runs_without_a_journal_are_listed_while_they_go_on_and_after(tmp_path):
+    with nb.Live(display=False, name="unkept", config={"lr": 0.5}, tags=["now"]) as live:
+        for i in live.steps(range(4)):
+            live.log(loss=float(4 - i))
+            assert live.history.loss.last == 4 - i
+            (run,) = in_memory("unkept")
+            assert (run.state, run.step) == ("running", i + 1)
+    (run,) = in_memory("unkept")
+    assert (run.state, run.step, run.best, run.snapshot) == ("done", 4, {"loss": 1.0}, None)
+    assert (run.settings["lr"], run.tags, run.path) == (0.5, ("now",), None)
+    run.note = "kept in memory"
+    assert in_memory("unkept")[0].note == "kept in memory"
+    assert len(in_memory("unkept").to_records()) == 1 and not nb.runs(tmp_path)
+    run.report(tmp_path / "page.html")
+    assert "unkept" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("kept", ["memory", "journal"])
+def test_what_a_rewind_leaves_behind_and_branches_are_runs_with_a_parent(tmp_path, kept):
+    options = {"journal": tmp_path} if kept == "journal" else {}
+    model = trained_run(name=f"branched {kept}", **options)
+    found = nb.runs(tmp_path) if kept == "journal" else in_memory("branched memory")
+    run = next(run for run in found if not run.parent)
+    branches = {r.settings["branch"]: r for r in found if r.parent == run.run_id}
+    assert set(branches) == {"x 1", "x 0.5", "rewound 8 → 5"}
+    assert branches["rewound 8 → 5"].history.loss.steps.tolist() == list(range(1, 9))
+    assert branches["x 1"].history.loss.steps.tolist() == [13, 14, 15]
+    assert run.history.loss.steps.tolist() == list(range(1, 13))
+    comparison = found.compare()
+    assert comparison.settings == {"branch": [r.settings.get("branch") for r in found]}
+    assert found.parent_of(branches["x 1"]) == f"branched {kept} [{list(found).index(run)}]"
+    if kept == "memory":
+        del run, branches, comparison, found
+        gc.collect()
+        assert model() is None  # nothing in the list keeps it
+
+
+def test_the_oldest_runs_in_memory_are_dropped(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.run.in_memory.MOST_RUNS", 3)
+    for number in range(5):
+        with nb.Live(display=False, name=f"run {number}") as live:
+            live.log(loss=1.0)
+    assert [run.name for run in nb.runs()] == ["run 4", "run 3", "run 2"]
+
+
+def test_a_run_that_diverged_does_not_flatten_the_others(tmp_path):
+    for lr, rate in ((0.1, -0.1), (0.2, -0.2), (10, 0.5)):
+        with nb.Live(display=False, journal=tmp_path, name="demo", config={"lr": lr}) as live:
+            for i in live.steps(range(40)):
+                live.log(loss=float(np.exp(rate * i)))
+    comparison = nb.runs(tmp_path).compare()
+    assert comparison.usual_limit("loss") == 10.0
+    axes = comparison.plot("loss").axes[0]
+    assert axes.get_ylim()[1] == 10.0
+    assert axes.get_title() == "cut off at 10; beyond: demo lr=10"
+    assert comparison.plot("loss", log=True).axes[0].get_ylim()[1] > 1e8
+    html = comparison._repr_mimebundle_()["text/html"]
+    assert "loss (cut off at 10; beyond: demo lr=10)" in html and "then beyond 10" in html
+    assert (
+        nb.runs(tmp_path).filter(lambda run: run.settings["lr"] < 1).compare().usual_limit("loss")
+        is None
+    )
+
+
+SWEEP = """
+for lr in (0.3, 0.1, 0.01):
+    with Live(name="demo", config=dict(lr=lr), journal=False) as live:
+        for i in live.steps(range(20)):
+            live.log(loss=lr * i)
+"""
+
+
+def test_several_runs_of_one_cell_become_their_comparison(kernel):
+    shown = {}
+    for message in (kernel.start(SWEEP), kernel.start("with Live(name='alone') as live: pass")):
+        kernel.wait(lambda m=message: m in kernel.replies and kernel.is_idle(m))
+        shown[message] = {}
+        for content in kernel.displayed(message):
+            shown[message][content["transient"]["display_id"]] = content["data"]["text/html"]
+    sweep, alone = (list(outputs.values()) for outputs in shown.values())
+    views = [html for html in sweep if html.startswith("<details>")]
+    (comparison,) = (html for html in sweep if not html.startswith("<details>"))
+    assert [f"view of demo lr={lr}" in html for lr, html in zip((0.3, 0.1, 0.01), views)] == [
+        True
+    ] * 3
+    assert all(word in comparison for word in ("3 runs compared", "best loss", "last loss"))
+    assert len(alone) == 1 and not alone[0].startswith("<details>")
 
 
 def test_records_go_to_pandas(folder):
@@ -165,6 +281,19 @@ def test_series_are_exported_for_other_tools(folder):
     run.to_csv(folder / "run.csv")
     rows = list(csv.DictReader((folder / "run.csv").read_text().splitlines()))
     assert len(rows) == 40 and float(rows[0]["loss"]) == 1.0
+    if importlib.util.find_spec("pyarrow") is None:
+        for each in (run, nb.runs(folder)):
+            with pytest.raises(nb.errors.MissingDependencyError, match=r"nbmodule\[parquet\]"):
+                each.to_parquet(folder / "run.parquet")
+    else:
+        import pandas
+
+        run.to_parquet(folder / "run.parquet")
+        frame = pandas.read_parquet(folder / "run.parquet")
+        assert frame["loss"].tolist() == run.history.loss.values.tolist()
+        assert frame.attrs["lr"] == run.settings["lr"]
+        nb.runs(folder).to_parquet(folder / "runs.parquet")
+        assert len(pandas.read_parquet(folder / "runs.parquet")) == 3
     pytest.importorskip("tensorboardX")
     run.to_tensorboard(folder / "board")
     assert list((folder / "board").glob("events.*"))

@@ -10,8 +10,9 @@ from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError
-from nbmodule.live.run.branches import Attempt, Future, left_behind
+from nbmodule.live.run.branches import Attempt, EarlierRun, Future, reduced_curves
 from nbmodule.live.run.control import RATE
+from nbmodule.live.run.in_memory import keep_branch, rewound
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import Kept, StepKeeper
@@ -161,7 +162,10 @@ class ReplayVerbs:
                 self._attempt(f"x {_words(rate)}", {n: v * rate for n, v in steered.items()})
                 for rate in (RATES if rates is None else rates)
             ]
-        return keeper.what_if(attempts, max(int(steps), 1))
+        futures = keeper.what_if(attempts, max(int(steps), 1))
+        for future in futures:
+            keep_branch(self._state, future.label, future.curves, "what if")
+        return futures
 
     def try_fix(self: Any, rule: str, steps: int = 50) -> list[Future]:
         """Try the fix of a verdict: the next steps with it and without it, as `what_if` runs them.
@@ -302,9 +306,15 @@ class ReplayVerbs:
     def _leave_behind(self: Any, step: int) -> None:
         """Move the curves from a step on to the pale ones."""
         run = self._state
-        curves = left_behind(run.history, step, f"left behind at step {format_count(run.step)}")
-        if curves is not None:
-            run.left_behind = [*run.left_behind, curves][-_MOST_LEFT_BEHIND:]
+        pale = EarlierRun(
+            f"left behind at step {format_count(run.step)}", reduced_curves(run.history, step)
+        )
+        if pale.curves:
+            run.left_behind = [*run.left_behind, pale][-_MOST_LEFT_BEHIND:]
+        if self._journal is None:
+            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
+        else:  # whose file keeps the points that it cuts off
+            self._journal.write()
 
         def forget() -> None:
             run.history.cut(step)

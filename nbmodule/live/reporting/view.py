@@ -87,6 +87,8 @@ class NotebookView:
         self._pace = Pace(run.budget / 2, least=self.sender.least_interval, most=5.0)
         self._loop = getattr(kernel, "io_loop", None)
         self._handle: Any = None
+        self._cell: Any = None
+        """The comparison of the runs of this cell; None where the view is a widget."""
         self._link: Any = None
         self._link_at: float | None = None
         self._sent_state: Any = None
@@ -97,7 +99,11 @@ class NotebookView:
         """Show the run, which has not begun."""
         from IPython.display import display
 
-        self._handle = display(bundle_of(self._run), raw=True, display_id=True)
+        from nbmodule.live.runs.cell_comparison import cell_comparison
+
+        self._cell = cell_comparison()
+        bundle = self._cell.begin(self._run.run_id, bundle_of(self._run))
+        self._handle = display(bundle, raw=True, display_id=True)
         self._refresh_at = clock + self._refresh
         if chosen_form() == "auto":
             self._link_at = clock + LINK_AFTER
@@ -126,6 +132,8 @@ class NotebookView:
             self._link_at = None
             self._in_main(self._join)
         self._refresh_output(clock)
+        if self._cell is not None:
+            self._in_main(lambda: self._cell.update(clock))
         self._run.updates_per_second = self.sender.rate(clock)
         if self._link is None or not self.sender.may_send(clock):
             return
@@ -201,6 +209,8 @@ class NotebookView:
         if self._link is not None and self.sender.pages:
             self._send_tick(clock)
         bundle = bundle_of(self._run)
+        if self._cell is not None:
+            bundle = self._cell.end(self._handle, self._run.run_id, bundle)
         self._in_main(lambda: self._finish(bundle))
 
     def _finish(self, bundle: dict[str, str]) -> None:
@@ -262,7 +272,7 @@ class NotebookView:
             return
         self._refresh = min(2 * self._refresh, _LAST_REFRESH)
         self._refresh_at = clock + self._refresh
-        bundle = bundle_of(self._run)
+        bundle = self._cell.form(self._run.run_id, bundle_of(self._run))
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
     def _in_main(self, act: Callable[[], None]) -> None:

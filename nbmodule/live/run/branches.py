@@ -4,8 +4,6 @@ behind, and branches, which show what would follow from a change.
 
 from __future__ import annotations
 
-import inspect
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -13,8 +11,6 @@ from nbmodule.base.format import count_noun, format_number, printable_repr
 from nbmodule.live.run.history import History
 from nbmodule.live.run.series import Curve, reduce_curve
 
-MOST_RUNS = 5
-MOST_CELLS = 50
 _COLUMNS = 200
 
 
@@ -57,55 +53,13 @@ class Future:
         return f"Future({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
 
 
-_runs: OrderedDict[str, list[EarlierRun]] = OrderedDict()
-
-
-def remember_run(cell: str, history: History, ended: str) -> None:
-    """Keep the curves of a run that is over, at most `MOST_RUNS` of a cell."""
-    curves = {s.name: reduce_curve(s.since(0), _COLUMNS) for s in history if len(s) > 1}
-    if not curves:
-        return
-    copies = {name: Curve(c.steps.copy(), c.values.copy()) for name, c in curves.items()}
-    runs = _runs.setdefault(cell, [])
-    runs.append(EarlierRun(ended, copies))
-    del runs[:-MOST_RUNS]
-    _runs.move_to_end(cell)
-    while len(_runs) > MOST_CELLS:
-        _runs.popitem(last=False)
-
-
-def left_behind(history: History, step: int, ended: str) -> EarlierRun | None:
-    """Return the curves from a step on, which a rewind leaves behind; None if there are none."""
+def reduced_curves(history: History, step: int = 0) -> dict[str, Curve]:
+    """Return the curves of a history from a step on, as copies of at most 200 columns."""
     curves = {}
     for series in history:
         steps, values = series.since(0)
         late = steps >= step
         if late.sum() > 1:
-            curves[series.name] = reduce_curve(Curve(steps[late], values[late]), _COLUMNS)
-    return EarlierRun(ended, curves) if curves else None
-
-
-def earlier_runs(cell: str) -> list[EarlierRun]:
-    """Return the runs of a cell, oldest first."""
-    return list(_runs.get(cell, ()))
-
-
-def forget_runs(cell: str) -> None:
-    """Drop the runs of a cell."""
-    _runs.pop(cell, None)
-
-
-def current_cell() -> str:
-    """Return the identifier of the running notebook cell, otherwise the line of the caller."""
-    try:
-        from IPython import get_ipython
-
-        cell = get_ipython().get_parent().get("metadata", {}).get("cellId")
-        if cell:
-            return str(cell)
-    except (ImportError, AttributeError):
-        pass
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("nbmodule."):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            reduced = reduce_curve(Curve(steps[late], values[late]), _COLUMNS)
+            curves[series.name] = Curve(reduced.steps.copy(), reduced.values.copy())
+    return curves

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.base.series_names import group_of, is_better_when_higher
-from nbmodule.live.runs.page import logged_series, outline_of
+from nbmodule.live.runs.page import MOST_POINTS, logged_series, outline_of
+from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views import html_of
 from nbmodule.views.records.records import Column, DataTable, HistoryRecord
 from nbmodule.views.renderers.drawing import LINES
 from nbmodule.views.renderers.html import Markup, tag
-
-if TYPE_CHECKING:
-    from nbmodule.live.runs.run_comparison import RunComparison
 
 LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
@@ -26,13 +24,20 @@ _MOST_SETTINGS = 6
 _WIDTH, _HEIGHT = 640, 220
 
 
-def _curve_records(comparison: RunComparison) -> list[HistoryRecord]:
-    """One plot per series: that series of each run."""
+def _curve_records(comparison: RunComparison, points: int) -> list[HistoryRecord]:
+    """One plot per series: that series of each run, without what leaves the range of most runs."""
     records = []
     for name in list(comparison.best)[:_MOST_SERIES]:
-        curves = comparison.curves(name)
-        series = tuple(logged_series(run, x, y, plain(name)) for run, (x, y) in curves.items())
-        records.append(HistoryRecord(plain(name), series))
+        limit, series = comparison.usual_limit(name), []
+        for run, (x, y) in comparison.curves(name).items():
+            if limit is not None:
+                is_beyond = np.isfinite(y) & (np.abs(y) > limit)
+                x, y = x[~is_beyond], y[~is_beyond]
+                run += f", then beyond {format_number(limit)}" if is_beyond.any() else ""
+            series.append(logged_series(run, x, y, plain(name), points))
+        about = comparison.about_limit(name, limit)
+        title = f"{plain(name)} ({plain(about, 200)})" if about else plain(name)
+        records.append(HistoryRecord(title, tuple(series)))
     return records
 
 
@@ -49,17 +54,22 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
         [""] * len(rows),
         tuple(repr(comparison).splitlines()),
         root="nb.compare_runs(...)",
-        label="setting or result",
+        label="setting",
         title=(f"{len(comparison.runs)} runs compared",),
     )
 
 
-def comparison_html(comparison: RunComparison) -> str:
-    """The table, settings against a result, a plot for each series, and the code that differs."""
+def comparison_html(comparison: RunComparison, *, points: int = MOST_POINTS) -> str:
+    """The table, settings against a result, a plot for each series, and the code that differs.
+
+    Args:
+        comparison: The runs.
+        points: Points of each curve, at most.
+    """
     parts = [html_of(_comparison_table(comparison))]
     if len(comparison.runs) > LEAST_PLOTTED:
         parts.append(str(settings_plot(comparison)))
-    parts += map(html_of, _curve_records(comparison))
+    parts += map(html_of, _curve_records(comparison, points))
     if comparison.code:
         code = tag("pre", comparison.code, style="font:12px/1.45 monospace;overflow-x:auto")
         parts.append(tag("details", tag("summary", "code that differs"), code))

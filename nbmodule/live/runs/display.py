@@ -47,6 +47,7 @@ def runs_table(runs: Runs) -> DataTable:
         Column("findings", findings, leaves=5),
         Column("tags", [" ".join(run.tags) or None for run in runs], leaves=4),
         Column("note", [run.note or None for run in runs], leaves=5),
+        Column("parent", [runs.parent_of(run) or None for run in runs], leaves=4),
         Column("notebook", [_origin(run) for run in runs], leaves=4),
         Column("commit", [run.commit or None for run in runs], leaves=3),
     ]

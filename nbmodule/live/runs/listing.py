@@ -1,4 +1,4 @@
-"""The list of runs kept on disk, and their comparison."""
+"""The list of runs on disk and in memory, and their comparison."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from nbmodule.base.format import format_count, format_number, format_seconds, pl
 from nbmodule.errors import NbModuleError, PathError
 from nbmodule.live.reporting.journal import SUFFIX, folders_of
 from nbmodule.live.run.epochs import text_table, when
-from nbmodule.live.runs.run import RecordedRun, data_frame, series_names, varying_settings
+from nbmodule.live.run.in_memory import kept_runs
+from nbmodule.live.runs.run import (
+    RecordedRun,
+    RunInMemory,
+    data_frame,
+    series_names,
+    varying_settings,
+    write_parquet,
+)
 from nbmodule.live.runs.run_comparison import RunComparison, compare_runs
 
 _MOST_SHOWN = 60
@@ -45,9 +53,7 @@ class Runs(Sequence[RecordedRun]):
             return Runs(self._runs[key], self.errors)
         if not isinstance(key, str):
             return self._runs[key]
-        match = next(
-            (run for run in self._runs if key in (run.name, run.run_id, run.path.stem)), None
-        )
+        match = next((run for run in self._runs if key in (run.name, run.run_id)), None)
         if match is None:
             names = ", ".join(sorted({run.name for run in self._runs})[:8]) or "none"
             raise PathError(f"there is no run {key!r}. Names: {names}.")
@@ -103,7 +109,7 @@ class Runs(Sequence[RecordedRun]):
             {
                 "name": run.name, "run": run.run_id, "began": run.began, "seconds": run.seconds,
                 "state": run.state, "reason": run.reason, "step": run.step, "tags": list(run.tags),
-                "note": run.note, "parent": run.parent, "path": str(run.path),
+                "note": run.note, "parent": run.parent, "path": str(run.path or ""),
                 "notebook": run.notebook, "cell": run.cell, "commit": run.commit,
                 "findings": list(run.diagnosis.names),
                 **{f"setting {name}": value for name, value in run.settings.items()},
@@ -120,6 +126,24 @@ class Runs(Sequence[RecordedRun]):
             MissingDependencyError: If pandas is missing.
         """
         return data_frame(self.to_records())
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write a Parquet file with a row per run; settings of several types are written as text.
+
+        Raises:
+            MissingDependencyError: If pandas or pyarrow is missing.
+        """
+        records = self.to_records()
+        columns = {name: [each.get(name) for each in records] for each in records for name in each}
+        for name, values in columns.items():
+            if len({type(value) for value in values if value is not None}) > 1:
+                columns[name] = [None if value is None else str(value) for value in values]
+        write_parquet(columns, path, {})
+
+    def parent_of(self, run: RecordedRun) -> str:
+        """Return the name and number of the run that one continues or branches off; '' if none."""
+        number = next((k for k, other in enumerate(self) if other.run_id == run.parent), None)
+        return run.parent if number is None else f"{self._runs[number].name} [{number}]"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and the first rows of the list: settings that differ, best values, findings."""
@@ -161,11 +185,13 @@ class Runs(Sequence[RecordedRun]):
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
-    """Return all runs kept on disk, newest first.
+    """Return all runs on disk and those of this process without a journal, newest first.
+
+    What a rewind left behind and the branches of `live.what_if` are runs with a `parent`.
 
     Args:
-        folder: Where the journals are, as given to `nb.Live(journal=...)`; the folder beside the
-            notebook if not given.
+        folder: Where the journals are, as given to `nb.Live(journal=...)`: only its runs and their
+            branches are listed. The folder beside the notebook if not given.
 
     Example:
         >>> import nbmodule as nb, tempfile
@@ -187,4 +213,9 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
                 recorded.append(RecordedRun(path))
             except (NbModuleError, OSError, ValueError, KeyError, TypeError) as error:
                 errors[path] = f"{type(error).__name__}: {error}"
-    return Runs(sorted(recorded, key=lambda run: (run.began, run.path.name), reverse=True), errors)
+    known = {run.run_id for run in recorded}
+    for kept in [*(branch for run in recorded for branch in run.branches), *kept_runs()]:
+        is_listed = not kept.has_journal and kept.run_id not in known
+        if is_listed and (folder is None or kept.parent in known):
+            recorded.append(RunInMemory(kept))
+    return Runs(sorted(recorded, key=lambda run: (run.began, run.run_id), reverse=True), errors)

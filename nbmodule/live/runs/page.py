@@ -19,7 +19,7 @@ from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.html import escape
 
-_MOST_POINTS = 1000
+MOST_POINTS = 1000
 
 
 def outline_of(labels: Sequence[str]) -> Outline:
@@ -29,8 +29,10 @@ def outline_of(labels: Sequence[str]) -> Outline:
     return lines
 
 
-def logged_series(name: str, x: Any, y: Any, unit: str = "") -> SeriesRecord:
-    every = max(1, -(-len(x) // _MOST_POINTS))
+def logged_series(
+    name: str, x: Any, y: Any, unit: str = "", points: int = MOST_POINTS
+) -> SeriesRecord:
+    every = max(1, -(-len(x) // points))
     chosen = np.unique(np.r_[0 : len(x) : every, len(x) - 1]) if len(x) else np.empty(0, int)
     steps, values = tuple(x[chosen].tolist()), tuple(np.asarray(y, float)[chosen].tolist())
     return SeriesRecord(plain(name), steps, values, unit)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import functools
-import io
 import json
 import os
+import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,10 +16,11 @@ import numpy as np
 
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
-from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
+from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
 from nbmodule.live.run.epochs import EpochTable, epoch_table, times_of
+from nbmodule.live.run.in_memory import KeptRun, branch_of, rewound
 
 _NOTES = "notes.json"
 
@@ -43,6 +43,8 @@ class RecordedRun(LastRun):
         self.parent = self.notebook = self.code = self.commit = ""
         self.cell = 0
         self._beats: list[tuple[float, int]] = []
+        self.branches: list[KeptRun] = []
+        """What rewinds cut off."""
         super().__init__(path)
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
@@ -57,11 +59,22 @@ class RecordedRun(LastRun):
         self.settings |= settings if isinstance(settings, dict) else {}
 
     def _take(self, record_type: bytes, payload: bytes) -> None:
+        if record_type == b"C":
+            self.branches.append(self._branch(*struct.unpack("<q", payload)))
         super()._take(record_type, payload)
         if record_type in (b"H", b"B", b"E"):
             self._beats.append((self.seen, self.step))
         elif record_type == b"U":
             self._take_settings(json.loads(payload))
+
+    def _branch(self, back_to: int) -> KeptRun:
+        """Return the run as it was before a rewind cut it off."""
+        last = max((int(s.steps[-1]) for s in self.history if len(s)), default=0)
+        label, number = rewound(back_to, last), len(self.branches)
+        curves = self.history.to_numpy()
+        branch = branch_of(self.run_id, self.name, self.settings, label, curves, number)
+        branch.began, branch.seen, branch.tags = self.began, self.seen, self._tags
+        return branch
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -80,25 +93,47 @@ class RecordedRun(LastRun):
             >>> nb.runs(folder)[0].tags, nb.runs(folder)[0].note
             (('kept',), 'the baseline')
         """
-        found = _read_notes(self.path).get("tags")
+        found = self._read_notes().get("tags")
         return tuple(map(str, found)) if isinstance(found, list) else self._tags
 
     @tags.setter
     def tags(self, words: Sequence[str]) -> None:
         if isinstance(words, str) or not all(isinstance(word, str) for word in words):
             raise ArgumentTypeError(f"tags must be a list of words, got {words!r}.")
-        _write_note(self.path, "tags", list(words))
+        self._write_note("tags", list(words))
 
     @property
     def note(self) -> str:
         """A text about the run, kept as `tags` are; empty if none."""
-        return str(_read_notes(self.path).get("note", ""))
+        return str(self._read_notes().get("note", ""))
 
     @note.setter
     def note(self, text: str) -> None:
         if not isinstance(text, str):
             raise ArgumentTypeError(f"note must be a text, got {text!r}.")
-        _write_note(self.path, "note", text)
+        self._write_note("note", text)
+
+    def _read_notes(self) -> dict[str, Any]:
+        """What was set for this run; nothing where the file is missing or damaged."""
+        folder = self.path.parent
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(folder / _NOTES)
+            kept = _all_notes(folder, status.st_mtime_ns, status.st_size, status.st_ino)
+            found = kept.get(self.path.name)
+            return found if isinstance(found, dict) else {}
+        return {}
+
+    def _write_note(self, name: str, value: Any) -> None:
+        file = self.path.parent / _NOTES
+        try:
+            notes = dict(_all_notes.__wrapped__(file.parent)) if file.exists() else {}
+        except ValueError as error:
+            raise FileFormatError(
+                f"{file} cannot be read, so nothing is written to it: {error}. Repair or delete it."
+            ) from error
+        notes[self.path.name] = {**self._read_notes(), name: value}
+        with whole_file(file) as out:
+            out.write(json.dumps(notes, indent=1).encode())
 
     @property
     def seconds(self) -> float:
@@ -136,13 +171,14 @@ class RecordedRun(LastRun):
             return None
         return Container(state["model"]) if state and state.get("model") else None
 
-    @property
+    @functools.cached_property
     def diagnosis(self) -> Diagnosis:
         """What the rules for curves say of the run; see `nb.rule`."""
         curves = {
             s.name: LoggedCurve(s.name, s.steps, s.values.astype(np.float64)) for s in self.history
         }
-        return judge(Evidence(curves, is_finished=self.state != "running"))
+        rate = number_or_none(self.settings.get("lr"))
+        return judge(Evidence(curves, is_finished=self.state != "running", rate=rate))
 
     def epochs(self) -> EpochTable:
         """Return one row per validation: the means of training series since the one before, and the
@@ -174,43 +210,58 @@ class RecordedRun(LastRun):
         with whole_file(path) as file:
             file.write(report_page(self).encode())
 
-    def to_csv(self, path: str | os.PathLike[str]) -> None:
+    def to_csv(self, path: str | Path) -> None:
         """Write the logged series as a CSV file: a row per step, a column per series."""
-        steps, columns = self.history.to_table()
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(["step", *columns])
-        writer.writerows(zip(steps, *columns.values()))
-        with whole_file(path) as file:
-            file.write(text.getvalue().encode())
+        self.history.to_csv(path)
 
-    def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Write the logged series as a Parquet file, through pandas.
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the logged series as a Parquet file, with the settings in its metadata.
 
         Raises:
-            MissingDependencyError: If pandas or its Parquet engine is missing.
+            MissingDependencyError: If pandas or pyarrow is missing.
         """
         steps, columns = self.history.to_table()
-        try:
-            data_frame({"step": steps, **columns}).to_parquet(path)
-        except ImportError as error:
-            raise MissingDependencyError(f"cannot write Parquet: {error}") from error
+        write_parquet({"step": steps, **columns}, path, {"name": self.name, **self.settings})
 
-    def to_tensorboard(self, folder: str | os.PathLike[str]) -> None:
+    def to_tensorboard(self, folder: str | Path) -> None:
         """Write the logged series as TensorBoard event files, through tensorboardX.
 
         Raises:
             MissingDependencyError: If tensorboardX is missing.
         """
-        try:
-            from tensorboardX import SummaryWriter
-        except ImportError as error:
-            message = 'TensorBoard files need tensorboardX: `pip install "nbmodule[live]"`.'
-            raise MissingDependencyError(message) from error
-        with SummaryWriter(os.fspath(folder)) as writer:
-            for series in self.history:
-                for step, value in zip(series.steps.tolist(), series.values.tolist()):
-                    writer.add_scalar(series.name, value, step, walltime=self.began)
+        self.history.to_tensorboard(folder)
+
+
+class RunInMemory(RecordedRun):
+    """A run of this process that has no journal, or a branch of a run: a list has it too.
+
+    Its `path` is None and its `snapshot` None: `live.best` and `live.at` have states of its model.
+    """
+
+    snapshot = None
+
+    def __init__(self, kept: KeptRun) -> None:
+        kept.update()
+        self.path: Any = None
+        self._kept, self.name, self.run_id, self.history = (
+            kept,
+            kept.name,
+            kept.run_id,
+            kept.history,
+        )
+        self.began, self.seen, self.step = kept.began, kept.seen, kept.step
+        self.state, self.reason, self.is_whole = kept.state, kept.reason, True
+        self.settings, self._tags, self.parent = kept.settings, kept.tags, kept.parent
+        self.watched, self.branches = dict(kept.watched), []
+        self.notebook, self.code = (str(kept.origin.get(n, "")) for n in ("notebook", "code"))
+        self.cell, self.commit = int(kept.origin.get("cell", 0)), ""
+        self._beats = [(kept.began, 0), (kept.seen, kept.step)]
+
+    def _read_notes(self) -> dict[str, Any]:
+        return self._kept.notes
+
+    def _write_note(self, name: str, value: Any) -> None:
+        self._kept.notes[name] = value
 
 
 def varying_settings(runs: Sequence[RecordedRun]) -> list[str]:
@@ -239,15 +290,23 @@ def data_frame(data: Any) -> Any:
     return pandas.DataFrame(data)
 
 
-# -- notes -----------------------------------------------------------------------------------------
-def _read_notes(journal: Path) -> dict[str, Any]:
-    """What was set for one run; nothing where the file is missing or damaged."""
-    with contextlib.suppress(OSError, ValueError):
-        status = os.stat(journal.parent / _NOTES)
-        kept = _all_notes(journal.parent, status.st_mtime_ns, status.st_size, status.st_ino)
-        found = kept.get(journal.name)
-        return found if isinstance(found, dict) else {}
-    return {}
+def write_parquet(data: Any, path: str | Path, about: Mapping[str, Any]) -> None:
+    """Write a table as a Parquet file; pandas reads `about` back as `attrs` of the frame.
+
+    Raises:
+        MissingDependencyError: If pandas or pyarrow is missing.
+    """
+    try:
+        frame = data_frame(data)
+        frame.attrs = dict(about)
+        packed = frame.to_parquet()
+    except ImportError as error:
+        raise MissingDependencyError(
+            'Parquet files need pandas and pyarrow: `pip install "nbmodule[parquet]"`. '
+            "`.to_csv(path)` and `.to_records()` need nothing."
+        ) from error
+    with whole_file(path) as file:
+        file.write(packed)
 
 
 @functools.lru_cache(8)
@@ -259,16 +318,3 @@ def _all_notes(folder: Path, *version: int) -> dict[str, Any]:
     if not isinstance(notes, dict):
         raise ValueError("no table of notes")
     return notes
-
-
-def _write_note(journal: Path, name: str, value: Any) -> None:
-    file = journal.parent / _NOTES
-    try:
-        notes = dict(_all_notes.__wrapped__(journal.parent)) if file.exists() else {}
-    except ValueError as error:
-        raise FileFormatError(
-            f"{file} cannot be read, so nothing is written to it: {error}. Repair or delete it."
-        ) from error
-    notes[journal.name] = {**_read_notes(journal), name: value}
-    with whole_file(file) as out:
-        out.write(json.dumps(notes, indent=1).encode())

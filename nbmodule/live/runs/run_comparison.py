@@ -107,17 +107,41 @@ class RunComparison:
             )
         return curves
 
+    def usual_limit(self, series: str) -> float | None:
+        """Return the absolute value above which one series is cut off in a plot, so that a run that
+        diverged does not flatten the others; None if nothing has to be cut.
+
+        It is ten times the largest value of the median run; of an even number the lower one.
+        """
+        tops = sorted(_largest(y) for _, y in self.curves(series).values())
+        usual = tops[(len(tops) - 1) // 2]
+        return 10 * usual if 0 < 10 * usual < tops[-1] else None
+
     def plot(self, series: str, *, by: str = "step", smooth: int = 1, log: bool = False) -> Any:
-        """Draw one series of all runs with matplotlib and return the figure."""
+        """Draw one series of all runs with matplotlib and return the figure.
+
+        Without `log`, values of a run that diverged are cut off, which the title says.
+        """
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7, 3.2), layout="constrained")
         axes = figure.add_subplot()
+        limit = None if log else self.usual_limit(series)
         for name, (x, y) in self.curves(series, by=by, smooth=smooth).items():
             axes.plot(x, y, label=name)
-        axes.set(xlabel=by, ylabel=series, **({"yscale": "log"} if log else {}))
+        axes.set(xlabel=by, ylabel=series, title=self.about_limit(series, limit))
+        axes.set_yscale("log" if log else "linear")
+        if limit is not None:
+            axes.set_ylim(top=limit)
         axes.legend()
         return figure
+
+    def about_limit(self, series: str, limit: float | None) -> str:
+        """Say which runs leave the range of a plot that is cut off; '' if none does."""
+        if limit is None:
+            return ""
+        beyond = [n for n, (_, y) in self.curves(series).items() if _largest(y) > limit]
+        return f"cut off at {format_number(limit)}; beyond: {', '.join(beyond)}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows: settings that differ first, then results; a column for each run."""
@@ -126,14 +150,15 @@ class RunComparison:
             for name, values in self.settings.items()
         ]
         for name, values in self.best.items():
-            rows.append(
-                [f"best {name}", *("" if v is None else format_number(v, 4) for v in values)]
-            )
+            last = [run.last.get(name) for run in self.runs]
+            for word, each in (("best", values), ("last", last)):
+                cells = ["" if value is None else format_number(value, 4) for value in each]
+                rows.append([f"{word} {name}", *cells])
         rows.append(["steps", *(format_count(run.step) for run in self.runs)])
         rows.append(["ran", *(format_seconds(run.seconds) for run in self.runs)])
         rows.append(["ended", *(run.state for run in self.runs)])
-        if any(self.findings.values()):
-            rows.append(["findings", *(", ".join(names) for names in self.findings.values())])
+        findings = [", ".join(names) for names in self.findings.values()]
+        rows += [["findings", *findings]] if any(findings) else []
         return ["", *self.names], rows
 
     @printable_repr
@@ -181,7 +206,10 @@ def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
         if len(set(names)) == len(names):
             break
         values = [run.settings.get(setting) for run in runs]
-        names = [f"{name} {setting}={plain(str(v), 16)}" for name, v in zip(names, values)]
+        names = [
+            name if v is None else f"{name} {setting}={plain(str(v), 16)}"
+            for name, v in zip(names, values)
+        ]
     if len(set(names)) < len(names):
         names = [
             f"{name} {time.strftime('%H:%M:%S', time.localtime(run.began))}"
@@ -202,6 +230,11 @@ def _axis(run: RecordedRun, steps: Any, by: str) -> Any:
         ends = [0, *(row["step"] for row in run.epochs().rows)]
         return np.interp(steps, ends, np.arange(len(ends)))
     return steps / max(run.step, 1) if by == "share" else steps.astype(np.float64)
+
+
+def _largest(values: Any) -> float:
+    finite = np.abs(values[np.isfinite(values)])
+    return float(finite.max(initial=0))
 
 
 def _running_mean(values: Any, width: int) -> Any:
