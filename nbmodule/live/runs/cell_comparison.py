@@ -81,7 +81,7 @@ class CellComparison:
         """Return the runs of this execution, oldest first."""
         runs: list[RecordedRun] = []
         for kept in kept_runs():
-            if kept.execution == self.execution:
+            if self.execution and kept.execution == self.execution:
                 run = self._ended.get(kept.run_id) or RunInMemory(kept)
                 if kept.ended:
                     self._ended[kept.run_id] = run
