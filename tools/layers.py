@@ -70,7 +70,8 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
         {"replay", "controls"},
         {"monitors"},
         {"reporting"},
-        {"runs", "boundary"},
+        {"runs"},
+        {"boundary"},
         {"live"},
     ],
     "views": [

@@ -91,9 +91,10 @@ class Boundary:
 
         if in_notebook():
             from nbmodule.live.reporting.view import NotebookView
+            from nbmodule.live.runs.cell_comparison import cell_comparison
 
-            hear, at = self._verbs.hear, self._verbs.at
-            self._view = NotebookView(self._run, running_kernel(), hear=hear, at=at)
+            hear, at, cell = self._verbs.hear, self._verbs.at, cell_comparison()
+            self._view = NotebookView(self._run, running_kernel(), hear=hear, at=at, cell=cell)
             self._guarded("the view", self._view.open, time.monotonic())
         else:
             from nbmodule.live.reporting.terminal import ProgressLine

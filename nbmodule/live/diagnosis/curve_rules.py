@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from nbmodule.base.format import format_count
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve
 from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, go_back, rule, scale_rate, short_number
-from nbmodule.live.run.control import RATE
 
 Values = NDArray[np.floating]
 
@@ -112,8 +111,8 @@ def rate_too_high(evidence: Evidence) -> Iterator[RuleVerdict]:
         f"the learning rate {short_number(rate)} is too high: {curve.name} is "
         f"{short_number(value)} at step {step}, {short_number(float(values[0]))} at the start"
     )
-    message = {"kind": "set", "name": RATE, "value": USUAL_RATE}
-    code = f'live.set("{RATE}", {USUAL_RATE})'
+    message = {"kind": "set", "name": "learning rate", "value": USUAL_RATE}
+    code = f'live.set("learning rate", {USUAL_RATE})'
     fixes = [Fix(f"learning rate {USUAL_RATE}", code, message)]
     yield RuleVerdict(
         "rate-too-high", text, "wrong", step=step, evidence=_picture(curve), fixes=fixes

@@ -76,10 +76,17 @@ class NotebookView:
         kernel: The kernel that the cell runs in; None if unknown.
         hear: Called with each message of a page, in any thread. The connection holds it while open.
         at: Repeats a step, for a page that opens it.
+        cell: The comparison of the runs of the cell; None where there is none.
     """
 
     def __init__(
-        self, run: RunState, kernel: object = None, *, hear: Hear, at: Callable[[int], ReplayedStep]
+        self,
+        run: RunState,
+        kernel: object = None,
+        *,
+        hear: Hear,
+        at: Callable[[int], ReplayedStep],
+        cell: Any = None,
     ) -> None:
         self.sender = Sender()
         self._run, self._hear, self._at = run, hear, at
@@ -87,8 +94,7 @@ class NotebookView:
         self._pace = Pace(run.budget / 2, least=self.sender.least_interval, most=5.0)
         self._loop = getattr(kernel, "io_loop", None)
         self._handle: Any = None
-        self._cell: Any = None
-        """The comparison of the runs of this cell; None where the view is a widget."""
+        self._cell = cell
         self._link: Any = None
         self._link_at: float | None = None
         self._sent_state: Any = None
@@ -99,10 +105,9 @@ class NotebookView:
         """Show the run, which has not begun."""
         from IPython.display import display
 
-        from nbmodule.live.runs.cell_comparison import cell_comparison
-
-        self._cell = cell_comparison()
-        bundle = self._cell.begin(self._run.run_id, bundle_of(self._run))
+        bundle = bundle_of(self._run)
+        if self._cell is not None:
+            bundle = self._cell.begin(self._run.run_id, bundle)
         self._handle = display(bundle, raw=True, display_id=True)
         self._refresh_at = clock + self._refresh
         if chosen_form() == "auto":
@@ -132,8 +137,9 @@ class NotebookView:
             self._link_at = None
             self._in_main(self._join)
         self._refresh_output(clock)
-        if self._cell is not None:
-            self._in_main(lambda: self._cell.update(clock))
+        cell = self._cell
+        if cell is not None:
+            self._in_main(lambda: cell.update(clock))
         self._run.updates_per_second = self.sender.rate(clock)
         if self._link is None or not self.sender.may_send(clock):
             return
@@ -272,7 +278,9 @@ class NotebookView:
             return
         self._refresh = min(2 * self._refresh, _LAST_REFRESH)
         self._refresh_at = clock + self._refresh
-        bundle = self._cell.form(self._run.run_id, bundle_of(self._run))
+        bundle = bundle_of(self._run)
+        if self._cell is not None:
+            bundle = self._cell.form(self._run.run_id, bundle)
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
     def _in_main(self, act: Callable[[], None]) -> None:
