@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from enum import Enum
 from typing import Any, Final, TypeVar
 
@@ -225,3 +233,25 @@ def separated(
         return jax.tree.unflatten(structure, full)
 
     return [leaves[i] for i in positions], joined
+
+
+def chunks_of(kinds: Sequence[Hashable], size: int) -> list[list[int]]:
+    """Divide leaves into chunks of at most `size`, by number.
+
+    Leaves of one kind fill whole chunks first, so that a deep model of equal blocks compiles a
+    handful of kernels; the remainders share chunks.
+
+    Example:
+        >>> chunks_of("abaacb", 2)
+        [[0, 2], [1, 5], [3, 4]]
+    """
+    alike: dict[Hashable, list[int]] = {}
+    for index, kind in enumerate(kinds):
+        alike.setdefault(kind, []).append(index)
+    whole: list[int] = []
+    rest: list[int] = []
+    for indices in alike.values():
+        end = len(indices) - len(indices) % size
+        whole += indices[:end]
+        rest += indices[end:]
+    return [part[i : i + size] for part in (whole, rest) for i in range(0, len(part), size)]

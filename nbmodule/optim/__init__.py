@@ -38,10 +38,9 @@ _HOMES = {
     "nbmodule.optim.wrapped": "Optax",
     "nbmodule.optim.updates": (
         "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update "
-        "adagrad_update lion_update lars_update"
+        "adagrad_update lion_update lars_update global_norm clip_by_global_norm"
     ),
-    "nbmodule.optim.schedules": "cosine_schedule linear_schedule step_schedule",
-    "nbmodule.optim.clipping": "global_norm clip_by_global_norm",
+    "nbmodule.optim.rate": "cosine_schedule linear_schedule step_schedule",
 }
 _ROOMS: dict[str, str] = {}
 _ALIASES: dict[str, str] = {}

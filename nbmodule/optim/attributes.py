@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,10 +23,10 @@ from nbmodule.base.foreign import as_read_or_left
 from nbmodule.base.trees import flat
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.frame import EAGER, Frame, here, now, write, write_all
+from nbmodule.core.variables.frame import EAGER, here, now, write, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
-from nbmodule.optim.pairing import Chain, Item, state_variable, values_of
+from nbmodule.optim.pairing import Chain, state_variable, values_of
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -57,14 +58,6 @@ class AttributeChange(Buffer):
             restore_attributes(optimizer, self.before)
             optimizer._memo.change = None
 
-    def items(self) -> list[Item]:
-        """Return what sets the attributes without running Python."""
-        namespace = vars(self.optimizer())
-        gone = [
-            (dict.pop, namespace, name, None) for name in self.before.keys() - self.after.keys()
-        ]
-        return [*gone, *((dict.__setitem__, namespace, *pair) for pair in self.after.items())]
-
     @property
     def _value(self) -> Any:  # replaces the slot of other variables
         return np.int32(0)
@@ -87,6 +80,14 @@ def _warn_of_counters(optimizer: Optimizer, makes_state: bool) -> None:
             "compiles every step anew. Use self._count, which counts steps, or keep the number as "
             "a JAX array, which becomes a variable.",
             stacklevel=2,
+        )
+
+
+def check_is_mapping(title: str, state: object) -> None:
+    """Refuse a state that is no Container or dict."""
+    if not isinstance(state, Mapping):
+        raise ArgumentTypeError(
+            f"{title}: expected a Container or a dict, got {type(state).__name__}."
         )
 
 
@@ -120,26 +121,22 @@ def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     """Remember the attributes before one changes in a way that compiled code must know."""
     memo, frame, is_eager = optimizer._memo, now.frame, here() == EAGER
     is_free = is_eager and (frame is None or not memo.stepping)
-    if is_free or optimizer._nbm.home is not None or (memo.change is None and frame is None):
+    if frame is None or is_free or optimizer._nbm.home is not None:
         return
-    assert frame is not None
     if memo.change is None:
         outermost = frame.outside or frame
-        if not _is_outermost(frame, outermost) or not (makes_state or memo.stepping):
+        is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
+        is_kept = is_direct and (outermost.wall or is_eager)
+        if not is_kept or not (makes_state or memo.stepping):
             _refuse(optimizer, name, makes_state)
             return
         memo.change = AttributeChange(optimizer, outermost.wall)
-        memo.changes.append(memo.change)
+        if outermost.wall:
+            memo.changes.append(memo.change)
         outermost.closing.append(memo.change.close)
     memo.change.makes_state |= makes_state
-    if memo.change not in frame.written and (frame.outside is not None or frame.wall):
-        write(memo.change, jnp.ones((), jnp.int32))
-
-
-def _is_outermost(frame: Frame, outermost: Frame) -> bool:
-    """Return whether a frame is that of a call of `nb.jit` or of eager code, directly."""
-    is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
-    return is_direct and (outermost.wall or here() == EAGER)
+    if memo.change not in frame.written:
+        write(memo.change, np.int32(1))
 
 
 def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:

@@ -21,7 +21,7 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.trainable import warn_if_nothing_trains
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import EAGER, Frame, birthplace, current_log, framed, here, now
+from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -37,15 +37,15 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    commit_in_place,
     flatten_arrays,
     frozen_chains,
     is_floating,
-    items_of,
     match,
     next_count,
     parameters_of,
+    places_of,
     values_of,
-    write_in_place,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
 from nbmodule.tree.container import Container
@@ -56,15 +56,12 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 
-_RETURNED = "returned values"
-
-
 class Memo:
     """Caches of an optimizer, and its open step; no part of the structure or of copies."""
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
-        self.layouts: list[Any] = []  # of the last steps, see `slots.py`
+        self.layouts: dict[Any, Any] = {}  # of the last steps, see `slots.py`
         self.stepping = 0  # number of open calls of `_step`
         self.change: Any = None  # the open `AttributeChange`
         self.changes: list[Any] = []  # those that compiled steps may still apply
@@ -113,6 +110,7 @@ class Optimizer:
 
     __signature__ = ConstructorSignature()
     _is_stateful = True
+    _takes_extra = False  # whether a step takes keyword arguments of its own
     _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -169,10 +167,7 @@ class Optimizer:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Continue from a `state`."""
         title = f"cannot set the state of {type(self).__name__}"
-        if not isinstance(state, Mapping):
-            raise ArgumentTypeError(
-                f"{title}: expected a Container or a dict, got {type(state).__name__}."
-            )
+        attributes.check_is_mapping(title, state)
         existing = attributes.state_names(self)
         names = [*existing] or [name for name in state if name != "count"]
         expected = dict.fromkeys([*names, "count"])
@@ -203,6 +198,10 @@ class Optimizer:
     def _state_variables(self) -> list[tuple[Chain, Variable]]:
         """Return the variables of arrays that belong to the state, each with its chain."""
         return attributes.state_variables(self)
+
+    def _slot_names(self) -> list[str]:
+        """Return the names of all slots of a rule, also before there is state."""
+        return []
 
     def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
         """Return the names that `load_state_dict` requires; before the first step, any."""
@@ -263,7 +262,11 @@ class Optimizer:
 
     # -- steps --
     def step(
-        self, v: Mapping[str, Any] | None = None, grads: object = None, ignore_missing: bool = False
+        self,
+        v: Mapping[str, Any] | None = None,
+        grads: object = None,
+        ignore_missing: bool = False,
+        **extra: object,
     ) -> Any:
         """Take a step and return the new variables.
 
@@ -273,6 +276,7 @@ class Optimizer:
             grads: Gradients, of the same chains.
             ignore_missing: Whether variables without a gradient stay as they are; an error
                 otherwise.
+            **extra: Arguments of the transformation of an `nb.Optax`; other optimizers take none.
 
         Raises:
             StructureError: gradients are missing, or are there for unknown variables; or state
@@ -283,11 +287,6 @@ class Optimizer:
             >>> nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})["w"]
             Array([0.9, 0.9], dtype=float32)
         """
-        return self._step_with(v, grads, ignore_missing, None)
-
-    def _step_with(
-        self, v: Any, grads: object, ignore_missing: bool, extra: Mapping[str, Any] | None
-    ) -> Any:
         __tracebackhide__ = True
         if grads is None:
             number = "neither" if v is None else "one of them"
@@ -296,33 +295,33 @@ class Optimizer:
                 f"given {number}. Gradients are returned here, not kept: "
                 f"write {TRAINING}."
             )
+        is_compiled = self._compiles("step", extra)
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf)]
         idle = frozen_chains(v).union(integers)
-        items = items_of(v) if vars(self).get("_inplace") else None
+        places = places_of(v) if vars(self)["_inplace"] else None
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
-            part = Pairs(chains, leaves, extra=extra)
-            new = self._take_step(part, grads, ignore_missing, idle)
-            part.commit()
+            whole = Pairs(chains, leaves, extra=extra)
+            new = self._take_step(whole, grads, ignore_missing, idle)
+            whole.commit()
             return new
 
-        if self._compiles(extra):
-            step = self._compiled(("step", chains, ignore_missing, idle), step)
-        if items is None:
-            return jax.tree.unflatten(treedef, step(leaves, grads, extra))
-        if now.frame is not None or here() != EAGER:
-            new, writes = step(leaves, grads, extra), {}
+        part = Pairs(chains, leaves, extra=extra)
+        if is_compiled:
+            key = ("step", chains, ignore_missing, idle)
+            new = self._compiled(key, step)(leaves, grads, extra)
         else:
-            new, variables, values = framed(
-                lambda frame: (step(leaves, grads, extra), *frame.writes()), log=current_log()
-            )
-            writes = dict(zip(variables, values))
-        changed = [i for i, leaf in enumerate(leaves) if new[i] is not leaf]
-        write_in_place([items[i] for i in changed], [new[i] for i in changed], writes)
-        return v
+            new = self._take_step(part, grads, ignore_missing, idle)
+        if places is not None:
+            commit_in_place(part, places, new)
+            return v
+        part.commit()
+        return jax.tree.unflatten(treedef, new)
 
-    def update(self, model: CoreModule, grads: Any = None, ignore_missing: bool = False) -> None:
+    def update(
+        self, model: CoreModule, grads: Any = None, ignore_missing: bool = False, **extra: Any
+    ) -> None:
         """Take a step and change the model; frozen and integer parameters stay.
 
         Args:
@@ -330,6 +329,7 @@ class Optimizer:
             grads: Gradients, a Container like `model.v`, as `nb.grad` gives them.
             ignore_missing: Whether variables without a gradient stay as they are; an error
                 otherwise.
+            **extra: Arguments of the transformation of an `nb.Optax`; other optimizers take none.
 
         Raises:
             StructureError: gradients are missing, or are there for unknown variables; or state
@@ -343,15 +343,6 @@ class Optimizer:
             >>> model.w
             Parameter([0. 0.], device=cpu:0)
         """
-        self._update_with(model, grads, ignore_missing, None)
-
-    def _update_with(
-        self,
-        model: CoreModule,
-        grads: object,
-        ignore_missing: bool,
-        extra: Mapping[str, Any] | None,
-    ) -> None:
         __tracebackhide__ = True
         if grads is None:
             raise ArgumentTypeError(
@@ -364,11 +355,21 @@ class Optimizer:
                 f"update takes a module and changes it, got {type(model).__name__}. For variables "
                 "use `step(v, grads)`, which returns new ones."
             )
+        is_compiled = self._compiles("update", extra)
         if recording.listener is not None and is_recorded():
-            call_recorded(
-                RecordedMethod(self._update_with, self), (model, grads, ignore_missing, extra), {}
-            )
-            return
+            method = RecordedMethod(self._update, self)
+            call_recorded(method, (model, grads, ignore_missing, extra, is_compiled), {})
+        else:
+            self._update(model, grads, ignore_missing, extra, is_compiled)
+
+    def _update(
+        self,
+        model: CoreModule,
+        grads: object,
+        ignore_missing: bool,
+        extra: Mapping[str, Any],
+        is_compiled: bool,
+    ) -> None:
         ensure_built(model)
 
         def step(model: CoreModule, grads: object, extra: Any) -> None:
@@ -382,8 +383,7 @@ class Optimizer:
             part.write([variables[i] for i in changed], [new[i] for i in changed])
             part.commit()
 
-        if self._compiles(extra):
-            step = self._compiled(("update", ignore_missing), step)
+        step = self._compiled(("update", ignore_missing), step) if is_compiled else step
         step(model, grads, extra)
 
     def _take_step(
@@ -398,8 +398,13 @@ class Optimizer:
         with jax.named_scope(type(self).__name__.lower()):  # a group of its own in graphs
             return self._advance(part)
 
-    def _compiles(self, extra: Mapping[str, Any] | None) -> bool:
+    def _compiles(self, method: str, extra: Mapping[str, Any]) -> bool:
         """Return whether this step is compiled as a whole; function arguments cannot be."""
+        if extra and not self._takes_extra:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}.{method} has no argument {next(iter(extra))!r}; only the "
+                "transformation of an nb.Optax may want more than gradients."
+            )
         if "_rates" not in vars(self):
             raise NotBuiltError(
                 f"{type(self).__name__} has no learning rate: its __init__ must call "
@@ -407,52 +412,44 @@ class Optimizer:
             )
         if not vars(self)["_trace_on_next_step"] or now.busy or here() != EAGER:
             return False
-        return extra is None or not any(map(callable, extra.values()))
+        return not any(map(callable, extra.values()))
 
     def _compiled(self, key: Any, step: Any) -> Any:
-        compiled = self._memo.compiled
-        if key not in compiled:
-            compiled[key] = jit(step)
-        return compiled[key]
+        return self._memo.compiled.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> list[Any]:
         """Return new values for all variables: here from `_step`, with those that change."""
-        active, memo = part.active(), self._memo
-        before = len(memo.changes)
-        new, variables, values = framed(
-            lambda frame: self._run_step(active, frame), log=current_log()
+        active = part.active()
+        chains = tuple([part.chains[i] for i in active])
+        weights, grads = ([column[i] for i in active] for column in (part.weights, part.grads))
+        changed, variables, values = framed(
+            lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
+            log=current_log(),
         )
         part.write(variables, values)
-        if now.frame is None and here() == EAGER:
-            for change in memo.changes[before:][-1:]:
-                part.items += change.items()
-            del memo.changes[before:]
-        return part.merge(new)
+        new = list(part.weights)
+        for i, value in zip(active, changed):
+            new[i] = value
+        return new
 
     def _run_step(
-        self, part: Pairs, frame: Frame
-    ) -> tuple[list[Any], tuple[Variable, ...], tuple[Any, ...]]:
-        """Return what `_step` returns, where the count is that of this step, and what it writes."""
-        depth = self._memo.stepping
+        self, chains: tuple[Chain, ...], weights: list[Any], grads: list[Any]
+    ) -> list[Any]:
+        """Return what `_step` returns, where the count is that of this step, in order."""
+        memo = self._memo
+        memo.stepping += 1
         try:
-            try:
-                self._memo.stepping = depth + 1
-                self._counter.value = next_count(self._counter.value)
-                columns = part.weights, part.grads
-                v, grads = (as_container(part.chains, column) for column in columns)
-                return self._check_returned(part, self._step(v, grads)), *frame.writes()
-            finally:
-                self._memo.stepping = depth
-        finally:  # again, after an interrupt; see `frame.calling`
-            self._memo.stepping = depth
-
-    def _check_returned(self, part: Pairs, returned: object) -> list[Any]:
-        """Return the leaves that `_step` returned, in order, in shape and dtype."""
+            self._counter.value = next_count(self._counter.value)
+            v, gradients = (as_container(chains, column) for column in (weights, grads))
+            returned = self._step(v, gradients)
+        finally:
+            memo.stepping -= 1
         title = f"{type(self).__name__}._step must return the variables that it was given"
-        new = match(title, part.chains, part.weights, frozenset(), returned, False, noun=_RETURNED)
+        noun = "returned values"
+        new = match(title, chains, weights, frozenset(), returned, False, noun=noun)
         if vars(self)["_stop_gradients"]:
             new = [jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x for x in new]
-        return [x.astype(weight.dtype) for x, weight in zip(new, part.weights)]
+        return [x.astype(weight.dtype) for x, weight in zip(new, weights)]
 
     # -- attributes --
     def __setattr__(self, name: str, value: Any) -> None:
@@ -490,8 +487,8 @@ class Optimizer:
         """
         return saving.state_dict(self)
 
-    def _names_of_boxes(self) -> dict[Variable, str]:
-        return saving.names_of_boxes(self)
+    def _names_of_variables(self) -> dict[Variable, str]:
+        return saving.names_of_variables(self)
 
     def load_state_dict(self, mapping: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a `state_dict()`: all of it, or nothing if it does not fit.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.tree_util import SequenceKey
 
 from nbmodule.base.foreign import is_of_no_numbers, received
@@ -21,10 +20,9 @@ from nbmodule.base.jax_names import INLINE
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import link
 from nbmodule.base.trees import flat, nest
-from nbmodule.core.structure.linked import box_behind
+from nbmodule.core.structure.linked import box_behind as variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
-from nbmodule.core.variables.commit import commit
-from nbmodule.core.variables.frame import EAGER, calling, here, now, write_all
+from nbmodule.core.variables.frame import calling, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.tree.container import Container
@@ -36,10 +34,9 @@ if TYPE_CHECKING:
 
 Chain = tuple[str, ...]
 Parameters = tuple[tuple[Variable, ...], tuple[Chain, ...], frozenset[Chain]]
-Item = tuple[Callable[..., Any], Any, Any, Any]  # a setter in C, and its three arguments
 
 
-@dataclass(slots=True)
+@dataclass
 class Pairs:
     """The variables of one step, and a gradient for each that is to change.
 
@@ -49,7 +46,6 @@ class Pairs:
         grads: Their gradients; None where a variable is left alone.
         model: The module they belong to, if any.
         extra: Keyword arguments for the transformation.
-        items: Items of dicts and lists that are set when the step commits.
         writes: Values of variables that are set when the step commits.
     """
 
@@ -57,45 +53,25 @@ class Pairs:
     weights: list[Any]
     grads: list[Any] = field(default_factory=list)
     model: Any = None
-    extra: Mapping[str, Any] | None = None
-    items: list[Item] = field(default_factory=list)
-    writes: dict[Any, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    writes: dict[Variable, Any] = field(default_factory=dict)
 
-    def write(self, variables: Sequence[Any], values: Sequence[Any]) -> None:
+    def write(self, variables: Iterable[Variable], values: Iterable[Any]) -> None:
         """Set variables when the step commits."""
         self.writes.update(zip(variables, values, strict=True))
 
     def commit(self) -> None:
         """Apply all writes of the step as one act."""
-        variables, values = tuple(self.writes), tuple(self.writes.values())
-        if self.items:
-            commit(variables, values, items=tuple(zip(*self.items)))  # type: ignore[arg-type]
-        else:
-            write_all(variables, values)
+        write_all(tuple(self.writes), tuple(self.writes.values()))
 
-    def active(self) -> Pairs:
-        """Return the variables that have a gradient."""
-        active = [i for i, grad in enumerate(self.grads) if grad is not None]
-        chains, weights, grads = (
-            [column[i] for i in active] for column in (self.chains, self.weights, self.grads)
-        )
-        return Pairs(tuple(chains), weights, grads, self.model, self.extra)
-
-    def merge(self, new: list[Any]) -> list[Any]:
-        """Return values of all variables, from those of the active ones."""
-        values = iter(new)
-        pairs = zip(self.weights, self.grads)
-        return [weight if grad is None else next(values) for weight, grad in pairs]
+    def active(self) -> list[int]:
+        """Return the numbers of the variables that have a gradient."""
+        return [i for i, grad in enumerate(self.grads) if grad is not None]
 
 
 def text(chain: Chain) -> str:
     """Write a chain as `layers/v0/w`."""
     return "/".join(chain)
-
-
-def by_text(arrays: Mapping[Chain, Any]) -> dict[str, Any]:
-    """Return arrays by their chains as text."""
-    return {text(chain): array for chain, array in arrays.items()}
 
 
 def flatten_arrays(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chain, ...]]:
@@ -146,12 +122,6 @@ def chains_of(treedef: Any) -> tuple[Chain, ...]:
     return chains
 
 
-@functools.lru_cache(maxsize=64)
-def _positions(chains: tuple[Chain, ...], among: tuple[Chain, ...]) -> tuple[int, ...]:
-    index = {chain: i for i, chain in enumerate(among)}
-    return tuple(index.get(chain, -1) for chain in chains)
-
-
 def match(
     title: str,
     chains: tuple[Chain, ...],
@@ -183,12 +153,18 @@ def match(
             "Write value, grads = nb.value_and_grad(f)(model) and pass grads."
         )
     leaves, _, present = flatten_arrays(grads, f"{title}: {noun}")
-    _check_chains(title, chains, present, idle, ignore_missing, noun)
-    positions = _positions(chains, present)
-    matched = [
-        None if position < 0 or chain in idle else leaves[position]
-        for chain, position in zip(chains, positions)
-    ]
+    given = dict(zip(present, leaves))
+    if chains != present:
+        optional = frozenset(chains) if ignore_missing else idle
+        expected = [chain for chain in chains if chain in given or chain not in optional]
+        difference = structure_difference(
+            dict.fromkeys(map(text, expected)), dict.fromkeys(map(text, present))
+        )
+        if difference is not None:
+            fix = "\n`ignore_missing=True` leaves variables without a gradient as they are."
+            fix = fix if given.keys() <= set(chains) else ""
+            raise StructureError(f"{title}: variables and {noun} differ.\n{difference}{fix}")
+    matched = [None if chain in idle else given.get(chain) for chain in chains]
     for chain, grad, weight in zip(chains, matched, weights):
         if grad is None:
             continue
@@ -197,39 +173,15 @@ def match(
                 f'{title}: the variable "{text(chain)}" is {describe(weight)}, in {noun} it is '
                 f"{describe(grad)}. Do they belong to another model?"
             )
-        is_complex = [jnp.issubdtype(x.dtype, jnp.complexfloating) for x in (grad, weight)]
-        if not is_number(grad.dtype) or (is_complex[0] and not is_complex[1]):
+        grad_is_complex, is_complex = (
+            jnp.issubdtype(x.dtype, jnp.complexfloating) for x in (grad, weight)
+        )
+        if not is_number(grad.dtype) or (grad_is_complex and not is_complex):
             raise DtypeError(
                 f'{title}: the gradient of "{text(chain)}" is {grad.dtype}, the variable is '
                 f"{weight.dtype}."
             )
     return matched
-
-
-def _check_chains(
-    title: str,
-    chains: tuple[Chain, ...],
-    present: tuple[Chain, ...],
-    idle: frozenset[Chain],
-    ignore_missing: bool,
-    noun: str,
-) -> None:
-    if chains == present:
-        return
-    optional = frozenset(chains) if ignore_missing else idle
-    missing = [text(chain) for chain in chains if chain not in {*present, *optional}]
-    unexpected = [text(chain) for chain in present if chain not in set(chains)]
-    if not missing and not unexpected:
-        return
-    shared = [name for name in map(text, chains) if name not in missing]
-    difference = structure_difference(
-        dict.fromkeys([*missing, *shared]), dict.fromkeys([*shared, *unexpected])
-    )
-    hint = "\n`ignore_missing=True` leaves variables without a gradient as they are."
-    raise StructureError(
-        f"{title}: variables and {noun} differ.\n{difference}"
-        + (hint if missing and not unexpected else "")
-    )
 
 
 def is_floating(array: Shaped) -> bool:
@@ -248,7 +200,7 @@ def frozen_chains(v: Mapping[str, Any]) -> frozenset[Chain]:
     owner = getattr(v, "_link", None)
     if owner is None or owner.module() is None:
         return frozenset()
-    return frozenset(chain for chain, box in flat(owner.level) if not box.requires_grad)
+    return frozenset(chain for chain, x in flat(owner.level) if not x.requires_grad)
 
 
 def as_container(chains: Sequence[Chain], leaves: Sequence[Any]) -> Container:
@@ -286,10 +238,10 @@ def parameters_of(model: CoreModule) -> Parameters:
     plan = plan_of(model)
     parameters = _known_parameters.get(plan)
     if parameters is None:
-        variables = tuple([box for box in plan.places if isinstance(box, Parameter)])
-        chains = tuple([plan.places[box].chain for box in variables])
+        variables = tuple([x for x in plan.places if isinstance(x, Parameter)])
+        chains = tuple([plan.places[x].chain for x in variables])
         pairs = zip(variables, chains)
-        idle = frozenset(chain for box, chain in pairs if box._frozen or not is_floating(box))
+        idle = frozenset(chain for x, chain in pairs if x._frozen or not is_floating(x))
         parameters = _known_parameters[plan] = variables, chains, idle
     return parameters
 
@@ -300,23 +252,18 @@ def next_count(count: Any) -> Any:
     return count + 1
 
 
-def is_zero(count: object) -> bool:
-    """Return whether a number of steps is known, and zero."""
-    return not isinstance(count, Tracer) and bool(np.all(count == np.int32(0)))
-
-
 # -- steps in place --
-def items_of(tree: object) -> list[tuple[Any, Any]]:
+def places_of(tree: object) -> list[tuple[Any, Any]]:
     """Return where a tree stores each leaf: the dict or list and its key, or a variable and None.
 
     Raises:
         ArgumentTypeError: a leaf is in a tuple.
     """
     leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Variable))
-    return [(x, None) if isinstance(x, Variable) else _item(tree, path) for path, x in leaves]
+    return [(x, None) if isinstance(x, Variable) else _place(tree, path) for path, x in leaves]
 
 
-def _item(level: Any, path: Any) -> tuple[Any, Any]:
+def _place(level: Any, path: Any) -> tuple[Any, Any]:
     *outer, last = (entry.idx if isinstance(entry, SequenceKey) else entry.key for entry in path)
     for key in outer:
         level = level[key]
@@ -327,36 +274,23 @@ def _item(level: Any, path: Any) -> tuple[Any, Any]:
     return level, last
 
 
-def write_in_place(
-    items: Sequence[tuple[Any, Any]], values: Sequence[Any], writes: dict[Any, Any]
-) -> None:
-    """Set leaves of a tree, and other variables, as one act.
+def commit_in_place(part: Pairs, places: Sequence[tuple[Any, Any]], new: Sequence[Any]) -> None:
+    """Commit a step, and set the leaves of the tree that it was given.
 
-    Inside a transform each leaf is set by itself: variables are written to the frame.
+    Variables, those behind the container of a model too, are set with the step as one act.
     """
-    if now.frame is not None or here() != EAGER:
-        for (level, key), value in zip(items, values):
-            if isinstance(level, Variable):
-                level.value = value
-            else:
-                level[key] = value
-        return
-    setters: list[Item] = []
-    for (level, key), value in zip(items, values):
-        is_variable = isinstance(level, Variable)
-        variable = level if is_variable else None
+    items = []
+    for (level, key), value, before in zip(places, new, part.weights):
+        if value is before:
+            continue
+        variable = level if isinstance(level, Variable) else None
         if isinstance(level, Container):
-            variable = box_behind(level, key)
+            variable = variable_behind(level, key)
         if variable is not None:
-            value = writes[variable] = variable.admitted(value)
-        if not is_variable:
-            setters.append((_setter(type(level)), level, key, value))
-    Pairs((), [], items=setters, writes=writes).commit()
-
-
-def _setter(cls: type) -> Callable[..., None]:
-    """Return a setter of existing items that runs no Python, unless a user's class overrides it."""
-    builtin = next((base for base in (Container, dict, list) if issubclass(cls, base)), None)
-    if builtin is None or cls.__setitem__ is not builtin.__setitem__:
-        return operator.setitem
-    return dict.__setitem__ if issubclass(cls, dict) else list.__setitem__
+            value = part.writes[variable] = variable.admitted(value)
+        if level is not variable:
+            items.append((level, key, value))
+    part.commit()
+    for level, key, value in items:  # a container's own `__setitem__` would set the variable
+        setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
+        setter(level, key, value)

@@ -8,7 +8,9 @@ Inside `nb.jit` it is inlined: it leaves the equations of optax and nothing else
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, SupportsFloat
 
@@ -19,9 +21,9 @@ from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
 from nbmodule.base.jax_names import INLINE
-from nbmodule.base.promotion import mixed_dtypes
+from nbmodule.base.promotion import mixed_dtypes, widened
+from nbmodule.core.variables.frame import now, quiet
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
-from nbmodule.optim.clipping import clip_arrays
 
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step
 _COUNTERS = {"count": "count", "gradient_step": "count", "mini_step": "calls"}
@@ -106,6 +108,7 @@ def check_option(owner: str, name: str, value: SupportsFloat) -> Any:
     return number
 
 
+# -- the state of optax --
 class StateTree:
     """The structure of a state of optax, with a name for each array.
 
@@ -181,6 +184,7 @@ def apply(
         return optax.apply_updates(weights, updates), result
 
 
+# -- rules --
 @dataclass(frozen=True)
 class Rule:
     """A row of the table with its options; compiled code is kept for it.
@@ -215,9 +219,7 @@ class Rule:
         decay = options.pop("weight_decay", 0.0) if row.decays_first else 0.0
         for name in row.switches.values():  # optax keeps no momentum for None, zeros for 0
             options[name] = options.get(name) or None
-        arguments = {OPTIONS[name].name: x for name, x in options.items() if name != "centered"}
-        if options.get("centered"):
-            arguments["centered"] = True
+        arguments = {OPTIONS[name].name: value for name, value in options.items()}
         rule = getattr(optax, row.optax)(rate, **arguments)
         return optax.chain(optax.add_decayed_weights(decay), rule) if decay else rule
 
@@ -255,25 +257,10 @@ class Recipe:
             result = optax.MultiSteps(result, self.accumulate).gradient_transformation()
         return result
 
-    def tree(self, transformation: Any, weights: Sequence[Any]) -> tuple[StateTree, Any]:
-        """Return the structure of the state, named by slot and variable, and its shapes."""
-        with mixed_dtypes():
-            state = jax.eval_shape(transformation.init, list(weights))
-        return StateTree(state, self._name), state
-
-    def _name(self, path: tuple[Any, ...]) -> Any:
-        slots = {**ROWS[self.rules[0].name].slots, "acc_grads": ACCUMULATED, **_COUNTERS}
-        field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
-        last = path[-1]
-        return (slots[field], last.idx) if isinstance(last, SequenceKey) else slots[field]
-
     def slots(self, weights: Sequence[Any]) -> list[tuple[str, int, Any]]:
         """Return the slots of these variables: name, variable, and shape with dtype."""
-        with mixed_dtypes():
-            transformation = self.transformation([0.0] * len(self.rules))
-        shapes = [jax.ShapeDtypeStruct(weight.shape, weight.dtype) for weight in weights]
-        tree, state = self.tree(transformation, shapes)
-        return [(*name, array) for name, array in zip(tree.names, tree.arrays(state))]
+        tree, arrays = _state_tree(self, _kinds(weights))
+        return [(*name, array) for name, array in zip(tree.names, arrays)]
 
     def step(
         self,
@@ -294,13 +281,41 @@ class Recipe:
         """
         with mixed_dtypes():
             transformation = self.transformation(rates)
-        grads = [
-            grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
-            for grad, weight in zip(grads, weights)
-        ]
-        tree, _ = self.tree(transformation, weights)
+            grads = [
+                grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
+                for grad, weight in zip(grads, weights)
+            ]
+        tree, _ = _state_tree(self, _kinds(weights))
         new, after = apply(transformation, tree, list(weights), grads, slots, counts, {})
         return list(map(jax.lax.stop_gradient, new)) if self.stop else new, after
+
+
+def _kinds(arrays: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([(x.shape, x.dtype) for x in arrays])
+
+
+@functools.lru_cache(maxsize=1024)
+def _state_tree(recipe: Recipe, kinds: tuple[Any, ...]) -> tuple[StateTree, list[Any]]:
+    """Return the structure of the state for variables of these kinds, and the shapes in it."""
+    fields = {**ROWS[recipe.rules[0].name].slots, "acc_grads": ACCUMULATED, **_COUNTERS}
+
+    def name(path: tuple[Any, ...]) -> Any:
+        field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
+        last = path[-1]
+        return (fields[field], last.idx) if isinstance(last, SequenceKey) else fields[field]
+
+    with mixed_dtypes():
+        transformation = recipe.transformation([0.0] * len(recipe.rules))
+        shapes = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
+        state = jax.eval_shape(transformation.init, shapes)
+    tree = StateTree(state, name)
+    return tree, tree.arrays(state)
+
+
+# -- kernels --
+def shared_kernels() -> Any:
+    """Return the context in which kernels are called, so that all frames share their traces."""
+    return nullcontext() if now.frame is None else quiet()
 
 
 @functools.lru_cache(maxsize=256)
@@ -325,3 +340,36 @@ def placement(array: object) -> Any:
     if isinstance(array, jax.Array) and not isinstance(array, Tracer) and array.committed:
         return array.sharding
     return None
+
+
+# -- clipping --
+@functools.partial(jax.jit, inline=INLINE)
+def norm_of(arrays: Sequence[Any]) -> Any:
+    """Return the norm of all arrays, added up in float32 at least."""
+    with mixed_dtypes():
+        sizes = [jnp.abs(array).astype(jnp.finfo(widened(array.dtype)).dtype) for array in arrays]
+        return jnp.sqrt(sum((jnp.sum(jnp.square(size)) for size in sizes), jnp.zeros(())))
+
+
+@functools.partial(jax.jit, inline=INLINE)
+def clip_arrays(arrays: Sequence[Any], max_norm: Any) -> list[Any]:
+    """Scale arrays by one factor, each in its own dtype; see `optax.clip_by_global_norm`."""
+    with mixed_dtypes():
+        norm = norm_of(arrays)
+        factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return [array * factor.astype(array.dtype) for array in arrays]
+
+
+def check_max_norm(max_norm: Any) -> Any:
+    """Return `max_norm` if it is a positive number."""
+    if isinstance(max_norm, Tracer):
+        return max_norm
+    if isinstance(max_norm, bool) or not hasattr(max_norm, "__float__"):
+        raise ArgumentTypeError(
+            f"the largest norm must be a number, got {type(max_norm).__name__}."
+        )
+    if not (math.isfinite(float(max_norm)) and float(max_norm) > 0):
+        raise ArgumentError(
+            f"the largest norm must be positive and finite, got {float(max_norm)!r}."
+        )
+    return max_norm

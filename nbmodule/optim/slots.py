@@ -19,37 +19,32 @@ from jax.core import Tracer
 from nbmodule.base.foreign import received
 from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.migration import attribute_hint
-from nbmodule.base.paths import hint
-from nbmodule.base.trees import flat, nest
+from nbmodule.base.paths import hint, match
+from nbmodule.base.trees import chunks_of, flat, nest
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.linked import in_present_form
+from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import commit
-from nbmodule.core.variables.frame import EAGER, here, now, write_all
+from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
     AttributePathError,
+    PathError,
     ShapeStructureError,
     StructureError,
 )
 from nbmodule.optim import attributes
 from nbmodule.optim.attributes import SLOTS
-from nbmodule.optim.clipping import check_max_norm, shared_kernels
-from nbmodule.optim.groups import VariableGroup, group_numbers, parse_groups
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
-    by_text,
     flatten_arrays,
     is_floating,
-    is_zero,
     next_count,
     parameters_of,
     state_variable,
@@ -59,19 +54,21 @@ from nbmodule.optim.pairing import (
 from nbmodule.optim.rate import as_given, as_rate, rate_now
 from nbmodule.optim.rules import (
     ACCUMULATED,
-    OPTIONS,
     ROWS,
     Recipe,
     Rule,
     advance_counts,
+    check_max_norm,
     check_option,
     kernel,
     placement,
+    shared_kernels,
 )
 from nbmodule.tree.container import Container
 from nbmodule.tree.difference import describe, structure_difference
 
-LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
+_CHUNK = 16  # variables in one kernel: a program of a whole large model would compile for seconds
+_LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
 
 
 class SharedOptions(TypedDict, total=False):
@@ -108,7 +105,7 @@ class Work(NamedTuple):
     variables and state.
     """
 
-    indices: tuple[int, ...]
+    indices: Sequence[int]
     state: Sequence[Any]
     step: Callable[..., tuple[Sequence[Any], Sequence[Any]]]
 
@@ -123,10 +120,6 @@ class SlotOptimizer(Optimizer):
     def _plan_key(self) -> Any:
         """Return everything besides the variables on which the plan depends."""
         return None
-
-    def _slot_names(self) -> list[str]:
-        """Return the names of all slots, also before there is state."""
-        raise NotImplementedError
 
     def init(self, model: Any) -> Self:
         """Make the state now, for a module or for variables, and return the optimizer.
@@ -151,10 +144,17 @@ class SlotOptimizer(Optimizer):
         return self
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_property = hasattr(getattr(type(self), name, None), "__set__")
-        is_library_class = type(self).__module__.startswith("nbmodule.")
-        if is_library_class and not is_property and name not in type(self)._unwatched:
-            raise AttributePathError(_cannot_set(self, name))
+        cls = type(self)
+        is_property = hasattr(getattr(cls, name, None), "__set__")
+        if cls.__module__.startswith("nbmodule.") and not (is_property or name in cls._unwatched):
+            options = ["lr", *vars(self).get("_option_names", ())]
+            advice = hint(name, options)
+            if name in (*inspect.signature(cls).parameters, *SharedOptions.__annotations__):
+                advice = f": it is an argument, {cls.__name__}(..., {name}=...)."
+            elif advice == ".":
+                advice = attribute_hint(name) or f"; what can be set is {', '.join(options)}."
+            title = f"cannot set {cls.__name__}.{name}"
+            raise AttributePathError(f"{title}, which nothing reads{advice}")
         super().__setattr__(name, value)
 
     # -- steps --
@@ -181,33 +181,31 @@ class SlotOptimizer(Optimizer):
             for indices, variables, step in work:
                 weights, grads = ([x[i] for i in indices] for x in (part.weights, part.grads))
                 arrays = [next(state) for _ in variables]
-                values, after = step(weights, grads, arrays, rates, counts, part.extra or {})
+                values, after = step(weights, grads, arrays, rates, counts, part.extra)
                 for i, value in zip(indices, values):
                     new[i] = value
                 part.write(variables, after)
-            part.write(tuple(self._counters().values()), self._next_counts(counts))
+            part.write(self._counters().values(), self._next_counts(counts))
         return new
 
-    def _next_counts(self, counts: Mapping[str, Any]) -> list[Any]:
+    def _next_counts(self, counts: Mapping[str, Any]) -> Sequence[Any]:
         return [next_count(counts["count"])]
 
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
-        memo = self._memo
-        avals = tuple([(weight.shape, weight.dtype) for weight in part.weights])
-        idle = tuple([grad is None for grad in part.grads])
-        key = (part.chains, avals, idle, tuple(map(placement, part.weights)), self._plan_key())
-        version = self._nbm.version
-        for layout_key, work in memo.layouts:
-            if layout_key == (*key, version):
-                return work
-        rows, named_work = self._plan(part)
-        self._make_state(rows)
-        state, version = self._state(), self._nbm.version
-        work = [item._replace(state=[state[chain] for chain in item.state]) for item in named_work]
-        current = [layout for layout in memo.layouts if layout[0][-1] == version]
-        memo.layouts = [((*key, version), work), *current[: LAYOUTS - 1]]
-        return work
+        layouts = self._memo.layouts
+        kinds = tuple([(x.shape, x.dtype, placement(x)) for x in part.weights])
+        key = (part.chains, kinds, tuple(part.active()), self._plan_key())
+        if (key, self._nbm.version) not in layouts:
+            rows, named_work = self._plan(part)
+            self._make_state(rows)
+            state = self._state()
+            if len(layouts) >= _LAYOUTS:
+                layouts.clear()
+            layouts[key, self._nbm.version] = [
+                item._replace(state=[state[chain] for chain in item.state]) for item in named_work
+            ]
+        return layouts[key, self._nbm.version]
 
     # -- state --
     def _make_state(self, rows: Sequence[StateArray]) -> None:
@@ -267,44 +265,30 @@ class SlotOptimizer(Optimizer):
             StructureError: slots or chains are missing or unknown, or an array has another shape.
         """
         title = f"cannot set the state of {type(self).__name__}"
-        arrays, numbers = self._read(title, state)
-        existing = self._state()
-        if existing and not arrays and all(map(is_zero, numbers.values())):
-            self.reset()  # the state from before the first step
-            return
-        arrays = in_present_form(arrays, existing) if existing else arrays
-        expected = by_text(existing) or dict.fromkeys(map(text, self._expected_chains(arrays)))
-        difference = structure_difference(expected, by_text(arrays))
-        if difference is not None:
-            raise ShapeStructureError(f"{title}:\n{difference}")
-        targets = existing or {
-            chain: self._variable(StateArray(chain, None, array)) for chain, array in arrays.items()
-        }
-        pairs = [(targets[chain], targets[chain].admitted(x)) for chain, x in arrays.items()]
-        counters = self._counters().items()
-        pairs += [(variable, variable.admitted(numbers[name])) for name, variable in counters]
-        self._set_slots(targets)
-        write_all(*zip(*pairs))
-
-    def _read(self, title: str, state: object) -> tuple[dict[Chain, Any], dict[str, Any]]:
-        """Return the arrays and numbers of a `state`."""
-        if not isinstance(state, Mapping):
-            raise ArgumentTypeError(
-                f"{title}: expected a Container or a dict, got {type(state).__name__}."
-            )
-        names = [*self._slot_names(), *self._counters()]
+        attributes.check_is_mapping(title, state)
+        slots, counters, existing = self._slot_names(), self._counters(), self._state()
+        names = [*slots, *counters]
         difference = structure_difference(dict.fromkeys(names), dict.fromkeys(state.keys()))
         if difference is not None:
             raise StructureError(f"{title}:\n{difference}\nIts state has {', '.join(names)}.")
-        slots = {name: state[name] for name in self._slot_names()}
-        for name, slot in slots.items():
-            if not isinstance(slot, Mapping):
-                raise StructureError(
-                    f'{title}: "{name}" must be a Container like the variables, got '
-                    f"{describe(slot)}."
-                )
-        arrays = {chain: _copy(leaf) for chain, leaf in flat(slots)}
-        return arrays, {name: _copy(state[name]) for name in self._counters()}
+        numbers = {name: _copy(state[name]) for name in counters}
+        arrays = {chain: _copy(x) for chain, x in flat({name: state[name] for name in slots})}
+        if existing and not arrays and not any(np.any(x) for x in numbers.values()):
+            self.reset()  # the state from before the first step
+            return
+        arrays = in_present_form(arrays, existing) if existing else arrays
+        expected = {text(chain): existing.get(chain) for chain in self._expected_chains(arrays)}
+        difference = structure_difference(expected, {text(chain): x for chain, x in arrays.items()})
+        if difference is not None:
+            raise ShapeStructureError(f"{title}:\n{difference}")
+        variables = existing or {
+            chain: self._variable(StateArray(chain, None, array)) for chain, array in arrays.items()
+        }
+        pairs = [(variables[chain], x) for chain, x in arrays.items()]
+        pairs += [(counters[name], x) for name, x in numbers.items()]
+        values = [variable.admitted(x) for variable, x in pairs]
+        self._set_slots(variables)
+        write_all([variable for variable, _ in pairs], values)
 
     def _expected_chains(self, loaded: Iterable[Chain]) -> list[Chain]:
         """Return the chains that loaded state must have; before the first step, the same in each
@@ -315,8 +299,10 @@ class SlotOptimizer(Optimizer):
         return [*self._state()] or [(name, *owner) for name in names for owner in owners]
 
     def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
-        chains = self._expected_chains(tuple(name.split("/")) for name in loaded)
-        return [*self._counters(), *map(text, chains)]
+        counters = [*self._counters()]
+        if set(loaded) == set(counters):  # the state from before the first step
+            return counters
+        return [*counters, *map(text, self._expected_chains(tuple(x.split("/")) for x in loaded))]
 
     def reset(self) -> None:
         """Forget all state: the next step is the first.
@@ -328,45 +314,89 @@ class SlotOptimizer(Optimizer):
             >>> int(optimizer.count), list(optimizer.state.mw)
             (0, [])
         """
-        variables = tuple(self._counters().values())
-        zeros = [variable.admitted(np.zeros((), np.int32)) for variable in variables]
-        if now.frame is not None or here() != EAGER:
-            self._set_slots({})
-            write_all(variables, zeros)
-            return
-        inner, empty = self._nbm, (StateNames(), ())
-        also = (inner, clock), ("version", "structure"), (inner.version + 1, next(ticks))
-        items = ((dict.__setitem__,), (vars(self),), (SLOTS,), (empty,))
-        commit(variables, zeros, also=also, items=items)
+        counters = tuple(self._counters().values())
+        self._set_slots({})
+        write_all(counters, [x.admitted(np.zeros((), np.int32)) for x in counters])
 
 
 def _copy(leaf: object) -> Any:
     """Return an array of our own, which a donated step of another optimizer cannot delete."""
     leaf = leaf.value if isinstance(leaf, Variable) else leaf
-    if isinstance(leaf, Tracer):
-        return leaf
-    return jnp.array(received(leaf, "the state"))
+    return leaf if isinstance(leaf, Tracer) else jnp.array(received(leaf, "the state"))
 
 
-def _cannot_set(optimizer: Optimizer, name: str) -> str:
-    """Return the message about an attribute that nothing reads."""
-    cls, others = type(optimizer), []
-    if name in OPTIONS:
-        import nbmodule.optim as package
+# -- groups of variables with options that differ, chosen by globs on their names --
+class VariableGroup(NamedTuple):
+    """The variables that one pattern chooses.
 
-        candidates = [getattr(package, row) for row in ROWS]
-        others = [c.__name__ for c in candidates if name in inspect.signature(c).parameters]
-    options = ["lr", *vars(optimizer).get("_option_names", ())]
-    near = hint(name, options)
-    if others:
-        advice = f": {', '.join(others)} have it."
-    elif name in inspect.signature(cls).parameters or name in SharedOptions.__annotations__:
-        advice = f": it is an argument, {cls.__name__}(..., {name}=...)."
-    elif near != ".":
-        advice = near
-    else:
-        advice = attribute_hint(name) or f"; what can be set is {', '.join(options)}."
-    return f"cannot set {cls.__name__}.{name}, which nothing reads{advice}"
+    Args:
+        pattern: A glob on dotted names (`blocks.*.weight`) or chains (`blocks/*/w`).
+        frozen: Whether they are left alone.
+        has_rate: Whether they have a learning rate of their own.
+        options: Options of the rule that differ from the optimizer's.
+    """
+
+    pattern: str
+    frozen: bool
+    has_rate: bool
+    options: dict[str, Any]
+
+
+def _group_of(pattern: object, chosen: object, row: str, options: Mapping[str, Any]) -> Any:
+    """Return the group that one item of `groups=` describes; its learning rate is not part of it.
+
+    Args:
+        pattern: The key.
+        chosen: The options of the user.
+        row: Name of the rule.
+        options: Options of the rule.
+    """
+    if not isinstance(pattern, str) or not isinstance(chosen, Mapping):
+        raise ArgumentTypeError(
+            f"groups= takes a dict from patterns to dicts of options, got {pattern!r}: {chosen!r}."
+        )
+    names = ["lr", "frozen", *options]
+    for name in chosen.keys() - set(names):
+        raise ArgumentError(
+            f'groups[{pattern!r}] has no option "{name}"{hint(str(name), names)} '
+            f"They are {', '.join(names)}."
+        )
+    frozen = chosen.get("frozen", False)
+    if not isinstance(frozen, bool):
+        raise ArgumentTypeError(
+            f"groups[{pattern!r}]: frozen must be True or False, got {frozen!r}."
+        )
+    changed = {name: check_option(row, name, chosen[name]) for name in options if name in chosen}
+    return VariableGroup(pattern, frozen, "lr" in chosen, changed)
+
+
+def _group_numbers(groups: Sequence[VariableGroup], part: Pairs, title: str) -> list[int]:
+    """Return the number of each variable's group, counted from 1; 0 for those in none.
+
+    The first group whose pattern fits a variable has it.
+
+    Raises:
+        PathError: a pattern fits no variable at all.
+    """
+    locations = () if part.model is None else plan_of(part.model).places.values()
+    names = {location.chain: location.name for location in locations}
+    spellings = [
+        (text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, ""))
+        for chain in part.chains
+    ]
+    fits = [
+        [any(match(group.pattern, name) for name in spelling) for group in groups]
+        for spelling in spellings
+    ]
+    for group, column in zip(groups, zip(*fits)):
+        if not any(column):
+            spelled = [name or dotted for _, dotted, _, name in spellings]
+            raise PathError(
+                f'{title}: the pattern "{group.pattern}" of groups= fits no '
+                f"variable{hint(group.pattern, spelled)} Patterns are globs on names such as "
+                "blocks.0.weight, or on chains such as blocks/v0/w."
+            )
+    return [row.index(True) + 1 if True in row else 0 for row in fits]
 
 
 class RuleOptimizer(SlotOptimizer):
@@ -405,25 +435,30 @@ class RuleOptimizer(SlotOptimizer):
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
         if not is_whole(accumulate) or accumulate < 1:
             raise ArgumentError(f"accumulate= must be a whole number from 1, got {accumulate!r}.")
-        namespace, row = vars(self), self._row()
-        namespace["_option_names"] = tuple(options)
-        namespace.update((name, check_option(row, name, value)) for name, value in options.items())
-        parsed, rates = parse_groups({} if groups is None else groups, row, options)
-        pairs = zip(parsed, rates)
-        group_rates = [
-            as_rate(x, namespace["_device"]) if group.has_rate else None for group, x in pairs
+        groups = {} if groups is None else groups
+        if not isinstance(groups, Mapping):
+            raise ArgumentTypeError(
+                "groups= takes a dict from patterns to options, as in {'blocks.*': {'lr': 1e-4}}, "
+                f"got {type(groups).__name__}."
+            )
+        own, row = vars(self), self._row()
+        own.update((name, check_option(row, name, value)) for name, value in options.items())
+        parsed = [_group_of(pattern, chosen, row, options) for pattern, chosen in groups.items()]
+        rates = [
+            as_rate(chosen["lr"], own["_device"]) if group.has_rate else None
+            for group, chosen in zip(parsed, groups.values())
         ]
-        calls = (
-            Buffer(np.zeros((), np.int32), device=namespace["_device"]) if accumulate > 1 else None
-        )
-        namespace.update(
-            _rates=(*namespace["_rates"], *group_rates),
-            _groups=parsed,
+        own.update(
+            _option_names=tuple(options),
+            _rates=(*own["_rates"], *rates),
+            _groups=tuple(parsed),
             _clip_norm=None if clip_norm is None else float(check_max_norm(clip_norm)),
             _accumulate=int(accumulate),
-            _calls=calls,
+            _calls=None,
         )
-        namespace[SLOTS] = StateNames(), ()
+        if accumulate > 1:
+            own["_calls"] = Buffer(np.zeros((), np.int32), device=own["_device"])
+        own[SLOTS] = StateNames(), ()
         attributes.note_change(self)
 
     # -- options --
@@ -483,48 +518,54 @@ class RuleOptimizer(SlotOptimizer):
 
     def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
         groups: tuple[VariableGroup, ...] = vars(self)["_groups"]
-        locations = [] if part.model is None else plan_of(part.model).places.items()
-        names = {location.chain: location.name for _, location in locations}
+        places = {} if part.model is None else plan_of(part.model).places
         # declared layouts, also while values are traced
-        layouts = {location.chain: layout_of(variable) for variable, location in locations}
-        labels = group_numbers(groups, part.chains, names, type(self).__name__)
-        active = [
-            i
-            for i, grad in enumerate(part.grads)
-            if grad is not None and not (labels[i] and groups[labels[i] - 1].frozen)
-        ]
-        clips = vars(self)["_clip_norm"] is not None
-        divided: dict[Any, list[int]] = {}  # by device, unless the norm joins all variables
-        for i in active:
-            divided.setdefault(None if clips else placement(part.weights[i]), []).append(i)
+        layouts = {place.chain: layout_of(variable) for variable, place in places.items()}
+        labels = _group_numbers(groups, part, type(self).__name__)
+        active = [i for i in part.active() if not (labels[i] and groups[labels[i] - 1].frozen)]
         rows, work = [], []
-        for indices in divided.values():
+        for indices in self._kernels(part, labels, active):
             recipe, rates = self._recipe([labels[i] for i in indices])
             chains = []
             for slot, i, array in recipe.slots([part.weights[i] for i in indices]):
                 owner, weight = part.chains[indices[i]], part.weights[indices[i]]
-                start = recipe.rules[recipe.labels[i]].start(slot)
+                start = self._rules()[labels[indices[i]]].start(slot)
                 device = layouts.get(owner) or placement(weight)
                 rows.append(StateArray((slot, *owner), owner, array, start, device))
                 chains.append((slot, *owner))
-            work.append(Work(tuple(indices), chains, _kernel_step(recipe, rates)))
+            work.append(Work(indices, chains, _kernel_step(recipe, rates)))
         order = self._slot_names()
         positions = {chain: i for i, chain in enumerate(part.chains)}
         rows.sort(key=lambda row: (order.index(row.chain[0]), positions[row.owner]))
         return rows, work
 
+    def _kernels(self, part: Pairs, labels: list[int], active: list[int]) -> list[list[int]]:
+        """Divide the variables among kernels: by device and group, in chunks of one kind.
+
+        A norm that joins all variables needs one kernel.
+        """
+        if vars(self)["_clip_norm"] is not None:
+            return [active] if active else []
+        divided: dict[Any, list[int]] = {}
+        for i in active:
+            divided.setdefault((placement(part.weights[i]), labels[i]), []).append(i)
+        kernels = []
+        for indices in divided.values():
+            kinds = [(part.weights[i].shape, part.weights[i].dtype) for i in indices]
+            kernels += [[indices[j] for j in chunk] for chunk in chunks_of(kinds, _CHUNK)]
+        return kernels
+
     def _recipe(self, labels: list[int]) -> tuple[Recipe, list[int]]:
         """Return what a kernel does for variables of these groups, and the numbers of its rates."""
-        namespace, rules, used = vars(self), self._rules(), sorted(set(labels))
+        own, rules, used = vars(self), self._rules(), sorted(set(labels))
         recipe = Recipe(
             tuple(rules[label] for label in used),
-            tuple(used.index(label) for label in labels),
-            namespace["_clip_norm"],
-            namespace["_accumulate"],
-            namespace["_stop_gradients"],
+            tuple(used.index(label) for label in labels) if len(used) > 1 else (),
+            own["_clip_norm"],
+            own["_accumulate"],
+            own["_stop_gradients"],
         )
-        groups = namespace["_groups"]
-        rates = [label if label and groups[label - 1].has_rate else 0 for label in used]
+        rates = [label if label and own["_groups"][label - 1].has_rate else 0 for label in used]
         return recipe, rates
 
     # -- state --
@@ -536,22 +577,22 @@ class RuleOptimizer(SlotOptimizer):
         calls = vars(self)["_calls"]
         return super()._counters() | ({} if calls is None else {"calls": calls})
 
-    def _next_counts(self, counts: Mapping[str, Any]) -> list[Any]:
+    def _next_counts(self, counts: Mapping[str, Any]) -> Sequence[Any]:
         every = vars(self)["_accumulate"]
         if every == 1:
             return super()._next_counts(counts)
-        return list(advance_counts(counts["count"], counts["calls"], every=every))
+        return advance_counts(counts["count"], counts["calls"], every=every)
 
     # -- text --
     def _description(self) -> list[str]:
-        namespace = vars(self)
+        own = vars(self)
         parts = [f"{name}={value}" for name, value in self._options().items()]
-        if namespace["_clip_norm"] is not None:
-            parts.append(f"clip_norm={namespace['_clip_norm']:g}")
-        if namespace["_accumulate"] > 1:
-            parts.append(f"accumulate={namespace['_accumulate']}")
-        if namespace["_groups"]:
-            parts.append(f"groups={[group.pattern for group in namespace['_groups']]}")
+        if own["_clip_norm"] is not None:
+            parts.append(f"clip_norm={own['_clip_norm']:g}")
+        if own["_accumulate"] > 1:
+            parts.append(f"accumulate={own['_accumulate']}")
+        if own["_groups"]:
+            parts.append(f"groups={[group.pattern for group in own['_groups']]}")
         return [*super()._description(), *parts]
 
 

@@ -1,36 +1,120 @@
-"""The rules of the optimizers as pure functions: variables, gradients and state in, new variables
-and state out.
+"""The rules of the optimizers as pure functions, and the norm of gradients.
 
-They take Containers, dicts or other PyTrees of arrays, all of one structure, and return what they
-were given; nothing is kept and nothing is written. The classes of the same names do the same and
-keep the state.
+All take Containers, dicts or other PyTrees of arrays, of one structure, and return what they were
+given; nothing is kept and nothing is written. The classes of the same names do the same and keep
+the state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
+from jaxtyping import Array, Float
 
 from nbmodule.base.kinds import RateLike
-from nbmodule.errors import StructureError
-from nbmodule.optim.clipping import shared_kernels
-from nbmodule.optim.pairing import flatten_arrays, is_floating, match
+from nbmodule.base.transfers import asked_for
+from nbmodule.errors import DtypeError, StructureError
+from nbmodule.optim.pairing import flatten_arrays, is_floating, is_number, match, text
 from nbmodule.optim.rate import as_number, as_scalar
-from nbmodule.optim.rules import Recipe, Rule, check_option, kernel, placement
+from nbmodule.optim.rules import (
+    OPTIONS,
+    Recipe,
+    Rule,
+    check_max_norm,
+    check_option,
+    clip_arrays,
+    kernel,
+    norm_of,
+    shared_kernels,
+)
+
+_SLOTS = ("mw", "vw")
+_TYPES: dict[str, Any] = {
+    **{name: bool if option.bound is None else float for name, option in OPTIONS.items()},
+    **dict.fromkeys(("v", "grads", *_SLOTS), Mapping[str, Any]),
+    "lr": RateLike,
+    "step": int,
+    "stop_gradients": bool,
+}
 
 
-def sgd_update(
+def _function(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a step of a rule from a signature, whose types are those of the table, and a docstring.
+
+    Args:
+        name: Row of the rule. Its options that the signature lacks are off.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        names = inspect.signature(function).parameters
+        slots = [slot for slot in _SLOTS if slot in names]
+        function.__annotations__ = {each: _TYPES[each] for each in names}
+        function.__annotations__["return"] = tuple[Any, ...] if slots else Any
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def update(*args: object, **kwargs: object) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            new = _update(name, slots, **bound.arguments)
+            return new if slots else new[0]
+
+        return update
+
+    return decorate
+
+
+def _update(
+    name: str,
+    slots: list[str],
+    *,
     v: Mapping[str, Any],
     grads: object,
     lr: RateLike,
-    *,
-    weight_decay: float = 0.0,
-    stop_gradients: bool = True,
-) -> Any:
+    step: object = 1,
+    stop_gradients: bool,
+    **options: Any,
+) -> tuple[Any, ...]:
+    """Take one step of a rule; return the new variables and the new slots."""
+    title = f"cannot take a step of {name}"
+    given = {slot: options.pop(slot) for slot in slots}
+    checked = {option: check_option(name, option, value) for option, value in options.items()}
+    leaves, treedef, chains = flatten_arrays(v, f"{title}: the variables")
+    active = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
+    idle = frozenset(chains).difference(chains[i] for i in active)
+    gradients = match(title, chains, leaves, idle, grads, False)
+    new = {"v": list(leaves)}
+    for slot, tree in given.items():
+        new[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
+    rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(getattr(lr, "value", lr)))
+    count = jnp.asarray(step, jnp.int32)
+    if count.shape != ():
+        raise StructureError(
+            f"{title}: step must be the number of the step, 1 in the first, got an array of shape "
+            f"{list(count.shape)}."
+        )
+    recipe = Recipe((Rule(name, tuple(checked.items())),), (), stop=bool(stop_gradients))
+    weights = [leaves[i] for i in active]
+    order = [(slot, active[i]) for slot, i, _ in recipe.slots(weights)]
+    arrays = [new[slot][i] for slot, i in order]
+    parts = weights, [gradients[i] for i in active], arrays
+    with shared_kernels():
+        values, state = kernel(recipe)(*parts, [rate], {"count": count - 1})
+    for i, value in zip(active, values):
+        new["v"][i] = value
+    for (slot, i), value in zip(order, state):
+        new[slot][i] = value
+    return tuple(jax.tree.unflatten(treedef, tree) for tree in new.values())
+
+
+@_function("SGD")
+def sgd_update(v, grads, lr, *, weight_decay=0.0, stop_gradients=True):
     """Take one step of gradient descent, without momentum; returns the new variables.
 
     Args:
@@ -45,20 +129,12 @@ def sgd_update(
         >>> nb.sgd_update({"w": jnp.ones(2)}, {"w": jnp.ones(2)}, 0.5)["w"]
         Array([0.5, 0.5], dtype=float32)
     """
-    return _update("SGD", {"weight_decay": weight_decay}, v, grads, lr, {}, stop_gradients)[0]
 
 
+@_function("SGD")
 def momentum_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
-    *,
-    momentum: float = 0.9,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any]:
+    v, grads, lr, mw, *, momentum=0.9, nesterov=False, weight_decay=0.0, stop_gradients=True
+):
     """Take one step of gradient descent with momentum; return the new variables and `mw`.
 
     Args:
@@ -78,23 +154,12 @@ def momentum_update(
         >>> v["w"], mw["w"]
         (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
     """
-    options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
-    return _update("SGD", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
+@_function("Adam")
 def adam_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
-    vw: object,
-    step: object,
-    *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-7,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:
+    v, grads, lr, mw, vw, step, *, beta1=0.9, beta2=0.999, epsilon=1e-7, stop_gradients=True
+):
     """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam`
     for the formula.
 
@@ -116,24 +181,23 @@ def adam_update(
         >>> v["w"].round(3), mw["w"]
         (Array([0.9], dtype=float32), Array([0.1], dtype=float32))
     """
-    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon}
-    return _update("Adam", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
+@_function("AdamW")
 def adamw_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
-    vw: object,
-    step: object,
+    v,
+    grads,
+    lr,
+    mw,
+    vw,
+    step,
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-7,
-    weight_decay: float = 1e-4,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-7,
+    weight_decay=1e-4,
+    stop_gradients=True,
+):
     """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the
     formula.
 
@@ -157,24 +221,23 @@ def adamw_update(
         ... ]
         Array([0.99], dtype=float32)
     """
-    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update("AdamW", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
+@_function("LAMB")
 def lamb_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
-    vw: object,
-    step: object,
+    v,
+    grads,
+    lr,
+    mw,
+    vw,
+    step,
     *,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-6,
-    weight_decay: float = 0.0,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any, Any]:
+    beta1=0.9,
+    beta2=0.999,
+    epsilon=1e-6,
+    weight_decay=0.0,
+    stop_gradients=True,
+):
     """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of
     `adamw_update`.
 
@@ -185,21 +248,12 @@ def lamb_update(
         ... ]["w"].round(2)
         Array([2.65, 3.65], dtype=float32)
     """
-    options = {"beta1": beta1, "beta2": beta2, "epsilon": epsilon, "weight_decay": weight_decay}
-    return _update("LAMB", options, v, grads, lr, {"mw": mw, "vw": vw}, stop_gradients, step)
 
 
+@_function("RMSprop")
 def rmsprop_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    vw: object,
-    *,
-    decay: float = 0.9,
-    epsilon: float = 1e-8,
-    eps_in_sqrt: bool = True,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any]:
+    v, grads, lr, vw, *, decay=0.9, epsilon=1e-8, eps_in_sqrt=True, stop_gradients=True
+):
     """Take one step of RMSprop, without momentum; returns the new variables and the new `vw`.
 
     Args:
@@ -218,19 +272,10 @@ def rmsprop_update(
         ... )[0]["w"].round(3)
         Array([0.8], dtype=float32)
     """
-    options = {"decay": decay, "epsilon": epsilon, "eps_in_sqrt": eps_in_sqrt}
-    return _update("RMSprop", options, v, grads, lr, {"vw": vw}, stop_gradients)
 
 
-def adagrad_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    vw: object,
-    *,
-    epsilon: float = 1e-7,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any]:
+@_function("Adagrad")
+def adagrad_update(v, grads, lr, vw, *, epsilon=1e-7, stop_gradients=True):
     """Take one step of Adagrad; returns the new variables and the new `vw`.
 
     Args:
@@ -247,20 +292,10 @@ def adagrad_update(
         ... ].round(3)
         Array([0.9], dtype=float32)
     """
-    return _update("Adagrad", {"epsilon": epsilon}, v, grads, lr, {"vw": vw}, stop_gradients)
 
 
-def lion_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
-    *,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    weight_decay: float = 1e-3,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any]:
+@_function("Lion")
+def lion_update(v, grads, lr, mw, *, beta1=0.9, beta2=0.99, weight_decay=1e-3, stop_gradients=True):
     """Take one step of Lion, and return the new variables and the new `mw`.
 
     Args:
@@ -283,23 +318,22 @@ def lion_update(
         ... )[0]["w"]
         Array([0.9], dtype=float32)
     """
-    options = {"beta1": beta1, "beta2": beta2, "weight_decay": weight_decay}
-    return _update("Lion", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
+@_function("LARS")
 def lars_update(
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    mw: object,
+    v,
+    grads,
+    lr,
+    mw,
     *,
-    momentum: float = 0.9,
-    nesterov: bool = False,
-    weight_decay: float = 0.0,
-    trust_coefficient: float = 0.001,
-    epsilon: float = 0.0,
-    stop_gradients: bool = True,
-) -> tuple[Any, Any]:
+    momentum=0.9,
+    nesterov=False,
+    weight_decay=0.0,
+    trust_coefficient=0.001,
+    epsilon=0.0,
+    stop_gradients=True,
+):
     """Take one step of LARS, and return the new variables and the new `mw`. See `LARS` for the
     formula.
 
@@ -322,55 +356,56 @@ def lars_update(
         ... )[0]["w"]
         Array([3. , 3.5], dtype=float32)
     """
-    options = {"momentum": momentum, "nesterov": nesterov, "weight_decay": weight_decay}
-    options |= {"trust_coefficient": trust_coefficient, "epsilon": epsilon}
-    return _update("LARS", options, v, grads, lr, {"mw": mw}, stop_gradients)
 
 
-def _update(
-    name: str,
-    options: dict[str, Any],
-    v: Mapping[str, Any],
-    grads: object,
-    lr: RateLike,
-    slots: dict[str, Any],
-    stop: bool,
-    step: object = 1,
-) -> tuple[Any, ...]:
-    """Take one step of a rule; return the new variables and the new slots.
+# -- norms --
+def _flatten_numbers(tree: object, title: str) -> tuple[list[Any], Any]:
+    leaves, treedef, chains = flatten_arrays(tree, title)
+    for leaf, chain in zip(leaves, chains):
+        if not is_number(leaf.dtype):
+            raise DtypeError(f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers.')
+    return leaves, treedef
 
-    Options that are left out are off.
+
+def global_norm(tree: object) -> Float[Array, ""]:
+    """Return the Euclidean norm of all arrays of a Container, a dict or another PyTree, taken as
+    one vector.
+
+    Squares are added in float32 at least.
+
+    Args:
+        tree: Arrays of any shapes.
+
+    Example:
+        >>> global_norm({"b": jnp.array([3.0]), "w": jnp.array([[4.0]])})
+        Array(5., dtype=float32)
     """
-    title = f"cannot take a step of {name}"
-    checked = {option: check_option(name, option, value) for option, value in options.items()}
-    leaves, treedef, chains = flatten_arrays(v, f"{title}: the variables")
-    idle = frozenset(chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf))
-    gradients = match(title, chains, leaves, idle, grads, False)
-    new = {"v": list(leaves)}
-    for slot, tree in slots.items():
-        new[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
-    rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(getattr(lr, "value", lr)))
-    count = jnp.asarray(step, jnp.int32)
-    if count.shape != ():
-        raise StructureError(
-            f"{title}: step must be the number of the step, 1 in the first, got an array of shape "
-            f"{list(count.shape)}."
-        )
-    divided: dict[Any, list[int]] = {}
-    for i, grad in enumerate(gradients):
-        if grad is not None:
-            divided.setdefault(placement(leaves[i]), []).append(i)
-    rule = Rule(name, tuple(checked.items()))
+    leaves, _ = _flatten_numbers(tree, "the argument of global_norm")
     with shared_kernels():
-        for indices in divided.values():
-            recipe = Recipe((rule,), (0,) * len(indices), stop=bool(stop))
-            weights = [leaves[i] for i in indices]
-            order = [(slot, indices[i]) for slot, i, _ in recipe.slots(weights)]
-            arrays = [new[slot][i] for slot, i in order]
-            parts = weights, [gradients[i] for i in indices], arrays
-            values, state = kernel(recipe)(*parts, [rate], {"count": count - 1})
-            for i, value in zip(indices, values):
-                new["v"][i] = value
-            for (slot, i), value in zip(order, state):
-                new[slot][i] = value
-    return tuple(jax.tree.unflatten(treedef, tree) for tree in new.values())
+        return norm_of(leaves)
+
+
+def clip_by_global_norm(grads: object, max_norm: float) -> Any:
+    """Scale all gradients by one factor, so that their norm as one vector is at most `max_norm`.
+
+    Directions are kept. Where the norm is smaller already nothing changes; where it is NaN or
+    infinite, so is the result.
+
+    Args:
+        grads: A Container, a dict or another PyTree of arrays.
+        max_norm: The largest norm, positive.
+
+    Raises:
+        ArgumentError: `max_norm` is not positive and finite.
+
+    Example:
+        >>> grads = nb.Container(b=jnp.array([3.0]), w=jnp.array([4.0]))
+        >>> clip_by_global_norm(grads, 1.0).w.round(1)
+        Array([0.8], dtype=float32)
+
+    Source: Pascanu, Mikolov and Bengio (2013), arXiv:1211.5063; `optax.clip_by_global_norm`.
+    """
+    check_max_norm(max_norm)
+    leaves, treedef = _flatten_numbers(grads, "the argument of clip_by_global_norm")
+    with shared_kernels(), asked_for():
+        return jax.tree.unflatten(treedef, clip_arrays(leaves, max_norm))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,18 +23,15 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
-    by_text,
     is_floating,
     parameters_of,
+    text,
     values_of,
 )
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import StateTree, apply
 from nbmodule.optim.slots import SlotOptimizer, StateArray, StateNames, Work
 from nbmodule.tree.difference import structure_difference
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 SLOT = "optax"  # the name of the transformation's own state in `state`
 
@@ -45,6 +42,9 @@ class Optax(SlotOptimizer):
     The transformation sees variables and gradients as Containers like `model.v`, integers left out,
     so masks and labels may be made with `jax.tree.map(..., model.v)`. Frozen parameters are in
     them, with gradients of zero, and stay as they are; so does their state.
+
+    Arguments of the transformation, for those that want more than gradients, are given by name:
+    `optimizer.update(model, grads, value=loss)`.
 
     The learning rate is part of the transformation. Made with `optax.inject_hyperparams` it can be
     read and changed as `lr`, once there is state. Outside of `nb.jit` a step is compiled as one
@@ -84,6 +84,8 @@ class Optax(SlotOptimizer):
         vars(self).update(_transformation=_Opaque(transformation), _rates=(), _tree=None)
         vars(self)[SLOTS] = StateNames(), ()
 
+    _takes_extra = True
+
     # -- learning rate --
     @property
     def lr(self) -> Any:
@@ -118,36 +120,6 @@ class Optax(SlotOptimizer):
         return next((x for chain, x in self._state().items() if chain[-2:] == name), None)
 
     # -- steps --
-    def step(
-        self,
-        v: Mapping[str, Any] | None = None,
-        grads: object = None,
-        ignore_missing: bool = False,
-        **extra: object,
-    ) -> Any:
-        """Take a step and return the new variables; see `Optimizer.step`.
-
-        Args:
-            v: Variables.
-            grads: Gradients.
-            ignore_missing: Whether variables without a gradient stay as they are.
-            **extra: Arguments of the transformation, for those that want more: `value=loss`, say.
-        """
-        return self._step_with(v, grads, ignore_missing, extra)
-
-    def update(
-        self, model: CoreModule, grads: Any = None, ignore_missing: bool = False, **extra: Any
-    ) -> None:
-        """Take a step and change the model; see `Optimizer.update`.
-
-        Args:
-            model: A module.
-            grads: Gradients, a Container like `model.v`.
-            ignore_missing: Whether variables without a gradient stay as they are.
-            **extra: Arguments of the transformation, for those that want more: `value=loss`, say.
-        """
-        self._update_with(model, grads, ignore_missing, extra)
-
     def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
         floating = [i for i, weight in enumerate(part.weights) if is_floating(weight)]
         chains = tuple(part.chains[i] for i in floating)
@@ -155,8 +127,16 @@ class Optax(SlotOptimizer):
         tree = StateTree(state, lambda path: (SLOT, *map(link, path)))
         arrays = dict(zip(tree.names, map(jnp.asarray, tree.arrays(state))))
         before: StateTree | None = vars(self)["_tree"]
-        if before is None:
-            self._check_loaded(arrays)
+        loaded = self._state()
+        if before is None and loaded:  # state that was set before the first step
+            difference = structure_difference(
+                *({text(chain): x for chain, x in state.items()} for state in (arrays, loaded))
+            )
+            if difference is not None:
+                raise ShapeStructureError(
+                    "Optax cannot take a step: the state that was loaded does not fit.\n"
+                    f"{difference}"
+                )
         if before is None or before.names != tree.names:
             vars(self)["_tree"] = tree
             attributes.note_change(self)
@@ -186,15 +166,6 @@ class Optax(SlotOptimizer):
                 )
             with mixed_dtypes():
                 return self._content.init(as_container(chains, weights))
-
-    def _check_loaded(self, arrays: Mapping[Chain, Any]) -> None:
-        """Refuse state that was set before the first step and belongs to something else."""
-        loaded = by_text(self._state())
-        difference = structure_difference(by_text(arrays), loaded) if loaded else None
-        if difference is not None:
-            raise ShapeStructureError(
-                f"Optax cannot take a step: the state that was loaded does not fit.\n{difference}"
-            )
 
     def _step_of(
         self, tree: StateTree, chains: Sequence[Chain], is_written: list[bool]

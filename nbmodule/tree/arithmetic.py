@@ -22,6 +22,7 @@ from jax.core import Tracer
 
 from nbmodule.base.foreign import received
 from nbmodule.base.sockets import plugged
+from nbmodule.base.trees import chunks_of
 from nbmodule.errors import ShapeError, StructureError
 from nbmodule.tree.difference import describe, structure_difference
 from nbmodule.tree.keys import is_mapping
@@ -225,41 +226,16 @@ def _run(
     # Without the context of the core, each call under a frame would trace the kernels again.
     with (plugged("kernels") or nullcontext)():
         for indices in _chunks(tuple(tuple(map(_aval, column)) for column in columns)):
-            if isinstance(indices, slice):
-                values[indices] = kernel(
-                    tuple(tuple(column[indices]) for column in columns), shared
-                )
-                continue
-            pick = operator.itemgetter(*indices)
-            results = kernel(tuple(map(pick, columns)), shared)
+            parts = tuple(tuple(map(column.__getitem__, indices)) for column in columns)
+            results = kernel(parts, shared)
             for index, result in zip(indices, results, strict=True):
                 values[index] = result
     return values
 
 
 @functools.lru_cache(maxsize=64)
-def _chunks(avals: tuple[tuple[Any, ...], ...]) -> list[slice | list[int]]:
-    """Divide the leaves into chunks of indices.
-
-    Leaves of one shape and dtype fill whole chunks first, so that a deep model of equal blocks
-    compiles a handful of kernels; the remainders share chunks.
-    """
-    alike: dict[Any, list[int]] = {}
-    for index, key in enumerate(zip(*avals, strict=True)):
-        alike.setdefault(key, []).append(index)
-    chunks, remainders = [], []
-    for indices in alike.values():
-        whole = len(indices) - len(indices) % _CHUNK
-        chunks += [indices[start : start + _CHUNK] for start in range(0, whole, _CHUNK)]
-        remainders += indices[whole:]
-    remainders.sort()
-    chunks += [remainders[start : start + _CHUNK] for start in range(0, len(remainders), _CHUNK)]
-    return [
-        slice(chunk[0], chunk[-1] + 1)
-        if len(chunk) == 1 or chunk[-1] - chunk[0] == len(chunk) - 1
-        else chunk
-        for chunk in chunks
-    ]
+def _chunks(avals: tuple[tuple[Any, ...], ...]) -> list[list[int]]:
+    return chunks_of(list(zip(*avals, strict=True)), _CHUNK)
 
 
 @functools.cache

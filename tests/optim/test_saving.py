@@ -181,8 +181,8 @@ def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradien
     optimizer = MAKERS[name]()
     for i in range(2):
         optimizer.update(net, gradients(i))
-    named = {name: box for box, name in optimizer._names_of_boxes().items()}
+    named = {name: variable for variable, name in optimizer._names_of_variables().items()}
     state = optimizer.state_dict()
     assert sorted(named) == sorted(state)
-    for name, box in named.items():
-        np.testing.assert_array_equal(box.value, state[name], err_msg=name)
+    for name, variable in named.items():
+        np.testing.assert_array_equal(variable.value, state[name], err_msg=name)

@@ -116,9 +116,9 @@ def _named_roots(objects: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 def names_of(root: Any) -> dict[Any, str]:
     """Return the variables of a model or an optimizer with their names in its `state_dict()`."""
-    names_of_boxes = getattr(root, "_names_of_boxes", None)  # of an optimizer
-    if names_of_boxes is not None:
-        return names_of_boxes()
+    names_of_variables = getattr(root, "_names_of_variables", None)  # of an optimizer
+    if names_of_variables is not None:
+        return names_of_variables()
     return {box: place.name for box, place in plan_of(root).places.items()}
 
 
