@@ -1,38 +1,40 @@
 """Read HDF5 files that have no seal: those that another program wrote or changed.
 
-HDF5 reads their structures in a child process (`hdf5_child`), which lists where each array is, and
-copies those that do not lie in one piece. A crash, an endless loop or a hunger for memory ends the
-child, and the user sees `FileFormatError`. A second of start-up and of work without any progress is
-the most that a file can cost.
-
-Not prevented: a file that exploits an unknown fault of HDF5 could run code in the child, with the
-user's rights. Files as this package wrote them never get there.
+HDF5 reads the structures; arrays that lie in one piece are read, or mapped, by plain reads. Links
+to other files, cycles, filters that h5py lacks, and claims beyond what a file of this size can hold
+are refused before any number is read. Files as this package wrote them never get here.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-from functools import cache
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from io import FileIO
-from pathlib import Path
 from typing import Any
 
-from nbmodule.errors import FileFormatError
-from nbmodule.files.bounded_json import parse_json
-from nbmodule.files.chains import escape_key
-from nbmodule.files.fetch import empty
-from nbmodule.files.hdf5_write import import_h5py
-from nbmodule.files.seal import SealedRow, check_row, check_total, check_version, read_at, read_into
+import numpy as np
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
-_MEMORY = 800 << 20  # bytes of address space: what Python, NumPy and HDF5 take, and half a gigabyte
-# Seconds, and bytes a second, for a disk that does not answer; busy loops end after one second.
-_PATIENCE, _SLOWEST = 60.0, 5e6
+from nbmodule.errors import FileFormatError
+from nbmodule.files.chains import MAX_DEPTH, escape_key
+from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, kind_of
+from nbmodule.files.fetch import empty
+from nbmodule.files.hdf5_write import hdf5_type, import_h5py
+from nbmodule.files.seal import (
+    FORMAT,
+    GROUP,
+    SealedRow,
+    check_row,
+    check_total,
+    check_version,
+    most_bytes,
+    read_at,
+)
+from nbmodule.files.stored_leaf import NOTHING, TEXT
+
+# Filters of h5py itself: deflate, shuffle, Fletcher, szip, n-bit, scale-offset, lzf.
+_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
+_MOST_ATTRIBUTE = 1 << 16  # bytes
 
 
 def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[SealedRow]:
@@ -48,150 +50,192 @@ def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[
             anything else that is not read.
         MissingDependencyError: If h5py is not installed.
     """
+    h5py = import_h5py()
     size = os.fstat(file.fileno()).st_size
-    end = _check_superblock(file, size, where)
-    import_h5py()
-    with tempfile.TemporaryDirectory(prefix="nbmodule-hdf5-") as folder:
-        blobs = Path(folder, "blobs")
-        listing = _list(file, size, blobs, where)
-        is_ours = bool(listing.get("ours"))
-        if is_ours:
-            check_version(listing.get("version"), where)
-            if end is not None and size > end and not is_sealed:
-                raise FileFormatError(
-                    f"cannot load {where}: the index behind byte {end} is damaged."
-                )
-        rows: dict[tuple[str, ...], SealedRow] = {}
-        with open(blobs, "rb", buffering=0) as copied:
-            for entry in listing["rows"]:
-                names = _names(entry.get("names"), where)
-                if names in rows:
-                    raise FileFormatError(
-                        f'cannot load {where}: "/{"/".join(names)}" is listed twice.'
-                    )
-                rows[names] = _row(entry, names, rows, copied, size, is_ours, where)
-    check_total((row for row in rows.values() if row.data is None), size, where)
-    return list(rows.values())
-
-
-def _names(names: object, where: str) -> tuple[str, ...]:
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise FileFormatError(f"cannot load {where}: an array has no name.")
-    return tuple(names)
-
-
-def _row(
-    entry: dict[str, Any],
-    names: tuple[str, ...],
-    rows: dict[tuple[str, ...], SealedRow],
-    blobs: FileIO,
-    size: int,
-    is_ours: bool,
-    where: str,
-) -> SealedRow:
-    """Make a row of an entry. Names in our own files are escaped already."""
-    path = "/".join(
-        names
-        if is_ours
-        else (escape_key(name, at_root=not level) for level, name in enumerate(names))
-    )
-    if "same" in entry:
-        first = rows.get(_names(entry["same"], where))
-        if first is None:
-            raise FileFormatError(f'cannot load {where}: "/{path}" is a link to nothing.')
-        return dataclasses.replace(first, path=path)
-    row = check_row(entry | {"path": path}, size, where, is_located="blob" not in entry)
-    if "blob" in entry:
-        row.data = empty(row.size)
-        if read_into(blobs, entry["blob"], row.data) < row.size:
-            raise FileFormatError(f'cannot load {where}: "/{path}" was not copied whole.')
-    return row
-
-
-def _list(file: FileIO, size: int, blobs: Path, where: str) -> dict[str, Any]:
-    """Let a child process list the arrays of a file."""
-    by_descriptor = os.path.exists("/dev/fd")
-    descriptor = file.fileno()
-    # No site packages of its own: it imports from where this process does.
-    paths = [path for path in sys.path if isinstance(path, str)]
-    code = f"import sys\nsys.path[:] = {paths!r}\n{_code()}"
-    source = str(descriptor) if by_descriptor else os.path.abspath(file.name)
-    memory = str(_MEMORY + min(size, 1 << 32))
-    patience = _PATIENCE + size / _SLOWEST
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", code, source, str(blobs), memory],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=patience,
-            env=_environment(),
-            pass_fds=(descriptor,) if by_descriptor else (),
-        )
-    except subprocess.TimeoutExpired:
-        raise FileFormatError(
-            f"cannot load {where}: reading its structures took more than {patience:.0f} seconds."
-        ) from None
-    if done.returncode:
-        raise FileFormatError(f"cannot load {where}: {_reason(done)}. The file is damaged.")
-    listing = parse_json(done.stdout, f"the structures of {where}")
-    if "error" in listing:
-        raise FileFormatError(f"cannot load {where}: {listing['error']}.")
-    return listing
-
-
-def _reason(done: subprocess.CompletedProcess[bytes]) -> str:
-    if done.returncode == -getattr(signal, "SIGPROF", 0):
-        return "reading its structures does not come to an end"
-    if done.returncode < 0:
-        return (
-            f"HDF5 crashed while it read the structures (signal {-done.returncode}), "
-            "in a process of its own"
-        )
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return (
-        lines[-1]
-        if lines
-        else f"the process that reads its structures ended with {done.returncode}"
-    )
-
-
-@cache
-def _code() -> str:
-    return Path(__file__).with_name("hdf5_child.py").read_text(encoding="utf-8")
-
-
-def _environment() -> dict[str, str]:
-    """Load no libraries that a file names, take no locks, start no threads that take memory."""
-    return os.environ | {
-        "HDF5_PLUGIN_PRELOAD": "::",
-        "HDF5_USE_FILE_LOCKING": "FALSE",
-        "OPENBLAS_NUM_THREADS": "1",
-        "OMP_NUM_THREADS": "1",
-    }
-
-
-def _check_superblock(file: FileIO, size: int, where: str) -> int | None:
-    """Find the head of the file; return where it says that the file ends, None if it does not."""
-    start = 0
-    while start + 8 <= size:
-        if read_at(file, start, 8) == SIGNATURE:
-            break
-        start = max(512, 2 * start)
-    else:
+    if not h5py.is_hdf5(where):
         raise FileFormatError(
             f"cannot load {where}: it is no HDF5, safetensors or npz file (it has {size} bytes and "
             f"begins with {read_at(file, 0, 8)!r})."
         )
-    head = read_at(file, 0, 64).ljust(64, b"\0")
-    version = head[8]
-    width = head[13] if version < 2 else head[9]
-    first = {0: 24, 1: 28, 2: 12, 3: 12}.get(version, 0)
-    if start or not first or width not in (4, 8):
-        return None
-    end = int.from_bytes(head[first + 2 * width : first + 3 * width], "little")
+    head = read_at(file, 0, 36)
+    end = int.from_bytes(head[28:36], "little") if head[8:10] in (b"\2\x08", b"\3\x08") else size
     if end > size:
         raise FileFormatError(
             f"cannot load {where}: it was cut short; it has {size} bytes, its head says {end}."
         )
-    return end
+    try:
+        with h5py.File(where, "r", locking=False) as opened:
+            reader = _Reader(h5py, opened.id, size, where)
+            if reader.is_ours and end < size and not is_sealed:
+                raise FileFormatError(
+                    f"cannot load {where}: the index behind byte {end} is damaged."
+                )
+            rows = list(reader.rows())
+    except FileFormatError:
+        raise
+    except (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError) as error:
+        raise FileFormatError(
+            f"cannot load {where}: it is damaged (HDF5 says: {str(error)[:200]})."
+        ) from error
+    check_total((row for row in rows if row.data is None), size, where)
+    return rows
+
+
+@dataclass
+class _Reader:
+    """Finds all arrays below the root, through hard links only."""
+
+    h5py: Any
+    root: Any
+    size: int
+    where: str
+    claimed: int = 0
+    groups: set[Any] = field(default_factory=set)
+    datasets: dict[Any, SealedRow] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.is_ours = self.attribute(self.root, "format") == FORMAT
+        if self.is_ours:
+            check_version(self.attribute(self.root, "format_version"), self.where)
+
+    def refused(self, path: str, reason: str) -> FileFormatError:
+        """Return the error about something that is not read."""
+        return FileFormatError(f'cannot load {self.where}: "/{path[:200]}" {reason}.')
+
+    def rows(self) -> Iterator[SealedRow]:
+        """Yield a row for each array and each empty group."""
+        h5py, stack = self.h5py, [(self.root, b"/", "", 0)]
+        while stack:
+            parent, name, path, depth = stack.pop()
+            node = h5py.h5o.open(parent, name)
+            address = h5py.h5o.get_info(node).addr
+            if isinstance(node, h5py.h5d.DatasetID):
+                if address not in self.datasets:
+                    self.datasets[address] = self.dataset(node, path)
+                yield replace(self.datasets[address], path=path)
+            elif isinstance(node, h5py.h5g.GroupID):  # else a named type, which is no data
+                if address in self.groups:
+                    raise self.refused(path, "has two access paths, as in a cycle")
+                if depth > MAX_DEPTH:
+                    raise self.refused(path, f"lies more than {MAX_DEPTH} levels deep")
+                self.groups.add(address)
+                links = self.links(node, path)
+                stack += [(node, link, inner, depth + 1) for link, inner in reversed(links)]
+                if not links and path:
+                    yield SealedRow(path, GROUP)
+
+    def links(self, group: Any, path: str) -> list[tuple[bytes, str]]:
+        """Return the names in a group, and the path of each; names in our files are escaped."""
+        names: list[bytes] = []
+        group.links.iterate(names.append)
+        result = []
+        for name in names:
+            text = name.decode("utf-8", "surrogateescape")
+            if not self.is_ours:
+                text = escape_key(text, at_root=not path)
+            inner = f"{path}/{text}" if path else text
+            if group.links.get_info(name).type != self.h5py.h5l.TYPE_HARD:
+                raise self.refused(inner, "is a soft or external link")
+            result.append((name, inner))
+        return result
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """Return a small attribute as a plain value, None if there is none."""
+        h5a, h5s = self.h5py.h5a, self.h5py.h5s
+        if not h5a.exists(owner, name.encode()):
+            return None
+        stored = h5a.open(owner, name.encode())
+        if stored.get_space().get_simple_extent_type() == h5s.NULL:
+            return []
+        if stored.get_storage_size() > _MOST_ATTRIBUTE:
+            raise self.refused("", f"has an attribute {name!r} that is too large")
+        value = np.zeros(stored.shape, stored.dtype)
+        stored.read(value, mtype=self.h5py.h5t.py_create(stored.dtype))
+        plain = value.tolist()
+        return plain.decode("utf-8", "replace") if isinstance(plain, bytes) else plain
+
+    def dataset(self, node: Any, path: str) -> SealedRow:
+        """Describe an array and say where it lies; read its bytes if they are not in one piece."""
+        h5py, layout, h5_type = self.h5py, node.get_create_plist(), node.get_type()
+        if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
+            raise self.refused(path, "keeps its numbers in another file")
+        notes = {name: self.attribute(node, name) for name in ("python", "prng_impl")}
+        entry: dict[str, Any] = {"path": path, "shape": list(node.shape or ()), "notes": {}}
+        if self.is_ours:
+            entry["notes"] = {name: note for name, note in notes.items() if note is not None}
+        extent = node.get_space().get_simple_extent_type()
+        if extent == h5py.h5s.NULL:
+            return SealedRow(path, NOTHING, notes=entry["notes"])
+        if h5_type.get_class() == h5py.h5t.STRING and extent == h5py.h5s.SCALAR:
+            data = np.frombuffer(self.text(node, h5_type, path), np.uint8)
+            return SealedRow(path, TEXT, size=data.size, data=data)
+        stored = h5_type.get_size() * int(np.prod(node.shape, dtype=object))
+        entry |= {"dtype": self.dtype_name(h5_type, path), "size": stored}
+        raw = self.attribute(node, "dtype") if self.is_ours else None
+        if raw is not None:
+            entry |= {"dtype": raw, "shape": self.attribute(node, "shape")}
+        is_whole = layout.get_layout() == h5py.h5d.CONTIGUOUS and _is_little(h5_type)
+        offset = node.get_offset() if is_whole and node.get_storage_size() == stored else None
+        if offset is not None or not stored:
+            return check_row(entry | {"offset": offset or 0}, self.size, self.where)
+        self.claimed += stored
+        if self.claimed > most_bytes(self.size):
+            raise self.refused(path, f"claims {stored} bytes in a file of {self.size}")
+        row = check_row(entry, self.size, self.where, is_located=False)
+        row.data = self.bytes_of(node, h5_type, layout, stored, path)
+        return row
+
+    def dtype_name(self, h5_type: Any, path: str) -> str:
+        """Return the name of an HDF5 type of numbers."""
+        for name in (*IEEE_LIKE, *HALF_COMPLEX):
+            if h5_type.equal(hdf5_type(name)):
+                return name
+        try:
+            element = kind_of(h5_type.dtype)
+        except TypeError:
+            element = None
+        if element is None or h5_type.get_class() == self.h5py.h5t.STRING:
+            raise self.refused(path, "holds no plain numbers")
+        return element.name
+
+    def text(self, node: Any, h5_type: Any, path: str) -> bytes:
+        """Read one text."""
+        everything, length = self.h5py.h5s.ALL, None
+        if h5_type.is_variable_str():
+            value = np.empty((), self.h5py.string_dtype())
+            node.read(everything, everything, value, self.h5py.h5t.py_create(value.dtype))
+            data = value[()] or b""
+            return data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
+        if h5_type.get_size() > most_bytes(self.size):
+            raise self.refused(path, f"claims {h5_type.get_size()} bytes in a file of {self.size}")
+        value = np.zeros((), f"S{h5_type.get_size()}")
+        node.read(everything, everything, value, h5_type)
+        length = self.attribute(node, "length") if self.is_ours else 0
+        return value[()].ljust(min(length or 0, h5_type.get_size()), b"\0")
+
+    def bytes_of(
+        self, node: Any, h5_type: Any, layout: Any, stored: int, path: str
+    ) -> np.ndarray:
+        """Read an array that is compressed, cut into chunks, or not little-endian."""
+        codes = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
+        if codes - _FILTERS:
+            raise self.refused(
+                path, f"is compressed by filter {min(codes - _FILTERS)}, which h5py cannot undo"
+            )
+        data, is_little = empty(stored), _is_little(h5_type)
+        width = f"V{h5_type.get_size()}"
+        dtype = np.dtype(width) if is_little else h5_type.dtype.newbyteorder("<")
+        target = h5_type if is_little else self.h5py.h5t.py_create(dtype, logical=True)
+        everything = self.h5py.h5s.ALL
+        try:
+            node.read(everything, everything, data.view(dtype).reshape(node.shape), target)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise self.refused(path, f"cannot be read: {str(error)[:200]}") from error
+        return data
+
+
+def _is_little(h5_type: Any) -> bool:
+    try:
+        return h5_type.dtype.newbyteorder("<") == h5_type.dtype
+    except TypeError:  # a float that NumPy lacks; ours are little-endian
+        return True

@@ -2,8 +2,8 @@
 
 The pickle in such a file is a small program. Unpickling would call whatever it names, and PyTorch's
 `weights_only=True` still builds sparse tensors with indices out of bounds and buffers of any
-claimed size. So the opcodes are interpreted here: they may build dicts, lists, numbers, text and
-dense tensors, and every tensor is checked against the bytes of its storage before any memory is
+claimed size. So all names it imports stand for records here, which know the few calls that dense
+tensors need, and every tensor is checked against the bytes of its storage before any memory is
 taken.
 Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import mmap
 import os
-import pickletools
+import pickle
 import struct
 import zipfile
 import zlib
@@ -53,13 +53,6 @@ _STORAGES = {
 _REBUILD, _REBUILD_DTYPE = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
 _LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
-_TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
-_EMPTY = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
-_CONSTANTS = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_VALUES = frozenset(
-    "INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE "
-    "SHORT_BINUNICODE BINUNICODE8 STRING BINSTRING SHORT_BINSTRING".split()
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +60,13 @@ class _Global:
     """A name that the pickle imports; it is never imported here."""
 
     name: str
+
+    def __call__(self, *arguments: Any) -> Any:
+        return _reduced(self.name, arguments)
+
+
+class _StateDict(dict[Any, Any]):
+    """Stands for an `OrderedDict`, which may have attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,10 @@ def read_torch(file: FileIO, where: str) -> list[SealedRow]:
         OverflowError,
         RecursionError,
         MemoryError,
+        AttributeError,
+        EOFError,
         NotImplementedError,
+        pickle.UnpicklingError,
         struct.error,
         zipfile.BadZipFile,
     ) as error:
@@ -217,6 +220,27 @@ def _read_legacy(file: FileIO, size: int) -> tuple[Any, dict[str, _Block]]:
     return content, blocks
 
 
+class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
+    """Imports and calls nothing that a pickle names.
+
+    The loop in Python is Python's own too; the one in C reserves room for any index of the memo.
+    """
+
+    def __init__(self, stream: Any, storages: dict[str, _Storage]) -> None:
+        super().__init__(stream)
+        self.storages = storages
+
+    def find_class(self, module: str, name: str) -> _Global:
+        """Return a record in place of what the pickle imports."""
+        return _Global(f"{module}.{name}")
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        """Return a record of the storage that a persistent id names."""
+        storage = _storage(pid)
+        self.storages[storage.key] = storage
+        return storage
+
+
 def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
     """Interpret one pickle without importing or calling anything that it names.
 
@@ -227,66 +251,7 @@ def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
     Raises:
         _RefusedError: If the pickle does more than build dicts, lists and dense tensors.
     """
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[Any, Any] = {}
-
-    def since_mark() -> list[Any]:
-        start = marks.pop()
-        items = stack[start:]
-        del stack[start:]
-        return items
-
-    for opcode, argument, _ in pickletools.genops(stream):
-        name = opcode.name
-        if name in _VALUES:
-            stack.append(argument)
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(memo[argument])
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT", "MEMOIZE"):
-            memo[len(memo) if argument is None else argument] = stack[-1]
-        elif name in _EMPTY:
-            stack.append(_EMPTY[name]())
-        elif name in _CONSTANTS:
-            stack.append(_CONSTANTS[name])
-        elif name == "MARK":
-            marks.append(len(stack))
-        elif name in _TUPLES:
-            if len(stack) < _TUPLES[name]:
-                raise _RefusedError("its pickle is damaged")
-            items = stack[-_TUPLES[name] :]
-            del stack[-_TUPLES[name] :]
-            stack.append(tuple(items))
-        elif name in ("TUPLE", "LIST"):
-            items = since_mark()
-            stack.append(tuple(items) if name == "TUPLE" else items)
-        elif name == "DICT":
-            items = since_mark()
-            stack.append(_updated({}, items))
-        elif name in ("APPEND", "APPENDS"):
-            items = since_mark() if name == "APPENDS" else [stack.pop()]
-            _expect(stack[-1], list).extend(items)
-        elif name in ("SETITEM", "SETITEMS"):
-            items = since_mark() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
-            _updated(_expect(stack[-1], dict), items)
-        elif name == "GLOBAL":
-            stack.append(_Global(str(argument).replace(" ", ".", 1)))
-        elif name == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
-            stack.append(_Global(f"{module}.{attribute}"))
-        elif name == "BINPERSID":
-            stack.append(_storage(stack.pop(), storages))
-        elif name == "REDUCE":
-            arguments = _expect(stack.pop(), tuple)
-            stack.append(_reduced(_expect(stack.pop(), _Global).name, arguments))
-        elif name == "BUILD":
-            stack.pop()  # attributes of an OrderedDict: the `_metadata` of a state dict
-            _expect(stack[-1], dict)
-        elif name == "STOP":
-            return stack.pop()
-        elif name not in ("PROTO", "FRAME"):
-            raise _RefusedError(f"it uses the pickle operation {name}, which no tensor needs")
-    raise _RefusedError("its pickle has no end")
+    return _Unpickler(stream, {} if storages is None else storages).load()
 
 
 def _expect(value: Any, *classes: type) -> Any:
@@ -299,16 +264,7 @@ def _expect(value: Any, *classes: type) -> Any:
     return value
 
 
-def _updated(mapping: dict[Any, Any], items: list[Any]) -> dict[Any, Any]:
-    """Set pairs; keys are plain, since hashing nested tuples can take exponential time."""
-    for key, value in zip(items[::2], items[1::2], strict=True):
-        if not isinstance(key, (str, int, float, bool, type(None))):
-            raise _RefusedError(f"a dict has a {type(key).__name__} as a key, expected text")
-        mapping[key] = value
-    return mapping
-
-
-def _storage(identity: Any, storages: dict[str, _Storage] | None) -> _Storage:
+def _storage(identity: Any) -> _Storage:
     """Describe the storage that a persistent id names."""
     if not isinstance(identity, tuple) or len(identity) < 5 or identity[0] != "storage":
         raise _RefusedError("a storage of its tensors is named in an unknown way")
@@ -318,17 +274,13 @@ def _storage(identity: Any, storages: dict[str, _Storage] | None) -> _Storage:
     )
     if dtype is None or not isinstance(key, str) or not _is_count(count) or any(view):
         raise _RefusedError(f"it holds a storage of the kind {cls.name[:200]}, expected numbers")
-    storage = _Storage(key, dtype, count)
-    if storages is not None:
-        storages[key] = storage
-    return storage
+    return _Storage(key, dtype, count)
 
 
 def _reduced(name: str, arguments: tuple[Any, ...]) -> Any:
     """Give the result of the few calls that a file of dense tensors needs."""
-    if name == "collections.OrderedDict" and len(arguments) <= 1:
-        pairs = _expect(arguments[0], list) if arguments else []
-        return _updated({}, [item for pair in pairs for item in _expect(pair, tuple, list)])
+    if name == "collections.OrderedDict":
+        return _StateDict(*arguments)
     if name == "torch.Size" and len(arguments) == 1:
         return _expect(arguments[0], tuple)
     if name == "builtins.complex" and all(type(number) is float for number in arguments):
@@ -381,7 +333,9 @@ def _rows(
         if len(path) > MAX_DEPTH:
             raise _RefusedError(f"its levels lie more than {MAX_DEPTH} deep")
         if isinstance(value, (dict, list, tuple)):
-            items = value.items() if isinstance(value, dict) else enumerate(value)
+            items = list(value.items() if isinstance(value, dict) else enumerate(value))
+            if not all(isinstance(name, (str, int, float, type(None))) for name, _ in items):
+                raise _RefusedError(f'a dict in "{".".join(path)[:200]}" has a key that is no text')
             children = [((*path, *str(name).split(".")), item) for name, item in items]
             stack.extend(reversed(children))
             continue

@@ -13,8 +13,7 @@ What is promised when a file is loaded:
 - With `mmap=True` the arrays' own checksums are not tested, because that would read them;
   everything else is. Without it, all are.
 - A file without the index (made by another program, or changed by one, which is allowed) has no
-  checksums. HDF5 reads its structures in a child process, since damaged ones can crash or hang it;
-  see `hdf5_read`.
+  checksums. HDF5 reads its structures; see `hdf5_read`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import resource
-import time
 from pathlib import Path
 
 import h5py
@@ -9,24 +7,13 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files import hdf5_read, read, save
+from nbmodule.files import read, save
 from tests.files.trees import equal
 
 
 def refused(path: Path, message: str) -> None:
-    """The file is refused with this message, in less than two seconds of this process and its
-    children.
-    """
-    begin = _seconds()
     with pytest.raises(FileFormatError, match=message):
         read(path)
-    assert _seconds() - begin < 2
-
-
-def _seconds() -> float:
-    return sum(
-        sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
 
 
 @pytest.fixture
@@ -166,27 +153,26 @@ def test_filters_that_h5py_does_not_bring_are_refused(path):
 
 
 @pytest.mark.parametrize(
-    ("value", "what"),
+    "value",
     [
-        (np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]), "records"),
-        (np.array(["a", "b"], h5py.string_dtype()), "texts"),
-        (np.array([np.ones(1), np.ones(2)], h5py.vlen_dtype("f8")), "rows of any length"),
-        (np.array([0, 1], h5py.enum_dtype({"RED": 0, "BLUE": 1})), "named values"),
-        (np.zeros(2, "V3"), "opaque bytes"),
+        np.array([(1, 2.0)], [("a", "i4"), ("b", "f8")]),
+        np.array(["a", "b"], h5py.string_dtype()),
+        np.array([np.ones(1), np.ones(2)], h5py.vlen_dtype("f8")),
+        np.zeros(2, "V3"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["records", "texts", "rows of any length", "opaque bytes"],
 )
-def test_what_is_no_array_of_numbers_is_named(path, value, what):
+def test_what_is_no_array_of_numbers_is_refused(path, value):
     with h5py.File(path, "w") as file:
         file.create_dataset("a/x", data=value)
-    refused(path, f'"/a/x" holds {what}, not plain numbers')
+    refused(path, '"/a/x" holds no plain numbers')
 
 
 def test_references_are_not_followed(path):
     with h5py.File(path, "w") as file:
         file["w"] = np.ones(1)
         file["x"] = file["w"].ref
-    refused(path, '"/x" holds references')
+    refused(path, '"/x" holds no plain numbers')
 
 
 def test_a_file_that_was_cut_short_is_told_at_once(path):
@@ -242,71 +228,10 @@ def test_a_chunk_that_cannot_be_unpacked_is_named(path):
     data = bytearray(path.read_bytes())
     data[offset : offset + 20] = bytes(20)
     path.write_bytes(data)
-    refused(path, r'cannot load .*: "/a/x": .*(filter|inflate)')
+    refused(path, '"/a/x" cannot be read: .*filter')
 
 
-def test_a_crash_of_hdf5_is_an_error_and_nothing_more(path, monkeypatch):
-    with h5py.File(path, "w") as file:
-        file["w"] = np.ones(3)
-    crash = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"
-    monkeypatch.setattr(hdf5_read, "_code", lambda: crash)
-    refused(
-        path, r"HDF5 crashed while it read the structures \(signal 11\), in a process of its own"
-    )
-
-
-def test_an_endless_loop_in_hdf5_ends_after_a_second_of_work(path, monkeypatch):
-    with h5py.File(path, "w") as file:
-        file["w"] = np.ones(3)
-    code = hdf5_read._code().replace(
-        "        while self.stack:", "        while True: pass\n        while self.stack:"
-    )
-    monkeypatch.setattr(hdf5_read, "_code", lambda: code)
-    with pytest.raises(FileFormatError, match="reading its structures does not come to an end"):
-        read(path)
-
-
-def test_a_disk_that_does_not_answer_ends_after_a_while(path, monkeypatch):
-    with h5py.File(path, "w") as file:
-        file["w"] = np.ones(3)
-    monkeypatch.setattr(hdf5_read, "_code", lambda: "import time; time.sleep(60)")
-    monkeypatch.setattr(hdf5_read, "_PATIENCE", 0.3)
-    begin = time.monotonic()
-    with pytest.raises(FileFormatError, match="took more than 0 seconds"):
-        read(path)
-    assert time.monotonic() - begin < 10
-
-
-def test_hunger_for_memory_ends_the_child(path, monkeypatch):
-    with h5py.File(path, "w") as file:
-        file["w"] = np.ones(3)
-    code = hdf5_read._code().replace(
-        "        while self.stack:", "        eat = bytearray(1 << 30)\n        while self.stack:"
-    )
-    monkeypatch.setattr(hdf5_read, "_code", lambda: code)
-    refused(path, "more memory than a file of its size can need")
-
-
-def test_no_library_is_loaded_because_a_file_names_it():
-    environment = hdf5_read._environment()
-    assert environment["HDF5_PLUGIN_PRELOAD"] == "::"
-
-
-def test_the_child_starts_without_jax_and_sees_the_same_packages(path, run_python):
-    with h5py.File(path, "w") as file:
-        file["w"] = np.ones(3)
-    code = f"""
-        import sys
-        import nbmodule.files.hdf5_read as reader
-        code = reader._code().replace("    limit(memory)", "    limit(memory); assert not any('jax' in name for name in sys.modules)")
-        reader._code = lambda: code
-        from nbmodule.files import read
-        print(read({str(path)!r}).variables["w"].sum())
-    """
-    assert run_python(code) == "3.0"
-
-
-def test_no_descriptor_and_no_process_is_left(path):
+def test_no_descriptor_is_left(path):
     with h5py.File(path, "w") as file:
         file["x"] = h5py.SoftLink("/nowhere")
     folder = Path("/proc/self/fd")

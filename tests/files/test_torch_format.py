@@ -207,10 +207,6 @@ CRAFTED: dict = {
         ),
         "claim",
     ),
-    "tuples as keys, of exponential hash": (
-        lambda path: archive(path, b"K\x01q\x00" + b"h\x00h\x00\x86q\x00" * 64 + b"}h\x00K\x01s"),
-        "a dict has a tuple as a key",
-    ),
     "a buffer of a terabyte": (
         lambda path: archive(
             path, named(b"cbuiltins\nbytearray\n" + pickle.dumps((2**40,), 2)[2:-1] + b"R")
@@ -255,7 +251,7 @@ CRAFTED: dict = {
     ),
     "code by another operation": (
         lambda path: archive(path, named(b"(" + string("touch harmed") + b"ios\nsystem\n")),
-        "operation INST",
+        "os.system",
     ),
     "a deflated bomb": (
         lambda path: archive(path, named(b"K\x01"), bytes(10**8), compression=zipfile.ZIP_DEFLATED),

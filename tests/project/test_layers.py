@@ -43,7 +43,6 @@ IMPORTERS: dict[str, set[str]] = {
 
 # Files that run in a process of their own or are imported late; they import at module level.
 PROGRAMS = {
-    "nbmodule/files/hdf5_child.py",
     # Subclasses of PyTorch's tensor and dispatch mode, imported by the first nb.from_torch.
     "nbmodule/interop/torch_layers/aten.py",
     "nbmodule/interop/torch_layers/dispatch.py",
