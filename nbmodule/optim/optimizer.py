@@ -309,8 +309,11 @@ class Optimizer:
 
         part = Pairs(chains, leaves, extra=extra)
         if is_compiled:
-            key = ("step", chains, ignore_missing, idle)
-            new = self._compiled(key, step)(leaves, grads, extra)
+            compiled = self._compiled(("step", chains, ignore_missing, idle), step)
+            new, variables, values = framed(
+                lambda frame: (compiled(leaves, grads, extra), *frame.writes()), log=current_log()
+            )
+            part.write(variables, values)
         else:
             new = self._take_step(part, grads, ignore_missing, idle)
         if places is not None:

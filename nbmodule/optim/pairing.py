@@ -61,8 +61,9 @@ class Pairs:
         self.writes.update(zip(variables, values, strict=True))
 
     def commit(self) -> None:
-        """Apply all writes of the step as one act."""
-        write_all(tuple(self.writes), tuple(self.writes.values()))
+        """Apply all writes of the step as one act; setters that run Python come last."""
+        order = sorted(self.writes, key=lambda variable: "_value" in vars(type(variable)))
+        write_all(order, [self.writes[variable] for variable in order])
 
     def active(self) -> list[int]:
         """Return the numbers of the variables that have a gradient."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import signal
-from collections import OrderedDict
 
 import jax
 import jax.numpy as jnp
@@ -249,11 +248,7 @@ class Own(nb.Optimizer):
 
 
 KEPT = {
-    "container": lambda model: nb.Container(a=jnp.ones(1), b={"c": jnp.ones(1)}),
-    "dict": lambda model: {"a": jnp.ones(1), "b": {"c": jnp.ones(1)}},
-    "ordered": lambda model: OrderedDict(a=jnp.ones(1), b=OrderedDict(c=jnp.ones(1))),
-    "list": lambda model: {"a": [jnp.ones(1)], "b": [{"c": jnp.ones(1)}]},
-    "boxes": lambda model: {"a": model.a, "b": {"c": model.b.c}},
+    "variables": lambda model: {"a": model.a, "b": {"c": model.b.c}},
     "v": lambda model: model.v,
 }
 
@@ -266,8 +261,7 @@ MAKES = {
 
 
 @pytest.mark.parametrize(
-    ("kept", "make"),
-    [*((kept, "adam") for kept in KEPT), ("v", "own"), ("v", "traced"), ("container", "own")],
+    ("kept", "make"), [("variables", "adam"), ("v", "adam"), ("v", "own"), ("v", "traced")]
 )
 def test_a_step_in_place_is_one_act(kept, make):
     model = nb.Module(a=nb.Parameter([1.0]), b=nb.Module(c=nb.Parameter([1.0])))
@@ -275,9 +269,9 @@ def test_a_step_in_place_is_one_act(kept, make):
     grads = jax.tree.map(jnp.ones_like, v, is_leaf=lambda x: isinstance(x, nb.Variable))
 
     def seen():
-        of_model = [box.value for box in model.parameters()] if kept in ("boxes", "v") else []
+        of_model = [variable.value for variable in model.parameters()]
         state = [x for x in jax.tree.leaves(optimizer.state) if jnp.shape(x) in ((1,), ())]
-        return [np.array(x).tolist() for x in (*jax.tree.leaves(v), *of_model, *state)]
+        return [np.array(x).tolist() for x in (*of_model, *state)]
 
     act = lambda: optimizer.step(v, grads)
     assert act() is v
@@ -287,7 +281,6 @@ def test_a_step_in_place_is_one_act(kept, make):
         after = seen()
         assert_nothing_is_open()
         assert len({x != y for x, y in zip(before, after, strict=True)}) == 1
-        assert kept != "v" or model.v is v
         before = after
 
 
@@ -415,7 +408,6 @@ def test_a_step_of_ones_own_optimizer_is_one_act():
             if box is optimizer._counter or box.shape == (1,)
         ),
     )
-    assert optimizer.turns == int(optimizer.count)
 
 
 def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
@@ -434,7 +426,6 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
         optimizer.update(model, grads)
         expected = [0.5, -0.25][steps]
         assert float(model.w[0]) == expected
-        assert optimizer.turns == steps + 1
         made.clear()
 
 
@@ -533,16 +524,3 @@ def test_a_patch_may_be_entered_by_hand_and_again():
     np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
     patch.__exit__(None, None, None)
     np.testing.assert_array_equal(model(x), plain)
-
-
-def test_forgetting_the_state_of_an_optimizer_is_one_act():
-    optimizer, v = nb.Adam(0.1), {"w": jnp.ones(1)}
-
-    def act():
-        optimizer.step(v, v)
-        optimizer.reset()
-
-    act()
-    for _ in points(act, most=60):
-        assert any(float(x[0]) for x in optimizer.state.mw.values()) == bool(optimizer.count)
-        optimizer.reset()
