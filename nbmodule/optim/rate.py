@@ -24,7 +24,7 @@ from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, RateLike
-from nbmodule.base.migration import REFUSED
+from nbmodule.base.migration import REFUSED, accepts_aliases
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.walk import is_module
@@ -252,6 +252,7 @@ class Schedule:
         return self._name
 
 
+@accepts_aliases
 def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Give a schedule that rises to `lr` in a straight line and then falls to `end` along half a
     cosine.
@@ -280,6 +281,7 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     return Schedule(name, _after_warmup(lr, warmup, fall))
 
 
+@accepts_aliases
 def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0) -> Schedule:
     """Give a schedule that rises to `lr` in a straight line and then falls to `end` in a straight
     line.
@@ -306,6 +308,7 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     return Schedule(name, _after_warmup(lr, warmup, fall))
 
 
+@accepts_aliases
 def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -> Schedule:
     """Give a schedule that multiplies the learning rate by a factor at certain steps.
 

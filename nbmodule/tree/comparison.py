@@ -9,7 +9,6 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.array_queries import ArrayQueries
 from nbmodule.tree.difference import shape_of
 from nbmodule.tree.leaf import is_array, same_value
-from nbmodule.tree.mapping import choice
 from nbmodule.tree.nested import Nested
 
 _ABSENT = object()
@@ -97,8 +96,6 @@ class Compared(ArrayQueries):
         *,
         check_types: bool = True,
         check_shapes: bool = True,
-        key_chains: object = None,
-        to_apply: bool = True,
     ) -> bool:
         """Tell whether Containers have the same chains and the same leaves.
 
@@ -110,9 +107,6 @@ class Compared(ArrayQueries):
             partial: Compare the chains that all have; there must be one.
             check_types: A leaf must be of one type in all; arrays of JAX and NumPy are of one.
             check_shapes: Arrays must have one shape.
-            key_chains: Compare the leaves at these chains and below them only; the chains must
-                agree everywhere.
-            to_apply: False compares the leaves everywhere but there.
 
         Example:
             >>> x = jnp.ones(2)
@@ -133,7 +127,6 @@ class Compared(ArrayQueries):
                 return False
             trees = [tree.cont_at_key_chains(common) for tree in trees]
         first, *others = trees
-        leaves = choice(first, key_chains, to_apply)
 
         def same(one: Any, other: Any) -> bool:
             if is_array(one) != is_array(other):
@@ -146,7 +139,7 @@ class Compared(ArrayQueries):
                 return False
             return one is other if same_arrays else not arrays_equal or same_value(one, other)
 
-        return all(_agree(first, other, same, leaves, ()) for other in others)
+        return all(_agree(first, other, same) for other in others)
 
     @staticmethod
     def cont_identical_structure(
@@ -154,9 +147,6 @@ class Compared(ArrayQueries):
         check_types: bool = True,
         check_shapes: bool = True,
         partial: bool = False,
-        *,
-        key_chains: object = None,
-        to_apply: bool = True,
     ) -> bool:
         """Tell whether Containers have the same chains, and leaves of the same types and shapes;
         see `cont_identical`.
@@ -180,8 +170,6 @@ class Compared(ArrayQueries):
             partial=partial,
             check_types=check_types,
             check_shapes=check_shapes,
-            key_chains=key_chains,
-            to_apply=to_apply,
         )
 
     @staticmethod
@@ -427,25 +415,16 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
     return visit(container, "")
 
 
-def _agree(
-    first: Nested,
-    second: Nested,
-    same: Callable[[Any, Any], bool],
-    leaves: Callable[[tuple[str, ...]], bool],
-    prefix: tuple[str, ...],
-) -> bool:
+def _agree(first: Nested, second: Nested, same: Callable[[Any, Any], bool]) -> bool:
     if first._ordered() != second._ordered():
         return False
     for key, value in first.items():
-        match, keys = dict.__getitem__(second, key), (*prefix, key)
-        if isinstance(value, Compared) or isinstance(match, Compared):
-            if not (
-                isinstance(value, Compared)
-                and isinstance(match, Compared)
-                and _agree(value, match, same, leaves, keys)
-            ):
+        match = dict.__getitem__(second, key)
+        is_level = [isinstance(x, Compared) for x in (value, match)]
+        if any(is_level):
+            if not all(is_level) or not _agree(value, match, same):
                 return False
-        elif leaves(keys) and not same(value, match):
+        elif not same(value, match):
             return False
     return True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from nbmodule.base.depth import allow
 from nbmodule.errors import StructureError
 from nbmodule.tree.settings import Settings
 
@@ -110,7 +109,6 @@ def _entries(
     """
     if id(supplied) in within:
         raise StructureError("cannot make a Container from a dict that contains itself.")
-    allow(len(within))
     for key, value in supplied.items():
         keys = prefix + split(key_text(key))
         current = f"{origin} > {key!r}" if origin else repr(key)

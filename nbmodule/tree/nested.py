@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 import jax
 
-from nbmodule.base.depth import allow
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
 from nbmodule.tree.keys import as_mapping, key_text, level_of, split
@@ -21,7 +20,7 @@ from nbmodule.tree.settings import DEFAULT, Settings
 _MISSING = object()
 _MISSING_HERE = object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
-UNSET = {"_above": 0, "_settings": DEFAULT, "_names": None, "_link": None}
+UNSET = {"_settings": DEFAULT, "_names": None, "_link": None}
 
 
 def is_of_class(obj: object, name: str) -> bool:
@@ -50,21 +49,6 @@ class Names(tuple):
     stored_in_order: bool = True
 
 
-def _make_room(level: Nested, prefix: int) -> None:
-    """Let things be nested as deep as a level will be that is put below others, and note how deep
-    it and those within it lie.
-
-    Those that an unfinished operator will make had their room before.
-    """
-    row = [level]
-    while row:
-        prefix += 1
-        for item in row:
-            set_slot(item, "_above", prefix)
-        row = [inner for item in row for inner in dict.values(item) if isinstance(inner, Nested)]
-    allow(prefix)
-
-
 class Nested(dict):
     """A dict of dicts; `Container` gives it its methods.
 
@@ -72,10 +56,8 @@ class Nested(dict):
     are set to `UNSET` when they are first read.
     """
 
-    __slots__ = ("__weakref__", "_above", "_link", "_names", "_settings")
+    __slots__ = ("__weakref__", "_link", "_names", "_settings")
 
-    # how many levels it was put below, one after the other; known of those that were put somewhere
-    _above: int
     _settings: Settings
     _names: Names | None
     _link: Any
@@ -155,16 +137,13 @@ class Nested(dict):
         """Turn a mapping that is to be stored into a Container; anything else stays what it is."""
         settings = self._settings
         if isinstance(value, Nested) and not settings.rebuild_child_containers:
-            _make_room(value, self._above)
             return value
         mapping = as_mapping(value, settings)
         if mapping is None:
             return value
         if id(value) in within:
             raise StructureError("cannot make a Container from a dict that contains itself.")
-        allow(self._above)
         new = type(self).__new__(type(self))
-        set_slot(new, "_above", self._above + 1)
         if settings is not DEFAULT:
             set_slot(new, "_settings", settings)
         new._fill(mapping, (*within, id(value)))

@@ -60,39 +60,23 @@ def test_they_drive_a_compiled_step(net, gradients):
     np.testing.assert_allclose(net.bias, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_words_of_optax_and_pytorch_mean_the_same():
+    ours = nb.cosine_schedule(0.5, 20, warmup=5, end=0.1)
+    theirs = nb.cosine_schedule(0.5, total_steps=20, warmup_steps=5, end_value=0.1)
+    assert repr(theirs) == repr(ours)
+    with pytest.raises(TypeError, match='the closest name is "warmup"'):
+        nb.linear_schedule(0.5, 20, warm=5)
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (
-            lambda: nb.cosine_schedule(-1.0, 5),
-            nb.ArgumentError,
-            "a learning rate must be zero or more",
-        ),
-        (
-            lambda: nb.cosine_schedule(1.0, 5, end=-1.0),
-            nb.ArgumentError,
-            "a learning rate must be zero or more",
-        ),
-        (
-            lambda: nb.cosine_schedule(1.0, 5, warmup=5),
-            nb.ArgumentError,
-            "a warm-up of 5 steps does not fit into a run of 5",
-        ),
-        (
-            lambda: nb.linear_schedule(1.0, 5.5),
-            nb.ArgumentTypeError,
-            "steps is a whole number of steps, got 5.5",
-        ),
-        (
-            lambda: nb.step_schedule(1.0, {2: 0.1}, warmup=2),
-            nb.ArgumentError,
-            "whole numbers after the warm-up of 2, got 2",
-        ),
-        (
-            lambda: nb.step_schedule(1.0, [3]),
-            nb.ArgumentTypeError,
-            "step_schedule takes a dict from steps to factors, got list",
-        ),
+        (lambda: nb.cosine_schedule(-1.0, 5), nb.ArgumentError, "must be zero or more"),
+        (lambda: nb.cosine_schedule(1.0, 5, end=-1.0), nb.ArgumentError, "must be zero or more"),
+        (lambda: nb.cosine_schedule(1.0, 5, warmup=5), nb.ArgumentError, "5 steps does not fit"),
+        (lambda: nb.linear_schedule(1.0, 5.5), nb.ArgumentTypeError, "steps, got 5.5"),
+        (lambda: nb.step_schedule(1.0, {2: 0.1}, warmup=2), nb.ArgumentError, "after the warm-up"),
+        (lambda: nb.step_schedule(1.0, [3]), nb.ArgumentTypeError, "from steps to factors"),
     ],
 )
 def test_schedules_that_make_no_sense_are_refused(make, error, message):
@@ -102,7 +86,6 @@ def test_schedules_that_make_no_sense_are_refused(make, error, message):
 
 def test_a_schedule_is_written_as_the_call_that_made_it():
     schedule = nb.cosine_schedule(0.1, 100, warmup=10)
-    assert repr(nb.Adam(schedule).lr) == "cosine_schedule(0.1, 100, warmup=10)"
     assert repr(nb.Adam(schedule)).startswith("Adam(lr=cosine_schedule(0.1, 100, warmup=10), ")
     assert repr(nb.linear_schedule(1.0, 5, end=0.5)) == "linear_schedule(1, 5, end=0.5)"
     assert repr(nb.step_schedule(1.0, {3: 0.1})) == "step_schedule(1, {3: 0.1})"

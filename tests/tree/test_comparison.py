@@ -187,11 +187,6 @@ def test_identical_means_the_same_arrays_unless_equal_ones_will_do(arrays):
     assert Container.cont_identical([one, equal], same_arrays=False)
     assert not Container.cont_identical([one, other], same_arrays=False)
     assert Container.cont_identical([one, other], same_arrays=False, arrays_equal=False)
-    assert (
-        Container.cont_identical([one, other], same_arrays=False, key_chains="b", to_apply=False)
-        is False
-    )
-    assert Container.cont_identical([one, one.cont_set_at_key_chain("a", 0)], key_chains="b")
 
 
 def test_partial_containers_are_compared_where_they_overlap(arrays):
