@@ -54,7 +54,6 @@ def rename_rows(
         )
     used: set[str] = set()
     table = {} if callable(rename) else {old.replace(".", "/"): old for old in rename}
-    table |= {} if callable(rename) else {old: old for old in rename}
     renamed: list[tuple[str, Any]] = []
     report: list[PlaceDifference] = []
     origin: dict[str, str] = {}
@@ -108,7 +107,7 @@ def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tup
     kept_rows = []
     for path, leaf in rows:
         group = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
-        if path[len(group) :].startswith(level):
+        if path[len(group) :].replace(".", "/").startswith(level):
             kept_rows.append((group + path[len(group) + len(level) :], leaf))
     if not kept_rows:
         levels = sorted({path.partition("/")[0] for path, _ in rows} - {BUFFERS})
@@ -122,19 +121,17 @@ def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tup
 def _look_up(
     chain: str, rename: Mapping[str, str | None], table: Mapping[str, str], used: set[str]
 ) -> str | None:
-    """Find the longest beginning of a chain that the dict names, with slashes or with dots."""
-    head, tail_path = chain, ""
-    while True:
+    """Find the longest beginning of a chain that the dict names; dots end levels as slashes do."""
+    head = chain.replace(".", "/")
+    while head:
         if head in table:
             used.add(table[head])
             new = rename[table[head]]
             if new is None:
                 return None
-            return f"{new if '/' in new else new.replace('.', '/')}{tail_path}"
-        head, slash, tail = head.rpartition("/")
-        if not slash:
-            return chain
-        tail_path = f"/{tail}{tail_path}"
+            return f"{new if '/' in new else new.replace('.', '/')}{chain[len(head) :]}"
+        head = head.rpartition("/")[0]
+    return chain
 
 
 def _unused(unused: list[str], chains: list[str], where: str) -> PathError:

@@ -33,6 +33,16 @@ def test_chains_are_renamed_by_whole_levels_the_longest_entry_first(rename, expe
     assert [chain for chain, _ in rename_rows(ROWS, rename)[0]] == expected
 
 
+@pytest.mark.parametrize("file", ["w.h5", "w.npz"])
+def test_dots_in_the_names_of_a_state_dict_end_levels(tmp_path, file):
+    names = {"head.weight": np.ones(2), "body.0.weight": np.zeros(2)}
+    write = save if file.endswith("h5") else lambda path, arrays: np.savez(path, **arrays)
+    write(tmp_path / file, names)
+    loaded = load(tmp_path / file, rename={"head": None, "body/0": "trunk"})
+    assert loaded.cont_all_key_chains() == ["trunk/weight"]
+    assert load(tmp_path / file, prefix="body.0").cont_all_key_chains() == ["weight"]
+
+
 def test_buffers_follow_the_same_rules(tmp_path):
     save(tmp_path / "w.h5", {"bn": {"scale": np.ones(2)}}, buffers={"bn": {"mean": np.zeros(2)}})
     variables, buffers = load(
