@@ -17,11 +17,11 @@ import numpy as np
 from jax.core import Tracer
 from jax.typing import DTypeLike
 
-from nbmodule.base.file_name import file_name
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import flat, nest
+from nbmodule.base.whole_file import file_name
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built, move_each
 from nbmodule.core.structure.linked import in_older_form, in_present_form

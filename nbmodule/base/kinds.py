@@ -8,7 +8,7 @@ compared, kept or handed on is an `object`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import jax
 import numpy as np
@@ -65,3 +65,24 @@ RateLike: TypeAlias = ArrayLike | Callable[..., Any]
 """A learning rate: a number, a box of one, a function of nothing, or a schedule, which is a
 function of the step.
 """
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number; True and False are none.
+
+    Example:
+        >>> is_whole(3), is_whole(np.int64(3)), is_whole(True), is_whole(3.0)
+        (True, True, False, False)
+    """
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def is_real(value: object) -> TypeGuard[float]:
+    """Whether it is a number on the line, whole or not, of Python or NumPy; True and False are
+    none.
+
+    Example:
+        >>> is_real(0.5), is_real(np.float32(0.5)), is_real(True), is_real("0.5")
+        (True, True, False, False)
+    """
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)

@@ -9,6 +9,7 @@ of the user's.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
@@ -59,3 +60,18 @@ def common_dtype(*values: object) -> Any:
     """
     with mixed_dtypes():
         return jnp.result_type(*values)
+
+
+# -- transfers --
+# `jax.transfer_guard("disallow")` lets `jax.device_put` copy, since the caller says so. An array
+# that is given to a model to be kept is copied because the user says so as well.
+def asked_for() -> AbstractContextManager[object]:
+    """The context in which numbers and NumPy arrays go to the device as if by `jax.device_put`.
+
+    Example:
+        >>> with jax.transfer_guard("disallow"), asked_for():
+        ...     jnp.ones(2)
+        Array([1., 1.], dtype=float32)
+    """
+    guard = jax.config.jax_transfer_guard_host_to_device  # pyright: ignore
+    return jax.transfer_guard_host_to_device("allow") if guard == "disallow" else nullcontext()

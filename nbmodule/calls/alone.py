@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.flops import counted
-from nbmodule.base.signals import is_of_signal
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.trees import separated
 from nbmodule.calls.call import Call
 from nbmodule.core.recording.parcel import StaticLeaf, as_values

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.core.structure.naming import depths, entries_of, find_modules
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo

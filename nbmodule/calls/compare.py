@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import printable_repr
-from nbmodule.base.signals import is_of_signal
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
+from nbmodule.base.promotion import asked_for
 from nbmodule.base.scopes import Mark, read_scopes
 from nbmodule.base.source_lines import line_of_user, place_in_code
-from nbmodule.base.transfers import asked_for
 
 
 class Operation(NamedTuple):

@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.file_name import file_name
 from nbmodule.base.sockets import socket
 from nbmodule.base.statistics import Statistics
+from nbmodule.base.whole_file import file_name
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
 from nbmodule.core.recording.parcel import StaticLeaf, as_given

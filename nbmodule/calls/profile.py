@@ -20,11 +20,11 @@ from nbmodule.base.format import (
     format_seconds,
     printable_repr,
 )
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest
 from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.instructions import (
     CONTAINERS,
     Instruction,

@@ -18,9 +18,9 @@ import jax
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.statistics import Statistics
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold

@@ -15,10 +15,10 @@ import numpy as np
 from nbmodule.base.flops import counted
 from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read_foreign
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.evaluate import read_stack
 from nbmodule.calls.rows import table_text
 from nbmodule.core.call.staging import staged

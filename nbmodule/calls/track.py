@@ -13,10 +13,9 @@ from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.format import bytes_of, count_noun, format_bytes
-from nbmodule.base.kinds import Shaped
+from nbmodule.base.kinds import Shaped, is_whole
 from nbmodule.base.paths import match
 from nbmodule.base.sockets import socket
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls, Paths
 from nbmodule.calls.choice import Choice

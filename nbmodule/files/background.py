@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.file_name import file_name
+from nbmodule.base.whole_file import file_name
 from nbmodule.errors import ArgumentError
 from nbmodule.files.chains import MAX_DEPTH
 from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host

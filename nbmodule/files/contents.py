@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.collector import collector_paused
-from nbmodule.base.file_name import file_name
+from nbmodule.base.interpreter import collector_paused
+from nbmodule.base.whole_file import file_name
 from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_key, nest, unescape

@@ -213,9 +213,7 @@ class _Reader:
         length = self.attribute(node, "length") if self.is_ours else 0
         return value[()].ljust(min(length or 0, h5_type.get_size()), b"\0")
 
-    def bytes_of(
-        self, node: Any, h5_type: Any, layout: Any, stored: int, path: str
-    ) -> np.ndarray:
+    def bytes_of(self, node: Any, h5_type: Any, layout: Any, stored: int, path: str) -> np.ndarray:
         """Read an array that is compressed, cut into chunks, or not little-endian."""
         codes = {layout.get_filter(i)[0] for i in range(layout.get_nfilters())}
         if codes - _FILTERS:

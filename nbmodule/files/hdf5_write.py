@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from nbmodule.base.collector import collector_paused
+from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal

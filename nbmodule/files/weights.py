@@ -28,11 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from nbmodule.base.collector import collector_paused
-from nbmodule.base.file_name import file_name
+from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.sockets import socket
-from nbmodule.base.whole_file import whole_file
+from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.bounded_json import dump_json

@@ -7,7 +7,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TypeVar
 
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.graphs.model import ROOT, Computation, Group, Literal, Node, Ref, Value
 

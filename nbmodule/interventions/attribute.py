@@ -12,8 +12,8 @@ from jax import Array
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import format_number, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import format_number, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nbmodule.base.format import format_count, printable_repr
-from nbmodule.base.signals import is_of_signal
-from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.base.interpreter import is_of_signal
+from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import Boundary, Verbs

@@ -15,7 +15,7 @@ from jax import Array
 from nbmodule.base.foreign import as_read_or_left, read_foreign, reader_of
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.migration import accepts_aliases
-from nbmodule.base.transfers import asked_for
+from nbmodule.base.promotion import asked_for
 from nbmodule.core.numbers import random
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError

@@ -11,9 +11,8 @@ import numpy as np
 from jax import Array
 
 from nbmodule.api.module import Module
-from nbmodule.base.kinds import DeviceLike
+from nbmodule.base.kinds import DeviceLike, is_whole
 from nbmodule.base.paths import closest
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.numbers.random import RandomStream
 from nbmodule.core.structure.state import StateKey
 from nbmodule.core.structure.walk import is_module

@@ -17,8 +17,7 @@ from jax.typing import DTypeLike
 from nbmodule.api.module import Module
 from nbmodule.base import migration
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike
-from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.base.kinds import DeviceLike, is_real, is_whole
 from nbmodule.core.numbers import threefry
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.variable import Parameter, Variable

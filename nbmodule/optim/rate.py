@@ -23,10 +23,9 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike, RateLike
+from nbmodule.base.kinds import DeviceLike, RateLike, is_whole
 from nbmodule.base.migration import REFUSED, accepts_aliases
 from nbmodule.base.promotion import mixed_dtypes
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.frame import birthplace
 from nbmodule.core.variables.variable import Buffer, Variable

@@ -17,11 +17,10 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.foreign import received
-from nbmodule.base.kinds import DeviceLike, RateLike
+from nbmodule.base.kinds import DeviceLike, RateLike, is_whole
 from nbmodule.base.migration import attribute_hint
 from nbmodule.base.paths import hint, match
 from nbmodule.base.trees import chunks_of, flat, nest
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import is_module, plan_of

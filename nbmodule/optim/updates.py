@@ -18,7 +18,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from nbmodule.base.kinds import RateLike
-from nbmodule.base.transfers import asked_for
+from nbmodule.base.promotion import asked_for
 from nbmodule.errors import DtypeError, StructureError
 from nbmodule.optim.pairing import flatten_arrays, is_floating, is_number, match, text
 from nbmodule.optim.rate import as_number, as_scalar

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from jax.sharding import Mesh, PartitionSpec
 
 from nbmodule.base.format import describe_shape
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import hint, match
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
 from nbmodule.scale.mesh import check_axis, size_of
 

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.file_name import file_name
 from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import socket
-from nbmodule.base.whole_file import whole_file
+from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, StructureError
 from nbmodule.tree.comparison import Compared
 from nbmodule.tree.leaf import is_array

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.file_name import file_name
+from nbmodule.base.whole_file import file_name
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.jax_names import is_eager
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.core.call.expected_returns import check_expected, compare
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened

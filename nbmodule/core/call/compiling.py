@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.base.signals import is_of_signal
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.example_inputs import remember
 from nbmodule.core.call.scopes import observe, run_hooks

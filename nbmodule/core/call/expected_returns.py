@@ -12,9 +12,9 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.format import count_noun
+from nbmodule.base.kinds import is_real
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
-from nbmodule.base.whole_numbers import is_real
 from nbmodule.core.structure.naming import GLOB, find_modules, key_of, modules_named
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, SubmoduleReturnError

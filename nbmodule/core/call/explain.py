@@ -11,8 +11,8 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import describe_shape, printable_repr
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.paths import entry_text
-from nbmodule.base.signals import is_of_signal
 from nbmodule.core.call.compiling import step_call
 from nbmodule.core.call.example_inputs import remembered
 from nbmodule.core.call.stages import OPTIONS, TRACKING

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.typing import DTypeLike
 
-from nbmodule.base.depth import allow
+from nbmodule.base.interpreter import allow
 from nbmodule.base.paths import closest, match
 from nbmodule.core.structure.building import ensure_built, move
 from nbmodule.core.structure.holders import contents_of, is_branch

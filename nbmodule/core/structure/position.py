@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import printable
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.naming import as_key, depths

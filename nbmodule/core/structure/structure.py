@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.jax_names import is_eager
-from nbmodule.base.signals import is_of_signal
 from nbmodule.core.structure.holders import (
     attributes,
     blank,

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape, printable_lines
+from nbmodule.base.interpreter import allow
 from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.variable import Variable

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
-from nbmodule.base.depth import allow
 from nbmodule.base.format import describe_shape
+from nbmodule.base.interpreter import allow
 from nbmodule.base.sockets import plug
 from nbmodule.base.trees import nest
 from nbmodule.core.structure.array_buffers import (

@@ -23,8 +23,8 @@ from nbmodule.base.foreign import (
     reader_of,
     received,
 )
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest
-from nbmodule.base.whole_numbers import is_whole
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.beside import asked_of
 from nbmodule.core.transforms.carried import is_stateful

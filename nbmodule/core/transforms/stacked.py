@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import KeyLike
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import KeyLike, is_whole
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of

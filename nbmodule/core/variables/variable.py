@@ -29,7 +29,7 @@ from nbmodule.base.jax_names import (
     trace_context,
 )
 from nbmodule.base.migration import accept_aliases, array_hint
-from nbmodule.base.transfers import asked_for
+from nbmodule.base.promotion import asked_for
 from nbmodule.core.variables.commit import Pending, commit, draw_lock, freeze
 from nbmodule.core.variables.describe import as_flag, describe_array
 from nbmodule.core.variables.donation import consistent_values, own_values

@@ -10,8 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nbmodule.base.file_name import file_name
-from nbmodule.base.whole_file import whole_file
+from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.writing.dot import dot_text, render

@@ -21,7 +21,7 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.signals import is_of_signal
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.controls.interrupt import shield
 from nbmodule.live.run.history import History

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.pump import CommPump, running_kernel

@@ -21,9 +21,9 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.signals import is_of_signal
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree

@@ -15,8 +15,8 @@ import numpy as np
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import count_noun, format_bytes, format_count
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.signals import is_of_signal
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.track import track
 from nbmodule.core.compiled.call_record import recording, recording_paused, set_listener

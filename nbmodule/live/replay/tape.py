@@ -30,7 +30,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.signals import is_of_signal
+from nbmodule.base.interpreter import is_of_signal
 from nbmodule.core.compiled.call_record import (
     RecordedMethod,
     call_recorded,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
-from nbmodule.base.whole_numbers import is_whole
+from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentError
 from nbmodule.live.run.branches import Attempt, EarlierRun, Future, reduced_curves
 from nbmodule.live.run.control import RATE

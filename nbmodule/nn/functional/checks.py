@@ -16,7 +16,7 @@ from jax import Array
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import concrete_value
-from nbmodule.base.whole_numbers import is_real, is_whole
+from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 

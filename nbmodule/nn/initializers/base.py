@@ -23,8 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.base.whole_numbers import is_real
+from nbmodule.base.kinds import DeviceLike, KeyLike, is_real
 from nbmodule.core.numbers import threefry
 from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
 from nbmodule.core.variables.placement import find_device, find_dtype

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from nbmodule.base.kinds import KeyLike
+from nbmodule.base.kinds import KeyLike, is_real
 from nbmodule.base.promotion import widened
-from nbmodule.base.whole_numbers import is_real
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer

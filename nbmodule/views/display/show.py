@@ -14,8 +14,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from nbmodule.base.collector import collector_paused
 from nbmodule.base.format import plain
+from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
 from nbmodule.views.builders.labeled import with_colors, with_labels

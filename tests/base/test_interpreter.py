@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from nbmodule.base.collector import collector_paused
+from nbmodule.base.interpreter import collector_paused
 
 
 def test_the_collector_runs_again_after_the_last_block_of_any_thread():
