@@ -95,20 +95,6 @@ def test_a_step_may_be_given_model_and_optimizer(donate):
     assert len(traces) <= 2 + donate and int(optimizer.count) == 2
 
 
-def test_two_models_may_have_an_optimizer_each():
-    traces = []
-    models, optimizers = [Net(), Net(5)], [nb.Adam(1e-2), nb.Adam(1e-3)]
-
-    @nb.jit
-    def step(x):
-        traces.append(1)
-        return [descend(model, optimizer, x) for model, optimizer in zip(models, optimizers)]
-
-    step(X)
-    assert len(traces) <= 3
-    assert optimizers[1].state.mw["second/w"].shape == models[1].second.weight.shape
-
-
 class Late(nb.Module):
     def _build(self, x: Any) -> None:
         self.net = nb.Linear(x.shape[-1], 2)
@@ -151,18 +137,6 @@ def test_an_optimizer_of_a_part_of_the_model_has_state_for_that_part_alone(donat
     np.testing.assert_array_equal(model.first.weight(), plain.first.weight())
 
 
-def test_a_part_whose_names_are_those_of_the_model_in_other_shapes_is_trained():
-    wide, narrow, optimizer = Net(5), Net(4), nb.Adam(1e-2)
-
-    @nb.jit
-    def step(x):
-        return wide(x).sum() + descend(narrow, optimizer, x)
-
-    step(X), step(X)
-    assert optimizer.state.mw["first/w"].shape == narrow.first.weight.shape
-    assert int(optimizer.count) == 2
-
-
 def test_a_function_that_takes_no_step_leaves_the_optimizer_without_state():
     model, optimizer = Net(), nb.Adam(1e-2)
 
@@ -173,31 +147,6 @@ def test_a_function_that_takes_no_step_leaves_the_optimizer_without_state():
         return loss(model, x, Y) * optimizer.lr
 
     np.testing.assert_allclose(evaluate(X), loss(model, X, Y) * 1e-2, rtol=1e-5)
-    assert list(optimizer.state_dict()) == ["count", "lr"]
-
-
-def test_a_first_step_of_variables_may_be_compiled():
-    model, optimizer = Net(), nb.Adam(1e-2)
-
-    @nb.jit
-    def step(x):
-        v = model.v
-        model.v = optimizer.step(v, nb.grad(loss)(model, x, Y))
-
-    step(X), step(X)
-    assert int(optimizer.count) == 2
-
-
-def test_a_body_that_raises_leaves_the_optimizer_without_state():
-    model, optimizer = Net(), nb.Adam(1e-2)
-
-    @nb.jit
-    def step(x):
-        raise RuntimeError("not yet")
-        descend(model, optimizer, x)
-
-    with pytest.raises(RuntimeError, match="not yet"):
-        step(X)
     assert list(optimizer.state_dict()) == ["count", "lr"]
 
 
@@ -234,22 +183,6 @@ def test_a_frozen_parameter_gets_no_state_in_a_first_step():
     fresh = nb.Adam(1e-2)  # runs what was compiled for the first one, at best
     nb.jit(lambda x: descend(model, fresh, x))(X)
     assert list(fresh.state_dict()) == list(optimizer.state_dict())
-
-
-def test_first_steps_in_a_scan_are_those_of_a_loop():
-    model, plain = Net(), Net()
-    optimizer, plain_optimizer = nb.Adam(1e-2), nb.Adam(1e-2)
-
-    @nb.jit
-    def epoch(xs):
-        return nb.scan(lambda carry, x: (carry, descend(model, optimizer, x)), 0.0, xs)[1]
-
-    found = epoch(jnp.stack([X, 2 * X]))
-    expected = [descend(plain, plain_optimizer, x) for x in (X, 2 * X)]
-    np.testing.assert_allclose(found, expected, rtol=2e-5)
-    np.testing.assert_allclose(
-        optimizer.state.mw["first/w"], plain_optimizer.state.mw["first/w"], rtol=2e-4, atol=1e-7
-    )
 
 
 RAW = {

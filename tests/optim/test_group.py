@@ -87,15 +87,6 @@ def test_the_learning_rate_of_a_group_can_be_changed_without_a_trace(net, gradie
     assert len(traces) == first
 
 
-def test_a_group_may_have_a_schedule(net, gradients):
-    optimizer = nb.SGD(0.0, groups={"bias": {"lr": lambda step: 1.0 / (1 + step)}})
-    expected = net.bias() - gradients(0).bias - gradients(1).bias / 2
-    update = nb.jit(lambda g: optimizer.update(net, g))
-    update(gradients(0))
-    update(gradients(1))
-    np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
-
-
 def test_clipping_counts_what_is_frozen_in_no_group(net, gradients, agree):
     optimizer = nb.SGD(1.0, clip_norm=1.0, groups={"layers.*": {"frozen": True}})
     expected = nb.clip_by_global_norm({"bias": gradients(0).bias, "scale": gradients(0).scale}, 1.0)

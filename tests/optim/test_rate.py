@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import math
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import nbmodule as nb
@@ -28,13 +26,6 @@ def moves(optimizer, steps, step=None):
 )
 def test_a_number_of_any_kind_will_do(number):
     assert moves(nb.SGD(number), 1) == [float(number)]
-
-
-def test_the_learning_rate_can_be_read_and_changed():
-    optimizer = nb.SGD(0.5)
-    assert optimizer.lr == 0.5
-    optimizer.lr *= 0.5
-    assert moves(optimizer, 1) == [0.25]
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
@@ -78,15 +69,6 @@ def test_a_schedule_begins_with_step_zero(compiled):
     optimizer = nb.SGD(lambda step: 1.0 / (1 + step))
     step = nb.jit(lambda v, g: optimizer.step(v, g)) if compiled else None
     np.testing.assert_allclose(moves(optimizer, 4, step), [1, 1 / 2, 1 / 3, 1 / 4], rtol=1e-6)
-
-
-def test_a_schedule_has_the_numbering_of_optax(net, gradients, reference, agree):
-    schedule = optax.warmup_cosine_decay_schedule(0.0, 0.1, 2, 5)
-    optimizer, grads = nb.Adam(schedule), [gradients(i) for i in range(5)]
-    expected = reference(optax.adam(schedule), net.v, grads)
-    for each in grads:
-        optimizer.update(net, each)
-    agree(net.v, expected)
 
 
 def test_lr_is_what_was_given_and_current_lr_what_the_next_step_will_use():
@@ -156,20 +138,6 @@ def test_a_function_of_nothing_is_asked_before_each_step(compiled):
         found += moves(optimizer, 1, run)
     assert found == [0.5, 0.25, 0.125]
     assert len(traces) == (1 if compiled else 3)
-
-
-def test_a_function_of_nothing_may_be_jnp_and_may_read_a_variable():
-    base = nb.Buffer(0.5)
-    optimizer = nb.SGD(lambda: base * 0.5)
-    step = nb.jit(lambda v, g: optimizer.step(v, g), donate=True)
-    assert moves(optimizer, 1, step) == [0.25]
-    base.value = 1.0
-    assert moves(optimizer, 1, step) == [0.5]
-
-
-def test_a_function_with_a_default_is_a_function_of_nothing():
-    assert moves(nb.SGD(lambda lr=0.5: lr), 2) == [0.5, 0.5]
-    assert moves(nb.SGD(functools.partial(lambda a, step: a / (1 + step), 0.5)), 2) == [0.5, 0.25]
 
 
 def test_a_number_may_be_replaced_by_a_schedule_and_back():

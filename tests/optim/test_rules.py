@@ -40,27 +40,12 @@ def test_accumulated_gradients_agree_with_optax(how, net, gradients, agree):
     agree(optimizer.state.accumulated, gradients(6))
 
 
-def test_calls_between_change_nothing(net, gradients):
-    optimizer, before = nb.AdamW(0.1, weight_decay=0.5, accumulate=2), net.state_dict()
-    optimizer.update(net, gradients(0))
-    for name, array in net.state_dict().items():
-        np.testing.assert_array_equal(array, before[name])
-    optimizer.update(net, gradients(1))
-    assert (net.bias() != before["bias"]).all()
-
-
 def test_a_schedule_counts_steps_not_calls(net, gradients):
     seen = nb.SGD(lambda step: 1.0 * step, accumulate=2)
     expected = net.bias() - (gradients(2).bias + gradients(3).bias) / 2
     for i in range(4):
         seen.update(net, gradients(i))
     np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
-
-
-def test_accumulation_of_one_is_none(net, gradients):
-    optimizer = nb.SGD(0.1, accumulate=1)
-    optimizer.update(net, gradients(0))
-    assert list(optimizer.state.keys()) == ["count"]
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])

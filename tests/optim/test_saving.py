@@ -53,7 +53,7 @@ def test_a_run_continues_bit_for_bit(name, net, make_net, gradients, agree):
 
 
 @pytest.mark.parametrize("used", [False, True])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", ["momentum", "adam", "optax", "own"])
 def test_a_checkpoint_from_before_the_first_step_begins_anew(
     name, used, net, make_net, gradients, agree, tmp_path
 ):
@@ -155,16 +155,6 @@ def test_a_fresh_optimizer_refuses_the_state_of_another_rule(net, gradients):
         nb.SGD(1e-2, 0.9).load_state_dict(adam.state_dict())
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: mw/bias"):
         nb.Optax(optax.adam(1e-2)).load_state_dict(adam.state_dict())
-
-
-def test_a_state_for_another_model_is_noticed_at_the_next_step(net, gradients):
-    optimizer = nb.Adam(1e-2)
-    optimizer.load_state_dict({"count": 1, "mw/bias": np.ones(7, "f"), "vw/bias": np.ones(7, "f")})
-    with pytest.raises(
-        nb.StructureError,
-        match=r'its state for "bias" is float32\[7\], the variable is float32\[3\]',
-    ):
-        optimizer.update(net, gradients(0))
 
 
 def test_without_strict_the_rest_stays(net, gradients):

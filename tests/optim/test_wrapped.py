@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -160,13 +157,6 @@ def test_frozen_parameters_and_their_state_stay(net, gradients, agree):
     assert (net.v.bias != v.bias).all()
 
 
-def test_variables_without_a_gradient_can_stay(net, gradients, agree):
-    optimizer, before = nb.Optax(optax.adamw(0.1, weight_decay=0.5)), net.v
-    optimizer.update(net, {"bias": gradients(0).bias}, ignore_missing=True)
-    agree(net.v.layers, before.layers, exactly=True)
-    assert (net.bias() != before.bias).all()
-
-
 def test_integers_are_left_out():
     model = nb.Module(w=nb.Parameter([1.0]), table=nb.Parameter([1, 2]))
     optimizer = nb.Optax(optax.adam(0.1))
@@ -243,22 +233,6 @@ def test_state_is_made_from_the_values_of_variables(net, gradients, agree):
         step(start, gradients(0))
     other.init(start)
     agree(step(start, gradients(0)), start, exactly=True)
-
-
-def test_gradients_stop_unless_asked_to_go_on():
-    def after(w, stop):
-        return nb.Optax(optax.sgd(0.5), stop_gradients=stop).step({"w": w}, {"w": w})["w"]
-
-    assert float(nb.grad(functools.partial(after, stop=True))(1.0)) == 0.0
-    assert float(nb.grad(functools.partial(after, stop=False))(1.0)) == 0.5
-
-
-def test_a_copy_goes_its_own_way(net, gradients):
-    optimizer = nb.Optax(optax.adam(1e-2))
-    optimizer.update(net, gradients(0))
-    other = copy.deepcopy(optimizer)
-    optimizer.update(net, gradients(1))
-    assert (int(optimizer.count), int(other.count)) == (2, 1)
 
 
 def test_anything_else_is_refused():
