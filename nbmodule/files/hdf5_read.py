@@ -3,11 +3,16 @@
 HDF5 reads the structures; arrays that lie in one piece are read, or mapped, by plain reads. Links
 to other files, cycles, filters that h5py lacks, and claims beyond what a file of this size can hold
 are refused before any number is read. Files as this package wrote them never get here.
+
+HDF5 crashes or hangs on about one of a thousand damaged files, and h5py cannot be interrupted. So
+another process walks through the structures first.
 """
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from io import FileIO
@@ -35,6 +40,24 @@ from nbmodule.files.stored_leaf import NOTHING, TEXT
 # Filters of h5py itself: deflate, shuffle, Fletcher, szip, n-bit, scale-offset, lzf.
 _FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 _MOST_ATTRIBUTE = 1 << 16  # bytes
+_PATIENCE = 30.0  # seconds
+_WALK = """
+import sys, h5py
+
+def visit(name, node):
+    try:
+        list(node.attrs.items())
+        if isinstance(node, h5py.Dataset):
+            node.id.get_storage_size(), node.id.get_offset()
+            if node.nbytes < 1 << 24:
+                node[()]
+    except Exception:
+        pass
+
+with h5py.File(sys.argv[1], "r", locking=False) as file:
+    visit("/", file)
+    file.visititems(visit)
+"""
 
 
 def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[SealedRow]:
@@ -63,6 +86,7 @@ def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[
         raise FileFormatError(
             f"cannot load {where}: it was cut short; it has {size} bytes, its head says {end}."
         )
+    _walk_through(where)
     try:
         with h5py.File(where, "r", locking=False) as opened:
             reader = _Reader(h5py, opened.id, size, where)
@@ -79,6 +103,27 @@ def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[
         ) from error
     check_total((row for row in rows if row.data is None), size, where)
     return rows
+
+
+def _walk_through(where: str) -> None:
+    """Refuse a file on which HDF5 crashes or hangs; errors are met again when it is read."""
+    paths = os.pathsep.join(path for path in sys.path if isinstance(path, str))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _WALK, where],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=_PATIENCE,
+            env=os.environ | {"PYTHONPATH": paths},
+        )
+    except subprocess.TimeoutExpired:
+        reason = "HDF5 does not come to an end"
+    else:
+        if done.returncode >= 0:
+            return
+        reason = f"HDF5 crashed (signal {-done.returncode})"
+    raise FileFormatError(f"cannot load {where}: {reason} while it read the structures.")
 
 
 @dataclass

@@ -39,10 +39,10 @@ def run(folder: Path, count: int, kind: str, seed: int) -> dict:
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        ("", 200),
+        ("", 100),
         ("safetensors", 200),
         ("npz", 200),
-        pytest.param("", 20_000, marks=pytest.mark.long),
+        pytest.param("", 2_000, marks=pytest.mark.long),
     ],
 )
 def test_damaged_files_load_equal_or_are_refused_and_do_no_harm(tmp_path, kind, count):
@@ -50,5 +50,5 @@ def test_damaged_files_load_equal_or_are_refused_and_do_no_harm(tmp_path, kind, 
     assert result["bad"] == []
     assert sum(result["outcomes"].values()) == count
     assert any(outcome.endswith("refused") for outcome in result["outcomes"])
-    assert max(result["megabytes"]) < 1000
-    assert result["slowest"][0] < 2
+    assert result["megabytes"] < 1000
+    assert result["slowest"][0] < 2  # of this process

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files import read, save
+from nbmodule.files import hdf5_read, read, save
 from tests.files.trees import equal
 
 
@@ -229,6 +229,21 @@ def test_a_chunk_that_cannot_be_unpacked_is_named(path):
     data[offset : offset + 20] = bytes(20)
     path.write_bytes(data)
     refused(path, '"/a/x" cannot be read: .*filter')
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", r"crashed \(signal 11\)"),
+        ("import time; time.sleep(60)", "does not come to an end"),
+    ],
+)
+def test_a_file_on_which_hdf5_crashes_or_hangs_is_refused(path, monkeypatch, program, message):
+    with h5py.File(path, "w") as file:
+        file["w"] = np.ones(3)
+    monkeypatch.setattr(hdf5_read, "_WALK", program)
+    monkeypatch.setattr(hdf5_read, "_PATIENCE", 1.0)
+    refused(path, message)
 
 
 def test_no_descriptor_is_left(path):
