@@ -12,9 +12,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import (
     in_background,
     read,
-    restore_checkpoint,
     save,
-    save_checkpoint,
     wait_for_saving,
 )
 from nbmodule.files.background import snapshot
@@ -68,14 +66,6 @@ def test_requests_are_written_in_their_order_and_the_barrier_waits_for_all(tmp_p
     assert read(tmp_path / "w1.h5").variables == {"n": 19}
 
 
-def test_checkpoints_can_be_written_so_too(tmp_path):
-    saving = in_background(
-        save_checkpoint, tmp_path, step=3, trees={"model": {"w": np.ones(2)}}, extra={"a": 1}
-    )
-    assert saving.wait() == tmp_path / "checkpoint-3.h5"
-    assert equal(restore_checkpoint(tmp_path)[1], {"model": {"w": np.ones(2)}})
-
-
 def test_shared_arrays_are_copied_once():
     w = np.zeros(3)
     kept = snapshot({"a": {"w": w}, "b": w, "c": w.copy()})
@@ -107,14 +97,6 @@ def test_a_failure_that_nobody_waited_for_is_raised_by_the_next_request(tmp_path
     in_background(save, tmp_path / "v.h5", {"w": np.ones(1)}).wait()
 
 
-def test_the_barrier_raises_a_failure_and_waits_for_the_others(tmp_path):
-    (tmp_path / "w.h5").mkdir()
-    in_background(save, tmp_path / "w.h5", {"w": np.ones(1)})
-    with pytest.raises(FileWriteError, match="it is a folder"):
-        wait_for_saving()
-    wait_for_saving()
-
-
 def test_waiting_has_a_limit(tmp_path):
     event = threading.Event()
     saving = in_background(slow_save(event), tmp_path / "w.h5", {"w": np.ones(1)})
@@ -131,29 +113,6 @@ def test_what_cannot_be_held_is_refused_at_once(tmp_path):
         in_background(save, tmp_path / "w.h5", tree)
     with pytest.raises(ArgumentTypeError, match='"/w": it is being traced'):
         jax.jit(lambda x: in_background(save, tmp_path / "w.h5", {"w": x}) and x)(1.0)
-
-
-def test_as_many_levels_are_held_as_a_file_has_room_for_with_no_more_calls_than_python_allows(
-    tmp_path, run_python
-):
-    code = f"""
-        import sys
-        import numpy as np
-        from nbmodule.files import in_background, read, save, wait_for_saving
-        from nbmodule.files.chains import MAX_DEPTH
-        tree = level = {{}}
-        for _ in range(MAX_DEPTH - 1):
-            level["a"] = level = {{}}
-        level["w"] = np.arange(3.0)
-        in_background(save, {str(tmp_path / "w.h5")!r}, tree)
-        wait_for_saving()
-        print(sys.getrecursionlimit())
-        found = read({str(tmp_path / "w.h5")!r}).variables
-        for _ in range(MAX_DEPTH - 1):
-            found = found["a"]
-        print(found["w"])
-    """
-    assert run_python(code).split("\n") == ["1000", "[0. 1. 2.]"]
 
 
 def test_the_interpreter_waits_at_its_end_and_reports_a_failure(tmp_path, run_python):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.files.chains import EMPTY, escape_key, flatten_levels, nest, unescape
+from nbmodule.errors import ArgumentError, FileFormatError
+from nbmodule.files.chains import escape_key, flatten_levels, nest, unescape
 from tests.files.trees import names
 
 any_text = names | st.text(st.characters(exclude_categories=[]))
@@ -38,25 +38,9 @@ def test_different_names_are_spelled_differently(a, b):
     assert (escape_key(a, at_root=True) == escape_key(b, at_root=True)) == (a == b)
 
 
-def test_ordinary_names_stand_as_they_are():
-    for name in ("w", "linear0", "v10", "größe", "a.b", "_x", "a b", "..", "__doc__"):
-        assert escape_key(name, at_root=True) == name
-
-
 @given(plain_trees)
 def test_nesting_undoes_flattening(tree):
     assert nest(flatten_levels(tree, what="tree"), where="file") == tree
-
-
-def test_the_order_of_keys_is_kept():
-    tree = {"v10": {"w": 1}, "v2": {"b": 2, "a": 3}, "a": 4}
-    found = nest(flatten_levels(tree, what="tree"), where="file")
-    assert list(found) == ["v10", "v2", "a"]
-    assert list(found["v2"]) == ["b", "a"]
-
-
-def test_a_level_that_is_left_and_entered_again_is_one_level():
-    assert nest([("a/b", 1), ("c", 2), ("a/d", 3)], where="file") == {"a": {"b": 1, "d": 3}, "c": 2}
 
 
 @pytest.mark.parametrize(
@@ -67,10 +51,6 @@ def test_two_rows_for_one_place_are_refused(paths):
         FileFormatError, match=r"cannot load w\.h5: .*(listed twice|both an array and a group)"
     ):
         nest([(path, 1) for path in paths], where="w.h5")
-
-
-def test_an_empty_level_may_be_followed_by_its_entries():
-    assert nest([("a", EMPTY), ("a/b", 1)], where="file") == {"a": {"b": 1}}
 
 
 def test_too_many_levels_are_refused_in_both_directions():
@@ -85,10 +65,3 @@ def test_too_many_levels_are_refused_in_both_directions():
         list(flatten_levels({"b": tree}, what="tree"))
     with pytest.raises(FileFormatError, match="more than 1100 levels deep"):
         nest([("a/" * 1100 + "w", 1)], where="file")
-
-
-def test_a_key_that_is_no_text_is_named_with_its_place():
-    with pytest.raises(
-        ArgumentTypeError, match=r'cannot save variables: the key 3 in "/a/b" is a int'
-    ):
-        list(flatten_levels({"a": {"b": {3: 1}}}, what="variables"))

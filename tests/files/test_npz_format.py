@@ -47,11 +47,6 @@ def test_what_numpy_saved_is_loaded(path, save):
         assert found[name].dtype == np.asarray(array).dtype.newbyteorder("<")
 
 
-def test_an_empty_file_has_no_variables(path):
-    np.savez(path)
-    assert read(path).variables == {}
-
-
 def test_pickled_objects_are_never_loaded(path, tmp_path):
     class Harm:
         def __reduce__(self):
@@ -81,14 +76,10 @@ def test_pickled_objects_are_never_loaded(path, tmp_path):
     [
         (npy(("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,)}"), bytes(8)), ("does not take 8 bytes")),
         (npy(("{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}"), bytes(8)), ("does not take|damaged")),
-        (npy(("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}"), bytes(8)), ("does not take 8 bytes")),
         (npy(("{'descr': '<U4', 'fortran_order': False, 'shape': (1,)}"), bytes(16)), ("its dtype is <U4, and only arrays of numbers")),
-        (npy(("{'descr': '|V2', 'fortran_order': False, 'shape': (1,)}"), bytes(2)), ("NumPy forgets the names of bfloat16")),
         (npy("__import__('os').system('true')", bytes(8)), "the archive is damaged"),
-        (npy("(" * 5000, bytes(8)), "the archive is damaged"),
         (npy(("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"), bytes(8), b"\x09\x00"), r"unknown version \(9, 0\)|damaged"),
         (b"", "the archive is damaged"),
-        (b"\x93NUMPY", "the archive is damaged"),
     ],
 )  # fmt: skip
 def test_a_member_made_to_harm_is_refused(path, member, message):

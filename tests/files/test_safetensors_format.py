@@ -84,19 +84,6 @@ def test_rarer_dtypes_survive(path, name):
     assert equal(read(path).variables, tree)
 
 
-def test_arrays_lie_where_they_can_be_mapped(path):
-    save_safetensors(
-        path, {"a": np.ones(3, np.uint8), "b": np.ones(3), "c": np.ones(5, np.float16)}
-    )
-    found = read(path, mmap=True).variables
-    assert all(array.flags.aligned and not array.flags.owndata for array in found.values())
-
-
-def test_load_gives_a_container_of_jax_arrays(path):
-    save_safetensors(path, TREE)
-    assert isinstance(load(path)["encoder"]["0"]["weight"], jax.Array)
-
-
 @pytest.mark.parametrize(
     ("tree", "error", "message"),
     [
@@ -134,21 +121,12 @@ def write(path, header, data=bytes(64)):
         ({("w"): {("dtype"): ("F32"), ("shape"): [4], ("data_offsets"): [0, 12]}}, ("invalid shape, data type, or offset")),
         ({("w"): {("dtype"): ("F32"), ("shape"): [4], ("data_offsets"): [60, 76]}}, ("invalid offset for tensor `[wx]`")),
         ({"w": {"dtype": "F32", "shape": [4], "data_offsets": [-16, 0]}}, "is damaged|outside"),
-        ({"w": {"dtype": "F32", "shape": [4], "data_offsets": ["a", 0]}}, "is damaged"),
         ({("w"): {("dtype"): ("PICKLE"), ("shape"): [4], ("data_offsets"): [0, 16]}}, ("unknown variant `PICKLE`")),
-        ({("w"): {("dtype"): ("F32"), ("shape"): [-4], ("data_offsets"): [0, 16]}}, ("invalid value: integer `-4`")),
-        ({"w": 5}, "invalid type: integer `5`"),
         ({"w": {"dtype": "F32"}}, "missing field `shape`"),
         ({name: {("dtype"): ("U8"), ("shape"): [32], ("data_offsets"): [at, at + 32]} for name, at in ((("w"), 0), (("w.x"), 32))}, ("both an array and a group")),
-        ({name: {("dtype"): ("U8"), ("shape"): [64], ("data_offsets"): [0, 64]} for name in (("w"), ("x"))}, ("invalid offset for tensor `[wx]`")),
         ({name: {("dtype"): ("U8"), ("shape"): [16], ("data_offsets"): [at, at + 16]} for name, at in ((("w"), 0), (("x"), 48))}, ("invalid offset for tensor `[wx]`")),
-        ({("w"): {("dtype"): ("U8"), ("shape"): [32], ("data_offsets"): [32, 64]}}, ("invalid offset for tensor `[wx]`")),
-        ({"w": {"dtype": "U8", "shape": [60], "data_offsets": [0, 60]}}, "not fully covered"),
         (b'{"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]},"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]}}', ("the key 'w' stands twice")),
-        (b'{"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64],"dtype":"I8"}}', ("the key 'dtype' stands twice")),
         ({(f"w{i}"): {("dtype"): ("U8"), ("shape"): [0], ("data_offsets"): [0, 0]} for i in range(100_001)}, ("lists 100,001 arrays, and at most 100,000 are read")),
-        ({(f"w{i}"): {("dtype"): ("U8"), ("shape"): [4000 - i], ("data_offsets"): [i, 4000]} for i in range(50)}, ("invalid offset for tensor")),
-        (b'{"a":', "it is no JSON"),
         (b"{" + b"[" * 100_000, "it is no JSON"),
     ],
 )  # fmt: skip
@@ -185,14 +163,6 @@ def test_floats_of_four_bits_go_to_the_package_and_come_back(path):
         7,
     ]
     assert np.array_equal(read(path).variables["w"], values)
-
-
-def test_floats_of_four_bits_that_fill_no_whole_byte_are_refused(path):
-    with pytest.raises(
-        DtypeError, match="the format wants whole bytes, and 3 numbers of 4 bits are none"
-    ):
-        save_safetensors(path, {"w": np.zeros(3, ml_dtypes.float4_e2m1fn)})
-    assert not path.exists()
 
 
 @pytest.mark.parametrize("what", ["name", "metadata"])

@@ -43,12 +43,6 @@ def test_arrays_of_a_device_are_copied_once_each_and_not_kept(tmp_path, elsewher
     )
 
 
-def test_packed_arrays_of_a_device_are_copied_once_each(tmp_path, elsewhere):
-    save(tmp_path / "w.h5", {f"w{i}": jnp.full(3, i) for i in range(50)}, packed=True)
-    assert len(elsewhere) == 50
-    assert read(tmp_path / "w.h5").variables["w49"].tolist() == [49, 49, 49]
-
-
 def test_what_was_fetched_ahead_is_let_go(elsewhere):
     leaf = describe_leaf(jnp.arange(3.0), "w")
     leaf.prefetch()

@@ -34,14 +34,6 @@ def test_a_file_is_shown_as_a_tree_with_sizes(path):
     )
 
 
-def test_names_cannot_move_the_cursor_of_a_terminal(tmp_path):
-    save(tmp_path / "w.h5", {"\x1b[2J\n\u202e": np.ones(1)})
-    text = show_text(tmp_path / "w.h5")
-    assert "\x1b" not in text
-    assert "\u202e" not in text
-    assert len(text.splitlines()) == 2
-
-
 def test_all_checksums_are_tested_when_asked_for(path):
     assert "all checksums are right" in show_text(path, check=True)
     data = bytearray(path.read_bytes())

@@ -63,15 +63,6 @@ def test_one_chain_is_joined(arguments, found):
     assert Container.cont_flatten_key_chain(*arguments) == found
 
 
-def test_empty_levels_are_flattened_where_asked():
-    container = Container(a={"b": {}}, c=1)
-    assert container.cont_flatten_key_chains().cont_to_dict() == {"c": 1}
-    assert container.cont_flatten_key_chains(include_empty=True).cont_to_dict() == {
-        "a__b": {},
-        "c": 1,
-    }
-
-
 def test_leaves_that_would_share_a_chain_are_an_error():
     with pytest.raises(StructureError, match='"a/b" and "a__b" would both lie at "a__b"'):
         Container(a={"b": 1}, a__b=2).cont_flatten_key_chains()
@@ -171,14 +162,6 @@ def test_levels_are_taken_out_of_chains():
         container.cont_prune_keys_from_key_chains()
 
 
-def test_keys_are_sorted_at_all_levels():
-    container = Container({"b": 1, "a": {"d": 2, "c": 3}}, alphabetical_keys=False)
-    ordered = container.cont_sort_by_key()
-    assert list(ordered) == ["a", "b"]
-    assert list(ordered.a) == ["c", "d"]
-    assert list(container) == ["b", "a"]
-
-
 # Cutting
 @pytest.mark.parametrize("inplace", [False, True])
 @pytest.mark.parametrize(
@@ -234,10 +217,6 @@ def test_a_range_of_keys_is_kept(key_slice, kept):
     assert list(Container(LETTERS).cont_slice_keys(key_slice)) == list(kept)
 
 
-def test_a_range_of_keys_includes_all_that_begins_with_its_end():
-    assert list(Container(a=1, b1=2, b2=3, c=4).cont_slice_keys("a:b")) == ["a", "b1", "b2"]
-
-
 @pytest.mark.parametrize("key_slice", ["b:d", slice(1, 4)])
 def test_ranges_are_taken_at_the_depths_asked_for(key_slice):
     container = Container(dict.fromkeys("abcde", LETTERS))
@@ -259,13 +238,3 @@ def test_ranges_are_taken_at_the_depths_asked_for(key_slice):
 def test_what_is_no_range_is_refused(key_slice):
     with pytest.raises(ArgumentTypeError, match='by a text such as "b:d" or by a slice'):
         Container(LETTERS).cont_slice_keys(key_slice)
-
-
-def test_parts_are_replaced_by_what_they_have_at_a_key():
-    container = Container(a={"x": 0, "y": 1}, b={"c": {"x": 1, "y": 2}, "d": {"x": 2, "y": 3}}, z=9)
-    assert container.cont_slice_via_key("x").cont_to_dict() == {
-        "a": 0,
-        "b": {"c": 1, "d": 2},
-        "z": 9,
-    }
-    assert container.cont_slice_via_key("z") == 9

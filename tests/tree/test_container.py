@@ -19,7 +19,6 @@ from nbmodule.errors import (
     AttributePathError,
     DtypeError,
     NbModuleError,
-    PathError,
     StructureError,
 )
 from nbmodule.tree import Container
@@ -175,12 +174,6 @@ def test_an_index_goes_to_all_leaves(container):
     np.testing.assert_array_equal(container[np.array([1, 1])].a, [[3, 4, 5], [3, 4, 5]])
 
 
-def test_leaves_without_axes_are_left_alone_by_an_index():
-    container = Container(a=jnp.ones(3), b=jnp.float32(2), c=5, d="text", e=None, f=[1, 2, 3])
-    part = container[1]
-    assert (part.b, part.c, part.d, part.e, part.f) == (2, 5, "text", None, 2)
-
-
 def test_a_container_of_the_same_structure_is_an_index_leaf_by_leaf():
     container = Container(a=jnp.array([1, -2, 3]), b={"c": jnp.array([-4])})
     assert container[container > 0].a.tolist() == [1, 3]
@@ -261,16 +254,6 @@ def test_pickling_and_copying_are_the_identity(tree):
         assert jax.tree.structure(other) == jax.tree.structure(container)
 
 
-def test_an_unfinished_container_can_be_pickled_and_copied():
-    for again in (
-        lambda c: pickle.loads(pickle.dumps(c)),
-        copy.deepcopy,
-        lambda c: c.cont_copy(),
-        copy.copy,
-    ):
-        np.testing.assert_array_equal(again(Container(a=jnp.ones(2)) * 2).a, [2, 2])
-
-
 # PyTree
 def test_key_paths_read_as_those_of_a_dict(container):
     paths = [
@@ -292,14 +275,6 @@ def test_flattening_and_unflattening_is_the_identity(tree):
     assert jax.tree.structure(again) == jax.tree.structure(container)
 
 
-def test_leaves_come_in_the_order_of_a_dict_with_list_items_by_number():
-    tree = {"b": 1, "a": {"z": 2, "y": 3}, "layers": {"w": 4}}
-    assert jax.tree.leaves(Container(tree)) == jax.tree.leaves(tree)
-    assert jax.tree.leaves(Container({f"v{index}": index for index in range(12)})) == list(
-        range(12)
-    )
-
-
 def test_how_a_container_prints_is_no_part_of_its_structure(container):
     other = container.cont_with_print_limit(3)
     assert jax.tree.structure(other) == jax.tree.structure(container)
@@ -313,12 +288,6 @@ def test_unflatten_takes_any_leaf(container):
     for leaf in (None, True, jax.ShapeDtypeStruct((2,), "float32"), object(), {"plain": 1}):
         again = jax.tree.unflatten(structure, [leaf] * 3)
         assert again.b.d.e is leaf
-
-
-def test_containers_go_through_transforms(container):
-    assert type(jax.jit(lambda c: c)(container)) is Container
-    assert jax.vmap(lambda c: c.b.c.sum())(container).shape == (2,)
-    assert type(jax.eval_shape(lambda c: c * 2, container).b) is Container
 
 
 def test_a_subclass_is_a_pytree_of_its_own_and_stays_itself():
@@ -338,14 +307,6 @@ def test_a_subclass_is_a_pytree_of_its_own_and_stays_itself():
         assert type(other) is type(other.b) is Weights
     assert (weights * 2).total() == 10
     assert jax.tree.structure(weights) != jax.tree.structure(Container(weights.cont_to_dict()))
-
-
-def test_keys_that_look_like_list_items_are_reached_by_slicing_only_as_text():
-    container = Container({0: jnp.ones(3), 1: jnp.zeros(3)})
-    assert container["0"].shape == (3,)
-    assert container[0].shape.cont_to_dict() == {"0": (), "1": ()}
-    with pytest.raises(PathError):
-        container["2"]
 
 
 POOL = [

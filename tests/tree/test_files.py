@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 
 import jax.numpy as jnp
 import numpy as np
@@ -87,26 +86,6 @@ def test_json_refuses_what_it_does_not_know(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_file_stays_whole_when_writing_fails(tmp_path, monkeypatch):
-    path = tmp_path / "c.json"
-    Container(a=1).cont_to_disk_as_json(path)
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
-        Container(a=2).cont_to_disk_as_json(path)
-    assert json.loads(path.read_text()) == {"a": 1}
-    assert [each.name for each in tmp_path.iterdir()] == ["c.json"]
-
-
-def test_a_new_file_has_the_usual_permissions_and_an_old_one_keeps_its_own(tmp_path):
-    path, plain = tmp_path / "c.json", tmp_path / "plain"
-    plain.write_text("")
-    Container(a=1).cont_to_disk_as_json(path)
-    assert path.stat().st_mode == plain.stat().st_mode
-    path.chmod(0o600)
-    Container(a=2).cont_to_disk_as_json(path)
-    assert path.stat().st_mode & 0o777 == 0o600
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -125,11 +104,6 @@ def test_damaged_json_is_an_error_with_its_place(tmp_path, content, message):
     with pytest.raises(FileFormatError, match=message) as caught:
         Container.cont_from_disk_as_json(path)
     assert "c.json" in str(caught.value)
-
-
-def test_a_missing_file_is_the_error_of_python(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Container.cont_from_disk_as_json(tmp_path / "none.json")
 
 
 # HDF5, through the socket

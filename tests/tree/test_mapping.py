@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentTypeError, PathError, StructureError
+from nbmodule.errors import ArgumentTypeError, StructureError
 from nbmodule.tree import Container
 
 Pair = collections.namedtuple("Pair", "x y")
@@ -49,13 +49,6 @@ def test_a_function_is_applied_to_the_chosen_leaves(container, options, found, i
         assert container.cont_to_dict() == before
 
 
-def test_the_function_is_told_the_key_chain(container):
-    assert container.cont_map(lambda x, kc: kc).cont_to_dict() == {
-        "a": "a",
-        "b": {"c": "b/c", "d": "b/d"},
-    }
-
-
 def test_items_of_sequences_are_mapped_where_asked():
     container = Container(a=1, b=[2, (3, 4)], c=Pair(5, 6))
     assert container.cont_map(lambda x, kc: f"{kc}={x}", map_sequences=True).cont_to_dict() == {
@@ -70,15 +63,6 @@ def test_an_error_in_the_function_names_the_leaf(container):
     with pytest.raises(TypeError) as caught:
         container.cont_map(lambda x, kc: x + "text" if kc == "b/c" else x)
     assert caught.value.__notes__ == ['This was met at "b/c" of a Container.']
-
-
-def test_a_chain_that_does_not_exist_is_an_error(container):
-    with pytest.raises(PathError, match='no "b/e"'):
-        container.cont_map(lambda x, kc: x, ["b/e"])
-
-
-def test_empty_levels_stay():
-    assert Container(a={}, b=1).cont_map(lambda x, _: x + 1).cont_to_dict() == {"a": {}, "b": 2}
 
 
 # Parts
