@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.tree_util import DictKey
 
 from nbmodule.base.foreign import received
 from nbmodule.base.sockets import plugged
@@ -74,14 +75,24 @@ def operate(operation: Callable[..., Any], *operands: Any) -> Any:
         else unboxed(operand)
         for operand in operands
     )
-    if operation in _IN_CHUNKS and _jax_is_plain():
-        result = _operate_in_chunks(operation, operands, first)
-        if result is not None:
-            return result
     trees = [operand for operand in operands if isinstance(operand, Nested)]
-    for tree in trees[1:]:
-        check_structure(trees[0], tree, f"cannot compute {_formula(operation)} of two Containers")
-    return _leaf_by_leaf(operation, operands, trees[0], "")
+    (leaves, treedef), *others = (jax.tree.flatten(tree, is_leaf=_is_leaf) for tree in trees)
+    for tree, (_, other) in zip(trees[1:], others):
+        if other != treedef:
+            title = f"cannot compute {_formula(operation)} of two Containers"
+            check_structure(trees[0], tree, title)
+            raise StructureError(f"{title}: lists in them differ, {treedef} and {other}.")
+    columns = [leaves, *(column for column, _ in others)]
+    values = None
+    if operation in _IN_CHUNKS and leaves and _jax_is_plain():
+        values = _compute_in_chunks(operation, operands, columns)
+    if values is None:
+        values = _compute_by_leaf(operation, operands, columns, trees[0])
+    return jax.tree.unflatten(treedef, values)
+
+
+def _is_leaf(value: object) -> bool:
+    return not isinstance(value, (dict, list, tuple))
 
 
 def unboxed(value: object) -> Any:
@@ -126,74 +137,38 @@ def _jax_is_plain() -> bool:
     return _strictness(jax.config) == ("standard", "allow") and not any(_debugging(jax.config))
 
 
-def _operate_in_chunks(
-    operation: Callable[..., Any], operands: tuple[Any, ...], first: Nested
-) -> Nested | None:
-    """Compute an operator in compiled kernels; None if the operands are not for one."""
+def _compute_in_chunks(
+    operation: Callable[..., Any], operands: tuple[Any, ...], columns: list[list[Any]]
+) -> list[Any] | None:
+    """Compute all leaves in compiled kernels; None if the operands are not for one."""
     exponent = None
-    if operation is operator.pow:
+    if operation is operator.pow and type(operands[1]) is not float:
         operands, exponent = operands[:1], operands[1]
-        if type(exponent) is float:
-            operands, exponent = (*operands, exponent), None
-        elif type(exponent) is not int or not 0 <= exponent <= _LARGEST_POWER:
+        if type(exponent) is not int or not 0 <= exponent <= _LARGEST_POWER:
             return None
-    columns: list[list[Any]] = []
-    shared: list[Any] = []
-    structure: tuple[Any, ...] = ()
-    for operand in operands:
-        if isinstance(operand, Nested):
-            leaves: list[Any] = []
-            names = _gather(operand, leaves)
-            if not leaves or (columns and names != structure):
-                return None
-            structure = names
-            columns.append(leaves)
-        elif _is_python_number(operand):
-            shared.append(operand)
-        elif isinstance(operand, (np.ndarray, np.generic)) and operand.dtype.kind in "biufc":
-            shared.append(jax.numpy.array(received(operand, "the other operand")))
-        else:
-            shared.append(operand)
+    is_column = tuple(isinstance(operand, Nested) for operand in operands)
+    shared = tuple(
+        jax.numpy.array(received(operand, "the other operand"))
+        if isinstance(operand, (np.ndarray, np.generic)) and operand.dtype.kind in "biufc"
+        else operand
+        for operand, is_tree in zip(operands, is_column)
+        if not is_tree
+    )
     arrays = [value for value in shared if not _is_python_number(value)]
     if not _share_one_device([*columns, arrays]):
         return None
-    is_column = tuple(isinstance(operand, Nested) for operand in operands)
-    kernel = _kernel(operation, exponent, is_column)
     try:
-        values = _run(kernel, columns, tuple(shared))
+        return _run(_kernel(operation, exponent, is_column), columns, shared)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         for leaf in (leaf for column in columns for leaf in column if leaf.is_deleted()):
             np.asarray(leaf)  # raises the error of JAX for deleted arrays
         return None
-    new = type(first).__new__(type(first))
-    object.__setattr__(new, "_settings", first._settings)
-    new._build(structure, iter(values))
-    return new
 
 
 def _is_python_number(value: object) -> bool:
     if type(value) is int:
         return -(2**31) <= value < 2**31
     return type(value) in (float, complex, bool)
-
-
-def _gather(tree: Nested, leaves: list[Any]) -> tuple:
-    """Append the leaves of a Container to a list; return its keys and those of its levels."""
-    names = tree._names or tree._ordered()
-    level = (
-        dict.values(tree)
-        if names.stored_in_order
-        else [dict.__getitem__(tree, name) for name in names]
-    )
-    inner: list[Any] | None = None
-    for index, value in enumerate(level):
-        if isinstance(value, Nested):
-            if inner is None:
-                inner = [None] * len(names)
-            inner[index] = _gather(value, leaves)
-        else:
-            leaves.append(value)
-    return names, inner if inner is None else tuple(inner)
 
 
 @functools.lru_cache(maxsize=128)
@@ -278,48 +253,31 @@ def _has_one_device() -> bool:
 
 
 # Leaf by leaf
-def _leaf_by_leaf(
-    operation: Callable[..., Any], operands: Iterable[Any], first: Nested, prefix: str
-) -> Nested:
-    operands = list(operands)
-    level: dict[str, Any] = {}
-    for key, value in first.items():
-        values = [
-            operand._at((key,)) if isinstance(operand, Nested) else operand for operand in operands
-        ]
-        if isinstance(value, Nested):
-            level[key] = _leaf_by_leaf(operation, values, value, f"{prefix}{key}/")
-        else:
-            of_leaf = [isinstance(operand, Nested) for operand in operands]
-            level[key] = _leaf(operation, values, of_leaf, prefix + key)
-    return first._like(level)
+def _compute_by_leaf(
+    operation: Callable[..., Any],
+    operands: tuple[Any, ...],
+    columns: list[list[Any]],
+    first: Nested,
+) -> list[Any]:
+    paths, _ = jax.tree_util.tree_flatten_with_path(first, is_leaf=_is_leaf)
+    values = []
+    for (path, _), *row in zip(paths, *columns):
+        leaves = iter(row)
+        chain = "/".join(entry.key for entry in path if isinstance(entry, DictKey))
+        parts = [next(leaves) if isinstance(x, Nested) else x for x in operands]
+        is_none = operation not in _COMPARED and all(leaf is None for leaf in row)
+        values.append(None if is_none else _leaf(operation, parts, chain))
+    return values
 
 
-def _leaf(operation: Callable[..., Any], values: list[Any], of_leaf: list[bool], chain: str) -> Any:
-    """Apply an operator at one chain: into lists and tuples as `jax.tree.map` does; no value (None)
-    stays none.
-    """
-    leaves = [value for value, owned in zip(values, of_leaf, strict=True) if owned]
-    if operation not in _COMPARED and all(leaf is None for leaf in leaves):
-        return None
+def _leaf(operation: Callable[..., Any], values: list[Any], chain: str) -> Any:
+    """Apply an operator at one chain."""
     compute = _inverted if operation is operator.invert else operation
     try:
-        if not any(isinstance(leaf, (list, tuple)) for leaf in leaves):
-            values = list(map(unboxed, values))
-            if any(isinstance(value, jax.Array) for value in values):  # else NumPy computes
-                values = [received(value, f'"{chain}"') for value in values]
-            return compute(*values)
-
-        def apply(*parts: object) -> Any:
-            remaining = iter(parts)
-            return compute(
-                *(
-                    next(remaining) if owned else value
-                    for value, owned in zip(values, of_leaf, strict=True)
-                )
-            )
-
-        return jax.tree.map(apply, *leaves)
+        values = list(map(unboxed, values))
+        if any(isinstance(value, jax.Array) for value in values):  # else NumPy computes
+            values = [received(value, f'"{chain}"') for value in values]
+        return compute(*values)
     except Exception as error:
         shapes = [np.shape(value) for value in values if hasattr(value, "shape")]
         if (

@@ -163,50 +163,7 @@ class Nested(dict):
             target._take(parts)
         return target
 
-    # Building and ordering
-    def _build(self, structure: tuple, values: Iterator[Any]) -> None:
-        """Fill this level, and make those below it, from the keys and the leaves in canonical
-        order.
-        """
-        names, parts = structure
-        if not names.stored_in_order:
-            self._build_in_order(names, parts or (None,) * len(names), values)
-            return
-        if parts is None:
-            fill(self, names, values)
-            return
-        cls, settings = type(self), self._settings
-        make = cls.__new__
-        for name, part in zip(names, parts):  # one turn for each level: every call counts
-            if part is None:
-                _store(self, name, next(values))
-                continue
-            level = make(cls)
-            if settings is not DEFAULT:
-                set_slot(level, "_settings", settings)
-            inner, deeper = part
-            if deeper is None and len(inner) < _FEW and inner.stored_in_order:
-                for key in inner:
-                    _store(level, key, next(values))
-                _set_names(level, inner)
-            else:
-                level._build(part, values)
-            _store(self, name, level)
-        _set_names(self, names)
-
-    def _build_in_order(self, names: Names, parts: tuple, values: Iterator[Any]) -> None:
-        """Fill this level from leaves in canonical order where its keys have, or had, another order
-        of their own.
-        """
-        level: dict[str, Any] = {}
-        for name, part in zip(names, parts, strict=True):
-            if part is None:
-                level[name] = next(values)
-            else:
-                level[name] = self._like({})
-                level[name]._build(part, values)
-        self._take({name: level[name] for name in names.order or names})
-
+    # Ordering
     def _ordered(self) -> Names:
         """Give the keys in canonical order."""
         names = self._names
@@ -410,20 +367,6 @@ class Nested(dict):
 Kind = TypeVar("Kind", bound=Nested)
 """The class of the Container that a function is given, which its result has too."""
 
-_store = dict.__setitem__
-_set_names: Any = Nested.__dict__["_names"].__set__  # the slot, without a look-up
-_FEW = 10  # keys up to which storing one by one is quicker than a call of `update`
-
-
-def fill(level: Nested, names: Names, values: Iterator[Any]) -> None:
-    """Fill a new level that has no parts."""
-    if len(names) < _FEW:
-        for name in names:
-            _store(level, name, next(values))
-    else:
-        dict.update(level, zip(names, values))
-    _set_names(level, names)
-
 
 def _flatten(tree: Nested) -> tuple[tuple[Any, ...], Names]:
     names = tree._names or tree._ordered()
@@ -443,7 +386,8 @@ def register_container(cls: type[Nested]) -> None:
     def unflatten(names: Names, children: Iterable[Any]) -> Nested:
         new = cls.__new__(cls)
         if names.settings is None and names.stored_in_order:
-            fill(new, names, iter(children))
+            dict.update(new, zip(names, children))
+            set_slot(new, "_names", names)
             return new
         if names.settings is not None:
             set_slot(new, "_settings", names.settings)
