@@ -11,7 +11,6 @@ import io
 import os
 import zlib
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from typing import Any, BinaryIO
@@ -28,8 +27,6 @@ ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it 
 _ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
 _CHUNK_BYTES = 1 << 20
-_SMALL = 1 << 14  # bytes, of which the sum takes some microseconds
-_PREFETCHED = 3  # arrays that are copied from their device while one of them is written
 
 
 def import_h5py() -> Any:
@@ -258,50 +255,15 @@ def hdf5_type(name: str) -> Any:
 
 
 def _write_arrays(file: BinaryIO, rows: list[SealedRow], leaves: list[StoredLeaf | None]) -> None:
-    """Write each array to its location; a second thread makes checksums beside the disk."""
-    blocks: dict[int, tuple[StoredLeaf, list[SealedRow]]] = {}
-    for row, leaf in zip(rows, leaves, strict=True):
-        if leaf is not None and row.size and not row.is_compressed:
-            blocks.setdefault(row.offset, (leaf, []))[1].append(row)
-    offsets = sorted(blocks)
-    checksums: list[tuple[list[SealedRow], Future[int]]] = []
-    with ThreadPoolExecutor(1) as pool:
-        for number, offset in enumerate(offsets):
-            for upcoming in offsets[number : number + _PREFETCHED]:
-                blocks[upcoming][0].prefetch()
-            leaf, sharing = blocks.pop(offset)
+    """Write each array to its location, and note its checksum."""
+    checksums: dict[int, int] = {}
+    for row, leaf in sorted(zip(rows, leaves, strict=True), key=lambda pair: pair[0].offset):
+        if leaf is None or not row.size or row.is_compressed:
+            continue
+        if row.offset not in checksums:
             data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
-            if len(data) > _SMALL:
-                checksums.append((sharing, submit(pool, zlib.crc32, data)))
-            else:  # handing it to the thread would take far longer
-                for row in sharing:
-                    row.crc = zlib.crc32(data)
-            file.seek(offset)
+            file.seek(row.offset)
             file.write(data)
-        file.flush()
-        for sharing, checksum in checksums:
-            for row in sharing:
-                row.crc = checksum.result()
-
-
-def submit(
-    pool: ThreadPoolExecutor, function: Callable[..., Any], *args: object, **options: object
-) -> Future[Any]:
-    """Call a function in a pool of threads; at the end of the interpreter, when pools take nothing
-    more, at once.
-
-    A file that is written in the background is finished even then, see `background`.
-
-    Example:
-        >>> from concurrent.futures import ThreadPoolExecutor
-        >>> from nbmodule.files.hdf5_write import submit
-        >>> with ThreadPoolExecutor(1) as pool:
-        ...     submit(pool, max, 3, 4).result()
-        4
-    """
-    try:
-        return pool.submit(function, *args, **options)
-    except RuntimeError:
-        done: Future[Any] = Future()
-        done.set_result(function(*args, **options))
-        return done
+            checksums[row.offset] = zlib.crc32(data)
+        row.crc = checksums[row.offset]
+    file.flush()

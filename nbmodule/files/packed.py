@@ -25,7 +25,15 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds, to_bytes
-from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf, describe_leaf, restore
+from nbmodule.files.stored_leaf import (
+    MOST_AXES,
+    NOTHING,
+    TEXT,
+    StoredLeaf,
+    describe_leaf,
+    restore,
+    to_host,
+)
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000
@@ -46,12 +54,9 @@ class _JoinedLeaf(StoredLeaf):
         element = self.parts[0].element
         if element.bits < 8:
             return np.concatenate([part.data() for part in self.parts])
-        return to_bytes(np.concatenate([part.fetch() for part in self.parts], axis=None), element)
-
-    def prefetch(self) -> None:
-        """Begin to copy the parts from their device."""
-        for part in self.parts:
-            part.prefetch()
+        return to_bytes(
+            np.concatenate([to_host(part.source) for part in self.parts], axis=None), element
+        )
 
 
 def pack_small_arrays(

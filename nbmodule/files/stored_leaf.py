@@ -7,6 +7,7 @@ attribute of the dataset.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +46,6 @@ class StoredLeaf:
     source: Any
     notes: dict[str, Any] = field(default_factory=dict)
     identity: Any = None
-    _on_its_way: Any = None
 
     @property
     def element(self) -> Kind:
@@ -58,36 +58,18 @@ class StoredLeaf:
         """
         if isinstance(self.source, bytes):
             return np.frombuffer(self.source, np.uint8)
-        return to_bytes(self.fetch(), self.element)
-
-    def fetch(self) -> np.ndarray:
-        """The array in the memory of the host; what was fetched ahead is let go."""
-        prefetched, self._on_its_way = self._on_its_way, None
-        return to_host(self.source) if prefetched is None else np.asarray(prefetched)
-
-    def prefetch(self) -> None:
-        """Begin to copy the array from its device, so that `data` need not wait."""
-        if self._on_its_way is None and isinstance(self.source, jax.Array):
-            self._on_its_way = _begin_to_host(self.source)
+        return to_bytes(to_host(self.source), self.element)
 
 
 def to_host(array: object) -> np.ndarray:
-    """The array in the memory of the host, as a view where it is there already."""
-    return np.asarray(_begin_to_host(array) if isinstance(array, jax.Array) else array)
-
-
-def _begin_to_host(array: jax.Array) -> jax.Array:
-    """Start the copy of an array to the host and do not wait for it.
+    """The array in the memory of the host, as a view where it is there already.
 
     `np.asarray` alone would leave a second copy on the host for as long as the array lives.
     """
-    if _platform(array) == "cpu" or not array.is_fully_addressable:
-        return array
-    try:
-        return jax.device_put(array, jax.local_devices(backend="cpu")[0])
-    except RuntimeError:  # JAX was told to do without the CPU (JAX_PLATFORMS)
-        array.copy_to_host_async()
-        return array
+    if isinstance(array, jax.Array) and _platform(array) != "cpu" and array.is_fully_addressable:
+        with contextlib.suppress(RuntimeError):  # JAX was told to do without the CPU
+            array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
+    return np.asarray(array)
 
 
 def _platform(array: jax.Array) -> str:

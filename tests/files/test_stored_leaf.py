@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.files import read, save, stored_leaf
-from nbmodule.files.stored_leaf import describe_leaf, to_host
+from nbmodule.files.stored_leaf import to_host
 from tests.files.trees import equal
 
 
@@ -41,15 +41,6 @@ def test_arrays_of_a_device_are_copied_once_each_and_not_kept(tmp_path, elsewher
         read(tmp_path / "w.h5").variables,
         {f"w{i}": np.full(20_000, i, np.float32) for i in range(5)} | {"key": jax.random.key(0)},
     )
-
-
-def test_what_was_fetched_ahead_is_let_go(elsewhere):
-    leaf = describe_leaf(jnp.arange(3.0), "w")
-    leaf.prefetch()
-    assert leaf._on_its_way is not None
-    assert leaf.data().view(np.float32).tolist() == [0, 1, 2]
-    assert leaf._on_its_way is None
-    assert len(elsewhere) == 1
 
 
 def test_without_a_cpu_jax_copies_by_its_own_means(elsewhere, monkeypatch):
