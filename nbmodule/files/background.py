@@ -21,8 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.whole_file import file_name
-from nbmodule.errors import ArgumentError
-from nbmodule.files.chains import MAX_DEPTH
+from nbmodule.files.chains import flatten_levels, nest
 from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
 
 _state = threading.Lock()
@@ -130,28 +129,9 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
         >>> kept
         {'a': {'w': array([0., 0.])}}
     """
-    copies: dict[int, tuple[Any, Any]] = {}
-    copied: dict[str, Any] = {}
-    waiting = [
-        (tree, copied, 0)
-        # a list, no recursion: a file may have more levels than Python has calls
-    ]
-    while waiting:
-        level, level_copy, depth = waiting.pop()
-        if depth > MAX_DEPTH:
-            raise ArgumentError(
-                f"cannot save: levels lie more than {MAX_DEPTH} deep. Does "
-                "a mapping contain itself?"
-            )
-        for name, leaf in level.items():
-            if isinstance(leaf, Mapping):
-                level_copy[name] = {}
-                waiting.append((leaf, level_copy[name], depth + 1))
-                continue
-            if id(leaf) not in copies:
-                copies[id(leaf)] = leaf, _held(leaf, str(name))
-            level_copy[name] = copies[id(leaf)][1]
-    return copied
+    rows = list(flatten_levels(tree, what="the tree"))
+    copies = {id(leaf): _held(leaf, path) for path, leaf in rows}
+    return nest(((path, copies[id(leaf)]) for path, leaf in rows), where="the tree")
 
 
 def _held(leaf: Any, name: str) -> Any:

@@ -122,13 +122,12 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
             stack.pop()
 
 
-def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -> dict[str, Any]:
+def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
     """Build nested dicts from (path, leaf) rows; the inverse of `flatten_levels`.
 
     Args:
         rows: In the order in which the keys shall stand.
         where: The file, for errors.
-        escaped: Whether names were spelled by `escape_key`.
 
     Raises:
         FileFormatError: if two rows claim one place, or a place is both a leaf and a level.
@@ -139,45 +138,24 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str, escaped: bool = True) -
         {'linear': {'w': 1, 'b': 2}}
     """
     root: dict[str, Any] = {}
-    levels = {"": root}
     for path, leaf in rows:
-        parent, _, name = path.rpartition("/")
-        level = levels.get(parent)
-        if level is None:
-            level = _make_levels(levels, parent, where, escaped)
-        key = unescape(name) if escaped else name
-        if key in level:
+        *levels, name = map(unescape, path.split("/"))
+        if len(levels) >= MAX_DEPTH:
+            raise FileFormatError(
+                f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.'
+            )
+        level: Any = root
+        for key in levels:
+            level = level.setdefault(key, {})
+            if type(level) is not dict:
+                break
+        if type(level) is not dict or name in level:
+            child = f"{path}/x" if type(level) is dict else path
+            parent, _, last = child.rpartition("/")
             raise FileFormatError(
                 f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
                 "group, and nested names have no place for both. "
-                f"`nb.load(path, rename={{'{path}/x': '{path}_x'}})` moves an x below it."
+                f"`nb.load(path, rename={{'{child}': '{parent}_{last}'}})` moves what is below."
             )
-        if leaf is EMPTY:
-            levels[path] = leaf = {}
-        level[key] = leaf
+        level[name] = {} if leaf is EMPTY else leaf
     return root
-
-
-def _make_levels(
-    levels: dict[str, dict[str, Any]], path: str, where: str, escaped: bool
-) -> dict[str, Any]:
-    """Make the dicts down to a path and remember each under its path."""
-    names = path.split("/")
-    if len(names) >= MAX_DEPTH:
-        raise FileFormatError(
-            f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.'
-        )
-    level = levels[""]
-    for depth, name in enumerate(names, 1):
-        here = "/".join(names[:depth])
-        if here not in levels:
-            key = unescape(name) if escaped else name
-            if key in level:
-                raise FileFormatError(
-                    f'cannot load {where}: "/{here}" is both an array and a group, and nested '
-                    "names have no place for both. `nb.load(path, "
-                    f"rename={{'{here}/x': '{here}_x'}})` moves an x below it."
-                )
-            level[key] = levels[here] = {}
-        level = levels[here]
-    return level

@@ -185,7 +185,7 @@ def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and
     )
     with pytest.raises(
         FileFormatError,
-        match=r"both an array and a group.*no place for both.*rename={'l/weight/x': 'l/weight_x'}",
+        match=r"both an array and a group.*no place for both.*'l/weight/absmax': 'l/weight_absmax'",
     ) as raised:
         load(path)
     assert "damaged" not in str(raised.value)
