@@ -4,9 +4,7 @@ keeps to the names of here.
 
 from __future__ import annotations
 
-import copy
 import inspect
-import pickle
 
 import jax
 import jax.numpy as jnp
@@ -158,25 +156,6 @@ def test_constructors_of_ones_own_are_left_as_they_are():
         Biased(2, 3, use_bias=True)
 
 
-def test_a_class_without_a_constructor_of_its_own_takes_the_words_too():
-    class Head(nb.Linear):
-        pass
-
-    assert not Head(3, 2, bias=False).with_bias
-
-
-def test_a_layer_made_with_a_neighbors_word_copies_and_pickles():
-    layer = nb.Linear(3, 2, bias=False)
-    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
-        assert repr(other) == repr(layer) and (other(jnp.ones(3)) == layer(jnp.ones(3))).all()
-
-
-def test_the_constructor_still_shows_its_own_signature():
-    assert "with_bias" in inspect.signature(nb.Linear).parameters
-    assert "bias" not in inspect.signature(nb.Linear).parameters
-    assert list(inspect.signature(nb.LeakyReLU).parameters) == ["negative_slope"]
-
-
 def test_every_word_leads_to_an_argument_that_some_constructor_has():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
     kinds += [getattr(nb, name) for name in initializers.__all__ if hasattr(nb, name)]
@@ -209,10 +188,6 @@ def test_no_name_with_a_cure_exists_here():
     ] == []
 
 
-def test_no_class_of_jax_is_changed():
-    assert "backward" not in vars(type(jnp.ones(2))) and not hasattr(jnp.ones(2), "backward")
-
-
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
@@ -243,10 +218,9 @@ def test_no_class_of_jax_is_changed():
         (lambda x: F.conv2d(x, W, None, 2, 1), lambda x: F.conv2d(x, W, stride=2, padding=1)),
     ],
 )
-@pytest.mark.parametrize("wrap", [lambda fn: fn, jax.jit], ids=["eager", "compiled"])
-def test_a_function_takes_a_neighbors_word(given, meant, wrap):
+def test_a_function_takes_a_neighbors_word(given, meant):
     x = jax.random.normal(jax.random.key(0), (2, 4, 4, 3))
-    np.testing.assert_array_equal(wrap(given)(x), wrap(meant)(x))
+    np.testing.assert_array_equal(given(x), meant(x))
 
 
 @pytest.mark.parametrize(
@@ -349,25 +323,3 @@ def test_a_model_that_is_said_not_to_be_trainable_says_how_it_is_frozen():
     ):
         model.trainable = False
     assert "trainable" not in vars(model)
-
-
-def test_a_class_of_ones_own_may_have_an_attribute_trainable():
-    class Net(nb.Module):
-        def __init__(self):
-            self.trainable = False
-            super().__init__()
-
-    net = Net()
-    net.trainable = True
-    assert net.trainable is True
-
-
-def test_a_weights_file_given_as_a_state_dict_names_the_call(tmp_path):
-    model = nb.Linear(2, 2)
-    nb.save(tmp_path / "weights.h5", model)
-    for strict in (True, False):
-        with pytest.raises(
-            nb.UnexpectedKeysError,
-            match=r"chains of a weights file.* model.load_weights\(path\)",
-        ):
-            model.load_state_dict(nb.load(tmp_path / "weights.h5"), strict=strict)

@@ -2,7 +2,6 @@
 numbers.
 """
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -49,15 +48,9 @@ def tracked(depth):
         (lambda n: repr(nb.add_noise(0.1, seed=n)), 3),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
 def test_a_whole_number_of_numpy_means_what_pythons_means(made, number, kind):
     assert made(kind(number)) == made(number)
-
-
-def test_a_number_with_fractions_of_numpy_means_what_pythons_means():
-    assert nb.Dropout(np.float32(0.25)).rate == 0.25
-    assert nb.BatchNorm1d(2, momentum=np.float32(0.25)).momentum == 0.25
-    assert nb.graph(model(), X, randomness_factor=np.float32(0.5)).groups
 
 
 @pytest.mark.parametrize(
@@ -72,13 +65,7 @@ def test_a_number_with_fractions_of_numpy_means_what_pythons_means():
         lambda wrong: nb.fsdp(min_size=wrong),
     ],
 )
-@pytest.mark.parametrize("wrong", [True, np.True_, 2.0, np.float32(2), "2"], ids=repr)
+@pytest.mark.parametrize("wrong", [True, 2.0, "2"], ids=repr)
 def test_what_is_no_whole_number_is_refused(act, wrong):
     with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError)):
         act(wrong)
-
-
-def test_a_schedule_takes_the_length_of_an_epoch_as_numpy_counts_it():
-    batches = np.arange(10).size * np.int64(3)
-    schedule = nb.cosine_schedule(0.1, batches)
-    assert float(jax.jit(schedule)(batches)) == pytest.approx(0.0, abs=1e-9)

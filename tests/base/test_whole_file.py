@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
@@ -10,12 +11,14 @@ import threading
 import time
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import nbmodule as nb
 from nbmodule.base import whole_file as atomic
-from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import FileWriteError
+from nbmodule.base.whole_file import file_name, whole_file
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import read, save
 from tests.base.saving_loop import tree_of, version_of
 from tests.files.trees import equal
@@ -331,3 +334,45 @@ def test_threads_saving_to_one_path_leave_one_of_them(tmp_path):
         thread.join()
     assert version_of(path, 1000) in range(4)
     assert names(tmp_path) == ["w.h5"]
+
+
+def calls_with(model, name):
+    """Every public function that takes the name of a file or a folder."""
+    graph, tree = nb.graph(jnp.sin, jnp.ones(3)), nb.Container(a=1)
+    return [
+        lambda: model.save_weights(name),
+        lambda: model.load_weights(name),
+        lambda: nb.save(name, model),
+        lambda: nb.load(name),
+        lambda: nb.load(name, model),
+        lambda: nb.save_safetensors(name, model),
+        lambda: nb.save_checkpoint(name, step=0, model=model),
+        lambda: nb.restore_checkpoint(name, model=model),
+        lambda: nb.checkpoint_steps(name),
+        lambda: nb.in_background(nb.save, name, {}),
+        lambda: nb.load_calls(name),
+        lambda: graph.save(name),
+        lambda: tree.cont_save(name),
+        lambda: nb.Container.cont_load(name),
+        lambda: tree.cont_to_disk_as_json(name),
+        lambda: nb.Container.cont_from_disk_as_json(name),
+    ]
+
+
+@pytest.mark.parametrize(
+    "name", [b"weights.h5", io.BytesIO(), None, 3], ids=["bytes", "file", "None", "number"]
+)
+def test_what_is_no_name_of_a_file_is_refused_by_every_function_in_the_same_words(name):
+    for call in calls_with(nb.Linear(2, 2), name):
+        with pytest.raises(ArgumentTypeError, match=rf"(found|got) {type(name).__name__}\."):
+            call()
+
+
+def test_a_name_that_no_file_can_have_is_refused_by_every_function(tmp_path):
+    for call in calls_with(nb.Linear(2, 2), str(tmp_path / "a\0b.h5")):
+        with pytest.raises(ArgumentError, match="holds a NUL character"):
+            call()
+
+
+def test_a_name_may_be_text_or_a_path():
+    assert file_name("runs/w.h5", "save") == file_name(Path("runs") / "w.h5", "save") == "runs/w.h5"
