@@ -146,8 +146,7 @@ def _versions() -> Checks:
 
 def _jax_behavior() -> Checks:
     """Check that JAX behaves as the core needs."""
-    from nbmodule.base.jax_check import check_jax
-    from nbmodule.base.jax_names import NEWEST_KNOWN
+    from nbmodule.base.jax_names import NEWEST_KNOWN, check_jax
 
     name = "jax's behavior"
     try:

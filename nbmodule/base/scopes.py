@@ -8,9 +8,14 @@ their own, which say nothing about modules.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import NamedTuple
+
+from nbmodule.base.jax_names import source_info_util
 
 _REPEAT = re.compile(r"^(.+)#([1-9]\d*)$", re.DOTALL)
 _ESCAPES = (("%2F", "/"), ("%28", "("), ("%29", ")"))
@@ -128,3 +133,32 @@ def _parts(text: str) -> list[str]:
             parts.append(text[start:i])
             start = i + 1
     return [*parts, text[start:]]
+
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+LAYERS = os.path.join(PACKAGE, "nn") + os.sep
+
+
+def place_in_code(file: str, line: int) -> str:
+    """Name a line of code: a cell by its number, since the name of its temporary file says nothing.
+
+    Args:
+        file: As a code object names it.
+        line: Counted from 1.
+
+    Example:
+        >>> place_in_code("/home/ada/train.py", 25)
+        'train.py:25'
+    """
+    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
+    cells = getattr(getattr(shell, "compile", None), "_filename_map", {}) if shell else {}
+    return (
+        f"cell [{cells[file]}] line {line}" if file in cells else f"{os.path.basename(file)}:{line}"
+    )
+
+
+source_info_util.register_exclusion(PACKAGE)
+for _checker in ("jaxtyping", "beartype", "typeguard"):
+    _found = find_spec(_checker)
+    for _folder in (_found.submodule_search_locations or ()) if _found else ():
+        source_info_util.register_exclusion(_folder + os.sep)

@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.jax_names import WRAPPERS, Literal, bind, scan_counts
+from nbmodule.base.jax_names import WRAPPERS, Literal, bind, line_of_user, scan_counts
 from nbmodule.base.promotion import asked_for
-from nbmodule.base.scopes import Mark, read_scopes
-from nbmodule.base.source_lines import line_of_user, place_in_code
+from nbmodule.base.scopes import Mark, place_in_code, read_scopes
 
 
 class Operation(NamedTuple):

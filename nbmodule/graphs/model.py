@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape, printable_repr
-from nbmodule.base.source_lines import place_in_code
+from nbmodule.base.scopes import place_in_code
 
 ROOT = -1
 WRITTEN = "written"

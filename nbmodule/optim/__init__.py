@@ -34,8 +34,7 @@ from nbmodule.base import lazy
 
 _HOMES = {
     "nbmodule.optim.optimizer": "Optimizer",
-    "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad",
-    "nbmodule.optim.wrapped": "Optax",
+    "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad Optax",
     "nbmodule.optim.updates": (
         "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update "
         "adagrad_update lion_update lars_update global_norm clip_by_global_norm"

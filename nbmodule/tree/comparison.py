@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
-from nbmodule.tree.array_queries import ArrayQueries
 from nbmodule.tree.difference import shape_of
 from nbmodule.tree.leaf import is_array, same_value
+from nbmodule.tree.many import Joined
 from nbmodule.tree.nested import Nested
 
 _ABSENT = object()
 
 
-class Compared(ArrayQueries):
+class Compared(Joined):
     """Compare Containers."""
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """Container: a dict of dicts whose leaves are arrays, or anything; a PyTree.
 
 The methods stand in a chain of classes, one file for each kind of work: `Nested` (storage),
-`Convertible`, `Lookup`, `Mapped`, `Restructured`, `Joined`, `ArrayQueries`, `Compared`, `Stored`,
-`Printed`. `Container` adds the constructor, places and operators.
+`Lookup`, `Mapped`, `Restructured`, `Joined`, `Compared`, `Stored`, `Printed`. `Container` adds the
+constructor, places and operators.
 
 Unless `inplace=True` is given, a method returns a new Container and shares the arrays. `key_chains`
 may be a list, a dict (its chains count) or one string; chains that do not exist raise `PathError`
@@ -19,10 +19,10 @@ from typing import Any, Self
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import left, operate, right, unary
+from nbmodule.tree.keys import DEFAULT, Settings, settings_from
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
 from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
 from nbmodule.tree.printing import Printed, container_text, mime_bundle
-from nbmodule.tree.settings import DEFAULT, Settings, settings_from
 
 _ABSENT = object()
 

@@ -14,8 +14,7 @@ import jax
 
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
-from nbmodule.tree.keys import as_mapping, key_text, level_of, split
-from nbmodule.tree.settings import DEFAULT, Settings
+from nbmodule.tree.keys import DEFAULT, Settings, as_mapping, key_text, level_of, split
 
 _MISSING = object()
 _MISSING_HERE = object()

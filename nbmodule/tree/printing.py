@@ -15,9 +15,9 @@ from nbmodule.base.format import cut_middle, printable
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
 from nbmodule.tree.files import Stored
+from nbmodule.tree.keys import COLORS, Settings
 from nbmodule.tree.leaf import is_array
 from nbmodule.tree.nested import Nested
-from nbmodule.tree.settings import COLORS, Settings
 
 _PLAIN = "\x1b[0m"
 _LONGEST = 2000  # characters of a leaf that is no array

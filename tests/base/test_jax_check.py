@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.base import jax_names
-from nbmodule.base.jax_check import check_jax
+from nbmodule.base.jax_names import check_jax
 from nbmodule.core.variables.frame import EAGER, here
 
 

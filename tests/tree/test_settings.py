@@ -8,7 +8,7 @@ import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree import Container
-from nbmodule.tree.settings import DEFAULT
+from nbmodule.tree.keys import DEFAULT
 
 
 @pytest.mark.parametrize(

@@ -31,8 +31,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.core
 
-from nbmodule.base.jax_check import check_jax
 from nbmodule.base.jax_names import (
+    check_jax,
     here,
     is_eager,
     is_jit_being_traced,

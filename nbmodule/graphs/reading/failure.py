@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.core import Tracer
 
-from nbmodule.base.scopes import Scope
-from nbmodule.base.source_lines import PACKAGE
+from nbmodule.base.scopes import PACKAGE, Scope
 from nbmodule.graphs.model import Failure, Source, Value
 from nbmodule.graphs.reading.jaxpr import count_equations, is_layer_file, scopes_now
 

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 import jax
 
 from nbmodule.base.jax_names import raw_frames
-from nbmodule.base.scopes import Scope
-from nbmodule.base.source_lines import LAYERS, PACKAGE
+from nbmodule.base.scopes import LAYERS, PACKAGE, Scope
 
 Step = tuple[CodeType, int]  # the code of a frame, and the offset of the instruction it has come to
 Stack = tuple[Step, ...]  # outermost first

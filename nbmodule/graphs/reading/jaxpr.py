@@ -19,10 +19,15 @@ import jax
 from jax.typing import DTypeLike
 
 from nbmodule.base.flops import estimate
-from nbmodule.base.jax_names import WRAPPERS, jaxprs_in_params, scan_counts, source_info_util
+from nbmodule.base.jax_names import (
+    WRAPPERS,
+    jaxprs_in_params,
+    line_of_user,
+    scan_counts,
+    source_info_util,
+)
 from nbmodule.base.jax_names import Literal as LiteralAtom
-from nbmodule.base.scopes import Mark, Scope, read_scopes
-from nbmodule.base.source_lines import LAYERS, line_of_user
+from nbmodule.base.scopes import LAYERS, Mark, Scope, read_scopes
 from nbmodule.graphs.model import Group, Literal, Ref, Source, Value
 from nbmodule.graphs.reading.builder import Builder, Chain, Operand
 from nbmodule.graphs.reading.function_calls import FunctionFinder

@@ -9,7 +9,7 @@ import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.source_lines import PACKAGE
+from nbmodule.base.scopes import PACKAGE
 from nbmodule.calls.nonfinite import NonFinite, Origins, range_of
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Source

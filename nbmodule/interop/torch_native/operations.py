@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
 from nbmodule.base.foreign import is_tensor
-from nbmodule.base.source_lines import PACKAGE
+from nbmodule.base.scopes import PACKAGE
 from nbmodule.graphs.model import Source
 from nbmodule.interop.torch_native.parts import check_viewable, without_compiled
 from nbmodule.interop.torch_native.tensors import tensors_in

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.series_names import group_of, is_better_when_higher
+from nbmodule.base.format import group_of, is_better_when_higher
 
 Array = NDArray[Any]
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbmodule.base.format import format_count, format_number, plain
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import format_count, format_number, group_of, plain
 from nbmodule.live.reporting.verdicts import RunFindings
 from nbmodule.live.run.epochs import epoch_table
 from nbmodule.live.run.history import MOST_SERIES

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import plain
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import group_of, plain
 from nbmodule.live.reporting.payload import (
     STRIP_ROWS,
     base64_of,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbmodule.base.series_names import is_better_when_higher
+from nbmodule.base.format import is_better_when_higher
 from nbmodule.errors import ArgumentError
 from nbmodule.live.run.history import History
 

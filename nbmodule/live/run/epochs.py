@@ -13,11 +13,12 @@ from nbmodule.base.format import (
     format_count,
     format_number,
     format_seconds,
+    group_of,
+    is_better_when_higher,
     plain,
     printable,
     printable_repr,
 )
-from nbmodule.base.series_names import group_of, is_better_when_higher
 from nbmodule.live.run.history import History
 from nbmodule.views.renderers.html import Markup, tag
 

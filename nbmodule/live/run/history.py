@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import printable_repr
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import group_of, printable_repr
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.run.media_store import MediaStore

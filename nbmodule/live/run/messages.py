@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import plain, printable_repr
-from nbmodule.base.source_lines import PACKAGE
+from nbmodule.base.scopes import PACKAGE
 from nbmodule.errors import NbModuleError
 from nbmodule.views.records.records import Finding
 

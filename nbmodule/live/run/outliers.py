@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.format import count_noun, format_count, format_number, printable_repr
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import count_noun, format_count, format_number, group_of, printable_repr
 from nbmodule.live.run.history import History
 
 MOST = 8

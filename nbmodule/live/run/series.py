@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbmodule.base.series_names import is_better_when_higher
+from nbmodule.base.format import is_better_when_higher
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike

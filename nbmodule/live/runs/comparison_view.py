@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_number, plain
-from nbmodule.base.series_names import group_of, is_better_when_higher
+from nbmodule.base.format import format_number, group_of, is_better_when_higher, plain
 from nbmodule.live.runs.page import MOST_POINTS, logged_series, outline_of
 from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views import html_of

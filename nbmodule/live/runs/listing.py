@@ -75,7 +75,7 @@ class Runs(Sequence[RecordedRun]):
         Raises:
             PathError: If no run has such a series or setting.
         """
-        from nbmodule.base.series_names import is_better_when_higher
+        from nbmodule.base.format import is_better_when_higher
 
         sortable = [run for run in self._runs if by in run.best or by in run.settings]
         if not sortable:

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_count, format_seconds, plain
-from nbmodule.base.series_names import group_of
+from nbmodule.base.format import format_count, format_seconds, group_of, plain
 from nbmodule.base.version import __version__
 from nbmodule.live.run.epochs import when
 from nbmodule.live.runs.run import RecordedRun

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.source_lines import place_in_code
+from nbmodule.base.scopes import place_in_code
 from nbmodule.core.call.example_inputs import first_shapes
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.building import ensure_built

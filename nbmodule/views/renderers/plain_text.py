@@ -19,11 +19,11 @@ from nbmodule.base.format import (
     format_count,
     format_number,
     format_seconds,
+    is_better_when_higher,
     plain,
     spark,
     width_of,
 )
-from nbmodule.base.series_names import is_better_when_higher
 from nbmodule.calls.call import NOT_CAPTURED
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, findings_text
