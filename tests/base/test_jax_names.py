@@ -68,12 +68,6 @@ def test_the_wrappers_of_this_jax_are_known_and_each_equation_can_be_run(fn):
     np.testing.assert_allclose(result, fn(jnp.float32(0.5)), rtol=1e-6)
 
 
-def test_what_is_inlined_leaves_no_call_in_the_jaxpr_of_its_caller():
-    double = jax.jit(lambda x: x + x, inline=jax_names.INLINE)
-    found = jax.make_jaxpr(lambda x: double(double(x)))(1.0)
-    assert [equation.primitive.name for equation in found.eqns] == ["add", "add"]
-
-
 def test_a_scan_alone_is_no_jit():
     seen = {}
 
@@ -98,16 +92,3 @@ def test_the_inputs_of_a_scan_are_counted():
     closed = jax.make_jaxpr(fn)(2.0, 1.0, jnp.arange(3.0))
     (scan,) = [equation for equation in closed.eqns if equation.primitive.name == "scan"]
     assert jax_names.scan_counts(scan.params) == (1, 2)
-
-
-def test_a_listener_that_is_taken_away_hears_no_more():
-    heard = []
-
-    def hear(event, seconds, **_):
-        heard.append(event)
-
-    jax.monitoring.register_event_duration_secs_listener(hear)
-    jax.monitoring.record_event_duration_secs("/nbmodule/before", 1.0)
-    jax_names.stop_listening(hear)
-    jax.monitoring.record_event_duration_secs("/nbmodule/after", 1.0)
-    assert heard == ["/nbmodule/before"]

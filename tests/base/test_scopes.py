@@ -30,43 +30,31 @@ def places(graph) -> list[tuple[str, str, int, str]]:
     return [(n.operation, n.path, n.call, n.phase) for n in graph.nodes if n.kind == "operation"]
 
 
-def test_a_repeat_within_a_parent_has_its_number():
-    (scope,), _ = read_scopes(marks("norm#2"))
-
-    assert scope == Scope("norm", 1, "forward")
-
-
-def test_a_number_of_one_is_part_of_the_name():
-    (scope,), _ = read_scopes(marks("norm#1"))
-
-    assert scope.name == "norm#1"
-
-
-def test_escaped_characters_come_back():
-    (scope,), _ = read_scopes(marks("a%2Fb%28c%29"))
-
-    assert scope.name == "a/b(c)"
-
-
-def test_transforms_are_no_scopes():
-    scopes, phase = read_scopes(marks("~jvp", "model", "~vmap", "layers.0"))
-
-    assert [s.name for s in scopes] == ["model", "layers.0"]
-    assert phase == "forward"
-
-
-def test_what_follows_a_transpose_is_the_backward_pass():
-    scopes, phase = read_scopes(marks("step", "~transpose", "~jvp", "model"))
-
-    assert [s.phase for s in scopes] == ["forward", "backward"]
-    assert phase == "backward"
-
-
-def test_a_recomputation_is_a_phase_of_its_own():
-    scopes, phase = read_scopes(marks("rematted_computation", "inner"), "backward")
-
-    assert scopes == (Scope("inner", None, "recomputed"),)
-    assert phase == "recomputed"
+@pytest.mark.parametrize(
+    ("stack", "scopes", "phase"),
+    [
+        (["norm#2"], [Scope("norm", 1, "forward")], "forward"),
+        (["norm#1"], [Scope("norm#1", None, "forward")], "forward"),
+        (["a%2Fb%28c%29"], [Scope("a/b(c)", None, "forward")], "forward"),
+        (
+            ["~jvp", "model", "~vmap", "layers.0"],
+            [Scope("model", None, "forward"), Scope("layers.0", None, "forward")],
+            "forward",
+        ),
+        (
+            ["step", "~transpose", "~jvp", "model"],
+            [Scope("step", None, "forward"), Scope("model", None, "backward")],
+            "backward",
+        ),
+        (
+            ["rematted_computation", "inner"],
+            [Scope("inner", None, "recomputed")],
+            "recomputed",
+        ),
+    ],
+)
+def test_scopes_are_read_with_their_call_and_pass(stack, scopes, phase):
+    assert read_scopes(marks(*stack)) == (tuple(scopes), phase)
 
 
 @pytest.mark.parametrize(
