@@ -176,6 +176,14 @@ def cycle(path):
 
 CRAFTED: dict = {
     "sparse with indices out of bounds": (sparse, "only dense tensors"),
+    "nested": (ragged, "only dense tensors"),
+    "quantized": (quantized, "_rebuild_qtensor|of the kind"),
+    "meta": (meta, "_rebuild_meta_tensor_no_storage"),
+    "cycle": (cycle, "levels lie more than"),
+    "dicts that hold each other": (
+        lambda path: archive(path, nested(26, b"}" + string("w") + b"K\x01s")),
+        "more than|claim",
+    ),
     "one long text on many paths": (
         lambda path: archive(path, nested(16, string("x" * 10**6), as_list=True)),
         "claim",
