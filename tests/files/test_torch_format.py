@@ -4,11 +4,13 @@ on its memory.
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import subprocess
 import sys
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -259,6 +261,7 @@ def test_crafted_files_are_refused_within_a_gigabyte_and_a_minute(tmp_path):
         check=False,
         timeout=300,
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
