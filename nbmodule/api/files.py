@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
+import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -360,16 +361,30 @@ def load_weights(
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
     parts = load_parts(path, prefix=prefix, rename=rename, strict=strict)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
-    arrays, report = result or (
-        _checked(module, path, parts.variables, parts.buffers, strict, parts.origin),
-        None,
+    if result:
+        arrays, report = result
+        write_all(tuple(arrays), tuple(arrays.values()))
+        return report
+    names, entries, arrays = _checked(
+        module, path, parts.variables, parts.buffers, strict, parts.origin
     )
     write_all(tuple(arrays), tuple(arrays.values()))
-    if result or strict:
-        return report
+    if strict:
+        return None
+    # by chain, also where the file has the names of a state dict
+    places = plan_of(module).places
+    found: dict[type[Variable], dict[tuple[str, ...], Any]] = {Parameter: {}, Buffer: {}}
+    for name, value in entries.items():
+        variable = names.get(name)
+        chain = tuple(re.split(r"[./]", name)) if variable is None else places[variable].chain
+        if chain[0] == BUFFERS:
+            found[Buffer][chain[1:]] = value
+        else:
+            found[Buffer if isinstance(variable, Buffer) else Parameter][chain] = value
+    file_trees = nest(found[Parameter]), nest(found[Buffer]) if parts.buffers is not None else None
     module_trees = by_chain(module, Parameter), by_chain(module, Buffer)
-    names = os.path.basename(os.fspath(path)), type(module).__name__
-    return compare_parts((parts.variables, parts.buffers), module_trees, names, values=False)
+    titles = os.path.basename(os.fspath(path)), type(module).__name__
+    return compare_parts(file_trees, module_trees, titles, values=False)
 
 
 def _title(module: Any, source: Any) -> str:
@@ -414,7 +429,8 @@ def _checked(
     buffers: Any,
     strict: bool,
     origin: str = "nbmodule",
-) -> dict[Variable, Any]:
+) -> tuple[dict[str, Variable], dict[str, Any], dict[Variable, Any]]:
+    """Return the variables and the entries of a file by its names, and the arrays to write."""
     names, entries = {}, {"/".join(chain): value for chain, value in flat(variables)}
     for box, location in plan_of(module).places.items():
         chain = "/".join(location.chain)
@@ -436,7 +452,9 @@ def _checked(
             "If it is a state dict of PyTorch, layout='torch' or "
             "`nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
         )
-    return checked(_title(module, source), names, entries, strict, fix=fix, source="the file")
+    title = _title(module, source)
+    arrays = checked(title, names, entries, strict, fix=fix, source="the file")
+    return names, entries, arrays
 
 
 def save_checkpoint(
@@ -650,7 +668,7 @@ def restore_checkpoint(
         restored_step, trees, extra = files.restore_checkpoint(directory, step=step)
     where = f"step {restored_step} of {os.fspath(directory)}"
     _check_trees(trees, where, optimizer)
-    arrays = _checked(model, where, trees["model"], trees.get("buffers", {}), True)
+    _, _, arrays = _checked(model, where, trees["model"], trees.get("buffers", {}), True)
     init_count = None
     if "random" in trees:
         arrays[random.default.state], init_count = _checked_stream(trees["random"], where)

@@ -574,3 +574,14 @@ def test_a_saved_state_dict_is_loaded_back_by_its_names(tmp_path):
     other.load_state_dict(loaded)
     for name, array in model.state_dict().items():
         np.testing.assert_array_equal(other.state_dict()[name], array)
+
+
+@pytest.mark.parametrize("as_state_dict", [False, True])
+def test_the_report_of_what_matched_is_by_chain_whatever_the_names_of_the_file(
+    tmp_path, capsys, as_state_dict
+):
+    model, other = (nb.Module(body=nb.Linear(3, 4), head=nb.Linear(4, n)) for n in (2, 5))
+    nb.save(tmp_path / "w.h5", model.state_dict() if as_state_dict else model)
+    nb.load(tmp_path / "w.h5", other, rename={"head": None}, strict=False)
+    np.testing.assert_array_equal(other.body.weight, model.body.weight)
+    assert "2 same" in capsys.readouterr().out
