@@ -173,7 +173,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
         is_equal = type(before) is type(value) in _PLAIN and before == value
         if name in state or not (before is value or is_equal):
             _begin_change(optimizer, name, False)
-            namespace["_arrays"] = {other: kept for other, kept in state.items() if other != name}
+            namespace["_arrays"] = {key: pair for key, pair in state.items() if key != name}
             namespace[name] = value
             note_change(optimizer)
         return

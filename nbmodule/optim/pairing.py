@@ -154,18 +154,18 @@ def match(
             "Write value, grads = nb.value_and_grad(f)(model) and pass grads."
         )
     leaves, _, present = flatten_arrays(grads, f"{title}: {noun}")
-    given = dict(zip(present, leaves))
+    by_chain = dict(zip(present, leaves))
     if chains != present:
         optional = frozenset(chains) if ignore_missing else idle
-        expected = [chain for chain in chains if chain in given or chain not in optional]
+        expected = [chain for chain in chains if chain in by_chain or chain not in optional]
         difference = structure_difference(
             dict.fromkeys(map(text, expected)), dict.fromkeys(map(text, present))
         )
         if difference is not None:
             fix = "\n`ignore_missing=True` leaves variables without a gradient as they are."
-            fix = fix if given.keys() <= set(chains) else ""
+            fix = fix if by_chain.keys() <= set(chains) else ""
             raise StructureError(f"{title}: variables and {noun} differ.\n{difference}{fix}")
-    matched = [None if chain in idle else given.get(chain) for chain in chains]
+    matched = [None if chain in idle else by_chain.get(chain) for chain in chains]
     for chain, grad, weight in zip(chains, matched, weights):
         if grad is None:
             continue

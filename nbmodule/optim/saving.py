@@ -76,11 +76,11 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
         raise ArgumentTypeError(
             f"load_state_dict takes a mapping from names to arrays, got {type(mapping).__name__}."
         )
-    given = {str(name): value for name, value in mapping.items()}
-    rates = {name: as_number(given[name]) for name in rates_of(optimizer) if name in given}
-    is_rate = {name: name == "lr" or name.startswith("group_lr/") for name in given}
+    entries = {str(name): value for name, value in mapping.items()}
+    rates = {name: as_number(entries[name]) for name in rates_of(optimizer) if name in entries}
+    is_rate = {name: name == "lr" or name.startswith("group_lr/") for name in entries}
     present = named_state(optimizer)
-    arrays = in_present_form({name: x for name, x in given.items() if not is_rate[name]}, present)
+    arrays = in_present_form({name: x for name, x in entries.items() if not is_rate[name]}, present)
     expected = optimizer._expected_names(
         list(present), list(arrays) if strict else [*present, *arrays]
     )
