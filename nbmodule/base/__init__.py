@@ -1,3 +1,1 @@
-"""What two rooms need, once, and without models: words and numbers as text, which framework a value
-comes from.
-"""
+"""Helpers that several packages share and that know no models."""

@@ -110,7 +110,7 @@ def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
 
 
 def describe_shape(x: Shaped | complex) -> str:
-    """Write the type of an array, a box, what only describes one, or a Python number.
+    """Write the type of an array, a variable, a description of one, or a Python number.
 
     Example:
         >>> describe_shape(np.zeros((64, 3), np.float32))

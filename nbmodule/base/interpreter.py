@@ -51,7 +51,7 @@ def collector_paused() -> Iterator[None]:
 # recursion, so whoever meets one asks here for more room, once, at most what the stack bears. The
 # limit is never lowered again: other threads may be in the middle of such a chain.
 SHALLOW = 100
-"""Levels for which there is room without asking."""
+"""Levels that Python allows anyway."""
 _CALLS = 5
 """Calls within each other for one level: a module's entry, what surrounds it, and its forward."""
 _BYTES = 1400
@@ -86,7 +86,7 @@ def _most() -> int:
 
 # -- signals --
 def is_of_signal(error: BaseException) -> bool:
-    """Whether the handler of a signal raised this.
+    """Return True if the handler of a signal raised this.
 
     Example:
         >>> is_of_signal(ValueError())

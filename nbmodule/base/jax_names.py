@@ -140,7 +140,7 @@ _eager = here()
 
 
 def is_eager() -> bool:
-    """Whether nothing is traced; each call of a compiled function that writes asks."""
+    """Return True if nothing is traced; each call of a compiled function that writes asks."""
     return trace_context.trace is eager_trace if eager_trace is not None else here() == _eager
 
 
@@ -152,7 +152,7 @@ outside_traces: Callable[[], AbstractContextManager[Any]] = (
 
 
 def is_jit_being_traced() -> bool:
-    """Whether a `jax.jit` is being traced now; a `scan` alone is not one.
+    """Return True if a `jax.jit` is being traced now; a `scan` alone is not one.
 
     JAX says so only in private.
     """
@@ -169,7 +169,7 @@ _REPEATING = {"BatchTrace", "DynamicJaxprTrace"}
 
 
 def is_repeated() -> bool:
-    """Whether what is computed on the host now is used for many rows, steps or calls.
+    """Return True if a value computed on the host now is used for many rows, steps or calls.
 
     A `vmap` is open, or a function is traced to be run later. JAX says so only in private; without
     it the answer is no.
@@ -191,7 +191,7 @@ _LOOKING = {
 
 
 def is_only_looked_at() -> bool:
-    """Whether `jax.eval_shape` or `jax.make_jaxpr` asks for what is being traced now.
+    """Return True if `jax.eval_shape` or `jax.make_jaxpr` traces now.
 
     It walks up the stack: ask rarely.
     """
@@ -230,7 +230,7 @@ INLINE: Any = getattr(getattr(jax, "Inline", None), "JAX_EARLY", True)
 
 
 def scan_counts(params: dict[str, Any]) -> tuple[int, int]:
-    """How many inputs of a `scan` are the same in each turn, and how many are carried; the rest is
+    """Count the inputs of a `scan` that are the same in each turn, and those carried; the rest is
     sliced.
 
     Two numbers until 0.10, later three trees.
@@ -329,8 +329,8 @@ def reset_compilation_cache() -> None:
 def check_jax() -> Any:
     """Prove what the core stands on, and hand back the state of "no trace is open".
 
-    The core may be imported in the middle of a trace (names of the front door are loaded on first
-    use), so this runs in a thread of its own, where none is.
+    The core may be imported in the middle of a trace (public names are loaded on first use), so
+    this runs in a thread of its own, where none is.
 
     Raises:
         MissingDependencyError: an `ImportError` that names what is gone, the versions and what to

@@ -29,7 +29,7 @@ class OneDevice(Protocol):
 
     @property
     def platform(self) -> str:
-        """What it is: `cpu`, `gpu` or `tpu`."""
+        """The kind: `cpu`, `gpu` or `tpu`."""
         ...
 
     @property
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
     DeviceLike: TypeAlias = str | OneDevice | jax.sharding.Sharding
 else:
     DeviceLike: TypeAlias = str | jax.Device | jax.sharding.Sharding
-"""Where values are put: text such as `cpu:0`, a device, or a sharding over several."""
+"""The place of values: text such as `cpu:0`, a device, or a sharding over several."""
 
 
 class Shaped(Protocol):
-    """What tells its shape and dtype: an array of any library, a box, or only the description of
-    one.
-    """
+    """An object with a shape and a dtype: an array of any library, a variable, or a description."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,13 +60,13 @@ class Shaped(Protocol):
 
 
 RateLike: TypeAlias = ArrayLike | Callable[..., Any]
-"""A learning rate: a number, a box of one, a function of nothing, or a schedule, which is a
+"""A learning rate: a number, a variable, a function of nothing, or a schedule, which is a
 function of the step.
 """
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number; True and False are none.
+    """Return True for a whole number; True and False are none.
 
     Example:
         >>> is_whole(3), is_whole(np.int64(3)), is_whole(True), is_whole(3.0)
@@ -78,8 +76,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 
 
 def is_real(value: object) -> TypeGuard[float]:
-    """Whether it is a number on the line, whole or not, of Python or NumPy; True and False are
-    none.
+    """Return True for a real number of Python or NumPy; True and False are none.
 
     Example:
         >>> is_real(0.5), is_real(np.float32(0.5)), is_real(True), is_real("0.5")

@@ -2,7 +2,7 @@
 
 Such a package has a table `_HOMES` from modules to the names that they give. The table makes its
 `__getattr__`, `__dir__` and `__all__`; `tools/make_stubs.py` makes from it the stub that editors
-and type checkers read. Nothing here loads JAX, so the front door costs next to nothing.
+and type checkers read. Nothing here loads JAX, so importing the package costs next to nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NoSuchName(AttributeError):
 
 
 def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | ImportError:
-    """What the `__getattr__` of a package raises for a name that it has not.
+    """Return the error of a package's `__getattr__` for a missing name.
 
     `from package import name` first asks whether the name is there, and puts words of Python's own
     in the place of an AttributeError; an ImportError comes through. Only the neighbors' words get
@@ -47,9 +47,7 @@ def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | I
 
 
 def _is_asked_by_import() -> bool:
-    """Whether `from package import name` asks a `__getattr__`; a checker of annotations may stand
-    in between.
-    """
+    """Return True if `from package import name` calls a `__getattr__`, also through a checker."""
     frame = sys._getframe(3)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
         ("jaxtyping", "beartype")

@@ -112,17 +112,17 @@ def socket(name: str) -> Callable[..., Any]:
         importlib.import_module(home)
     function = _plugged.get(name)
     if function is None:
-        cure = (
+        fix = (
             f'import a module that calls plug("{name}", ...)'
             if home is None
             else f"{home} was expected to give it"
         )
-        raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {cure}.')
+        raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {fix}.')
     return function
 
 
 class Displayed:
-    """What has a rich display in notebooks, asked for through the socket."""
+    """A mixin with a rich display in notebooks, through the socket."""
 
     __slots__ = ()
 
@@ -131,9 +131,7 @@ class Displayed:
 
 
 class Shown(Displayed):
-    """What can be put on the screen and drawn as well: the results of tracking, comparing,
-    changing.
-    """
+    """A mixin for results that can be shown and drawn."""
 
     def show(self) -> None:
         """Put it on the screen, also outside of notebooks."""

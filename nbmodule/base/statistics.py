@@ -29,9 +29,9 @@ class Statistics(NamedTuple):
     zeros: float
     """Share of elements that are exactly zero."""
     nan: int
-    """How many elements are NaN; all are looked at, also where the rest is of a sample."""
+    """Number of elements that are NaN, of all, also where the rest is of a sample."""
     inf: int
-    """How many are infinite, likewise."""
+    """Number of infinite elements, likewise."""
     histogram: tuple[int, ...]
     """Counts of equal intervals from `min` to `max`, over a sample of larger arrays."""
     sampled: int = 0
@@ -46,7 +46,7 @@ class Statistics(NamedTuple):
 
     @property
     def nonfinite(self) -> int:
-        """How many elements are NaN or infinite."""
+        """Number of elements that are NaN or infinite."""
         return self.nan + self.inf
 
 
@@ -94,9 +94,7 @@ def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[flo
 
 
 def place_between(x: Any, low: Any, high: Any) -> Any:
-    """Where numbers lie from `low` (0) to `high` (1), also where the distance of both is no number;
-    0 where both are equal.
-    """
+    """Return positions between `low` (0) and `high` (1), also where their distance overflows."""
     with np.errstate(all="ignore"):
         if np.any(np.isinf(high - low)):
             x, low, high = x / 2, low / 2, high / 2
@@ -104,7 +102,7 @@ def place_between(x: Any, low: Any, high: Any) -> Any:
 
 
 def without_values(size: int, zeros: float, nan: int, inf: int) -> Statistics:
-    """Where no element is known to be finite."""
+    """Return statistics without any finite element."""
     return Statistics(size, math.nan, math.nan, math.nan, math.nan, zeros, nan, inf, (0,) * BINS)
 
 

@@ -58,10 +58,10 @@ def file_name(path: object, act: str) -> str:
     """
     name = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
     if not isinstance(name, str):
-        cure = " `os.fsdecode` makes text of bytes." if isinstance(name, bytes) else ""
+        fix = " `os.fsdecode` makes text of bytes." if isinstance(name, bytes) else ""
         raise ArgumentTypeError(
             f"cannot {act}: the name of a file is text or a pathlib.Path, found "
-            f"{type(path).__name__}.{cure}"
+            f"{type(path).__name__}.{fix}"
         )
     if "\0" in name or not name:
         what = "holds a NUL character" if name else "is empty"
@@ -164,7 +164,7 @@ def _make_folders(folder: Path) -> list[Path]:
 
 
 def _prefix(target: Path) -> str:
-    """How the names of a target's unfinished files begin; a name has at most 255 bytes."""
+    """Return the beginning of names of unfinished files; a name has at most 255 bytes."""
     name = os.fsencode(target.name)
     return f".{target.name}." if len(name) <= 200 else f".{hashlib.sha256(name).hexdigest()[:32]}."
 
@@ -227,7 +227,7 @@ def hold(file: BinaryIO) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds a file, as far as can be seen."""
+    """Return True if a process is known to hold a lock on a file."""
     if fcntl is None:
         return False
     try:

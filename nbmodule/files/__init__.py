@@ -1,7 +1,7 @@
 """Weights and training state in files that are never half written: HDF5 weights, checkpoints,
 safetensors, npz.
 
-This room speaks in nested mappings of arrays and never sees a module.
+This package works on nested mappings of arrays and never sees a module.
 """
 
 from nbmodule.base.sockets import plug

@@ -51,7 +51,7 @@ class Saving:
 
     @property
     def is_done(self) -> bool:
-        """Whether the file is in its place, or has failed to get there."""
+        """True once the file is in its place, or has failed to get there."""
         return self._future.done()
 
     def wait(self, timeout: float | None = None) -> Any:

@@ -108,9 +108,7 @@ def check_step(step: int) -> int:
 
 
 def _delete_old(folder: Path, written: int, keep: int | None) -> None:
-    """Delete checkpoints of lower steps; a later run that went back is told about those of higher
-    ones.
-    """
+    """Delete checkpoints of lower steps; warn about those of higher steps."""
     steps = checkpoint_steps(folder)
     if steps and steps[-1] > written:
         warnings.warn(

@@ -33,7 +33,7 @@ _MOST_INDEX = 100_000_000  # bytes
 
 @dataclass(slots=True)
 class Contents:
-    """What a file holds, on the host.
+    """The contents of a file, on the host.
 
     Attributes:
         variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys,

@@ -77,7 +77,7 @@ class TreeComparison(Displayed):
 
     @property
     def is_equal(self) -> bool:
-        """Whether nothing differs, but for names that were changed on purpose."""
+        """True if nothing differs, but for names that were changed on purpose."""
         return all(row.kind in ("equal", "renamed") for row in self.rows)
 
     @printable_repr

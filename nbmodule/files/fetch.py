@@ -68,7 +68,7 @@ def map_file(file: FileIO) -> np.ndarray:
 
 
 def empty(size: int) -> np.ndarray:
-    """Return room for bytes, aligned so that JAX can use it without a copy."""
+    """Return an empty array of bytes, aligned so that JAX can use it without a copy."""
     try:
         room = np.empty(size + _ALIGNMENT, np.uint8)
     except MemoryError as error:

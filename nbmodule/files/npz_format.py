@@ -27,7 +27,7 @@ _FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a mod
 
 
 def is_npz(file: FileIO) -> bool:
-    """Whether a file begins as a zip archive does."""
+    """Return True if a file begins as a zip archive does."""
     return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
@@ -70,7 +70,7 @@ def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
 
 
 def is_torch_archive(file: FileIO) -> bool:
-    """Whether a file is an archive that `torch.save` wrote."""
+    """Return True for an archive that `torch.save` wrote."""
     if not is_npz(file):
         return False
     file.seek(0)

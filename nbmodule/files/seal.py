@@ -137,8 +137,7 @@ def read_into(file: FileIO, offset: int, buffer: Any) -> int:
 
 
 MOST_ARRAYS = 100_000
-"""How many arrays a file of another program may list: each costs about 5 KB as a JAX array, "
-"whatever it holds."""
+"""Most arrays in a file of another program: each costs about 5 KB as a JAX array."""
 
 
 def check_count(count: int, where: str) -> None:
@@ -225,7 +224,7 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
 
 
 def most_bytes(size: int) -> int:
-    """What all arrays of a file of this size can take when they are unpacked; more is a lie."""
+    """Return the most bytes that the arrays of a file of this size can unpack to."""
     return _MOST_EXPANSION * size + _FREE_CLAIM
 
 

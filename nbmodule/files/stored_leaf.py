@@ -1,4 +1,4 @@
-"""What can be a leaf of a file, and how it becomes an array of bytes and back.
+"""Leaves of a file, as arrays of bytes and back.
 
 Leaves are NumPy and JAX arrays, random keys, numbers, text and None. What the bytes alone do not
 tell (that a number was a Python `int`, which generator a key belongs to) is kept as a note, an
@@ -49,7 +49,7 @@ class StoredLeaf:
 
     @property
     def element(self) -> Kind:
-        """How its elements lie in the file."""
+        """The layout of its elements in the file."""
         return kinds()[self.dtype]
 
     def data(self) -> np.ndarray:

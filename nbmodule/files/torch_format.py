@@ -134,7 +134,7 @@ def read_torch(file: FileIO, where: str) -> list[SealedRow]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Where the bytes of a storage are in the file."""
+    """The place of a storage in the file."""
 
     offset: int
     size: int

@@ -202,13 +202,13 @@ def load(
 
 
 class LoadedParts(NamedTuple):
-    """What a weights file gives."""
+    """The parts of a weights file."""
 
     variables: Any
     buffers: Any
     """None if the file was saved without any."""
     report: TreeComparison | None
-    """What `rename` did; None without one."""
+    """The effect of `rename`; None without one."""
     origin: str
     """`torch` for a file that PyTorch wrote, `other` for one of another program or format, "
     "`nbmodule`."""

@@ -313,7 +313,7 @@ def _formula(operation: Callable[..., Any]) -> str:
 
 
 def left(operation: Callable[..., Any]) -> Any:
-    """The method behind an operator of a Container: a door to `operate`."""
+    """Return the method of an operator with the Container on the left."""
 
     def method(self: Nested, other: object) -> Any:
         return operate(operation, self, other)

@@ -1,4 +1,4 @@
-"""What a user gives to a Container: mappings of any kind, keys of any type, chains as keys.
+"""Input of a Container: mappings of any kind, keys of any type, chains as keys.
 
 A key with `/` or `.` is a key chain and makes levels: `{"b/c": 1}` is `{"b": {"c": 1}}`. Other keys
 count by their text. Two entries that would come to lie in one place are an error, never a silent

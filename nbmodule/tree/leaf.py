@@ -1,4 +1,4 @@
-"""What is asked of a single leaf: is it an array, is it equal to another, what is at an index."""
+"""Queries of a single leaf: whether it is an array or equal to another, and an index into it."""
 
 from __future__ import annotations
 

@@ -309,9 +309,7 @@ def _length_along(container: Nested, axis: int) -> int:
 
 
 def _takes_two(fn: Callable[..., Any]) -> bool:
-    """Whether a function needs two positional arguments, as `operator.add`, `jnp.maximum` and
-    `lambda a, b: ...` do.
-    """
+    """Return True if a function needs two positional arguments, as `operator.add` does."""
     inputs = getattr(fn, "nin", None)  # of NumPy and JAX, whose signatures do not tell
     if inputs is not None:
         return bool(inputs == 2)

@@ -314,9 +314,7 @@ def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]
 
 
 def _show_of_front_end() -> Callable[[Any], Any] | None:
-    """Give what shows values in a notebook; None where there is none, or where the display room is
-    not installed.
-    """
+    """Return the function that shows values in a notebook; None where there is none."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if not hasattr(shell, "kernel"):

@@ -64,7 +64,7 @@ def gradients() -> Callable[..., nb.Container]:
 
 @pytest.fixture
 def reference() -> Callable[..., dict[str, Any]]:
-    """What plain optax makes of variables and a list of gradients, as nested dicts."""
+    """Variables after steps of plain optax, as nested dicts."""
 
     def run(transformation: Any, v: nb.Container, grads: list[nb.Container]) -> dict[str, Any]:
         params = jax.tree.map(jnp.array, v.cont_to_dict())

@@ -1,4 +1,4 @@
-"""What a step is given and gives back, in eager code and inside the transforms."""
+"""Input and output of a step, in eager code and inside the transforms."""
 
 from __future__ import annotations
 

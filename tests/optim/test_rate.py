@@ -16,7 +16,7 @@ V, G = {"w": jnp.zeros(1)}, {"w": jnp.ones(1)}
 
 
 def moves(optimizer, steps, step=None):
-    """How far a variable moves in each step along a gradient of 1."""
+    """Distances that a variable moves along a gradient of 1."""
     step = optimizer.step if step is None else step
     return [-float(step(V, G)["w"][0]) for _ in range(steps)]
 
