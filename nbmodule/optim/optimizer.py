@@ -310,6 +310,8 @@ class Optimizer:
         part = Pairs(chains, leaves, extra=extra)
         if is_compiled:
             compiled = self._compiled(("step", chains, ignore_missing, idle), step)
+            if places is None:
+                return jax.tree.unflatten(treedef, compiled(leaves, grads, extra))
             new, variables, values = framed(
                 lambda frame: (compiled(leaves, grads, extra), *frame.writes()), log=current_log()
             )
