@@ -410,25 +410,6 @@ def test_a_step_of_ones_own_optimizer_is_one_act():
     )
 
 
-def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
-    made, grads = [], nb.Container(w=jnp.ones(1))
-
-    def act():
-        made[:] = nb.Module(w=nb.Parameter([1.0])), Momentum(0.5)
-        made[1].update(made[0], grads)
-
-    for _ in points(act):
-        if len(made) < 2:
-            continue
-        (model, optimizer), steps = made, 0 if made[0].w[0] == 1 else 1
-        assert int(optimizer.count) == steps
-        assert list(optimizer.state) == (["count", "speed"] if steps else ["count"])
-        optimizer.update(model, grads)
-        expected = [0.5, -0.25][steps]
-        assert float(model.w[0]) == expected
-        made.clear()
-
-
 @pytest.mark.parametrize(
     ("act", "read"),
     [

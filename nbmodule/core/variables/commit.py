@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
-from operator import attrgetter, call
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -65,15 +65,11 @@ class Pending:
 
 
 _value = attrgetter("_value")
-_call: Callable[..., Any] = call
 
 
 Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
 """What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
 NOTHING: Also = ((), (), ())
-Items = tuple[Sequence[Any], Sequence[Any], Sequence[Any], Sequence[Any]]
-"""Items of dicts and lists to set: their setters (in C), the dicts and lists, keys, values."""
-NO_ITEMS: Items = ((), (), (), ())
 
 
 def commit(
@@ -82,7 +78,6 @@ def commit(
     waiting: Sequence[Variable] = (),
     draws: Sequence[Any] = (),
     also: Also = NOTHING,
-    items: Items = NO_ITEMS,
 ) -> None:
     """Put values into boxes, past all frames. They were checked before: as many, of the shapes and
     dtypes of the boxes.
@@ -93,7 +88,6 @@ def commit(
         waiting: Pending boxes, which get another draw at the same moment.
         draws: One for each of these.
         also: What else is set at the same moment, layouts say.
-        items: Items of dicts and lists that are set at the same moment.
 
     Example:
         >>> import nbmodule as nb
@@ -107,7 +101,7 @@ def commit(
         before = list(map(_value, boxes))
     except AttributeError:
         before = None
-    if before is not None and not waiting and also is NOTHING and items is NO_ITEMS:
+    if before is not None and not waiting and also is NOTHING:
         any(map(setattr, targets, names, chain(values, ticks)))
         return
     before = [getattr(box, "_value", None) for box in boxes]
@@ -116,12 +110,7 @@ def commit(
         (*repeat("_pending", len(waiting)), *also[1], *names),
     )
     with draw_lock:  # a draw that has begun comes first
-        any(
-            chain(
-                map(_call, *items),
-                map(setattr, targets, names, chain(draws, also[2], values, ticks)),
-            )
-        )
+        any(map(setattr, targets, names, chain(draws, also[2], values, ticks)))
     for box in boxes:
         if hasattr(box, "_pending"):
             del box._pending
