@@ -130,7 +130,8 @@ def test_what_a_rewind_leaves_behind_and_branches_are_runs_with_a_parent(tmp_pat
         assert model() is None  # nothing in the list keeps it
 
 
-def test_the_oldest_runs_in_memory_are_dropped(monkeypatch):
+def test_the_oldest_runs_in_memory_are_dropped(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("nbmodule.live.run.in_memory.MOST_RUNS", 3)
     for number in range(5):
         with nb.Live(display=False, name=f"run {number}") as live:
@@ -167,7 +168,7 @@ for lr in (0.3, 0.1, 0.01):
 
 def test_several_runs_of_one_cell_become_their_comparison(kernel):
     shown = {}
-    for message in (kernel.start(SWEEP), kernel.start("with Live(name='alone') as live: pass")):
+    for message in (kernel.start(SWEEP), kernel.start("with Live(name='alone', journal=False): pass")):
         kernel.wait(lambda m=message: m in kernel.replies and kernel.is_idle(m))
         shown[message] = {}
         for content in kernel.displayed(message):
