@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -26,7 +27,12 @@ from nbmodule.interventions.values import Setting
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
-METHODS = ("gradient", "integrated", "direct")
+METHODS = {
+    "gradient": "gradient × input",
+    "integrated": "integrated gradients",
+    "direct": "direct, from the last residual stream",
+}
+"""For each method its words in the title."""
 
 
 def attribute(
@@ -98,6 +104,7 @@ def attribute(
         )
     if not is_whole(steps) or steps < 1:
         raise ArgumentError(f"steps must be a whole number of at least 1, found {steps!r}.")
+    labels = tuple(map(str, labels))
     if method == "direct":
         return _direct(run, stream, components, heads, labels)
     if stream is not None or components is not None or heads:
@@ -107,10 +114,12 @@ def attribute(
     return _by_gradient(run, method, baseline, int(steps), labels)
 
 
+@dataclass(eq=False, repr=False)
 class Attribution(Shown):
-    """What `nb.attribute` gives; see there.
+    """What `nb.attribute` returns; see there.
 
     Attributes:
+        name: The class of the model.
         method: How it was found.
         metric: The number that is explained.
         inputs: How much each entry of the first input has to do with it; None for `direct`. Of
@@ -123,36 +132,19 @@ class Attribution(Shown):
         notes: What was left out.
     """
 
-    def __init__(
-        self,
-        name: str,
-        method: str,
-        metric: float,
-        inputs: np.ndarray | None,
-        modules: Mapping[str, float],
-        *,
-        of: str = "",
-        labels: Sequence[str] = (),
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.name, self.method, self.metric, self.inputs, self.modules = (
-            name,
-            method,
-            metric,
-            inputs,
-            dict(modules),
-        )
-        self.of, self.labels, self.notes = of, tuple(map(str, labels)), tuple(notes)
+    name: str
+    method: str
+    metric: float
+    inputs: np.ndarray | None
+    modules: Mapping[str, float]
+    of: str = ""
+    labels: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
     @property
     def facts(self) -> tuple[str, ...]:
         """The title."""
-        how = {
-            "gradient": "gradient × input",
-            "integrated": "integrated gradients",
-            "direct": "direct, from the last residual stream",
-        }
-        return self.name, how[self.method], f"explained: {format_number(self.metric)}"
+        return self.name, METHODS[self.method], f"explained: {format_number(self.metric)}"
 
     @printable_repr
     def __repr__(self) -> str:

@@ -138,10 +138,12 @@ def trace_causes(
     return result
 
 
+@dataclass(eq=False, repr=False)
 class Sweep(Shown):
-    """What `nb.sweep` and `nb.trace_causes` give; see there.
+    """What `nb.sweep` and `nb.trace_causes` return; see there.
 
     Attributes:
+        name: The class of the model.
         over: What it went over.
         setting: What was done to each.
         rows: Paths of the modules.
@@ -149,37 +151,25 @@ class Sweep(Shown):
         values: The metric of each run, `(rows, columns)`; NaN also where a module has no such part,
             see `has`.
         before: The metric without any setting.
-        clean: Of `nb.trace_causes` the metric of the clean run.
         noun: What the metric is.
         block: How many neighbors were changed at a time.
         counts: How many parts each row has.
         notes: What was left out.
+        clean: Of `nb.trace_causes` the metric of the clean run.
     """
 
-    def __init__(
-        self,
-        name: str,
-        over: str,
-        setting: Setting,
-        rows: Sequence[str],
-        columns: Sequence[str],
-        values: np.ndarray,
-        before: float,
-        noun: str,
-        block: int = 1,
-        counts: Sequence[int] = (),
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.name, self.over, self.setting, self.rows, self.columns = (
-            name,
-            over,
-            setting,
-            tuple(rows),
-            tuple(columns),
-        )
-        self.values, self.before, self.noun, self.block = values, before, noun, block
-        self.counts, self.notes = tuple(counts), tuple(notes)
-        self.clean: float | None = None
+    name: str
+    over: str
+    setting: Setting
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: np.ndarray
+    before: float
+    noun: str
+    block: int = 1
+    counts: Sequence[int] = ()
+    notes: Sequence[str] = ()
+    clean: float | None = None
 
     @property
     def changes(self) -> np.ndarray:
@@ -226,10 +216,8 @@ class Sweep(Shown):
             ['0', '1', '2']
         """
         shown = np.nan_to_num(np.abs(self.shown_values), nan=np.inf)
-        return [
-            self.at(r, c)
-            for r, c in sorted(self._places(), key=lambda location: -shown[location])[:count]
-        ]
+        places = sorted(self._places(), key=lambda location: -shown[location])
+        return [self.at(*place) for place in places[:count]]
 
     def at(self, row: int, column: int) -> Found:
         """One place of the map, with the setting that was tried there."""
@@ -245,7 +233,7 @@ class Sweep(Shown):
         )
 
     def __iter__(self) -> Iterator[Found]:
-        return (self.at(r, c) for r, c in self._places())
+        return (self.at(*place) for place in self._places())
 
     def __len__(self) -> int:
         return len(self._places())
@@ -254,18 +242,14 @@ class Sweep(Shown):
     def facts(self) -> tuple[str, ...]:
         """The title: what was done, and to what it is compared."""
         part = OVER[self.over] or "layer"
-        ends = f"{self.noun} {format_number(self.before)}" + (
-            "" if self.clean is None else f", clean {format_number(self.clean)}"
-        )
-        done = self.setting.words if self.clean is None else "as in the clean run"
-        what = f"change of {self.noun}" if self.clean is None else "share that comes back"
-        return (
-            self.name,
-            f"each {part}{'' if self.block == 1 else f' in blocks of {self.block}'} {done}",
-            ends,
-            what,
-            *self.notes,
-        )
+        blocks = "" if self.block == 1 else f" in blocks of {self.block}"
+        before = f"{self.noun} {format_number(self.before)}"
+        if self.clean is None:
+            done, shown = self.setting.words, f"change of {self.noun}"
+        else:
+            done, shown = "as in the clean run", "share that comes back"
+            before += f", clean {format_number(self.clean)}"
+        return self.name, f"each {part}{blocks} {done}", before, shown, *self.notes
 
     @printable_repr
     def __repr__(self) -> str:
@@ -328,22 +312,20 @@ def swept(
         run, modules, setting, part, block, [(r, starts[c]) for r, c in cells], counts, chunk
     )
     values = np.full((len(modules), len(starts)), np.nan)
-    for (r, c), metric in zip(cells, metrics):
-        values[r, c] = metric
-    noun = noun_of(run.question)
-    columns = [str(start) for start in starts] if part else [""]
+    values[tuple(zip(*cells))] = metrics
+    left_out = f"called several times, and left out: {', '.join(sorted(repeated))}"
     return Sweep(
         type(run.model).__name__,
         over,
         setting,
-        [target.name for target in modules],
-        columns,
+        tuple(target.name for target in modules),
+        tuple(str(start) for start in starts) if part else ("",),
         values,
         float(run.before.metric),
-        noun,
+        noun_of(run.question),
         block,
         counts,
-        [f"called several times, and left out: {', '.join(sorted(repeated))}"] if repeated else (),
+        (left_out,) if repeated else (),
     )
 
 

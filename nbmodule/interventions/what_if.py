@@ -4,6 +4,7 @@ loss.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping
@@ -117,6 +118,10 @@ def what_if(
     return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
 
 
+_STATE = ("run", "tried", "edited", "_draft", "_result", "_past")
+"""Attributes of a `WhatIf` that `undo` restores."""
+
+
 class WhatIf(Shown):
     """What `nb.what_if` gives; see there. Settings and edits can be added, turned, switched and
     taken away: each is tried at once.
@@ -223,7 +228,7 @@ class WhatIf(Shown):
     def drop(self, number: int) -> WhatIf:
         """Take a setting away."""
         self._at(number)
-        return self._tried([item for i, item in enumerate(self.tried) if i != number])
+        return self._tried([*self.tried[:number], *self.tried[number + 1 :]])
 
     def _at(self, number: int) -> Tried:
         if not 0 <= number < len(self.tried):
@@ -233,25 +238,30 @@ class WhatIf(Shown):
         return self.tried[number]
 
     def _with(self, number: int, new: Tried, *, is_step: bool = True) -> WhatIf:
-        return self._tried(
-            [new if i == number else item for i, item in enumerate(self.tried)], is_step=is_step
-        )
+        tried = [*self.tried[:number], new, *self.tried[number + 1 :]]
+        return self._tried(tried, is_step=is_step)
 
     def _tried(self, tried: list[Tried], *, is_step: bool = True) -> WhatIf:
-        before, result = self.tried, self._result
+        with self._step(is_step=is_step):
+            self.tried, self._result = tried, None
+            self._result = self._looked()
+        return self
+
+    @contextmanager
+    def _step(self, *, is_step: bool = True) -> Iterator[None]:
+        """Change the state inside; `undo` takes that back, and an error does at once."""
+        state = {name: getattr(self, name) for name in _STATE}
 
         def back() -> None:
-            self.tried, self._result = before, result
+            vars(self).update(state)
 
-        self.tried, self._result = tried, None
         try:
-            self._result = self._looked()
+            yield
         except BaseException:
             back()
             raise
         if is_step:
-            self._past.append(back)
-        return self
+            self._past = [*self._past, back]
 
     # -- edits --
     def edit(self, method: str, *args: object) -> WhatIf:
@@ -265,22 +275,13 @@ class WhatIf(Shown):
         """
         if method not in EDITS:
             raise ArgumentError(f"an edit is one of {', '.join(EDITS)}; found {method!r}.")
-        before = self.edited, self._draft, self._result
-
-        def back() -> None:
-            self.edited, self._draft, self._result = before
-
-        try:
+        with self._step():
             with other_keys():
                 edits = self._copied()
                 getattr(edits, method)(*args)
             self._draft = (self.run.again(edits.model), edits)
             self.edited, self._result = [*self.edited, (method, args)], None
             self._result = self._looked()
-        except BaseException:
-            back()
-            raise
-        self._past.append(back)
         return self
 
     def _copied(self) -> Edits:
@@ -334,7 +335,7 @@ class WhatIf(Shown):
         """
         if not self._past:
             raise ArgumentError("there is nothing to undo.")
-        self._past.pop()()
+        self._past[-1]()
         return self
 
     def keep(self) -> WhatIf:
@@ -354,43 +355,27 @@ class WhatIf(Shown):
             )
         if not on and not self.edited:
             raise ArgumentError("there is nothing to keep.")
-        state = {
-            name: getattr(self, name)
-            for name in ("run", "tried", "edited", "_draft", "_result", "_past")
-        }
-        edits = Edits(self.run.model, self.run.args, self.run.kwargs)
-        handles: list[Any] = []
-        old: list[tuple[Any, Any]] = []
-
-        def back() -> None:
-            while handles:
-                handles.pop().remove()
-            if old:
-                write_all(*zip(*old))
-            while edits.made:
-                edits.undo()
-            for name, value in state.items():
-                setattr(self, name, value)
-
+        undone = contextlib.ExitStack()  # takes back what was done, the last first
         try:
+            undone.callback(vars(self).update, {name: getattr(self, name) for name in _STATE})
+            edits = Edits(self.run.model, self.run.args, self.run.kwargs)
             for method, args in self.edited:
                 getattr(edits, method)(*args)
+                undone.callback(edits.undo)
             if self._draft is not None:
                 drawn = plan_of(self._draft[1].model).boxes
-                pairs = list(zip(plan_of(self.run.model).boxes, drawn))
-                old += [(box, box.value) for box, _ in pairs]
-                write_all(
-                    [box for box, _ in pairs], [box.admitted(tried.value) for box, tried in pairs]
-                )
-            handles += hooked(
-                self.run.model,
-                [(targets(self.run.model, item.where)[0], item.setting) for item in on],
-            )
+                boxes = list(plan_of(self.run.model).boxes)
+                undone.callback(write_all, boxes, [box.value for box in boxes])
+                write_all(boxes, [box.admitted(new.value) for box, new in zip(boxes, drawn)])
+            chosen = [(targets(self.run.model, item.where)[0], item.setting) for item in on]
+            for handle in hooked(self.run.model, chosen):
+                undone.callback(handle.remove)
             self.run = self.run.again()
         except BaseException:
-            back()
+            undone.close()
             raise
-        self.tried, self.edited, self._draft, self._result, self._past = [], [], None, None, [back]
+        self.tried, self.edited, self._draft, self._result = [], [], None, None
+        self._past = [undone.close]
         return self
 
     @property
@@ -491,14 +476,10 @@ def hooked(model: object, chosen: list[tuple[Target, Setting]]) -> list[Any]:
         retained = KeptAct(Intervention(target, setting, dials))
         dials.set(setting, result)
         location = retained.intervention.place
-        register = (
-            location.register_forward_pre_hook
-            if retained.intervention.at_input
-            else location.register_forward_hook
-        )
-        handles.append(
-            register(retained.before if retained.intervention.at_input else retained.after)
-        )
+        if retained.intervention.at_input:
+            handles.append(location.register_forward_pre_hook(retained.before))
+        else:
+            handles.append(location.register_forward_hook(retained.after))
     return handles
 
 

@@ -64,12 +64,21 @@ def train(model, optimizer, step, steps=60, each=None, **options):
     return live, losses
 
 
+def some_steps(count, chosen):
+    """Some of the steps from 1 to `count`, in any order; all of them in the slow tests."""
+    return RNG.permutation(np.arange(1, count + 1))[:chosen].tolist()
+
+
+every_step = pytest.mark.parametrize("chosen", [12, pytest.param(60, marks=pytest.mark.slow)])
+
+
+@every_step
 @pytest.mark.parametrize("donate", [False, True])
-def test_steps_of_a_network_with_batch_norm_and_dropout_are_repeated_bit_for_bit(donate):
+def test_steps_of_a_network_with_batch_norm_and_dropout_are_repeated_bit_for_bit(donate, chosen):
     model, optimizer, step = make(donate)
     live, losses = train(model, optimizer, step)
     after = {name: np.asarray(p) for name, p in model.named_tensors()}
-    for number in RNG.choice(np.arange(1, 61), 12, replace=False).tolist():
+    for number in some_steps(60, chosen):
         moment = live.at(number)
         assert moment.is_exact, moment.comparison
         assert moment.logged["loss"] == losses[number - 1]
@@ -144,9 +153,12 @@ def raw_step(params, velocity, x, y):
     return jax.tree.map(lambda p, v: p - 0.05 * v, params, velocity), velocity, loss
 
 
+@every_step
 @pytest.mark.parametrize("donate", [(), (0, 1)])
 @pytest.mark.parametrize("with_ours", [False, True])
-def test_steps_of_a_loop_that_carries_its_state_by_hand_are_repeated_bit_for_bit(donate, with_ours):
+def test_steps_of_a_loop_that_carries_its_state_by_hand_are_repeated_bit_for_bit(
+    donate, with_ours, chosen
+):
     params = {
         "a": jnp.asarray(RNG.random((8, 16), np.float32)),
         "b": jnp.asarray(RNG.random((16, 1), np.float32)),
@@ -163,7 +175,7 @@ def test_steps_of_a_loop_that_carries_its_state_by_hand_are_repeated_bit_for_bit
             params, velocity, loss = step(params, velocity, X[k : k + 8], Y[k : k + 8, None])
             live.log(loss=loss)
             losses.append(float(loss))
-    for number in RNG.choice(np.arange(1, 61), 12, replace=False).tolist():
+    for number in some_steps(60, chosen):
         moment = live.at(number)
         assert moment.is_exact and moment.logged["loss"] == losses[number - 1]
     assert live.kept.nbytes < 100_000  # state is kept once in twelve steps, not at each
@@ -771,6 +783,16 @@ def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(c
         assert (number, moment.is_exact) == (number, True), moment.comparison
         assert moment.logged["loss"] == losses[number - 1]
     assert after == (float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None))
+
+
+def test_a_slider_that_is_moved_within_a_step_is_moved_there_again():
+    model, optimizer, step = make()
+    with quiet(model, optimizer, returns=None, keep_every=16) as live:
+        for x, y in live.steps(nb.batches((X, Y), 32), epochs=4):
+            if live.step in (5, 9):
+                live.controls.set("dropout rate", 0.1 * live.step)
+            live.log(loss=step(x, y))
+    assert all(live.at(number).is_exact for number in (4, 5, 6, 9, 16))
 
 
 def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():

@@ -168,7 +168,10 @@ for lr in (0.3, 0.1, 0.01):
 
 def test_several_runs_of_one_cell_become_their_comparison(kernel):
     shown = {}
-    for message in (kernel.start(SWEEP), kernel.start("with Live(name='alone', journal=False): pass")):
+    for message in (
+        kernel.start(SWEEP),
+        kernel.start("with Live(name='alone', journal=False): pass"),
+    ):
         kernel.wait(lambda m=message: m in kernel.replies and kernel.is_idle(m))
         shown[message] = {}
         for content in kernel.displayed(message):
