@@ -6,6 +6,7 @@ them as inputs, so the same kind of setting with another number or head reuses t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -114,7 +115,7 @@ class Intervention:
     def changed(self, old: object, given: object = None) -> Any:
         """What is put in place of `old`, a PyTree; of parts the first floating array has them."""
         leaves, tree = jax.tree.flatten(old)
-        floating = [i for i, leaf in enumerate(leaves) if _is_floating(leaf)]
+        floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
         if not floating:
             raise ArgumentError(
                 f'"{self.target.name}" returns {describe(old)}: there is no floating array to '
@@ -136,17 +137,12 @@ class Intervention:
             key = jax.random.key(dials.seed.value)
             return old + dials.number.value * jax.random.normal(key, old.shape, jnp.float32)
         if self.kind == "skip":
-            return self._fitting(
-                jax.tree.leaves(supplied)[0] if jax.tree.leaves(supplied) else jnp.zeros(0),
-                old,
-                "is given",
-            )
+            first = next(iter(jax.tree.leaves(supplied)), jnp.zeros(0))
+            return self._fitting(first, old, "is given")
         if dials.values is not None:
             value = dials.values[number].value
             return old + value if self.kind == "add" else self._fitting(value, old, "is to return")
-        channel = next((part.axis for part in self.parts if part.name == "channel"), -1)
-        axes = tuple(axis for axis in range(old.ndim) if axis != channel % old.ndim)
-        return jnp.broadcast_to(old.mean(axes, keepdims=True), old.shape)
+        return jnp.broadcast_to(mean_of(old, self.parts), old.shape)
 
     def _fitting(self, value: Any, old: Any, said: str) -> Any:
         try:
@@ -173,19 +169,17 @@ class Intervention:
     def check(self, shape: tuple[int, ...]) -> None:
         """Raise if a part is not there."""
         for part, largest in zip(self.parts, self.largest):
-            self._check_one(part, shape, largest)
-
-    def _check_one(self, part: PartAxis, shape: tuple[int, ...], largest: int) -> None:
-        if -part.axis > len(shape):
-            raise ArgumentError(
-                f'"{self.target.name}" returns {list(shape)}, which has no axis for {part.name}s.'
-            )
-        count = shape[part.axis] // part.width
-        if largest >= count:
-            raise ArgumentError(
-                f'"{self.target.name}" has {count} {part.name}s, counted from 0: there is no '
-                f"{part.name} {largest}."
-            )
+            if -part.axis > len(shape):
+                raise ArgumentError(
+                    f'"{self.target.name}" returns {list(shape)}, which has no axis for '
+                    f"{part.name}s."
+                )
+            count = shape[part.axis] // part.width
+            if largest >= count:
+                raise ArgumentError(
+                    f'"{self.target.name}" has {count} {part.name}s, counted from 0: there is no '
+                    f"{part.name} {largest}."
+                )
 
 
 class Interventions:
@@ -194,9 +188,8 @@ class Interventions:
     def __init__(self) -> None:
         self.inputs: list[Intervention] = []
         self.returns: list[Intervention] = []
-        self.sent: list[
-            tuple[Intervention, Any]
-        ] = []  # interventions on edges, each with the notes of what went along it
+        self.sent: list[tuple[Intervention, dict[str, Any]]] = []
+        """Interventions on edges, each with notes of what went along it."""
         self.received: list[dict[str, Any]] = []
 
     @property
@@ -255,5 +248,13 @@ def by_place(interventions: list[Intervention]) -> dict[Any, Interventions]:
     return results
 
 
-def _is_floating(leaf: Shaped) -> bool:
+def is_floating(leaf: Shaped) -> bool:
+    """Return True for an array of floating or complex numbers."""
     return hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def mean_of(x: Any, parts: Iterable[PartAxis]) -> Any:
+    """Return the mean of each unit, or channel where one is named, to be broadcast."""
+    channel = next((part.axis for part in parts if part.name == "channel"), -1)
+    axes = tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim)
+    return x.mean(axes, keepdims=channel != -1)

@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
 import jax
-from jax import Array
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
@@ -32,7 +31,14 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
-from nbmodule.interventions.interventions import FROM_RUN, Intervention, by_place, dials_for
+from nbmodule.interventions.interventions import (
+    FROM_RUN,
+    Intervention,
+    by_place,
+    dials_for,
+    is_floating,
+    mean_of,
+)
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
 from nbmodule.interventions.values import Setting
 
@@ -377,23 +383,12 @@ def values_for(
                 "Name another place, or give each call a module of its own."
             )
         arrays = met[0][:1] if parts else met[0]
-        results.append([_mean(x, parts) for x in arrays] if setting.kind == "mean" else arrays)
+        results.append([mean_of(x, parts) for x in arrays] if setting.kind == "mean" else arrays)
     return results
 
 
-def _mean(x: Array, parts: Any) -> Any:
-    channel = next((part.axis for part in parts if part.name == "channel"), -1)
-    return x.mean(
-        tuple(axis for axis in range(x.ndim) if axis != channel % x.ndim), keepdims=channel != -1
-    )
-
-
 def _floating(tree: object) -> list[Any]:
-    return [
-        x
-        for x in jax.tree.leaves(tree)
-        if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.numpy.inexact)
-    ]
+    return list(filter(is_floating, jax.tree.leaves(tree)))
 
 
 def watched_at(

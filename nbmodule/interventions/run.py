@@ -25,13 +25,19 @@ from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.structure import Static
-from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
-from nbmodule.interventions.interventions import Dials, Intervention, by_place, kind_of, numbers_of
+from nbmodule.interventions.interventions import (
+    Dials,
+    Intervention,
+    by_place,
+    is_floating,
+    kind_of,
+    numbers_of,
+)
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
+from nbmodule.interventions.targets import ARROW, Target, home_of, names_of, values_by_target
 from nbmodule.interventions.values import Setting
 
 MOST_PROGRAMS = 64
@@ -181,7 +187,7 @@ class Run:
         """Run with these settings, of which only some may be on; compared with `before`, by default
         this very model without them.
         """
-        before_returns = (self.before if before is None else before).returns
+        before_returns = (before or self.before).returns
         values = values_for(self.model, chosen)
         kinds = kinds_of(chosen, values)
         shapes = tuple((name, x.shape) for name, x in before_returns.items())
@@ -297,15 +303,12 @@ def _everything(module: object) -> bool:
 
 
 def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
-    array = next(filter(_is_floating, jax.tree.leaves(outputs)), None)
+    array = next(filter(is_floating, jax.tree.leaves(outputs)), None)
     return {} if array is None else {"first": array}
 
 
 def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
-    names = {
-        model: "",
-        **{module: location.name for module, location in plan_of(model).modules.items()},
-    }
+    names = {module: name for name, module in names_of(model).items()}
     counts: dict[str, int] = {}
     result = OrderedDict()  # JAX sorts a plain dict
     for info, values in zip(log.infos, log.values):
@@ -324,11 +327,8 @@ def relative(before: Any, after: Any) -> Any:
     are the same.
     """
     before, after = before.astype(_wide(before)), after.astype(_wide(after))
-    off, size = (
-        jnp.sqrt(jnp.sum(jnp.abs(after - before) ** 2)),
-        jnp.sqrt(jnp.sum(jnp.abs(before) ** 2)),
-    )
-    return jnp.where(off == 0, 0.0, off / size)
+    off = jnp.linalg.norm((after - before).ravel())
+    return jnp.where(off == 0, 0.0, off / jnp.linalg.norm(before.ravel()))
 
 
 def _wide(x: Shaped) -> Any:
@@ -342,16 +342,12 @@ def first_array(output: object, model: object) -> Any:
         raise ArgumentTypeError(
             f"{type(model).__name__} returned {describe(output)}: no array to compare."
         )
-    return next(filter(_is_floating, arrays), arrays[0])
+    return next(filter(is_floating, arrays), arrays[0])
 
 
 def is_traced_leaf(leaf: object) -> bool:
     """Whether a leaf of the arguments is traced; anything else is fixed."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def _is_floating(leaf: Shaped) -> bool:
-    return is_traced_leaf(leaf) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:

@@ -41,16 +41,7 @@ class Setting(NamedTuple):
     @property
     def words(self) -> str:
         """What it does, for a reader: `set to zero`, `scale 0.5`."""
-        supplied = {
-            "zero": "set to zero",
-            "mean": "set to its mean",
-            "freeze": "frozen",
-            "skip": "skipped",
-        }
-        numbers = {"scale": "scale", "noise": "add noise"}
-        if self.kind in numbers:
-            return f"{numbers[self.kind]} {self.number:g}"
-        return supplied.get(self.kind, "set to its value for another example")
+        return _WORDS[self.kind].format(self.number)
 
     @property
     def where(self) -> str:
@@ -85,6 +76,15 @@ FUNCTIONS = {
     "skip": "skip",
 }
 """For each kind the function that makes it."""
+_WORDS = {
+    "zero": "set to zero",
+    "mean": "set to its mean",
+    "example": "set to its value for another example",
+    "scale": "scale {:g}",
+    "noise": "add noise {:g}",
+    "freeze": "frozen",
+    "skip": "skipped",
+}
 
 
 def zero(
@@ -316,14 +316,9 @@ def _indices(where: str, name: str, supplied: Any) -> tuple[int, ...]:
     try:
         if isinstance(supplied, (bool, str)):
             raise TypeError
-        result = (
-            (operator.index(supplied),)
-            if hasattr(supplied, "__index__") and not getattr(supplied, "shape", ())
-            else None
-        )
-        result = (
-            tuple(sorted({operator.index(item) for item in supplied})) if result is None else result
-        )
+        is_one = hasattr(supplied, "__index__") and not getattr(supplied, "shape", ())
+        items = [supplied] if is_one else supplied
+        result = tuple(sorted({operator.index(item) for item in items}))
     except TypeError:
         raise ArgumentTypeError(
             f"nb.{where}: {name} is a number, or several, found {supplied!r}."

@@ -181,23 +181,6 @@ def test_steps_of_a_loop_that_carries_its_state_by_hand_are_repeated_bit_for_bit
     assert live.kept.nbytes < 100_000  # state is kept once in twelve steps, not at each
 
 
-def test_what_controls_and_code_of_the_loop_write_between_steps_is_repeated_too():
-    model, optimizer, step = make()
-
-    def each(live, done):
-        if done == 10:
-            live.set("learning rate", 0.05)
-        if done == 21:
-            model.last.bias.value = jnp.ones(4)
-        if done == 30:
-            optimizer.lr = 0.001
-
-    live, _ = train(model, optimizer, step, each=each)
-    model.eval()
-    assert all(live.at(number).is_exact for number in (11, 12, 21, 22, 23, 30, 31, 32, 60))
-    assert not model.training
-
-
 def test_looking_at_a_step_leaves_the_run_as_it_is():
     _, undisturbed = train(*make())
     seen = []
@@ -262,15 +245,6 @@ def test_evaluations_and_what_the_loop_writes_after_its_last_call_are_part_of_a_
     assert all(live.at(number).is_exact for number in (1, 18, 23, 40))
 
 
-def test_steps_before_and_after_parts_were_frozen_are_repeated_as_they_were():
-    def each(live, done):
-        if done in (20, 27):
-            live.model.first.requires_grad_(done == 27)
-
-    live, _ = train(*make(), each=each)
-    assert all(live.at(number).is_exact for number in (20, 21, 27, 28, 29))
-
-
 def test_a_rewound_run_takes_the_items_of_a_generator_again():
     model, optimizer, step = make()
     seen, went = [], []
@@ -301,20 +275,6 @@ def test_after_a_rewind_with_another_rate_the_curve_parts_from_where_it_was():
     _live, losses = train(model, optimizer, step, each=each)
     assert rates == [pytest.approx(0.01)]  # as it was at step 20
     assert losses[30] == losses[19] and losses[32] != losses[21]
-
-
-def test_after_the_run_a_rewind_puts_variables_back():
-    model, optimizer, step = make()
-    kept = {}
-
-    def each(live, done):
-        if done == 30:
-            kept.update({name: np.asarray(p) for name, p in model.named_tensors()})
-
-    live, _ = train(model, optimizer, step, each=each)
-    live.rewind(31)
-    for name, p in model.named_tensors():
-        np.testing.assert_array_equal(np.asarray(p), kept[name])
 
 
 def test_futures_are_what_the_run_then_does():
@@ -447,24 +407,6 @@ def test_futures_of_two_optimizers_change_the_rate_of_each():
         == futures[1].curves["loss"].values.tolist()
         != futures[0].curves["loss"].values.tolist()
     )
-
-
-def test_futures_of_a_loop_that_evaluates_are_what_the_run_then_does():
-    model, optimizer, step = make()
-    validate = nb.jit(lambda x, y: nb.cross_entropy(model(x), y))
-    futures = []
-    with quiet(model, optimizer, None) as live:
-        for x, y in live.steps(nb.batches((X, Y), 32), epochs=8):
-            loss = step(x, y)
-            model.eval()
-            live.log(loss=loss, val_loss=validate(x, y))
-            model.train()
-            if live.step == 25:
-                futures = live.what_if(3, rates=[1.0])
-    for name in ("loss", "val_loss"):
-        np.testing.assert_array_equal(
-            futures[0].curves[name].values, live.history[name].values[25:28]
-        )
 
 
 def test_futures_end_with_the_epoch_and_say_so():

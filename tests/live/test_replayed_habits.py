@@ -169,6 +169,10 @@ def _freeze(model, optimizer):
     model.layers[0].requires_grad_(False)
 
 
+def _rate(model, optimizer):
+    optimizer.lr = 0.001
+
+
 def _load(model, optimizer):
     model.load_state_dict(
         {name: np.asarray(value) * 0.5 for name, value in model.state_dict().items()}
@@ -177,7 +181,7 @@ def _load(model, optimizer):
 
 HABITS = {
     change.__name__[1:]: with_change(change)
-    for change in (_replace, _append, _less_dropout, _hook, _reset, _freeze, _load)
+    for change in (_replace, _append, _less_dropout, _hook, _reset, _freeze, _rate, _load)
 }
 HABITS |= {
     make.__name__: make
@@ -280,28 +284,6 @@ def test_what_would_follow_is_what_follows_or_is_refused(habit):
         assert found[0][0].curves["loss"].values.tolist() == pytest.approx(
             losses[STEPS - 3 : STEPS - 1], rel=1e-6
         )
-
-
-def test_what_would_follow_from_batches_that_the_loop_changes_is_made_of_the_last_ones():
-    model, optimizer = Net(), nb.SGD(0.1)
-    step, noise = compiled(model, optimizer), np.random.default_rng(1)
-    found = []
-
-    def make():
-        return (
-            model,
-            optimizer,
-            lambda x, y, number: step(x + noise.normal(size=x.shape).astype(np.float32), y),
-        )
-
-    def ahead(live, number):
-        if number == 12:
-            found.extend(live.what_if(3))
-
-    run(make, ahead)
-    assert [len(future.curves["loss"].values) for future in found] == [3, 3, 3]
-    assert len({future.curves["loss"].values[-1].item() for future in found}) == 3
-    assert all("the last 3 steps again" in future.note for future in found)
 
 
 @pytest.mark.parametrize("make", [written_by_hand, scaled_outside])

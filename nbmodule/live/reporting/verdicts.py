@@ -112,7 +112,8 @@ def _remedy_of(run: RunState, verdict: RuleVerdict) -> Remedy | None:
     """
     can_repeat = not run.why_not_repeatable
     for fix in () if run.has_ended else verdict.fixes:
-        if fix.message.get("kind") == "rewind" and can_repeat:
+        kind, name = fix.message.get("kind"), fix.message.get("name")
+        if (kind == "rewind" and can_repeat) or (kind == "set" and name in run.controls):
             return Remedy(fix.label, fix.message)
         remedy = None if fix.rate is None else _scaled_rate(run, fix.rate)
         if remedy is not None:
