@@ -9,8 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import format_count
-from nbmodule.live.diagnosis.evidence import Evidence
-from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, histogram_of, rule, short_number
+from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
+from nbmodule.live.diagnosis.rule import (
+    Fix,
+    RuleVerdict,
+    first_snapshot,
+    histogram_of,
+    rule,
+    short_number,
+)
 
 LARGE_INPUT = 50.0
 """Mean or deviation from which inputs count as unscaled; initializers assume about 1."""
@@ -225,27 +232,30 @@ def missing_class(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @rule("labels-out-of-range", needs=("batch",), category="data")
-def labels_out_of_range(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def labels_out_of_range(snapshot: Snapshot) -> RuleVerdict | None:
     """A label names no output of the model; JAX does not raise there, and the loss becomes NaN or
     wrong. Labels run from 0 to classes - 1.
     """
-    for snapshot in evidence.snapshots:
-        labels, classes = snapshot.labels, snapshot.classes
-        if labels is None or not classes or not labels.size:
-            continue
-        low, high = int(labels.min()), int(labels.max())
-        if low >= 0 and high < classes:
-            continue
-        fix = [Fix("labels - 1", "labels = labels - 1")] if low == 1 and high == classes else []
-        text = (
-            f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to "
-            f"{classes - 1} are allowed"
-        )
-        picture = histogram_of("labels", labels)
-        yield RuleVerdict(
-            "labels-out-of-range", text, "wrong", step=snapshot.step, evidence=picture, fixes=fix
-        )
-        return
+    labels, classes = snapshot.labels, snapshot.classes
+    if labels is None or not classes or not labels.size:
+        return None
+    low, high = int(labels.min()), int(labels.max())
+    if low >= 0 and high < classes:
+        return None
+    is_from_one = low == 1 and high == classes
+    text = (
+        f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to "
+        f"{classes - 1} are allowed"
+    )
+    return RuleVerdict(
+        "labels-out-of-range",
+        text,
+        "wrong",
+        step=snapshot.step,
+        evidence=histogram_of("labels", labels),
+        fixes=[Fix("labels - 1", "labels = labels - 1")] if is_from_one else [],
+    )
 
 
 @rule("sorted-batches", needs=("batch",), category="data")

@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from nbmodule.base.format import count_noun
 from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, CallEvidence, Evidence, Snapshot
-from nbmodule.live.diagnosis.rule import Fix, RuleVerdict, histogram_of, rule, short_number
+from nbmodule.live.diagnosis.rule import (
+    Fix,
+    RuleVerdict,
+    first_snapshot,
+    histogram_of,
+    rule,
+    short_number,
+)
 
 Array = NDArray[Any]
 
@@ -36,27 +43,23 @@ def _cross_entropy(logits: Array, labels: Array) -> float:
 
 
 @rule("double-softmax", needs=("calls",), category="model")
-def double_softmax(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def double_softmax(snapshot: Snapshot) -> RuleVerdict | None:
     """The model returns probabilities and the loss applies softmax (or sigmoid) to them again, so
     gradients are tiny and the loss cannot reach zero. Remove the last activation.
     """
-    for snapshot in evidence.snapshots:
-        root, labels = snapshot.root, snapshot.labels
-        if root is None or root.returns is None:
-            continue
-        if labels is not None and snapshot.classes and _sums_to_one(root.returns, -1):
-            if labels.min() < 0 or labels.max() >= snapshot.classes:
-                continue
-            expected = _cross_entropy(root.returns, labels)
-            is_same = snapshot.loss is not None and abs(snapshot.loss - expected) < CLOSE * abs(
-                expected
-            )
-            if snapshot.logits or (snapshot.logits is None and is_same):
-                yield _double(snapshot, "softmax")
-                return
-        elif snapshot.logits and _looks_like_sigmoid(snapshot):
-            yield _double(snapshot, "sigmoid")
-            return
+    root, labels = snapshot.root, snapshot.labels
+    if root is None or root.returns is None:
+        return None
+    if labels is None or not snapshot.classes or not _sums_to_one(root.returns, -1):
+        is_sigmoid = snapshot.logits and _looks_like_sigmoid(snapshot)
+        return _double(snapshot, "sigmoid") if is_sigmoid else None
+    if labels.min() < 0 or labels.max() >= snapshot.classes:
+        return None
+    expected, is_double = _cross_entropy(root.returns, labels), snapshot.logits
+    if is_double is None and snapshot.loss is not None:
+        is_double = abs(snapshot.loss - expected) < CLOSE * abs(expected)
+    return _double(snapshot, "softmax") if is_double else None
 
 
 def _double(snapshot: Snapshot, name: str) -> RuleVerdict:
@@ -82,27 +85,20 @@ def _looks_like_sigmoid(snapshot: Snapshot) -> bool:
 
 
 @rule("softmax-axis", needs=("calls",), category="model")
-def softmax_axis(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def softmax_axis(snapshot: Snapshot) -> RuleVerdict | None:
     """A softmax normalizes over the batch instead of over the classes, so samples compete with each
     other. Use `axis=-1`.
     """
-    for snapshot in evidence.snapshots:
-        for call in (*snapshot.calls, *((snapshot.root,) if snapshot.root else ())):
-            x = call.returns
-            if x is None or x.ndim != 2 or len(x) < 4 or _sums_to_one(x, -1):
-                continue
-            if _sums_to_one(x, 0):
-                text = f"{call.name} normalizes over the batch: each column sums to 1, rows do not"
-                yield RuleVerdict(
-                    "softmax-axis",
-                    text,
-                    "wrong",
-                    call.path,
-                    snapshot.step,
-                    evidence={"sum of each row": [float(s) for s in x.sum(axis=-1)[:100]]},
-                    fixes=[Fix("axis=-1", "")],
-                )
-                return
+    for call in (*snapshot.calls, *((snapshot.root,) if snapshot.root else ())):
+        x = call.returns
+        if x is None or x.ndim != 2 or len(x) < 4 or _sums_to_one(x, -1) or not _sums_to_one(x, 0):
+            continue
+        text = f"{call.name} normalizes over the batch: each column sums to 1, rows do not"
+        picture = {"sum of each row": [float(s) for s in x.sum(axis=-1)[:100]]}
+        fixes, where = [Fix("axis=-1", "")], (call.path, snapshot.step)
+        return RuleVerdict("softmax-axis", text, "wrong", *where, evidence=picture, fixes=fixes)
+    return None
 
 
 @rule("no-activation", needs=("calls",), category="model")
@@ -150,38 +146,27 @@ def _is_used_elsewhere(first: CallEvidence, second: CallEvidence) -> bool:
 
 
 @rule("loss-broadcasts", needs=("calls", "batch"), category="model")
-def loss_broadcasts(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def loss_broadcasts(snapshot: Snapshot) -> RuleVerdict | None:
     """Prediction [n, 1] and target [n] broadcast to [n, n], so each prediction is compared with
     every target. Give both the same shape.
     """
-    for snapshot in evidence.snapshots:
-        returns = snapshot.root.returns if snapshot.root else None
-        if returns is None or returns.ndim < 1:
+    returns = snapshot.root.returns if snapshot.root else None
+    for name, target in snapshot.batch.targets.items():
+        n = len(target) if target.ndim else 0
+        if returns is None or target.dtype.kind != "f" or n < 2:
             continue
-        for name, target in snapshot.batch.targets.items():
-            if target.dtype.kind != "f" or target.ndim == returns.ndim or len(target) < 2:
-                continue
-            if sorted((target.shape, returns.shape), key=len) != [(len(target),), (len(target), 1)]:
-                continue
-            flat, wide = np.ravel(returns).astype(float), np.ravel(target).astype(float)
-            apart = flat[:, None] - wide[None, :]
-            if snapshot.loss is not None:
-                losses = (float((apart**2).mean()), float(np.abs(apart).mean()))
-                if not any(abs(snapshot.loss - each) < CLOSE * abs(each) for each in losses):
-                    continue
+        if {target.shape, returns.shape} != {(n,), (n, 1)}:
+            continue
+        apart = np.ravel(returns).astype(float)[:, None] - np.ravel(target).astype(float)
+        losses = (float((apart**2).mean()), float(np.abs(apart).mean()))
+        loss = snapshot.loss
+        if loss is None or any(abs(loss - each) < CLOSE * abs(each) for each in losses):
             shapes = f"{list(returns.shape)} against {list(target.shape)}"
-            text = (
-                f"the loss compares {shapes} ({name}), which broadcast to [{len(target)}, "
-                f"{len(target)}]"
-            )
-            yield RuleVerdict(
-                "loss-broadcasts",
-                text,
-                "wrong",
-                step=snapshot.step,
-                fixes=[Fix("prediction[:, 0]", "")],
-            )
-            return
+            text = f"the loss compares {shapes} ({name}), which broadcast to [{n}, {n}]"
+            fixes = [Fix("prediction[:, 0]", "")]
+            return RuleVerdict("loss-broadcasts", text, "wrong", step=snapshot.step, fixes=fixes)
+    return None
 
 
 @rule("mode", needs=("modes",), category="model")
@@ -204,20 +189,20 @@ def mode(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @rule("small-batch-norm", needs=("calls",), category="model")
-def small_batch_norm(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def small_batch_norm(snapshot: Snapshot) -> RuleVerdict | None:
     """BatchNorm in training mode computes its statistics from very few values per channel, so they
     are mostly noise. Use larger batches, or GroupNorm or LayerNorm.
     """
-    for snapshot in evidence.snapshots:
-        for call in snapshot.calls:
-            x = call.inputs
-            if x is None or not call.training or not NORMALIZES_BATCH.search(call.class_name):
-                continue
-            values = x.size // max(x.shape[-1], 1)
-            if x.ndim >= 2 and values < 8:
-                text = f"{call.name} normalizes by {count_noun(values, 'value')} per channel"
-                yield RuleVerdict("small-batch-norm", text, path=call.path, step=snapshot.step)
-                return
+    for call in snapshot.calls:
+        x = call.inputs
+        if x is None or not call.training or not NORMALIZES_BATCH.search(call.class_name):
+            continue
+        values = x.size // max(x.shape[-1], 1)
+        if x.ndim >= 2 and values < 8:
+            text = f"{call.name} normalizes by {count_noun(values, 'value')} per channel"
+            return RuleVerdict("small-batch-norm", text, path=call.path, step=snapshot.step)
+    return None
 
 
 @rule("unused-layer", needs=("calls",), category="model")
@@ -263,54 +248,40 @@ def frozen_in_part(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @rule("half-precision-overflow", needs=("calls",), category="model")
-def half_precision_overflow(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
     """A float16 value has overflowed (65,504 is the largest). Use bfloat16, scale the loss, or keep
     that layer in float32.
     """
-    for snapshot in evidence.snapshots:
-        for call in snapshot.calls:
-            x = call.returns
-            if x is None or x.dtype != np.float16:
-                continue
-            if np.isinf(x).any() or float(np.abs(x).max(initial=0)) > 3e4:
-                text = (
-                    f"{call.name} returns float16 values up to "
-                    f"{short_number(float(np.abs(x).max()))}"
-                )
-                picture = histogram_of(f"returns of {call.name}", x)
-                yield RuleVerdict(
-                    "half-precision-overflow",
-                    text,
-                    "wrong",
-                    call.path,
-                    snapshot.step,
-                    evidence=picture,
-                )
-                return
+    for call in snapshot.calls:
+        x = call.returns
+        if x is None or x.dtype != np.float16:
+            continue
+        largest = float(np.fmax.reduce(np.abs(x), axis=None, initial=0))  # NaN is not compared
+        if largest > 3e4:
+            text = f"{call.name} returns float16 values up to {short_number(largest)}"
+            picture, where = histogram_of(f"returns of {call.name}", x), (call.path, snapshot.step)
+            return RuleVerdict("half-precision-overflow", text, "wrong", *where, evidence=picture)
+    return None
 
 
 @rule("row-leak", needs=("calls",), category="model")
-def row_leak(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def row_leak(snapshot: Snapshot) -> RuleVerdict | None:
     """What the model returns for one sample depends on other samples of the batch. The usual cause
     is a reshape or transpose that mixes the batch axis with others.
     """
-    for snapshot in evidence.snapshots:
-        if snapshot.mixes_rows:
-            text = "the return for one sample changes when another sample of the batch is changed"
-            yield RuleVerdict("row-leak", text, "wrong", step=snapshot.step)
-            return
+    text = "the return for one sample changes when another sample of the batch is changed"
+    verdict = RuleVerdict("row-leak", text, "wrong", step=snapshot.step)
+    return verdict if snapshot.mixes_rows else None
 
 
 @rule("causal-mask", needs=("calls",), category="model")
-def causal_mask(evidence: Evidence) -> Iterator[RuleVerdict]:
+@first_snapshot
+def causal_mask(snapshot: Snapshot) -> RuleVerdict | None:
     """The targets are the inputs shifted by one position, and a return depends on later positions:
     the model can see the token that it is to predict. Pass a causal mask.
     """
-    for snapshot in evidence.snapshots:
-        if snapshot.sees_targets:
-            text = (
-                "a position sees the next token, which is its target: the causal mask is "
-                "missing or inverted"
-            )
-            yield RuleVerdict("causal-mask", text, "wrong", step=snapshot.step)
-            return
+    text = "a position sees the next token, its target: the causal mask is missing or inverted"
+    verdict = RuleVerdict("causal-mask", text, "wrong", step=snapshot.step)
+    return verdict if snapshot.sees_targets else None

@@ -6,6 +6,7 @@ so that a rule without its evidence stays silent, and links to the page that exp
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
-from nbmodule.live.diagnosis.evidence import Evidence
+from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
 
 Severity = Literal["wrong", "doubt", "note"]
 SIGNS: dict[str, str] = {"wrong": "▲", "doubt": "●", "note": "○"}
@@ -188,3 +189,15 @@ def rule(
         return judge
 
     return add
+
+
+def first_snapshot(judge: Callable[[Snapshot], RuleVerdict | None]) -> Judge:
+    """Make a rule of a function of one snapshot: it speaks of the first that shows the fault."""
+
+    @functools.wraps(judge)
+    def ask(evidence: Evidence) -> Iterator[RuleVerdict]:
+        verdict = next(filter(None, map(judge, evidence.snapshots)), None)
+        if verdict is not None:
+            yield verdict
+
+    return ask
