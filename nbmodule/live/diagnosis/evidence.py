@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import group_of, is_better_when_higher
+from nbmodule.base.kinds import is_real
 
 Array = NDArray[Any]
 
@@ -29,8 +30,7 @@ DROPS = re.compile(r"Dropout")
 
 def number_or_none(value: object) -> float | None:
     """Return a setting as a number; None if it is none."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    return float(value) if is_real(value) else None
 
 
 @dataclass(frozen=True)

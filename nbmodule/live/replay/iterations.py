@@ -22,9 +22,7 @@ NOT_LOGGED: dict[str, Output] = {}
 
 
 class Freezing:
-    """Return True if a variable is frozen."""
-
-    __slots__ = ("_is_frozen", "obj")
+    """Whether a variable is frozen, to be restored."""
 
     def __init__(self, variable: Variable) -> None:
         self.obj, self._is_frozen = variable, variable._frozen
@@ -40,9 +38,7 @@ class Freezing:
 
 
 class Mode:
-    """Return True if a module is in training mode."""
-
-    __slots__ = ("obj", "training")
+    """The mode of a module, to be restored."""
 
     def __init__(self, module: Any, training: bool) -> None:
         self.obj, self.training = module, training
@@ -66,8 +62,6 @@ class Output(NamedTuple):
 
 class RecordedCall:
     """One call: a function, and the leaves of its arguments."""
-
-    __slots__ = ("captured", "function", "leaves", "segment", "small", "tree", "witness")
 
     def __init__(self, function: Any, leaves: list[Any], tree: Any, segment: Segment) -> None:
         self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
@@ -109,21 +103,6 @@ class Switch(NamedTuple):
 
 class Iteration:
     """One iteration of the loop: its item, what was done in it, and what was logged."""
-
-    __slots__ = (
-        "actions",
-        "carries",
-        "carries_by_hand",
-        "controls",
-        "digests",
-        "drawn",
-        "epoch",
-        "item",
-        "logged",
-        "made",
-        "nbytes",
-        "number",
-    )
 
     def __init__(self, item: Any, made: Any, drawn: int) -> None:
         self.item, self.made, self.drawn = item, made, drawn

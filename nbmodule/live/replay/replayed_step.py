@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -224,14 +223,10 @@ def _as_list(statistics: Any) -> list[Statistics | None]:
     return statistics if isinstance(statistics, list) else [statistics]
 
 
-@functools.singledispatch
 def _statistics_of(x: object) -> Statistics | None:
+    if isinstance(x, Statistics):
+        return x
     return read_statistics(reduce_tree([x])[0]) if hasattr(x, "dtype") else None
-
-
-@_statistics_of.register
-def _(x: Statistics) -> Statistics:
-    return x
 
 
 def _norm(statistics: Statistics | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
-from nbmodule.base.kinds import is_whole
+from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError
 from nbmodule.live.run.branches import Attempt, EarlierRun, Future, reduced_curves
 from nbmodule.live.run.control import RATE
@@ -250,8 +250,8 @@ class ReplayVerbs:
             raise ArgumentError(
                 f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: "
                 f"it uses {type(native).__name__} of another framework, which changes in place, so "
-                f"a "
-                "repeat would train it further. Convert the model to nbmodule to repeat its steps."
+                "a repeat would train it further. Convert the model to nbmodule to repeat its "
+                "steps."
             )
         return Repeatable(function)
 
@@ -351,8 +351,8 @@ def _changes_in_place(value: object) -> bool:
 
 def _is_rate(control: Control) -> bool:
     """Return True if a control holds the learning rate of an optimizer (`learning rate G`)."""
-    is_number = isinstance(control.value, (int, float)) and not isinstance(control.value, bool)
-    return is_number and (control.name == RATE or control.name.startswith(f"{RATE} "))
+    is_of_rate = control.name == RATE or control.name.startswith(f"{RATE} ")
+    return is_of_rate and is_real(control.value)
 
 
 def _nothing() -> None:
@@ -360,6 +360,4 @@ def _nothing() -> None:
 
 
 def _words(value: object) -> str:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return format_number(value)
-    return str(value)
+    return format_number(value) if is_real(value) else str(value)
