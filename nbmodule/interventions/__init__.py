@@ -1,3 +1,1 @@
-"""What if: the return of a submodule is changed, and what follows from that is looked at; the model
-is changed by hand, and back.
-"""
+"""Interventions: change the returns of submodules, or a model by hand, and see what follows."""

@@ -116,7 +116,7 @@ def attribute(
 
 @dataclass(eq=False, repr=False)
 class Attribution(Shown):
-    """What `nb.attribute` returns; see there.
+    """The result of `nb.attribute`.
 
     Attributes:
         name: The class of the model.
@@ -213,8 +213,8 @@ def _by_gradient(
 def _integrated(
     gradients: _Gradients, start: Any, along: Any, steps: int
 ) -> tuple[Any, dict[str, Any]]:
-    """What the inputs add to the metric on the straight way from `start`, and what goes through
-    each module: its conductance.
+    """Return what the inputs add to the metric on the straight way from `start`, and what goes
+    through each module: its conductance.
     """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     mean, through = jnp.zeros_like(start), dict.fromkeys(gradients.names, jnp.zeros(()))
@@ -405,7 +405,7 @@ def _direct(
 
 
 def _given(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
-    """What the reader of the stream is given, and for attention layers what their output
+    """Return the input of the reader of the stream, and for attention layers what their output
     projections are.
     """
     places = {reader.module: reader.name}
@@ -431,8 +431,8 @@ def _by_head(z: Array, projection: Any, count: int) -> list[Any]:
 
 
 def _linear_part(module: CoreModule, r: Any) -> Callable[[Any], Any]:
-    """What the reader of the stream makes of a part of it: a norm with its scale held, anything
-    else by its derivative.
+    """Return the function by which the reader of the stream maps a part of it: a norm with its
+    scale held, anything else by its derivative.
     """
     cls = type(module).__name__
     if cls in ("LayerNorm", "RMSNorm") and hasattr(module, "eps"):

@@ -65,7 +65,7 @@ class MadeEdit:
 
 
 class Edits:
-    """What `nb.edit` gives; see there. Each method gives the edits again.
+    """The edits of a model, made by `nb.edit`; each method returns them again.
 
     Attributes:
         model: The model that is changed.
@@ -139,7 +139,7 @@ class Edits:
         """
         target = self._spot(path)
         pairs = _fresh(target, make)
-        old = [(box, box.value) for box, _ in pairs]
+        old = [(variable, variable.value) for variable, _ in pairs]
         code = f"edits.reset({path!r})" if make is None else f"edits.reset({path!r}, make=...)"
         return self._do(code, lambda: _write(pairs), lambda: _write(old))
 
@@ -273,11 +273,11 @@ class Edits:
 
     def _require(self, path: str, flag: bool) -> Edits:
         module, code = self._spot(path).module, self._code(path)
-        old = [(box, box.requires_grad) for box in module.parameters()]
+        old = [(variable, variable.requires_grad) for variable in module.parameters()]
 
         def back() -> None:
-            for box, was in old:
-                box.requires_grad = was
+            for variable, was in old:
+                variable.requires_grad = was
 
         return self._do(f"{code}.requires_grad_({flag})", lambda: module.requires_grad_(flag), back)
 
@@ -362,7 +362,9 @@ def first_line(error: Exception) -> str:
 
 
 def _write(pairs: list[tuple[Variable, Any]]) -> None:
-    write_all([box for box, _ in pairs], [box.admitted(value) for box, value in pairs])
+    write_all(
+        [variable for variable, _ in pairs], [variable.admitted(value) for variable, value in pairs]
+    )
 
 
 def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variable, Any]]:
@@ -384,12 +386,12 @@ def _paired(
     path: str, module: CoreModule, fresh: Any, recursive: bool = True
 ) -> list[tuple[Variable, Any]]:
     owned, new = (dict(item.named_tensors(recursive=recursive)) for item in (module, fresh))
-    shapes = {name: (box.shape, box.dtype) for name, box in owned.items()}
-    if shapes != {name: (box.shape, box.dtype) for name, box in new.items()}:
+    shapes = {name: (variable.shape, variable.dtype) for name, variable in owned.items()}
+    if shapes != {name: (variable.shape, variable.dtype) for name, variable in new.items()}:
         raise ShapeError(
             f'"{path}": what was made anew has other variables than {type(module).__name__}. '
         )
-    return [(box, new[name].value) for name, box in owned.items()]
+    return [(variable, new[name].value) for name, variable in owned.items()]
 
 
 def _made_again(path: str, module: object) -> Any:

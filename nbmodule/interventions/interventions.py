@@ -1,4 +1,4 @@
-"""What happens to a return while a model runs: one intervention for each setting at a place.
+"""Interventions on returns while a model runs: one for each setting at a place.
 
 The numbers of an intervention are buffers (`Dials`), kept on the module. Compiled functions take
 them as inputs, so the same kind of setting with another number or head reuses the program.
@@ -72,7 +72,7 @@ class Dials:
     def set(self, setting: Setting, values: list[Any] | None = None) -> None:
         """Take over the numbers of a setting."""
         numbers = zip(self.boxes, numbers_of(setting, values), strict=True)
-        write_all(self.boxes, [box.admitted(number) for box, number in numbers])
+        write_all(self.boxes, [variable.admitted(number) for variable, number in numbers])
 
     @property
     def boxes(self) -> list[Buffer]:
@@ -109,11 +109,11 @@ class Intervention:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells it from others, for the signature of compiled functions."""
+        """Its identity in the signature of compiled functions."""
         return self.kind, self.place, self.target.receiver, self.at_input, self.parts, self.dials
 
     def changed(self, old: object, given: object = None) -> Any:
-        """What is put in place of `old`, a PyTree; of parts the first floating array has them."""
+        """Return the value for `old`, a PyTree; of parts the first floating array has them."""
         leaves, tree = jax.tree.flatten(old)
         floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
         if not floating:
@@ -159,10 +159,10 @@ class Intervention:
         self.check(old.shape)
         self.dials.met.add(tuple(old.shape))
         mask = self.dials.on.value
-        for part, box in zip(self.parts, self.dials.at):
+        for part, variable in zip(self.parts, self.dials.at):
             axis = part.axis % old.ndim
             index = jnp.arange(old.shape[axis], dtype=jnp.int32) // part.width
-            chosen = (index[:, None] == box.value).any(1)
+            chosen = (index[:, None] == variable.value).any(1)
             mask = mask & chosen.reshape([-1 if i == axis else 1 for i in range(old.ndim)])
         return mask
 
@@ -197,7 +197,7 @@ class Interventions:
         """All variables of these interventions, in one order."""
         sent = (intervention for intervention, _ in self.sent)
         each = (*self.inputs, *self.returns, *sent)
-        return [box for intervention in each for box in intervention.dials.boxes]
+        return [variable for intervention in each for variable in intervention.dials.boxes]
 
     def before(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -220,8 +220,8 @@ class Interventions:
 
 
 def _received(supplied: Any, notes: dict[str, Any]) -> Any:
-    """What the receiver is given: the changed return, or the sum it is part of with the change
-    added.
+    """Return the input of the receiver: the changed return, or the sum it is part of with the
+    change added.
     """
     old, new = notes["old"], notes["new"]
     if supplied is old:
@@ -235,7 +235,7 @@ def _received(supplied: Any, notes: dict[str, Any]) -> Any:
 
 
 def by_place(interventions: list[Intervention]) -> dict[Any, Interventions]:
-    """What a tracker is told: for each place its interventions."""
+    """Return the interventions of each place, for a tracker."""
     results: dict[Any, Interventions] = {}
     for intervention in interventions:
         at = results.setdefault(intervention.place, Interventions())

@@ -44,7 +44,7 @@ from nbmodule.interventions.values import Setting
 
 
 class Patch(NamedTuple):
-    """What the model returned: on the clean input, on the corrupt one, and on the corrupt one with
+    """The returns of the model: on the clean input, on the corrupt one, and on the corrupt one with
     returns of the clean run.
     """
 
@@ -163,8 +163,8 @@ class Patching:
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """What ends a block. `with` alone holds it: once it is gone, the block is over, also if an
-        interrupt came before its first line.
+        """Return the function that ends a block. `with` alone holds it: once it is gone, the block
+        is over, also if an interrupt came before its first line.
         """
         block = self._next = _Block()
         leave = functools.partial(self._leave, block)
@@ -247,7 +247,7 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
 
 
 class _Block:
-    """What one block of a patch has opened."""
+    """The resources that one block of a patch has opened."""
 
     __slots__ = ("__weakref__", "interventions", "seen", "span", "watching")
 
@@ -287,7 +287,7 @@ class Seen(Log):
         self.met: set[Any] = set()
 
     def has_met(self, place: object) -> bool:
-        """Whether a module, or (module, name) of a tap, was called."""
+        """Return True if a module, or (module, name) of a tap, was called."""
         return place in self.met
 
     def end(
@@ -398,7 +398,7 @@ def watched_at(
     places: set[Any],
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[Any, list[Any]]:
-    """What the places return, or are given, on an example; the run leaves no trace.
+    """Return the returns, or inputs, of places on an example; the run leaves no trace.
 
     Values are recorded, not listened to, so that they also come out of what the model compiles or
     scans itself.

@@ -46,7 +46,7 @@ Chosen = list[tuple[Target, Setting]]
 
 
 class Looked(NamedTuple):
-    """What one run gave.
+    """The results of one run.
 
     Attributes:
         output: The first array that the model returned.
@@ -125,7 +125,7 @@ class Run:
 
     @property
     def calls(self) -> list[str]:
-        """What ran, as paths with the number of the call where there are several:
+        """The calls, as paths with the number of the call where there are several:
         `blocks.0.act#1`.
         """
         return list(self.before.returns)
@@ -294,7 +294,7 @@ def observed(
 
 
 def _is_alike(before: dict[str, Any], name: str, x: Shaped) -> bool:
-    """Whether a return can be compared: a model that was edited may have other parts."""
+    """Return True if a return can be compared: a model that was edited may have other parts."""
     return name in before and before[name].shape == x.shape
 
 
@@ -323,8 +323,8 @@ def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
 
 
 def relative(before: Any, after: Any) -> Any:
-    """How far `after` is off, as the norm of the difference over that of `before`; zero where both
-    are the same.
+    """Return the relative change to `after`, as the norm of the difference over that of `before`;
+    zero where both are the same.
     """
     before, after = before.astype(_wide(before)), after.astype(_wide(after))
     off = jnp.linalg.norm((after - before).ravel())
@@ -346,12 +346,12 @@ def first_array(output: object, model: object) -> Any:
 
 
 def is_traced_leaf(leaf: object) -> bool:
-    """Whether a leaf of the arguments is traced; anything else is fixed."""
+    """Return True if a leaf of the arguments is traced; anything else is fixed."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
 def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:
-    """What is asked of an output, as something that can be compared."""
+    """Return the question about an output, as a value that can be compared."""
     if metric is not None and has_target:
         raise ArgumentError("give either target=, whose loss is measured, or metric=, not both.")
     if metric is not None and not callable(metric) and not _is_index(metric):
@@ -363,7 +363,7 @@ def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metri
 
 
 def noun_of(question: Any) -> str:
-    """What is asked, in words: `loss`, `metric`, `output 3`."""
+    """Return the name of a question: `loss`, `metric`, `output 3`."""
     if question is None:
         return ""
     category, what = question

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 OVER = {"heads": "head", "channels": "channel", "units": "unit", "tokens": "token", "layers": ""}
-"""What a sweep may go over, with the part of a return that it is."""
+"""Kinds of sweeps, with the part of a return that each goes over."""
 
 
 def sweep(
@@ -140,7 +140,7 @@ def trace_causes(
 
 @dataclass(eq=False, repr=False)
 class Sweep(Shown):
-    """What `nb.sweep` and `nb.trace_causes` return; see there.
+    """The result of `nb.sweep` and `nb.trace_causes`.
 
     Attributes:
         name: The class of the model.
@@ -173,7 +173,7 @@ class Sweep(Shown):
 
     @property
     def changes(self) -> np.ndarray:
-        """How much the metric changes: `values - before`."""
+        """Changes of the metric: `values - before`."""
         return self.values - self.before
 
     @property
@@ -191,11 +191,11 @@ class Sweep(Shown):
 
     @property
     def shown_values(self) -> np.ndarray:
-        """What the heat map shows."""
+        """The numbers of the heat map."""
         return self.changes if self.clean is None else self.recovered
 
     def has(self, row: int, column: int) -> bool:
-        """Whether a module has such a part."""
+        """Return True if a module has such a part."""
         return not OVER[self.over] or int(self.columns[column]) < self.counts[row]
 
     def _places(self) -> list[tuple[int, int]]:
@@ -418,7 +418,7 @@ def _swept_over(
 
 
 def _count(over: str, path: str, module: object, run: Run, is_named: bool) -> int:
-    """How many such parts a module has; 0 if it is not meant."""
+    """Return the number of such parts of a module; 0 if it is not meant."""
     shape = run.before.returns[path].shape
     if over == "heads":
         return heads_of(module)[0]

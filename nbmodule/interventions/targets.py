@@ -15,7 +15,7 @@ from nbmodule.interventions.values import Setting
 
 ARROW = "->"
 OUTPUT_PROJECTIONS = ("out", "out_proj", "proj", "o_proj", "c_proj", "output", "wo")
-"""What the layer that joins the heads is called in attention layers, here and elsewhere."""
+"""Names of the layer that joins the heads of an attention layer, here and elsewhere."""
 HEAD_COUNTS = ("num_heads", "n_heads", "n_head", "heads")
 
 
@@ -30,7 +30,7 @@ class Target(NamedTuple):
 
     @property
     def place(self) -> Any:
-        """What a tracker calls it."""
+        """Its key in a tracker."""
         return self.module if self.tap is None else (self.module, self.tap)
 
 
@@ -100,7 +100,7 @@ def targets(model: Any, key: Any) -> list[Target]:
 
 
 def _is_near(tap: str, prefix: str, modules: Mapping[str, Any]) -> bool:
-    """Whether a name is more likely a misspelled child than a tap."""
+    """Return True if a name is more likely a misspelled child than a tap."""
     start = f"{prefix}." if prefix else ""
     children = {
         name.removeprefix(start).split(".")[0]
@@ -187,8 +187,8 @@ def home_of(target: Target, setting: Setting) -> Hold:
 
 
 def heads_of(module: object) -> tuple[int, Any]:
-    """How many heads a module has, and the layer below it that joins them; (0, None) if that is not
-    known.
+    """Return the number of heads of a module, and the layer below it that joins them; (0, None) if
+    that is not known.
     """
     count = next(
         (n for name in HEAD_COUNTS if isinstance(n := _own(module, name), int) and n > 0), 0

@@ -1,4 +1,4 @@
-"""What a submodule may be set to, as values: `nb.zero(head=2)`, `nb.scale_by(0.5)`,
+"""Values for the returns of submodules: `nb.zero(head=2)`, `nb.scale_by(0.5)`,
 `nb.from_example(x)`.
 
 A setting says nothing of where: a mapping from places to settings does (`nb.patch`, `nb.what_if`,
@@ -36,11 +36,11 @@ class Setting(NamedTuple):
     example: tuple[Any, ...] | None = None
     """Arguments of the model that values or means are taken from."""
     said: str = "x_other"
-    """What these are called in code."""
+    """Name of the example in code."""
 
     @property
     def words(self) -> str:
-        """What it does, for a reader: `set to zero`, `scale 0.5`."""
+        """Its effect in words: `set to zero`, `scale 0.5`."""
         return _WORDS[self.kind].format(self.number)
 
     @property

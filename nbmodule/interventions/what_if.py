@@ -34,7 +34,7 @@ from nbmodule.interventions.values import Setting, zero
 
 @dataclass(frozen=True)
 class WhatIfResult:
-    """What the settings change, as data.
+    """The effect of settings, as data.
 
     Attributes:
         before: The first array that the model returned.
@@ -123,7 +123,7 @@ _STATE = ("run", "tried", "edited", "_draft", "_result", "_past")
 
 
 class WhatIf(Shown):
-    """What `nb.what_if` gives; see there. Settings and edits can be added, turned, switched and
+    """The result of `nb.what_if`. Settings and edits can be added, turned, switched and
     taken away: each is tried at once.
 
     Attributes:
@@ -159,14 +159,14 @@ class WhatIf(Shown):
 
     @property
     def result(self) -> WhatIfResult:
-        """What the settings and edits change, as data."""
+        """The effect of the settings and edits, as data."""
         if self._result is None:
             self._result = self._looked()
         return self._result
 
     @property
     def can_undo(self) -> bool:
-        """Whether there is a step to take back."""
+        """True if there is a step to take back."""
         return bool(self._past)
 
     @property
@@ -365,8 +365,10 @@ class WhatIf(Shown):
             if self._draft is not None:
                 drawn = plan_of(self._draft[1].model).boxes
                 boxes = list(plan_of(self.run.model).boxes)
-                undone.callback(write_all, boxes, [box.value for box in boxes])
-                write_all(boxes, [box.admitted(new.value) for box, new in zip(boxes, drawn)])
+                undone.callback(write_all, boxes, [variable.value for variable in boxes])
+                write_all(
+                    boxes, [variable.admitted(new.value) for variable, new in zip(boxes, drawn)]
+                )
             chosen = [(targets(self.run.model, item.where)[0], item.setting) for item in on]
             for handle in hooked(self.run.model, chosen):
                 undone.callback(handle.remove)
@@ -426,7 +428,7 @@ class WhatIf(Shown):
 
     @property
     def noun(self) -> str:
-        """What the number is called."""
+        """Name of the number."""
         return noun_of(self.run.question)
 
 
@@ -435,7 +437,7 @@ _far = itertools.count(2**30, 2**12)
 
 @contextmanager
 def other_keys() -> Iterator[None]:
-    """What is drawn for a trial takes keys from far ahead, each trial its own: the layers that are
+    """Draw keys for a trial from far ahead, each trial its own: the layers that are
     made next draw as without it.
     """
     stream = random.default

@@ -163,7 +163,7 @@ def does_not_learn(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _is_low(evidence: Evidence, level: float) -> bool:
-    """Whether a loss is already far below that of the best constant answer."""
+    """Return True if a loss is already far below that of the best constant answer."""
     if evidence.classes:
         return level < 0.5 * math.log(evidence.classes)
     last = evidence.last

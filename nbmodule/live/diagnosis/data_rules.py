@@ -182,7 +182,7 @@ def duplicate_rows(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _has_few_values(rows: NDArray[Any]) -> bool:
-    """Whether rows may be alike by chance: few columns that take few values each."""
+    """Return True if rows may be alike by chance: few columns that take few values each."""
     choices = np.prod([float(len(np.unique(column))) for column in rows.T[:64]])
     return bool(choices < 10 * len(rows))
 

@@ -53,7 +53,7 @@ class LoggedCurve:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one training step received: rows of its inputs and of its targets, by argument name."""
+    """The input of one training step: rows of its inputs and of its targets, by argument name."""
 
     step: int
     inputs: Mapping[str, Array]
@@ -97,7 +97,7 @@ class VariableEvidence:
     norm: float
     change: float
     rows_equal: bool
-    """Whether the matrix has more than one row and all rows are the same."""
+    """True if the matrix has more than one row and all rows are the same."""
 
     @property
     def ratio(self) -> float:
@@ -199,7 +199,7 @@ class Evidence:
 
     @property
     def is_adversarial(self) -> bool:
-        """Whether two models play against each other, so that no loss has to fall."""
+        """True if two models play against each other, so that no loss has to fall."""
         named = [name for name in self.curves if _ADVERSARIAL.search(name)]
         return len(named) >= 2
 

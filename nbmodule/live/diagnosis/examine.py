@@ -282,7 +282,9 @@ def _same(x: Array, y: Array) -> bool:
 def _perturbed(
     model: CoreModule, call: Call, snapshot: Snapshot
 ) -> tuple[bool | None, bool | None]:
-    """Whether the return for one row depends on another row, and for a position on a later one."""
+    """Return True if the return for one row depends on another row, and for a position on a later
+    one.
+    """
     given = call.inputs or ()
     arrays = [x for x in given if hasattr(x, "shape")]
     root = snapshot.root
@@ -371,7 +373,9 @@ class Examiner:
         """Why a step could not be observed; empty if each could."""
 
     def is_due(self, number: int) -> bool:
-        """Whether step `number` is to be observed: the first one, then each time it has doubled."""
+        """Return True if step `number` is to be observed: the first one, then each time it has
+        doubled.
+        """
         last = self.snapshots[-1].step if self.snapshots else 0
         return number >= 2 * last and not self.error
 
@@ -470,7 +474,7 @@ def _objective(model: CoreModule, x: Any, y: Any, loss: Callable[..., Any] | Non
 
 
 def _takes_logits(loss: Callable[..., Any], snapshot: Snapshot) -> bool | None:
-    """Whether a loss applies softmax or sigmoid itself, found by calling it.
+    """Return True if a loss applies softmax or sigmoid itself, found by calling it.
 
     Softmax does not change when a constant is added to all logits of a row; a loss of
     probabilities does. The sigmoid of a logit -2 with target 1 gives log(1 + e^2).

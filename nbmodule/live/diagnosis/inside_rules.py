@@ -87,7 +87,7 @@ def _has_nonfinite(x: Array | None) -> bool:
 
 
 def _only_masks(x: Array) -> bool:
-    """Whether the only values that are not finite are -Inf, as in a mask before a softmax."""
+    """Return True if all values that are not finite are -Inf, as in a mask before a softmax."""
     bad = x[~np.isfinite(x)]
     return bool(np.isneginf(bad).all()) and len(bad) < x.size
 
@@ -189,7 +189,7 @@ def dead_units(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _is_rectifier(call: CallEvidence, units: Array) -> bool:
-    """Whether the call is an activation with a threshold: no negative value, and no gate."""
+    """Return True if the call is an activation with a threshold: no negative value, and no gate."""
     if (
         call.trainable
         or DROPS.search(call.class_name)
@@ -325,7 +325,7 @@ def small_update(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _is_unfinished(evidence: Evidence) -> bool:
-    """Whether the loss is still near its start; small updates at the end of a run are healthy."""
+    """Return True if the loss is near its start; small updates at the end of a run are healthy."""
     curve = evidence.loss
     if curve is None or len(curve.finite) < 10:
         return True
@@ -428,7 +428,7 @@ def same_dropout_mask(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _agree(a: Array, b: Array) -> bool:
-    """Whether two masks are the same, up to elements whose input happened to be zero."""
+    """Return True if two masks are the same, up to elements whose input happened to be zero."""
     rows = min(len(a), len(b))
     if a.shape[1:] != b.shape[1:] or rows < 2:
         return False

@@ -130,7 +130,7 @@ def no_activation(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 def _is_used_elsewhere(first: CallEvidence, second: CallEvidence) -> bool:
-    """Whether a return reaches the loss by another way than through the next linear layer.
+    """Return True if a return reaches the loss by another way than through the next linear layer.
 
     If it does not, its gradient is that of the next layer's return times one matrix.
     """

@@ -36,7 +36,7 @@ class InputKeeper:
         self._known: dict[tuple[int, int], tuple[int, Any]] = {}
         """By address and size: the last digest, and the copy; None while there is none."""
         self.has_found_buffer = False
-        """Whether a buffer turned out to be filled again, so earlier steps cannot be repeated."""
+        """True if a buffer turned out to be filled again, so earlier steps cannot be repeated."""
 
     def keep(self, array: Any) -> tuple[Any, int | None]:
         """Return the array to keep, and its digest if that is the array itself."""

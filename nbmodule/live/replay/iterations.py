@@ -22,7 +22,7 @@ NOT_LOGGED: dict[str, Output] = {}
 
 
 class Freezing:
-    """Whether a variable is frozen, to be restored."""
+    """Return True if a variable is frozen, to be restored."""
 
     def __init__(self, variable: Variable) -> None:
         self.obj, self._is_frozen = variable, variable._frozen
@@ -113,9 +113,9 @@ class Iteration:
         """Outputs of calls by the names under which they were logged."""
         self.nbytes = 0
         self.carries = False
-        """Whether a call takes an output of the iteration before: the loop carries state."""
+        """True if a call takes an output of the iteration before: the loop carries state."""
         self.carries_by_hand = False
-        """Whether no variable holds that output: restoring variables does not restore it."""
+        """True if no variable holds that output: restoring variables does not restore it."""
         self.digests: dict[int, tuple[Any, int]] = {}
         """NumPy arrays that are kept uncopied, with their digests, by `id`."""
 

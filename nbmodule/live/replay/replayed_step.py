@@ -127,7 +127,7 @@ class ReplayedStep(Inspection):
 
     @property
     def is_exact(self) -> bool | None:
-        """Whether the repeat gave the bits that the run logged; None if there is nothing to
+        """True if the repeat gave the bits that the run logged; None if there is nothing to
         compare.
         """
         if not self._values:
@@ -152,7 +152,7 @@ class ReplayedStep(Inspection):
 
     @property
     def comparison(self) -> str:
-        """How close the repeated step is to the one that ran, in one sentence."""
+        """The difference between the repeated step and the one that ran, in one sentence."""
         if self.is_exact is None:
             return (
                 "the step logged nothing that one of its compiled calls returned, so it cannot be "

@@ -12,7 +12,7 @@ from nbmodule.base.format import format_number
 from nbmodule.live.run.media import Media, samples
 
 _EXTREME = 10.0
-"""How many times larger than in all other samples the largest number of an extreme sample is."""
+"""Ratio of the largest number of an extreme sample to that of all others, at least."""
 _MOST_SHOWN = 12
 
 

@@ -31,7 +31,7 @@ class SavedState(NamedTuple):
     arrays: dict[str, Any]
     """By `model/...`, `optimizer/...`, `random/...`; empty where they are too large."""
     notes: dict[str, Any]
-    """What JSON can hold: controls, number of items, digest of the last item."""
+    """JSON values: controls, number of items, digest of the last item."""
     nbytes: int
 
     def on_host(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def names_of(root: Any) -> dict[Any, str]:
     names_of_variables = getattr(root, "_names_of_variables", None)  # of an optimizer
     if names_of_variables is not None:
         return names_of_variables()
-    return {box: place.name for box, place in plan_of(root).places.items()}
+    return {variable: place.name for variable, place in plan_of(root).places.items()}
 
 
 def digest_of_item(item: Any) -> int:

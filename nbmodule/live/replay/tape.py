@@ -150,7 +150,7 @@ class Tape:
         """The variables of modules and optimizers."""
         self._current: Iteration | None = None
         self._rests = False
-        """Whether iterations are skipped, because their arguments find no room."""
+        """True if iterations are skipped, because their arguments find no room."""
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,7 @@ _POINTS = 200
 _EVERY = 5.0
 """Seconds between two updates while a run goes on."""
 _COST = 50.0
-"""How many times as long as an update the pause after it lasts at least."""
+"""Least ratio of the pause after an update to its duration."""
 
 
 class CellComparison:

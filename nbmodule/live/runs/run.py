@@ -44,7 +44,7 @@ class RecordedRun(LastRun):
         self.cell = 0
         self._beats: list[tuple[float, int]] = []
         self.branches: list[KeptRun] = []
-        """What rewinds cut off."""
+        """The branches that rewinds cut off."""
         super().__init__(path)
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
@@ -114,7 +114,7 @@ class RecordedRun(LastRun):
         self._write_note("note", text)
 
     def _read_notes(self) -> dict[str, Any]:
-        """What was set for this run; nothing where the file is missing or damaged."""
+        """Return tags and note of this run; nothing where the file is missing or damaged."""
         folder = self.path.parent
         with contextlib.suppress(OSError, ValueError):
             status = os.stat(folder / _NOTES)
@@ -137,7 +137,7 @@ class RecordedRun(LastRun):
 
     @property
     def seconds(self) -> float:
-        """How long it ran, in seconds."""
+        """Its duration in seconds."""
         return max(self.seen - self.began, 0.0)
 
     @property
@@ -173,7 +173,7 @@ class RecordedRun(LastRun):
 
     @functools.cached_property
     def diagnosis(self) -> Diagnosis:
-        """What the rules for curves say of the run; see `nb.rule`."""
+        """The verdicts of the rules for curves; see `nb.rule`."""
         curves = {
             s.name: LoggedCurve(s.name, s.steps, s.values.astype(np.float64)) for s in self.history
         }

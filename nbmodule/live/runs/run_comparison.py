@@ -51,7 +51,7 @@ class RunComparison:
 
     @property
     def code(self) -> str:
-        """What differs between the cells of the first two runs, as lines of `diff -u`; empty if
+        """The difference between the cells of the first two runs, as lines of `diff -u`; empty if
         nothing does, or the code is not known.
         """
         before, after = (run.code.splitlines() for run in self.runs[:2])
