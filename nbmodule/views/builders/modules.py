@@ -286,14 +286,9 @@ def module_of(container: Container) -> CoreModule | None:
     return link.current_module() if is_whole else None
 
 
-def boxes_of(container: Container) -> tuple[CoreModule, list[Variable]] | None:
-    """The module whose current `v` a Container is, and its variables, one for each row of the
-    record.
-    """
-    module = module_of(container)
-    if module is None:
-        return None
-    return module, [box for box in plan_of(module).places if isinstance(box, Parameter)]
+def parameters_of(module: CoreModule) -> list[Variable]:
+    """Return the parameters of a module, one for each row of the record of its `v`."""
+    return [box for box in plan_of(module).places if isinstance(box, Parameter)]
 
 
 def variable_card(box: Variable) -> ArrayCard:

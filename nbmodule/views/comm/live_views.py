@@ -23,12 +23,11 @@ from nbmodule.base.format import plain
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.values import metadata_of
-from nbmodule.views.comm import model_sources  # noqa: F401 - it registers its sources
 from nbmodule.views.comm.array_slices import cell_payload, slice_payload
-from nbmodule.views.comm.call_sources import CallsSource
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import keep_view, running_cell_id
 from nbmodule.views.comm.sources import Gone, LiveSource, source_for
+from nbmodule.views.comm.value_sources import CallsSource
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import statistics_payload

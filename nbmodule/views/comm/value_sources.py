@@ -1,0 +1,249 @@
+"""The sources of models, variables, calls, returns and comparisons.
+
+A view keeps none of them alive: each is held by a weak reference, and a page that asks for one that
+is gone gets an error that says so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.compare import Comparison
+from nbmodule.calls.differences import Difference
+from nbmodule.calls.recorder import Recorder
+from nbmodule.core.call.capture import SubmodRets
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.variable import Variable
+from nbmodule.tree.container import Container
+from nbmodule.views.arrays.values import is_array_like
+from nbmodule.views.builders.modules import (
+    module_of,
+    parameters_of,
+    variable_card,
+    variable_tree,
+)
+from nbmodule.views.builders.tracked import (
+    call_table,
+    called_tree,
+    listed_returns,
+    recorded_table,
+    recorder_record,
+    shown_calls,
+)
+from nbmodule.views.comm.sources import Gone, LiveSource, register_source
+from nbmodule.views.records.records import ViewRecord
+from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.limits import fitted
+from nbmodule.views.renderers.payload import payload_of
+
+
+class WeakSource(LiveSource):
+    """A value that may be gone."""
+
+    noun = "value"
+
+    def __init__(self, value: object) -> None:
+        self._value = weakref.ref(value)
+        self.renew()
+
+    def value(self) -> Any:
+        """Return the value.
+
+        Raises:
+            Gone: It was collected.
+        """
+        value = self._value()
+        if value is None:
+            raise Gone(f"the {self.noun} is gone: run the cell again")
+        return value
+
+    def state(self) -> Any:
+        """Return what differs once the value has changed."""
+
+    def renew(self) -> None:
+        self._state = self.state()
+
+    def has_changed(self) -> bool:
+        return self._value() is not None and self.state() != self._state
+
+
+class ModelSource(WeakSource):
+    """A module: a row for each one below it."""
+
+    noun = "model"
+    _clock = -1
+
+    def state(self) -> int:
+        if self._clock != clock.structure:
+            self._clock, self._hash = clock.structure, hash(tuple(self.record().rows))
+        return self._hash
+
+    def record(self) -> Any:
+        return called_tree(self.value())
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        path = self.record().rows[row].path
+        modules = plan_of(self.value()).modules
+        tensors = (
+            child.named_tensors(recursive=False)
+            for child, location in modules.items()
+            if location.name == path
+        )
+        return [(name, box.settled()) for name, box in next(tensors, ())]
+
+
+class VariablesSource(WeakSource):
+    """The parameters of a module, or one variable: a row for each."""
+
+    def __init__(
+        self,
+        owner: object,
+        variables: Callable[[Any], list[Variable]] = lambda variable: [variable],
+        record: Callable[[Any], ViewRecord] = variable_card,
+    ) -> None:
+        self._variables, self._make = variables, record
+        self.noun = "variable" if isinstance(owner, Variable) else "model"
+        super().__init__(owner)
+
+    def renew(self) -> None:
+        variables = self._variables(self.value())
+        self._shown = [(weakref.ref(variable), _weak(variable)) for variable in variables]
+
+    def has_changed(self) -> bool:
+        return any(
+            (variable := at()) is not None and _array_of(variable) is not was()
+            for at, was in self._shown
+        )
+
+    def record(self) -> ViewRecord:
+        return self._make(self.value())
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        variable = self._shown[row][0]()
+        if variable is None:
+            raise Gone("the model no longer has this variable: refresh")
+        return [("", variable.settled())]
+
+
+def _array_of(variable: Variable) -> Any:
+    return None if variable.is_pending else variable.settled()
+
+
+def _weak(variable: Variable) -> Callable[[], Any]:
+    array = _array_of(variable)
+    try:
+        return weakref.ref(array) if array is not None else lambda: None
+    except TypeError:  # a NumPy scalar
+        return lambda: array
+
+
+class CallsSource(WeakSource):
+    """Calls; a recorder has those of many steps."""
+
+    noun = "run"
+
+    def __init__(self, value: Calls | Recorder) -> None:
+        self.step: int | None = None
+        super().__init__(value)
+
+    def state(self) -> Any:
+        value = self.value()
+        return value.steps[-1:] if isinstance(value, Recorder) else (len(value), value.steps[-1:])
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that can be asked for."""
+        value = self._value()
+        return tuple(value.steps) if value is not None else ()
+
+    def _calls(self) -> Any:
+        value = self.value()
+        if isinstance(value, Recorder):
+            return value[value.steps[-1] if self.step is None else self.step]
+        return value if self.step is None else value.step(self.step)
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        call = shown_calls(self._calls())[row]
+        whole = {"return": call.returns, "input": call.inputs, "gradient": call.gradient}
+        return [part for name, tree in whole.items() for part in _numbered(name, tree)]
+
+    def at(self, step: int) -> ViewRecord:
+        """Return the record of the calls of one step."""
+        self.step = step
+        value = self.value()
+        if isinstance(value, Recorder):
+            return recorded_table(value, step)
+        return call_table(self._calls())
+
+    def record(self) -> ViewRecord:
+        self.step = None
+        value = self.value()
+        return recorder_record(value) if isinstance(value, Recorder) else call_table(value)
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+        if kind != "step":
+            return None
+        return {"data": packed_data(payload_of(fitted(self.at(int(message["step"])))))}
+
+
+class ReturnsSource(WeakSource):
+    """What `model(x, track_submod_rets=True)` filled: a row for each return."""
+
+    noun = "record of returns"
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        return _numbered("return", listed_returns(self.value())[row][2])
+
+
+def _numbered(name: str, tree: object) -> list[tuple[str, Any]]:
+    """Return the arrays of a tree under one name, with a number if there are several."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if is_array_like(leaf)]
+    if len(leaves) == 1:
+        return [(name, leaves[0])]
+    return [(f"{name} {n}", leaf) for n, leaf in enumerate(leaves, 1)]
+
+
+class PairsSource(WeakSource):
+    """Two trees, or two runs, side by side."""
+
+    noun = "comparison"
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        value = self.value()
+        pair = value[row]
+        if isinstance(value, Difference):
+            named = [("a", pair.a), ("b", pair.b)]
+        else:
+            sides, at = zip(("actual", "expected"), pair.returns, strict=True), pair.gap.leaf
+            named = [(name, x[at]) for name, x in sides if at < len(x)][::-1]
+        arrays = [(name, x) for name, x in named if is_array_like(x)]
+        if len(arrays) == 2 and arrays[0][1].shape == arrays[1][1].shape:
+            first, second = (np.asarray(x) for _, x in arrays)
+            if first.dtype.kind in "fiub" and second.dtype.kind in "fiub":
+                arrays.append(("difference", second.astype(np.float64) - first.astype(np.float64)))
+        return arrays
+
+
+def _of_container(container: Container) -> LiveSource | None:
+    module = module_of(container)
+    if module is None:
+        return None
+    return VariablesSource(module, parameters_of, lambda m: variable_tree(m, buffers=False))
+
+
+register_source(CoreModule, ModelSource)
+register_source(Variable, VariablesSource)
+register_source(Container, _of_container)
+register_source(Calls, CallsSource)
+register_source(Recorder, CallsSource)
+register_source(SubmodRets, ReturnsSource)
+register_source(Comparison, PairsSource)
+register_source(Difference, PairsSource)
