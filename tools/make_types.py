@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Write `nbmodule/views/frontend/payload.d.ts`: the types of what Python sends to a page.
+"""Write two files of `nbmodule/views/frontend` from `nbmodule/views/renderers/columns.py`.
 
-The columns come from `nbmodule/views/renderers/columns.py`, so that a column that is renamed or
-removed there fails `npm run types` where the front end reads it. `--check` only compares.
+`payload.d.ts` has the types of what Python sends to a page, so that a column that is renamed or
+removed in Python fails `npm run types` where the front end reads it. `columns.js` has titles and
+classes of the columns that a reader sees. `--check` only compares.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from nbmodule.views.renderers.columns import (
     MODULES,
     PAIRS,
     PROFILE,
+    SHOWN,
     VARIABLES,
     ColumnField,
 )
 
-FILE = Path(__file__).parents[1] / "nbmodule" / "views" / "frontend" / "payload.d.ts"
+FOLDER = Path(__file__).parents[1] / "nbmodule" / "views" / "frontend"
 VIEWS: dict[str, tuple[tuple[ColumnField, ...], str]] = {
     "ModulesData": (MODULES, "Listed"),
     "VariablesData": (VARIABLES, "Tree"),
@@ -163,8 +166,8 @@ export interface SnapshotOfModules {
 """
 
 
-def text() -> str:
-    """Return the content of the file."""
+def types() -> str:
+    """Return the content of `payload.d.ts`."""
     parts = [HEAD]
     for name, (fields, base) in VIEWS.items():
         columns = [f"  {field.key}?: Packed<{field.type}>;" for field in fields]
@@ -175,11 +178,36 @@ def text() -> str:
     return "\n".join(parts)
 
 
+def shown() -> str:
+    """Return the content of `columns.js`."""
+    lines = [
+        "// Written by tools/make_types.py from nbmodule/views/renderers/columns.py. Do not edit.",
+        "",
+        "/** Title and classes of the columns that a reader sees, by view and name. */",
+        "export const COLUMNS = {",
+    ]
+    for view, columns in SHOWN.items():
+        lines.append(f"  {view}: {{")
+        for column in columns:
+            drop = f"drop{column.drop}" if column.drop else ""
+            cls = " ".join(filter(None, [column.style, drop]))
+            title = f"title: {json.dumps(column.title, ensure_ascii=False)}"
+            lines.append(f"    {column.name}: {{ {title}, cls: {json.dumps(cls)} }},")
+        lines.append("  },")
+    return "\n".join([*lines, "};", ""])
+
+
+def files() -> dict[Path, str]:
+    """Return the content of each file."""
+    return {FOLDER / "payload.d.ts": types(), FOLDER / "columns.js": shown()}
+
+
 def main(*options: str) -> int:
-    """Write the file, or compare it."""
+    """Write the files, or compare them."""
     if "--check" in options:
-        return int(FILE.read_text(encoding="utf-8") != text())
-    FILE.write_text(text(), encoding="utf-8")
+        return int(any(path.read_text(encoding="utf-8") != text for path, text in files().items()))
+    for path, text in files().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

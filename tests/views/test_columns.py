@@ -66,9 +66,9 @@ def test_the_lines_lead_to_the_rows(tree):
         del above[depth:]
         above.append(label)
         if row >= 0:
-            assert rows.keys(row) == tuple(above)
+            assert rows.keys[row] == tuple(above)
             assert rows[row].path == ".".join(above)
-    assert set(spelled) >= {step for i in range(len(rows)) for step in rows.keys(i)}
+    assert set(spelled) >= {step for i in range(len(rows)) for step in rows.keys[i]}
     ends = rows.outline.ends()
     assert all(row >= 0 or ends[i] > i + 1 for i, row in enumerate(rows.outline.row))
 
@@ -77,7 +77,7 @@ def test_steps_are_spelled_as_python_that_works():
     tree = {"a": [Pair(np.zeros(1), 2)], "b c": {3: np.ones(2)}, "7": None}
     rows, found, spelled = flatten(tree)
     for i, leaf in enumerate(found):
-        code = "tree" + "".join(spelled[step] for step in rows.keys(i))
+        code = "tree" + "".join(spelled[step] for step in rows.keys[i])
         assert eval(code, {"tree": tree}) is leaf
 
 

@@ -109,7 +109,7 @@ def test_names_with_markup_never_become_markup():
 def test_the_form_without_scripts_folds_and_says_everything(records):
     text = plain_form_of(records["modules"]())
     assert text.count("<details open") == 1
-    assert text.count("<details") == 14
+    assert text.count("<details") == 2
     for word in (
         "12 × Block",
         "BatchNorm2d",

@@ -8,7 +8,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import record_for
 from nbmodule.views.renderers.payload import payload_of
-from tools.make_types import FILE, text
+from tools.make_types import files, types
 
 NAMES = {
     "modules": "ModulesData",
@@ -23,13 +23,14 @@ NAMES = {
 
 def declared(name):
     """The properties of an interface of the file, those of its bases included."""
-    head, body = re.search(rf"interface {name}( extends \w+)? \{{(.*?)\n\}}", text(), re.S).groups()
+    head, body = re.search(rf"interface {name}( extends \w+)? \{{(.*?)\n\}}", types(), re.S).groups()
     inherited = declared(head.split()[-1]) if head else set()
     return inherited | set(re.findall(r"^  (\w+)\??:", body, re.M))
 
 
-def test_the_file_of_types_is_the_one_that_is_generated():
-    assert FILE.read_text() == text(), "run `python tools/make_types.py`"
+def test_types_and_titles_of_columns_are_those_that_are_generated():
+    for path, text in files().items():
+        assert path.read_text() == text, "run `python tools/make_types.py`"
 
 
 def test_each_column_that_is_sent_is_declared(record):

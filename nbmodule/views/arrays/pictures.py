@@ -19,7 +19,7 @@ import numpy as np
 
 from nbmodule.base.format import count_noun, format_number, plain
 from nbmodule.base.kinds import Shaped
-from nbmodule.views.arrays.reductions import in_threads, is_remote
+from nbmodule.views.arrays.reductions import is_remote
 from nbmodule.views.arrays.scales import FIRST, Coded, Limits, most_of, quantize, with_marks
 from nbmodule.views.arrays.values import exact_bytes, holds_texts, metadata_of, readable_numbers
 from nbmodule.views.records.records import Picture
@@ -372,13 +372,8 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
 def _reduce_on_host(x: np.ndarray, cells: tuple[int, int]) -> tuple[np.ndarray, ...]:
     values = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        sums = _fold(np.add, values, cells)
-        if not np.isfinite(sums).all():
-            means, bad, low, high = _parts(np, _fold, values, cells)
-            return np.nan_to_num(means), bad, low, high
-        sizes = _fold(np.add, np.ones((1, *x.shape[1:]), np.float32), cells)
-    low, high = (_fold(extreme, values, cells) for extreme in (np.minimum, np.maximum))
-    return sums / sizes, np.zeros(sums.shape, np.uint8), low, high
+        means, bad, low, high = _parts(np, _fold, values, cells)
+    return np.nan_to_num(means), bad, low, high
 
 
 def _parts(module: Any, fold: Callable[..., Any], x: Any, cells: tuple[int, int]) -> Any:
@@ -397,20 +392,10 @@ def _parts(module: Any, fold: Callable[..., Any], x: Any, cells: tuple[int, int]
 
 def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray:
     """Reduce each block of `[tile, row, column]` to one number."""
-    rows, columns = x.shape[1:]
-    if cells[0] < rows:  # whole rows at once are several times faster than `reduceat` along them
-        out = np.empty((x.shape[0], cells[0], columns), x.dtype)
-        edges, source = block_edges(rows, cells[0]), x
-
-        def fold_rows(first: int, last: int) -> None:
-            for k in range(first, last):
-                reduce.reduce(source[:, edges[k] : edges[k + 1]], axis=1, out=out[:, k])
-
-        in_threads(fold_rows, cells[0], x.size)
-        x = out
-    if cells[1] == columns:
-        return x
-    return reduce.reduceat(x, block_edges(columns, cells[1])[:-1], axis=2)
+    for axis, count in ((1, cells[0]), (2, cells[1])):
+        if count < x.shape[axis]:
+            x = reduce.reduceat(x, block_edges(x.shape[axis], count)[:-1], axis=axis)
+    return x
 
 
 @functools.partial(jax.jit, static_argnames="cells")

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
@@ -29,8 +27,6 @@ FETCH_WHOLE = 1 << 16
 """Bytes below which an array of another device is fetched rather than reduced there."""
 BLOCK = 1 << 16
 """Elements that are read at once."""
-SHARED_FROM = 1 << 21
-"""Elements from which an array is distributed over threads."""
 
 
 def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatistics | None]:
@@ -129,28 +125,11 @@ def statistics_on_host(x: object, bins: int = BINS) -> ShownStatistics:
 
 def _each_block(work: Callable[[np.ndarray, int], Any], flat: np.ndarray) -> list[Any]:
     """Return `work(block, offset)` for each block of an array."""
-
-    def stretch(first: int, last: int) -> list[Any]:
-        starts = range(first * BLOCK, min(last * BLOCK, flat.size), BLOCK)
-        return [work(flat[start : start + BLOCK].astype(np.float64), start) for start in starts]
-
-    parts = in_threads(stretch, -(-flat.size // BLOCK), flat.size)
-    return [part for some in parts for part in some]
-
-
-def in_threads(work: Callable[[int, int], Any], count: int, elements: int) -> list[Any]:
-    """Return `work(first, last)` for stretches of `count` items, in threads for many elements."""
-    workers = min(8, os.cpu_count() or 1, count) if elements >= SHARED_FROM else 1
-
-    def quietly(first: int, last: int) -> Any:
-        with np.errstate(all="ignore"):  # threads do not inherit the setting
-            return work(first, last)
-
-    if workers <= 1:
-        return [quietly(0, count)]
-    cuts = [count * k // workers for k in range(workers + 1)]
-    with ThreadPoolExecutor(workers) as pool:  # NumPy releases the interpreter while it computes
-        return list(pool.map(quietly, cuts[:-1], cuts[1:]))
+    with np.errstate(all="ignore"):
+        return [
+            work(flat[start : start + BLOCK].astype(np.float64), start)
+            for start in range(0, flat.size, BLOCK)
+        ]
 
 
 def _sums(block: np.ndarray, start: int) -> _Part:

@@ -66,11 +66,6 @@ def pytree_record(tree: Any, name: str = "") -> VariableTree:
     return measured(VariableTree(title, rows, root=root, noun="leaf", spelled=spelled), leaves)
 
 
-def leaves_in_order(tree: object) -> list[Any]:
-    """Return the leaves of a PyTree, one for each row of its record."""
-    return flatten(tree)[1]
-
-
 def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
     """Add statistics and pictures of the first leaves, up to a fixed amount of work.
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from nbmodule.views.arrays.values import is_array_like
-from nbmodule.views.builders.pytrees import array_card, leaves_in_order
+from nbmodule.views.builders.pytrees import array_card
 from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
 
@@ -121,16 +121,6 @@ class ArraySource(LeavesSource):
         return self._sum is not None and self._leaves is not None and self._checksum() != self._sum
 
 
-def _leaves(tree: object) -> Sequence[Any]:
-    """The leaves, one for each row of the record; the paths, which cost most of the time, are not
-    needed here.
-    """
-    try:
-        return jax.tree_util.tree_leaves(tree, is_leaf=lambda x: x is None)
-    except ValueError:  # keys without an order
-        return leaves_in_order(tree)
-
-
 _makers: dict[type, Callable[[Any], LiveSource | None]] = {}
 
 
@@ -165,5 +155,6 @@ def source_for(value: object, record: ViewRecord, cut: bool) -> LiveSource | Non
     if is_array_like(value):
         return ArraySource(value)
     if not jax.tree_util.all_leaves([value]):
-        return LeavesSource(_leaves(value), record if cut else None)
+        leaves = jax.tree.leaves(value, is_leaf=lambda x: x is None)
+        return LeavesSource(leaves, record if cut else None)
     return None

@@ -1,5 +1,6 @@
 // The calls: what ran, in which order, with what result.
 import { button, el, mountView, readers, svg, tableButton, waiting } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { shapeOf } from "./fold.js";
 import { number, seconds } from "./format.js";
 import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
@@ -7,6 +8,8 @@ import { drawPicture } from "./picture.js";
 import { placeOf } from "./places.js";
 import { Rows } from "./rows.js";
 import { axisTitle, onAxis } from "./spread.js";
+
+const C = COLUMNS.calls;
 
 /** @typedef {import("./payload.js").CallsData} CallsData */
 
@@ -86,14 +89,14 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     nameTitle: "call",
     lead: (i) => String(order(i)),
     columns: [
-      view.inside ? { title: "→ out", cls: "mono", text: gave, short: bare, most: 44 } : { title: "in → out", cls: "mono", text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: bare, most: 64 },
-      ...(data.sec ? [{ title: "time", width: "124px", bare: "68px", cls: "drop3 time", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
-      ...(data.own ? [{ title: "own", width: "64px", cls: "drop1 number", text: (/** @type {number} */ i) => (own(i) === null ? "" : seconds(Number(own(i)))) }] : []),
-      ...(data.axis ? [{ width: "120px", cls: "drop5 onaxis", head: (/** @type {HTMLElement} */ cell) => void (data.axis && axisTitle(cell, data.axis)), draw: drawSpread }] : []),
+      view.inside ? { ...C.flow, title: "→ out", text: gave, short: bare, most: 44 } : { ...C.flow, text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: bare, most: 64 },
+      ...(data.sec ? [{ ...C.time, width: "124px", bare: "68px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
+      ...(data.own ? [{ ...C.own, width: "64px", text: (/** @type {number} */ i) => (own(i) === null ? "" : seconds(Number(own(i)))) }] : []),
+      ...(data.axis ? [{ ...C.axis, width: "120px", head: (/** @type {HTMLElement} */ cell) => void (data.axis && axisTitle(cell, data.axis)), draw: drawSpread }] : []),
       ...(data.st
         ? [
-            { get title() { return snapshot.numbers?.() ?? "mean ± std"; }, cls: "drop4 number", text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
-            { title: "histogram", width: "82px", cls: "drop2 drawn", draw: drawHistogram },
+            { cls: C.spread.cls, get title() { return snapshot.numbers?.() ?? C.spread.title; }, text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
+            { ...C.histogram, width: "82px", draw: drawHistogram },
           ]
         : []),
       { cls: "grow", words: (i) => [error(i) && [raised(i) ?? "", "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },

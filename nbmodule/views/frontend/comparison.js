@@ -1,11 +1,13 @@
 // Two runs side by side: the fault first, large; below it one cell for each call, and the calls themselves.
 import { button, copy, el, mountView, readers, sending, tableButton } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { number } from "./format.js";
 import { bar } from "./marks.js";
 import { placeOf } from "./places.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
 
+const C = COLUMNS.comparison;
 const WORDS = /** @type {Record<string, string>} */ ({ "": "agrees", module: "at fault", tap: "at fault", inside: "holds what is at fault", input: "carried" });
 const LOOKS = /** @type {Record<string, string>} */ ({ "": "agrees", module: "fault", tap: "fault", inside: "holds", input: "carried" });
 const ROOM = 346;
@@ -87,9 +89,9 @@ function draw(view, data, channel) {
     rowClass: (i) => (["module", "tap"].includes(fault(i)) ? "wrong" : fault(i) ? "carries" : "quiet"),
     nameTitle: "call",
     columns: [
-      { title: "input", cls: "drop2", text: (i) => given(i) ?? "", most: 30 },
-      { title: "off by", width: "124px", bare: "68px", cls: "time", draw: (cell, i) => void (change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3))) },
-      { title: "largest", cls: "drop1 mono", short: (i) => (largest(i) === null ? apart(i) : number(Number(largest(i)), 3)), text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
+      { ...C.given, text: (i) => given(i) ?? "", most: 30 },
+      { ...C.change, width: "124px", bare: "68px", draw: (cell, i) => void (change(i) !== null && cell.append(bar(Number(change(i)) / most), number(Number(change(i)), 3))) },
+      { ...C.largest, short: (i) => (largest(i) === null ? apart(i) : number(Number(largest(i)), 3)), text: (i) => (fault(i) && largest(i) !== null ? `${number(Number(largest(i)), 3)}${at(i)}` : fault(i) ? apart(i) : ""), most: 34 },
       { cls: "grow", words: (i) => [remark(i) && [remark(i) ?? "", fault(i) === "module" ? "wrong" : ""]] },
     ],
     sorts: { difference: (i) => (change(i) === null ? (fault(i) ? Infinity : NaN) : Number(change(i))) },

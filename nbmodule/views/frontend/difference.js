@@ -1,11 +1,13 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
 import { el, mountView, readers, tableButton } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { number } from "./format.js";
 import { bar, facts } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { recordRows } from "./fold.js";
 import { Rows } from "./rows.js";
 
+const C = COLUMNS.difference;
 const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpected: "+", changed: "~", shape: "≠", dtype: "≠" });
 
 /** @typedef {import("./payload.js").DifferenceData} DifferenceData */
@@ -33,9 +35,9 @@ function draw(view, data, channel) {
     rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [
-      { title: data.a, cls: "mono", text: (i) => a(i) ?? "" },
-      { title: data.b, cls: "mono drop1", text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
-      { title: "change", width: "172px", bare: "116px", cls: "time", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
+      { ...C.a, title: data.a, text: (i) => a(i) ?? "" },
+      { ...C.b, title: data.b, text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
+      { ...C.change, width: "172px", bare: "116px", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
       { cls: "grow", words: (i) => [error(i) && [error(i) ?? "", "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },

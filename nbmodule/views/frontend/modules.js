@@ -1,5 +1,6 @@
 // The module tree: what is it made of.
 import { mountView, readers, tableButton, waiting } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { recordRows } from "./fold.js";
 import { code, count, percent } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
@@ -8,6 +9,7 @@ import { Rows } from "./rows.js";
 import { widthOf } from "./rows_columns.js";
 import { LOOK } from "./rows_look.js";
 
+const C = COLUMNS.modules;
 const LAST = "return when last tracked";
 
 /** @typedef {import("./payload.js").ModulesData} ModulesData */
@@ -37,11 +39,11 @@ function draw(view, data, channel) {
     told: (i) => (shared(i) ? { path: shared(i) ?? "", call: 0 } : null),
     rowClass: (i) => (error(i) ? "wrong" : p(i) || kind(i) === "group" ? "" : "quiet"),
     columns: [
-      { cls: `class ${data.snapshot ? "drop2" : "drop6"}`, text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
-      { cls: "right drop3", text: (i) => (p(i) ? count(p(i) ?? 0) : "") },
-      { width: "62px", cls: "drop1 drawn", draw: (cell, i) => void (p(i) && cell.append(bar((p(i) ?? 0) / total))) },
-      { cls: "drop2 mono", text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
-      ...(data.st || snapshot ? [{ width: "70px", cls: data.snapshot ? "drop4 drawn" : "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+      { ...C.class, ...(snapshot && { cls: "class drop2" }), text: (i) => `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim(), short: (i) => cls(i) ?? "", most: 34, draw: (cell, i) => drawClass(cell, cls(i), sum(i), doc(i), src(i), list.fits[0]) },
+      { ...C.parameters, text: (i) => (p(i) ? count(p(i) ?? 0) : "") },
+      { ...C.share, width: "62px", draw: (cell, i) => void (p(i) && cell.append(bar((p(i) ?? 0) / total))) },
+      { ...C.flow, text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
+      ...(data.st || snapshot ? [{ ...C.histogram, ...(snapshot && { cls: "drawn drop4" }), width: "70px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         const known = stats(i);
         if (!known?.b.length) return;
         cell.append(histogram(known, 52, 16));

@@ -1,9 +1,11 @@
 // Where the time of a compiled step goes: a tree with a bar of four passes in each row, and the same as a flame graph.
 import { button, el, mountView, readers, svg, tableButton } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { bytes, number, seconds } from "./format.js";
 import { facts } from "./marks.js";
 import { Rows } from "./rows.js";
 
+const C = COLUMNS.profile;
 const PASSES = /** @type {const} */ (["forward", "backward", "optimizer", "rest"]);
 const FILLS = ["pass0", "pass1", "pass2", "pass3"];
 const [WIDTH, STEP] = [1000, 20];
@@ -34,10 +36,10 @@ function draw(view, data) {
     rowClass: (i) => (kind(i) === "operation" || kind(i) === "waiting" ? "quiet" : ""),
     nameTitle: "module",
     columns: [
-      { title: "share", width: "64px", cls: "number", text: percent },
-      { title: "time", width: "154px", cls: "drawn", draw: (cell, i) => passBar(cell, passes.map((pass) => pass(i) ?? 0), total, words(i)) },
-      ...PASSES.map((name, k) => ({ title: name, cls: k < 2 ? "drop2 number" : "drop1 number", text: (/** @type {number} */ i) => (passes[k](i) > 0 ? seconds(passes[k](i)) : "") })),
-      { title: "of best FLOP/s", cls: "drop2 number", text: (/** @type {number} */ i) => (speed(i) ? `${number((100 * speed(i)) / data.best, 2)} %` : "") },
+      { ...C.share, width: "64px", text: percent },
+      { ...C.time, width: "154px", draw: (cell, i) => passBar(cell, passes.map((pass) => pass(i) ?? 0), total, words(i)) },
+      ...PASSES.map((name, k) => ({ ...C[name], text: (/** @type {number} */ i) => (passes[k](i) > 0 ? seconds(passes[k](i)) : "") })),
+      { ...C.speed, title: "of best FLOP/s", text: (/** @type {number} */ i) => (speed(i) ? `${number((100 * speed(i)) / data.best, 2)} %` : "") },
     ],
     sortsAll: true,
     order: "share",

@@ -1,5 +1,6 @@
 // The variable tree: what are its numbers.
 import { el, mountView, readers, tableButton, waiting } from "./base.js";
+import { COLUMNS } from "./columns.js";
 import { bytes, code } from "./format.js";
 import { recordRows, shapeOf, sums } from "./fold.js";
 import { facts, histogram, numbers, numberWords, spread, unionOf } from "./marks.js";
@@ -7,6 +8,7 @@ import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
 import { LOOK } from "./rows_look.js";
 
+const C = COLUMNS.variables;
 const MOST_WITHIN = 2000;
 
 /** @typedef {import("./payload.js").VariablesData} VariablesData */
@@ -86,15 +88,15 @@ function draw(view, data, channel) {
     code: (i) => code(data.root, steps(i), data.spelled),
     rowClass: (i) => (error(i) || within(i)?.nan || within(i)?.inf ? "wrong" : ""),
     columns: [
-      { cls: "mono", text: (i) => type(i) ?? (data.members?.[i] ? `${data.members[i]} alike` : "") },
-      { cls: "right drop2", text: (i) => (total[i] ? bytes(total[i]) : "") },
-      ...(withNumbers ? [{ width: "70px", cls: "drop1 drawn", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+      { ...C.type, text: (i) => type(i) ?? (data.members?.[i] ? `${data.members[i]} alike` : "") },
+      { ...C.bytes, text: (i) => (total[i] ? bytes(total[i]) : "") },
+      ...(withNumbers ? [{ ...C.histogram, width: "70px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         const known = within(i);
         if (!known?.b.length) return;
         cell.append(histogram(known, 52, 16));
         if (!stats(i)) cell.title = `all within: ${spread(known)}`;
       } }] : []),
-      { cls: "drop2 number", most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i), type(i)) : "") },
+      { ...C.value, most: 26, text: (i) => value(i) ?? (withNumbers && type(i) && !error(i) ? spread(stats(i), type(i)) : "") },
       { cls: "grow", words },
     ],
     order: "name",

@@ -1,8 +1,7 @@
 """Views as matplotlib figures, for papers: `nb.plot(x)`, `calls.plot()`, `curve.plot("loss.svg")`.
 
-matplotlib is imported when a figure is asked for, and never its `pyplot`: no window, no state, no
-backend is touched. The colors are those of the page on a light ground, and the same record gives
-the same bytes.
+matplotlib is imported at the first figure, and never its `pyplot`, so that no backend is touched.
+The colors are those of the page on a light background, and the same record gives the same bytes.
 """
 
 from __future__ import annotations
@@ -12,26 +11,28 @@ import io
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.format import count_noun, cut_middle, plain
+import numpy as np
+
+from nbmodule.base.format import (
+    count_noun,
+    cut_middle,
+    format_number,
+    format_seconds,
+    ordinal,
+    plain,
+)
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.panels.figure_parts import (
-    call_names,
-    draw_calls,
-    draw_changes,
-    draw_curves,
-    draw_histogram,
-    draw_picture,
-    draw_shares,
-)
 from nbmodule.views.panels.inspection_view import Panel
 from nbmodule.views.records.records import (
     ArrayCard,
+    CallRow,
     CallTable,
     ComparisonTable,
     DifferenceTree,
@@ -39,16 +40,35 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Picture,
     ReturnTable,
+    SeriesRecord,
+    ShownStatistics,
 )
 from nbmodule.views.records.variables import VariableTree
-from nbmodule.views.renderers.plain_text import best_of
+from nbmodule.views.renderers.drawing import CLASSES, LINES, palette, tile_picture
+from nbmodule.views.renderers.plain_text import best_of, number_badges, spread
 from nbmodule.views.renderers.titles import title_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 FORMATS = (".svg", ".png", ".pdf")
 MOST_PANELS = 24
+BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
+FILL, EDGE = "#9db7d5", "#d8dce1"
+STYLE = {
+    "font.size": 7,
+    "axes.titlesize": 8,
+    "axes.titlelocation": "left",
+    "axes.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": EDGE,
+    "ytick.color": EDGE,
+    "xtick.labelcolor": "black",
+    "ytick.labelcolor": "black",
+    "legend.frameon": False,
+}
 _DRAWERS: dict[type, Callable[..., None]] = {}
 
 
@@ -90,7 +110,10 @@ def plot(
             "save()."
         )
     figure = figure_class()(layout="constrained", dpi=100)
-    drawer(figure, record, **options)
+    import matplotlib as mpl
+
+    with mpl.rc_context(STYLE):
+        drawer(figure, record, **options)
     if file is not None:
         with whole_file(file) as target:
             target.write(bytes_of(figure, Path(file).suffix.lower()[1:], dpi))
@@ -143,6 +166,7 @@ def drawer(cls: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     return keep
 
 
+# -- figures --
 def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "row") -> None:
     facts = " · ".join(title_of(record))
     more = f" ({count_noun(left_out, noun)} more)" if left_out > 0 else ""
@@ -150,12 +174,11 @@ def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "row") -
 
 
 def _empty(record: Any, why: str) -> ArgumentError:
-    return ArgumentError(
-        f"there is nothing to draw of {plain(' · '.join(title_of(record)))}: {why}."
-    )
+    facts = plain(" · ".join(title_of(record)))
+    return ArgumentError(f"there is nothing to draw of {facts}: {why}.")
 
 
-def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4) -> list[Any]:
+def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4) -> list[Axes]:
     across = min(most, count)
     down = -(-count // across)
     figure.set_size_inches(across * width, down * height + 0.35)
@@ -167,8 +190,8 @@ def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4
 
 @drawer(Picture)
 def _picture(figure: Figure, picture: Picture) -> None:
-    figure.set_size_inches(4.5, 4 if picture.kind != "bars" else 2.6)
-    draw_picture(figure, figure.subplots(), picture, title=picture.of)
+    figure.set_size_inches(4.5, 2.6 if picture.kind == "bars" else 4)
+    draw_picture(figure, figure.subplots(), picture, picture.of)
 
 
 @drawer(ArrayCard)
@@ -176,22 +199,19 @@ def _array(figure: Figure, card: ArrayCard) -> None:
     if card.error or card.statistics is None or card.picture is None:
         raise _empty(card, card.error or "its values cannot be read")
     picture, histogram = _grid(figure, 2, 4, 3.4)
-    draw_picture(figure, picture, card.picture)
+    draw_picture(figure, picture, card.picture, "")
     draw_histogram(histogram, card.statistics, "")
     _titled(figure, card)
 
 
 @drawer(VariableTree)
 def _variables(figure: Figure, tree: VariableTree) -> None:
-    measured = [
-        (row.path, row.statistics) for row in tree.rows if row.statistics and row.statistics.size
-    ]
+    measured = [(r.path, r.statistics) for r in tree.rows if r.statistics and r.statistics.size]
     if not measured:
         raise _empty(tree, "no array of it was measured")
-    for axes, (path, stats) in zip(
-        _grid(figure, min(len(measured), MOST_PANELS), 2.6, 1.6), measured, strict=False
-    ):
-        draw_histogram(axes, stats, plain(path))
+    grid = _grid(figure, min(len(measured), MOST_PANELS), 2.6, 1.6)
+    for axes, (path, stats) in zip(grid, measured, strict=False):
+        draw_histogram(axes, stats, path)
     _titled(figure, tree, len(measured) - MOST_PANELS, "histogram")
 
 
@@ -201,7 +221,9 @@ def _modules(figure: Figure, tree: ModuleTree) -> None:
     if not rows:
         raise _empty(tree, "it has no parameters")
     figure.set_size_inches(7, 0.5 + 0.22 * len(rows))
-    draw_shares(figure.subplots(), rows)
+    names = [f"{row.path}  {row.class_name}" for row in rows]
+    sizes = [row.parameters for row in rows]
+    draw_bars_down(figure.subplots(), names, sizes, "parameters", [f"{n:,}" for n in sizes])
     _titled(figure, tree)
 
 
@@ -212,23 +234,29 @@ def _calls(figure: Figure, table: CallTable) -> None:
         raise _empty(table, "no call has values or a time")
     shown = rows[:80]
     figure.set_size_inches(9, 0.8 + 0.2 * len(shown))
-    draw_calls(figure, shown, table.timing)
+    is_timed = any(row.seconds is not None for row in shown)
+    is_measured = any(row.statistics for row in shown)
+    axes = figure.subplots(1, is_timed + is_measured, sharey=True, squeeze=False)[0]
+    names = _call_names(shown)
+    if is_timed:
+        times = [row.seconds or 0 for row in shown]
+        draw_bars_down(axes[0], names, times, f"time, {plain(table.timing)}")
+        axes[0].xaxis.set_major_formatter(lambda x, _: format_seconds(x) if x else "0")
+    if is_measured:
+        _draw_spreads(axes[-1], shown)
+        _name_down(axes[-1], names)
     _titled(figure, table, len(rows) - len(shown), "call")
 
 
 @drawer(ReturnTable)
 def _returns(figure: Figure, table: ReturnTable) -> None:
-    names = [name.strip() for name in call_names(table.rows)]
-    rows = zip(names, table.rows, strict=True)
-    named = [
-        (name, picture) for name, row in rows for picture in row.pictures if picture.kind != "text"
-    ]
+    rows = zip(_call_names(table.rows), table.rows, strict=True)
+    named = [(name.strip(), p) for name, row in rows for p in row.pictures if p.kind != "text"]
     if not named:
         raise _empty(table, "no return of it was drawn")
-    for axes, (name, picture) in zip(
-        _grid(figure, min(len(named), MOST_PANELS), 3, 2.8, 3), named, strict=False
-    ):
-        draw_picture(figure, axes, picture, title=name)
+    grid = _grid(figure, min(len(named), MOST_PANELS), 3, 2.8, 3)
+    for axes, (name, picture) in zip(grid, named, strict=False):
+        draw_picture(figure, axes, picture, name)
     _titled(figure, table, len(named) - MOST_PANELS, "picture")
 
 
@@ -236,48 +264,181 @@ def _returns(figure: Figure, table: ReturnTable) -> None:
 @drawer(DifferenceTree)
 def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None:
     changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
-    pictured = next((row for row in changed if len(row.pictures) == 3), None)
     if not changed:
         raise _empty(tree, "no values of it differ")
     shown = sorted(changed, key=lambda row: -(row.change or 0))[:40]
-    lower = 3.0 if pictured else 0.0
-    figure.set_size_inches(9, 0.8 + 0.22 * len(shown) + lower)
-    parts = figure.subfigures(
-        2 if pictured else 1,
-        1,
-        squeeze=False,
-        height_ratios=[0.6 + 0.22 * len(shown), *([lower] if pictured else [])],
-    )
-    draw_changes(parts[0, 0].subplots(), shown)
+    pictured = next((row for row in changed if len(row.pictures) == 3), None)
+    heights = [0.6 + 0.22 * len(shown), *([3.0] if pictured else [])]
+    figure.set_size_inches(9, 0.2 + sum(heights))
+    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
+    changes = [row.change or 0.0 for row in shown]
+    lengths = [change if math.isfinite(change) else 0.0 for change in changes]
+    words = [format_number(change, 3) for change in changes]
+    label = "change, relative to the first"
+    draw_bars_down(parts[0].subplots(), [row.path for row in shown], lengths, label, words)
     if pictured:
-        for axes, picture, what in zip(
-            parts[1, 0].subplots(1, 3),
-            pictured.pictures,
-            (tree.a, tree.b, "difference"),
-            strict=True,
-        ):
-            draw_picture(parts[1, 0], axes, picture, title=f"{plain(pictured.path)}: {plain(what)}")
+        names = (tree.a, tree.b, "difference")
+        grid = parts[1].subplots(1, 3)
+        for axes, picture, name in zip(grid, pictured.pictures, names, strict=True):
+            draw_picture(parts[1], axes, picture, f"{pictured.path}: {name}")
     _titled(figure, tree, len(changed) - len(shown))
 
 
 @drawer(HistoryRecord)
 def _history(figure: Figure, history: HistoryRecord, *, log: bool = False) -> None:
-    groups: dict[str, list[Any]] = {}
+    groups: dict[str, list[SeriesRecord]] = {}
     for series in history.series:
         if series.values:
-            groups.setdefault(series.name.removeprefix("train_").removeprefix("val_"), []).append(
-                series
-            )
+            name = series.name.removeprefix("train_").removeprefix("val_")
+            groups.setdefault(name, []).append(series)
     if not groups:
         raise _empty(history, "nothing was logged")
-    for axes, (name, members) in zip(
-        _grid(figure, len(groups), 4.2, 2.8, 3), groups.items(), strict=True
-    ):
-        draw_curves(axes, members, history.axis, log)
-        bests = [
-            f"best {plain(one.name)} {best_of(one):.4g}"
-            for one in members
-            if math.isfinite(best_of(one))
-        ]
-        axes.set_title(", ".join([plain(name), *bests]), loc="left", fontsize=9, parse_math=False)
+    grid = _grid(figure, len(groups), 4.2, 2.8, 3)
+    for axes, (name, members) in zip(grid, groups.items(), strict=True):
+        draw_curves(axes, members)
+        axes.set_yscale("log" if log else "linear")
+        axes.set_xlabel(plain(history.axis), parse_math=False)
+        bests = [(one.name, best) for one in members if math.isfinite(best := best_of(one))]
+        title = ", ".join([plain(name), *(f"best {plain(one)} {x:.4g}" for one, x in bests)])
+        axes.set_title(title, parse_math=False)
     _titled(figure, history)
+
+
+# -- drawings inside figures --
+def draw_picture(figure: Any, axes: Axes, picture: Picture, title: str) -> None:
+    """Draw tiles with their scale, bars, or the text in place of a picture."""
+    axes.set_title(plain(title), parse_math=False)
+    if picture.kind == "text":
+        text = plain(picture.about, 200)
+        axes.text(0.5, 0.5, text, ha="center", va="center", wrap=True, parse_math=False)
+        axes.set_axis_off()
+        return
+    if picture.kind == "bars":
+        _draw_bars(axes, picture)
+    else:
+        _draw_tiles(figure, axes, picture)
+    axes.set_xlabel(plain(", ".join(picture.notes)), color=QUIET, parse_math=False)
+
+
+def _draw_bars(axes: Axes, picture: Picture) -> None:
+    values = np.frombuffer(picture.data, "<f4").astype(float)
+    finite = np.isfinite(values)
+    colors = np.where((values >= 0) & (picture.limits[0] < 0), ORANGE, BLUE)
+    axes.bar(np.flatnonzero(finite), values[finite], color=colors[finite], width=0.85)
+    for at in np.flatnonzero(~finite):
+        axes.axvline(at, color=MAGENTA, linewidth=1)
+    axes.axhline(0, color=QUIET, linewidth=0.6)
+    if len(picture.labels) == values.size:
+        _name_ticks(axes.set_xticks, picture.labels, 24, rotation=60, ha="right")
+
+
+def _draw_tiles(figure: Any, axes: Axes, picture: Picture) -> None:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import ListedColormap, Normalize
+
+    colors = np.array(palette(picture)) / 255
+    codes, is_cell = tile_picture(picture)
+    pixels = np.ones((*codes.shape, 3))
+    pixels[is_cell] = colors[codes[is_cell]]
+    aspect = "auto" if picture.kind == "heatmap" else "equal"
+    axes.imshow(pixels, interpolation="nearest", aspect=aspect)
+    axes.set(xticks=[], yticks=[])
+    if picture.shape[0] > 1:
+        axes.spines[:].set_visible(False)
+    elif len(picture.labels) == picture.shape[2]:
+        _name_ticks(axes.set_xticks, picture.labels, 16, rotation=90)
+    if picture.shape[0] == 1 and len(picture.labels) == picture.shape[1]:
+        _name_ticks(axes.set_yticks, picture.labels, 16)
+    if picture.scale == "classes":
+        shades = (CLASSES[k % len(CLASSES)] for k in range(len(picture.classes)))
+        patches = [axes.scatter([], [], marker="s", color=color) for color in shades]
+        axes.legend(patches, picture.classes, loc="center left", bbox_to_anchor=(1, 0.5))
+    elif picture.limits != (0.0, 0.0):
+        mapped = ScalarMappable(
+            Normalize(*picture.limits), ListedColormap(colors[FIRST : LAST + 1])
+        )
+        figure.colorbar(mapped, ax=axes, shrink=0.75, pad=0.02).outline.set_visible(False)
+
+
+def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
+    """Draw the counts of an array's values, with mean and deviation, and what is not finite."""
+    wrong = ", ".join(number_badges(stats, zeros=False))
+    axes.set_title(plain(title, 40), parse_math=False)
+    if stats.bins:
+        edges = np.linspace(stats.low, stats.high, len(stats.bins) + 1)
+        if stats.high > stats.low:
+            axes.stairs(stats.bins, edges, fill=True, color=FILL)
+        else:
+            axes.bar([stats.low], [sum(stats.bins)], width=0.1, color=FILL)
+        axes.axvline(stats.mean, color=BLUE, linewidth=0.8)
+    words = ", ".join(filter(None, [spread(stats), wrong]))
+    axes.set_xlabel(words, color=WRONG if wrong else QUIET)
+    axes.set_yticks([])
+    axes.spines.left.set_visible(False)
+
+
+def draw_bars_down(
+    axes: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    label: str,
+    words: Iterable[str] = (),
+) -> None:
+    """Draw a horizontal bar for each name, with a word at its end."""
+    axes.barh(range(len(values)), values, color=FILL)
+    for y, (value, word) in enumerate(zip(values, words, strict=False)):
+        axes.text(value, y, f" {word}", va="center", color=QUIET)
+    axes.set_xlabel(label)
+    _name_down(axes, names)
+
+
+def _call_names(rows: Sequence[CallRow]) -> list[str]:
+    """Name calls, indented by depth; a repeated call has its number."""
+    counts: dict[str, int] = {}
+    names = []
+    for row in rows:
+        n = counts[row.path] = counts.get(row.path, 0) + 1
+        name = plain(row.path or row.class_name, 36)
+        names.append("  " * row.depth + (name if n == 1 else f"{name} ({ordinal(n)})"))
+    return names
+
+
+def _draw_spreads(axes: Axes, rows: Sequence[CallRow]) -> None:
+    for y, row in enumerate(rows):
+        s = row.statistics
+        if s is None or not s.bins:
+            continue
+        wrong = ", ".join(number_badges(s, zeros=False))
+        axes.hlines(y, s.low, s.high, color=EDGE, linewidth=2)
+        axes.hlines(y, s.mean - s.std, s.mean + s.std, color=FILL, linewidth=4)
+        axes.plot([s.mean], [y], "o", color=WRONG if wrong else BLUE, markersize=3)
+        axes.text(s.high, y, f"  {wrong}", va="center", color=WRONG)
+    axes.set_xlabel("return: mean ± deviation, from lowest to highest")
+
+
+def draw_curves(axes: Axes, members: Sequence[SeriesRecord]) -> None:
+    """Draw series of one unit; validation is dashed, values that are not finite are crosses."""
+    for series, color in zip(members, LINES * len(members), strict=False):
+        steps, values = np.array(series.steps), np.array(series.values)
+        finite = np.isfinite(values)
+        style = "--" if series.name.startswith("val") else "-"
+        shown = np.where(finite, values, np.nan)
+        axes.plot(steps, shown, style, linewidth=1.2, color=color, label=plain(series.name))
+        if not finite.all():
+            top: dict[str, Any] = {"transform": axes.get_xaxis_transform(), "clip_on": False}
+            axes.plot(steps[~finite], np.ones((~finite).sum()), "x", color=MAGENTA, **top)
+    if len(members) > 1:
+        for text in axes.legend().get_texts():
+            text.set_parse_math(False)
+
+
+def _name_ticks(set_ticks: Any, labels: Sequence[str], most: int, **style: Any) -> None:
+    names = [plain(label, most) for label in labels]
+    set_ticks(range(len(names)), labels=names, parse_math=False, **style)
+
+
+def _name_down(axes: Axes, names: Sequence[str]) -> None:
+    _name_ticks(axes.set_yticks, names, 60, family="monospace", ha="right")
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines.left.set_visible(False)

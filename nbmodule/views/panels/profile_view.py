@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nbmodule.base.format import format_number, format_percent, format_seconds, plain
-from nbmodule.calls.profile import PASSES, Profile, ProfileRow
+from nbmodule.base.format import plain
+from nbmodule.calls.profile import Profile, ProfileRow
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ViewRecord
-from nbmodule.views.renderers.columns import PROFILE, columns_of
+from nbmodule.views.renderers.columns import PROFILE, cells_of, columns_of
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import text_form
-from nbmodule.views.renderers.text_layout import Line, align
+from nbmodule.views.renderers.plain_text import head_line, table_lines, text_form
+from nbmodule.views.renderers.text_layout import Line
 from nbmodule.views.renderers.titles import title_parts
 
 MOST_ROWS = 4000
@@ -64,15 +64,12 @@ def _(tree: ProfileTree) -> dict[str, Any]:
 
 @text_form(ProfileTree)
 def _text(tree: ProfileTree, width: int, color: bool) -> list[str]:
-    lines = [Line(("", "share", *PASSES, "FLOP/s"), color="dim")]
-    lines += [Line(_cells(row)) for row in tree.rows if row.share >= 0.001]
-    return align(lines, frozenset(range(1, 7)), width, color)
-
-
-def _cells(row: ProfileRow) -> tuple[str, ...]:
-    spent = [format_seconds(seconds) if (seconds := getattr(row, name)) else "" for name in PASSES]
-    speed = format_number(row.flops_per_second, 3) if row.flops else ""
-    return ("  " * (row.depth - 1) + plain(row.name), format_percent(row.share), *spent, speed)
+    lines = [head_line("profile", "")]
+    for row in tree.rows:
+        if row.share >= 0.001:
+            name = "  " * (row.depth - 1) + plain(row.name)
+            lines.append(Line((name, *cells_of("profile", row))))
+    return table_lines("profile", lines, width, color)
 
 
 register_record(Profile, profile_tree)

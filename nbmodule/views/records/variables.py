@@ -79,8 +79,7 @@ class VariableRows(Sequence[VariableRow]):
 
     Attributes:
         outline: The lines of the tree, levels included.
-        names: The last step of each row.
-        levels: The steps before it.
+        keys: The steps from the root to each row.
         metadata: The distinct metadata of the rows.
         codes: The index into `metadata` of each row.
         shared: By row: the path of another row or name that has the same array.
@@ -91,8 +90,7 @@ class VariableRows(Sequence[VariableRow]):
     """
 
     outline: Outline
-    names: list[str]
-    levels: list[tuple[str, ...]]
+    keys: list[tuple[str, ...]]
     metadata: list[LeafMetadata]
     codes: list[int]
     shared: Mapping[int, str] = field(default_factory=dict)
@@ -107,8 +105,8 @@ class VariableRows(Sequence[VariableRow]):
 
         Example:
             >>> rows = VariableRows.of([VariableRow("0.weight", "v0/w", shape=(2,), dtype="int8")])
-            >>> rows[0].path, rows.names, rows.metadata[0].text
-            ('0.weight', ['w'], 'int8[2]')
+            >>> rows[0].path, rows.keys, rows.metadata[0].text
+            ('0.weight', [('v0', 'w')], 'int8[2]')
         """
         rows = list(rows)
         steps = [row.steps for row in rows]
@@ -120,8 +118,7 @@ class VariableRows(Sequence[VariableRow]):
 
         return VariableRows(
             outline_of_keys(steps),
-            [step[-1] if step else "" for step in steps],
-            [step[:-1] for step in steps],
+            steps,
             metadata=list(dict.fromkeys(metadata)),
             codes=[codes.setdefault(one, len(codes)) for one in metadata],
             shared=column("shared_with"),
@@ -134,17 +131,13 @@ class VariableRows(Sequence[VariableRow]):
     def __len__(self) -> int:
         return len(self.codes)
 
-    def keys(self, i: int) -> tuple[str, ...]:
-        """Return the steps from the root to a row."""
-        return (*self.levels[i], self.names[i])
-
     def path(self, i: int) -> str:
         """Return the attribute path of a row, or its steps joined by dots."""
-        return ".".join(self.keys(i)) if self.paths is None else self.paths[i]
+        return ".".join(self.keys[i]) if self.paths is None else self.paths[i]
 
     def spellings(self, i: int) -> tuple[str, ...]:
         """Return the names by which a reader may refer to a row."""
-        keys = self.keys(i)
+        keys = self.keys[i]
         return self.path(i), "/".join(keys), ".".join(keys)
 
     @overload
@@ -155,7 +148,7 @@ class VariableRows(Sequence[VariableRow]):
         if isinstance(i, slice):
             return [self[k] for k in range(*i.indices(len(self)))]
         i = range(len(self))[i]
-        about, keys = self.metadata[self.codes[i]], self.keys(i)
+        about, keys = self.metadata[self.codes[i]], self.keys[i]
         return VariableRow(
             self.path(i),
             "" if self.paths is None else "/".join(keys),
@@ -176,10 +169,9 @@ class VariableRows(Sequence[VariableRow]):
         if count >= len(self):
             return self
         paths = None if self.paths is None else self.paths[:count]
-        steps = [self.keys(i) for i in range(count)]
-        parts = {"names": self.names[:count], "levels": self.levels[:count]}
+        keys = self.keys[:count]
         return replace(
-            self, outline=outline_of_keys(steps), codes=self.codes[:count], paths=paths, **parts
+            self, outline=outline_of_keys(keys), keys=keys, codes=self.codes[:count], paths=paths
         )
 
     def with_values(

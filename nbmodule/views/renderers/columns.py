@@ -1,22 +1,35 @@
-"""The columns of each record: key, type, and how a row gives its cell.
+"""The columns of each record: those that are sent to a page, and those that a reader sees.
 
-One line here is one column of a payload and one property of `frontend/payload.d.ts`, by which the
-front end is checked; `tools/make_types.py` writes that file. A page reads a column with `reader`
-of `views/frontend/base.js`: a list, `{u: values, i: codes}`, or a map from line to value where
-few lines have one. Empty columns are left out. Every text goes through `plain`, so that no control
-or direction mark reaches a page.
+A `ColumnField` is one column of a payload and one property of `frontend/payload.d.ts`, by which the
+front end is checked. A page reads it with `reader` of `views/frontend/base.js`: a list, `{u:
+values, i: codes}`, or a map from line to value where few lines have one. Empty columns are left
+out. Every text goes through `plain`, so that no control or direction mark reaches a page.
+
+A `ShownColumn` is one column of the text, of the HTML without scripts and of the page, which gets
+titles, alignment and the order in which columns leave from `frontend/columns.js`.
+`tools/make_types.py` writes both files.
 """
 
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import plain
+from nbmodule.base.format import (
+    format_array,
+    format_bytes,
+    format_count,
+    format_number,
+    format_percent,
+    format_seconds,
+    plain,
+    spark,
+)
 from nbmodule.calls.profile import PASSES
-from nbmodule.views.records.records import Picture, ShownStatistics
+from nbmodule.views.records.records import CallRow, ModuleRow, Picture, ShownStatistics
 
 LONG_TEXT = 2000
 SNAPSHOT_BINS = 12
@@ -286,3 +299,176 @@ def columns_of(
             cells = [cells[r] for r in lines]
         out[field.key] = field.pack(cells)
     return filled(out)
+
+
+# -- what a reader sees --
+COMPILING_SHARE = 0.1
+"""Of the time; less than that is not worth a word."""
+
+
+class ShownColumn(NamedTuple):
+    """One column beside the names."""
+
+    name: str
+    title: str
+    text: Callable[[Any], str] | None
+    """What a row says; None for a drawing of the page."""
+    style: str = ""
+    """Classes of its cells on a page; `right` aligns the text too."""
+    drop: int = 0
+    """Columns with low numbers leave first where there is no room; 0 stays."""
+
+
+def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
+    """Write mean and deviation; of complex numbers those of their sizes, which is said.
+
+    Example:
+        >>> spread(ShownStatistics(4, -0.0031, 0.19, -1, 1))
+        '-0.0031 ± 0.19'
+        >>> spread(ShownStatistics(4, 0.31, 0.19, 0, 1), "complex64")
+        '|x| 0.31 ± 0.19'
+    """
+    if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
+        return ""
+    sign = "|x| " if (dtype or "").startswith("complex") else ""
+    return f"{sign}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
+
+
+def flow(row: CallRow) -> str:
+    """Write what went into a call and what came out; `same` where nothing changed."""
+    if row.error:
+        return plain(f"{row.inputs} → raised")
+    return plain(f"{row.inputs} → {'same' if row.inputs == row.outputs else row.outputs}")
+
+
+def _module_flow(row: ModuleRow) -> str:
+    inputs, returned = row.input_shapes, row.output_shapes
+    if not (inputs or returned):
+        return ""
+    return f"{inputs or '?'} → {'same' if inputs == returned else returned or '?'}"
+
+
+def _own_types(row: ModuleRow) -> str:
+    return " ".join(plain(variable.partition(" ")[2]) for variable in row.variables)
+
+
+def _time(row: CallRow) -> str:
+    """Write the time of a call, that of compiling apart."""
+    if row.seconds is None:
+        return ""
+    compiling = row.compiling or 0.0
+    if compiling < COMPILING_SHARE * row.seconds:
+        return format_seconds(row.seconds)
+    return f"{format_seconds(row.seconds - compiling)} + compiling {format_seconds(compiling)}"
+
+
+def _value(row: Any) -> str:
+    is_text = isinstance(row.values, str)
+    return plain(row.values) if is_text else spread(row.statistics, row.dtype)
+
+
+def _change(row: Any) -> str:
+    if row.change is None:
+        return ""
+    if row.change == math.inf and row.largest is not None and math.isfinite(row.largest):
+        return f"from 0 by {format_number(row.largest, 3)}"  # no share of a norm of zero
+    return format_number(row.change, 3)
+
+
+def _largest(row: Any) -> str:
+    if row.status == "shape":
+        return plain(f"{row.b}, expected {row.a}")
+    where = f" at {list(row.where)}" if row.where else ""
+    return "" if row.largest is None else f"{format_number(row.largest, 3)}{where}"
+
+
+def _spent(name: str) -> Callable[[Any], str]:
+    return lambda row: format_seconds(getattr(row, name)) if getattr(row, name) else ""
+
+
+def _histogram(row: Any) -> str:
+    return spark(row.statistics.bins) if row.statistics else ""
+
+
+SHOWN: dict[str, tuple[ShownColumn, ...]] = {
+    "modules": (
+        ShownColumn(
+            "class", "", lambda row: plain(f"{row.class_name} {row.summary}".strip()), "class", 6
+        ),
+        ShownColumn(
+            "parameters",
+            "",
+            lambda row: format_count(row.parameters) if row.parameters else "",
+            "right",
+            3,
+        ),
+        ShownColumn("share", "", None, "drawn", 1),
+        ShownColumn("flow", "", _module_flow, "mono", 2),
+        ShownColumn("histogram", "", None, "drawn", 1),
+        ShownColumn("variables", "", _own_types, "", 1),
+    ),
+    "variables": (
+        ShownColumn("type", "", lambda row: plain(format_array(row.shape, row.dtype)), "mono"),
+        ShownColumn(
+            "bytes",
+            "",
+            lambda row: "" if row.shape is None else format_bytes(row.bytes),
+            "right",
+            2,
+        ),
+        ShownColumn("histogram", "", _histogram, "drawn", 1),
+        ShownColumn("value", "", _value, "number", 3),
+    ),
+    "calls": (
+        ShownColumn("flow", "in → out", flow, "mono"),
+        ShownColumn("time", "time", _time, "right time", 3),
+        ShownColumn("own", "own", None, "number", 1),
+        ShownColumn("axis", "", lambda row: "", "onaxis", 4),
+        ShownColumn(
+            "spread", "mean ± std", lambda row: spread(row.statistics, row.outputs), "number", 5
+        ),
+        ShownColumn("histogram", "histogram", None, "drawn", 2),
+    ),
+    "difference": (
+        ShownColumn("a", "a", lambda row: plain(row.a), "mono"),
+        ShownColumn("b", "b", lambda row: plain(row.b), "mono", 1),
+        ShownColumn("change", "change", _change, "right time"),
+    ),
+    "comparison": (
+        ShownColumn("given", "input", attrgetter("given"), "", 2),
+        ShownColumn(
+            "change",
+            "off by",
+            lambda row: "" if row.change is None else format_number(row.change, 3),
+            "right time",
+        ),
+        ShownColumn("largest", "largest", _largest, "mono", 1),
+    ),
+    "profile": (
+        ShownColumn("share", "share", lambda row: format_percent(row.share), "right number"),
+        ShownColumn("time", "time", None, "drawn"),
+        *(
+            ShownColumn(name, name, _spent(name), "right number", 2 if k < 2 else 1)
+            for k, name in enumerate(PASSES)
+        ),
+        ShownColumn(
+            "speed",
+            "FLOP/s",
+            lambda row: format_number(row.flops_per_second, 3) if row.flops else "",
+            "right number",
+            2,
+        ),
+    ),
+}
+"""By view."""
+
+
+def written_columns(view: str) -> list[ShownColumn]:
+    """Return the columns that a text has."""
+    return [column for column in SHOWN[view] if column.text is not None]
+
+
+def cells_of(view: str, row: Any, **given: str) -> tuple[str, ...]:
+    """Write the cells of a row, those in `given` as they stand there."""
+    columns = written_columns(view)
+    return tuple(given[c.name] if c.name in given else c.text(row) for c in columns)  # pyright: ignore[reportOptionalCall]

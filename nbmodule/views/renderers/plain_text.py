@@ -7,18 +7,18 @@ nothing that the words do not say, and is used on a terminal only.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 from nbmodule.base.format import (
     count_noun,
     cut_middle,
     format_array,
-    format_bytes,
     format_count,
     format_number,
-    format_seconds,
     is_better_when_higher,
     plain,
     spark,
@@ -30,17 +30,14 @@ from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.outline import MOST_GROUPED, SMALLEST_GROUP, Outline, visible
 from nbmodule.views.records.records import (
     ArrayCard,
-    CallRow,
     CallTable,
     ComparisonTable,
     DataTable,
-    DifferenceRow,
     DifferenceTree,
     HistoryRecord,
     ModuleRow,
     ModuleTree,
     Note,
-    PairRow,
     ReturnTable,
     SeriesRecord,
     ShownStatistics,
@@ -49,6 +46,7 @@ from nbmodule.views.records.records import (
 )
 from nbmodule.views.records.variables import VariableRow, VariableRows, VariableTree
 from nbmodule.views.renderers.axis import axis_of, strip
+from nbmodule.views.renderers.columns import cells_of, flow, spread, written_columns
 from nbmodule.views.renderers.outlines import (
     call_label,
     call_outline,
@@ -70,7 +68,7 @@ from nbmodule.views.renderers.text_layout import (
     paint,
     terminal_width,
 )
-from nbmodule.views.renderers.titles import COMPILING_SHARE, title_of
+from nbmodule.views.renderers.titles import title_of
 
 MOST_FLOW = 40
 """Columns of what goes into a call and comes out of it; where it takes more, nothing else of the
@@ -178,156 +176,139 @@ def text_form(cls: type) -> Callable[[Callable[..., list[str]]], Callable[..., l
     return keep
 
 
+# -- trees and tables of rows --
+class TreeText(NamedTuple):
+    """The lines of a tree as text: one for each line of its outline."""
+
+    view: str
+    outline: Outline
+    lines: list[Line]
+
+
+@functools.singledispatch
+def tree_text(record: Any) -> TreeText:
+    """Write the cells of each line of a tree, of which the text and the folding HTML are made."""
+    raise TypeError(f"{type(record).__name__} is no tree")
+
+
+def table_lines(
+    view: str, lines: Sequence[Line], width: int, color: bool, *, lead: int = 1
+) -> list[str]:
+    """Align lines whose cells are `lead` cells and the columns of a view."""
+    columns = written_columns(view)
+    right = {k for k, column in enumerate(columns, lead) if "right" in column.style}
+    first = sorted((column.drop, k) for k, column in enumerate(columns, lead) if column.drop)
+    return align(lines, frozenset(right), width, color, [k for _, k in first])
+
+
+def head_line(view: str, *names: str, **titles: str) -> Line:
+    """Write the titles above the columns of a view."""
+    columns = written_columns(view)
+    return Line((*names, *(titles.get(c.name, c.title) for c in columns)), color="dim")
+
+
 @text_form(ModuleTree)
-def _modules(tree: ModuleTree, width: int, color: bool) -> list[str]:
+@text_form(VariableTree)
+def _tree(tree: ModuleTree | VariableTree, width: int, color: bool) -> list[str]:
+    view, outline, lines = tree_text(tree)
+    if not lines and isinstance(tree, ModuleTree):
+        return [f"   {plain(v)}" for v in tree.variables]
+    drawn = [
+        line._replace(cells=(lead + line.cells[0], *line.cells[1:]))
+        for lead, line in zip(branches(outline), lines, strict=True)
+    ]
+    return table_lines(view, drawn, width, color)
+
+
+def _remark(words: Iterable[str]) -> str:
+    text = ", ".join(words)
+    return f"<- {text}" if text else ""
+
+
+@tree_text.register
+def _(tree: ModuleTree) -> TreeText:
     outline, members = folded_modules(tree)
     lines = []
-    for i, (r, lead) in enumerate(zip(outline.row, branches(outline), strict=True)):
-        name = lead + plain(outline.label[i])
-        if i not in members:
-            lines.append(module_line(tree.rows[r], name))
-            continue
-        lines.append(_group_line(outline, i, [tree.rows[k] for k in members[i]], name))
-    if not lines and tree.variables:
-        return [f"   {plain(v)}" for v in tree.variables]
-    return align(lines, frozenset({2}), width, color)
-
-
-def _group_line(outline: Outline, i: int, alike: list[ModuleRow], name: str) -> Line:
-    """The cells of neighbors that are alike, or whose pattern comes again."""
-    kinds = [module_line(row, "").cells[1] for row in alike[: outline.period.get(i, 1)]]
-    sizes = {
-        "parameters": sum(row.parameters for row in alike),
-        "output_shapes": alike[-1].output_shapes,
-    }
-    whole = alike[0]._replace(**sizes, variables=())
-    line = module_line(whole, name)
-    outline.members[i] = (len(alike), "")
-    return line._replace(cells=(name, outline.kinds(i, kinds), *line.cells[2:]))
-
-
-def module_line(row: ModuleRow, name: str) -> Line:
-    """The cells of a module: name, class, parameters, shapes, own variables."""
-    cells = (
-        name,
-        plain(f"{row.class_name} {row.summary}".strip()),
-        format_count(row.parameters) if row.parameters else "",
-        _shapes(row),
-        " ".join(plain(v.partition(" ")[2]) for v in row.variables),
-    )
-    remark = ", ".join(module_badges(row))
-    return Line(
-        cells,
-        f"<- {remark}" if remark else "",
-        "red" if row.error else "dim" if not row.parameters else "",
-    )
-
-
-def _shapes(row: ModuleRow) -> str:
-    inputs, returned = row.input_shapes, row.output_shapes
-    return (
-        f"{inputs or '?'} → {'same' if inputs == returned else returned or '?'}"
-        if inputs or returned
-        else ""
-    )
+    for i, r in enumerate(outline.row):
+        row, given = tree.rows[r], {}
+        if i in members:
+            alike = [tree.rows[k] for k in members[i]]
+            classes = (cells_of("modules", one)[0] for one in alike[: outline.period.get(i, 1)])
+            outline.members[i] = (len(alike), "")
+            given = {"class": outline.kinds(i, list(classes))}
+            row = row._replace(
+                parameters=sum(one.parameters for one in alike),
+                output_shapes=alike[-1].output_shapes,
+                variables=(),
+            )
+        cells = (plain(outline.label[i]), *cells_of("modules", row, **given))
+        color = "red" if row.error else "dim" if not row.parameters else ""
+        lines.append(Line(cells, _remark(module_badges(row)), color))
+    return TreeText("modules", outline, lines)
 
 
 def module_badges(row: ModuleRow) -> list[str]:
-    """What is worth a word about a module."""
-    return [
-        *([count_noun(row.buffers, "buffer")] if row.buffers else []),
-        *([f"shared with {plain(row.shared_with)}"] if row.shared_with else []),
-        *([] if row.built else ["built on first call"]),
-        *([plain(row.error)] if row.error else []),
-    ]
+    """List what is worth a word about a module."""
+    words = [count_noun(row.buffers, "buffer")] if row.buffers else []
+    words += [f"shared with {plain(row.shared_with)}"] if row.shared_with else []
+    words += [] if row.built else ["built on first call"]
+    return [*words, *([plain(row.error)] if row.error else [])]
 
 
-@text_form(VariableTree)
-def _variables(tree: VariableTree, width: int, color: bool) -> list[str]:
+@tree_text.register
+def _(tree: VariableTree) -> TreeText:
     outline, rows = folded_variables(tree)
     lines = []
-    for i, (members, lead) in enumerate(zip(rows, branches(outline), strict=True)):
-        name = lead + plain(outline.label[i])
+    for i, members in enumerate(rows):
+        name = plain(outline.label[i])
         if members:
             lines.append(_variables_line(tree.rows, members, name))
         else:
             alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
             lines.append(Line((name, alike) if alike else (name,)))
-    return align(lines, frozenset({2}), width, color, leaving=(2,))
+    return TreeText("variables", outline, lines)
 
 
 def _variables_line(rows: Sequence[VariableRow], members: Sequence[int], name: str) -> Line:
-    """The cells of variables of the same kind in modules that are alike, as those of one array."""
-    first = rows[members[0]]
-    if len(members) == 1:
-        return variable_line(first, name)
-    type_text = f"{len(members)} × {plain(format_array(first.shape, first.dtype))}"
-    if len(members) > MOST_JOINED:
-        return Line((name, type_text))
-    every = [rows[i] for i in members]
-    measured = [row.statistics for row in every if row.statistics is not None]
-    joined = first._replace(
-        bytes=sum(row.bytes for row in every if not row.shared_with),
-        statistics=union_of(measured) if len(measured) == len(every) else None,
-        values=None,
-        shared_with=first.shared_with if len({row.shared_with for row in every}) == 1 else None,
-    )
-    line = variable_line(joined, name)
-    return line._replace(cells=(name, type_text, *line.cells[2:]))
-
-
-def variable_line(row: VariableRow, name: str) -> Line:
-    """The cells of a variable: name, type, bytes, histogram, mean and deviation or value."""
+    """Write variables of the same kind in modules that are alike as those of one array."""
+    row, given = rows[members[0]], {}
+    if len(members) > 1:
+        given = {"type": f"{len(members)} × {plain(format_array(row.shape, row.dtype))}"}
+        if len(members) > MOST_JOINED:
+            return Line((name, given["type"]))
+        every = [rows[i] for i in members]
+        measured = [one.statistics for one in every if one.statistics is not None]
+        row = row._replace(
+            bytes=sum(one.bytes for one in every if not one.shared_with),
+            statistics=union_of(measured) if len(measured) == len(every) else None,
+            values=None,
+            shared_with=row.shared_with if len({one.shared_with for one in every}) == 1 else None,
+        )
     stats = row.statistics
-    value = plain(row.values) if isinstance(row.values, str) else spread(stats, row.dtype)
-    cells = (
-        name,
-        plain(format_array(row.shape, row.dtype)),
-        format_bytes(row.bytes) if row.shape is not None else "",
-        spark(stats.bins) if stats else "",
-        value,
-    )
-    remark = ", ".join(variable_badges(row))
     wrong = row.error or (stats and stats.nan + stats.inf)
-    return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
-
-
-def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
-    """Write mean and deviation; of complex numbers those of their sizes, which is said.
-
-    Example:
-        >>> spread(ShownStatistics(4, -0.0031, 0.19, -1, 1))
-        '-0.0031 ± 0.19'
-        >>> spread(ShownStatistics(4, 0.31, 0.19, 0, 1), "complex64")
-        '|x| 0.31 ± 0.19'
-    """
-    if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
-        return ""
-    sign = "|x| " if (dtype or "").startswith("complex") else ""
-    return f"{sign}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
+    cells = (name, *cells_of("variables", row, **given))
+    return Line(cells, _remark(variable_badges(row)), "red" if wrong else "")
 
 
 def variable_badges(row: VariableRow) -> list[str]:
-    """What is worth a word about a variable."""
-    return [
-        *number_badges(row.statistics),
-        *(["buffer"] if row.kind == "buffer" else []),
-        *(["frozen"] if row.frozen else []),
-        *([f"shared with {plain(row.shared_with)}"] if row.shared_with else []),
-        *([plain(row.sharding)] if row.sharding else []),
-        *([plain(row.error)] if row.error else []),
-    ]
+    """List what is worth a word about a variable."""
+    words = {
+        "buffer": row.kind == "buffer",
+        "frozen": row.frozen,
+        f"shared with {plain(row.shared_with)}": row.shared_with,
+        plain(row.sharding): row.sharding,
+        plain(row.error): row.error,
+    }
+    return [*number_badges(row.statistics), *(word for word, holds in words.items() if holds)]
 
 
 def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[str]:
-    """Words for what is wrong or odd in the numbers."""
+    """List what is wrong or odd in the numbers."""
     if stats is None:
         return []
-    return [
-        *([f"NaN {format_count(stats.nan)}"] if stats.nan else []),
-        *([f"Inf {format_count(stats.inf)}"] if stats.inf else []),
-        *(["zeros"] if zeros and stats.size and stats.zero == stats.size else []),
-    ]
+    words = [f"NaN {format_count(stats.nan)}"] if stats.nan else []
+    words += [f"Inf {format_count(stats.inf)}"] if stats.inf else []
+    return [*words, *(["zeros"] if zeros and 0 < stats.size == stats.zero else [])]
 
 
 @text_form(CallTable)
@@ -336,99 +317,41 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
     shown, axis = line_rows(rows, outline), axis_of(row.statistics for row in rows)
-    head = ("#", "call", "in → out", "time", "mean ± std", axis.legend() if axis else "")
-    lines = [Line(head, color="dim")] if rows else []
+    lines = [head_line("calls", "#", "call", axis=axis.legend() if axis else "")] if rows else []
     room = max(MOST_FLOW, width - 60)
     for i in visible(outline, folded_groups(outline)):
-        inside = (
-            [rows[outline.row[j]].statistics for j in group_lines(outline, i)]
-            if i in outline.members
-            else []
-        )
-        drawn = (
-            strip(axis, [s for s in inside or [shown[i].statistics] if s is not None])
-            if axis
-            else ""
-        )
-        lines.append(
-            _call_line(
-                shown[i], "  " * outline.depth[i] + plain(call_label(rows, outline, i)), room, drawn
-            )
-        )
-    out = align(lines, frozenset({0, 3}), width, color, leaving=(3, 5))
+        row, parts = shown[i], [shown[i].statistics]
+        if i in outline.members:
+            parts = [rows[outline.row[j]].statistics for j in group_lines(outline, i)]
+        drawn = strip(axis, [s for s in parts if s is not None]) if axis else ""
+        label = "  " * outline.depth[i] + plain(call_label(rows, outline, i))
+        given = {"axis": drawn, "flow": cut_middle(flow(row), room)}
+        wrong = number_badges(row.statistics, zeros=False)
+        wrong += [plain(row.error)] if row.error else []
+        missing = [NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else []
+        cells = (str(row.order), label, *cells_of("calls", row, **given))
+        lines.append(Line(cells, _remark([*wrong, *missing]), "red" if wrong else ""))
+    out = table_lines("calls", lines, width, color, lead=2)
     missing = getattr(table, "not_called", ())
-    return [
-        *out,
-        *([f"not called: {plain(', '.join(folded_paths(missing)), 2000)}"] if missing else []),
-    ]
-
-
-def _call_line(row: CallRow, label: str, room: int, drawn: str) -> Line:
-    stats = row.statistics
-    cells = (
-        str(row.order),
-        label,
-        cut_middle(plain(flow(row)), room),
-        _time(row),
-        spread(stats, row.outputs),
-        drawn,
-    )
-    wrong = [*number_badges(stats, zeros=False), *([plain(row.error)] if row.error else [])]
-    remark = ", ".join(
-        [*wrong, *([NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else [])]
-    )
-    return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "")
-
-
-def _time(row: CallRow) -> str:
-    """Write the time of a call, that of compiling apart."""
-    if row.seconds is None:
-        return ""
-    compiling = row.compiling or 0.0
-    if compiling < COMPILING_SHARE * row.seconds:
-        return format_seconds(row.seconds)
-    return f"{format_seconds(row.seconds - compiling)} + compiling {format_seconds(compiling)}"
-
-
-def flow(row: CallRow) -> str:
-    """Write what went into a call and what came out; `same` where nothing changed."""
-    if row.error:
-        return f"{row.inputs} → raised"
-    return f"{row.inputs} → {'same' if row.inputs == row.outputs else row.outputs}"
+    names = plain(", ".join(folded_paths(missing)), 2000)
+    return [*out, *([f"not called: {names}"] if missing else [])]
 
 
 @text_form(DifferenceTree)
 def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
-    lines = [_difference_line(row) for row in tree.rows if row.status != "same"]
-    return align(
-        [Line(("", "path", plain(tree.a), plain(tree.b), "change"), color="dim"), *lines],
-        frozenset({4}),
-        width,
-        color,
-    )
+    lines = [head_line("difference", "path", a=plain(tree.a), b=plain(tree.b))]
+    for row in tree.rows:
+        if row.status == "same":
+            continue
+        remark = plain(row.error) if row.error else "" if row.status == "changed" else row.status
+        name = f"{_SIGNS[row.status]} {plain(row.chain or row.path)}"
+        red = "red" if row.status in ("missing", "shape") else ""
+        cells = (name, *cells_of("difference", row))
+        lines.append(Line(cells, _remark([remark] if remark else []), red))
+    return table_lines("difference", lines, width, color)
 
 
-_SIGNS = {
-    "same": " ",
-    "changed": "~",
-    "missing": "−",
-    "unexpected": "+",
-    "shape": "≠",
-    "dtype": "≠",
-}
-
-
-def _difference_line(row: DifferenceRow) -> Line:
-    change = "" if row.change is None else format_number(row.change, 3)
-    if (
-        row.change == math.inf and row.largest is not None and math.isfinite(row.largest)
-    ):  # it was zero, and has moved by no share of itself
-        change = f"from 0 by {format_number(row.largest, 3)}"
-    remark = plain(row.error) if row.error else "" if row.status == "changed" else row.status
-    cells = (_SIGNS[row.status], plain(row.chain or row.path), plain(row.a), plain(row.b), change)
-    return Line(
-        cells, f"<- {remark}" if remark else "", "red" if row.status in ("missing", "shape") else ""
-    )
+_SIGNS = {"changed": "~", "missing": "−", "unexpected": "+", "shape": "≠", "dtype": "≠"}
 
 
 @text_form(HistoryRecord)
@@ -510,26 +433,29 @@ CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "�
 @text_form(ComparisonTable)
 def _comparison(table: ComparisonTable, width: int, color: bool) -> list[str]:
     outline = comparison_outline(table)
-    lines = [Line(("call", "input", "off by", "largest"), color="dim")]
-    carried: list[Line] = []
-
-    def flush() -> None:
-        short = [Line((f"{len(carried)} calls carry it on",), color="dim")]
-        lines.extend(carried if len(carried) < SMALLEST_GROUP else short)
-        carried.clear()
-
-    for depth, label, k in zip(outline.depth, outline.label, outline.row, strict=True):
-        if depth:
-            continue
-        line = Line((plain(label),)) if k < 0 else _pair_line(table.rows[k], plain(label))
-        if k >= 0 and table.rows[k].fault == "input":
-            carried.append(line)
-            continue
-        flush()
-        lines.append(line)
-    flush()
+    lines = [head_line("comparison", "call")]
+    top = (i for i, depth in enumerate(outline.depth) if not depth)
+    for carries, group in itertools.groupby(top, lambda i: _carries(table, outline.row[i])):
+        pairs = [_pair_line(table, outline.row[i], plain(outline.label[i])) for i in group]
+        if carries and len(pairs) >= SMALLEST_GROUP:
+            pairs = [Line((f"{len(pairs)} calls carry it on",), color="dim")]
+        lines += pairs
     letters = [fault_strip(table, width)] if len(table.rows) > 1 else []
-    return [*letters, *align(lines, frozenset({2}), width, color)]
+    return [*letters, *table_lines("comparison", lines, width, color)]
+
+
+def _carries(table: ComparisonTable, k: int) -> bool:
+    return k >= 0 and table.rows[k].fault == "input"
+
+
+def _pair_line(table: ComparisonTable, k: int, name: str) -> Line:
+    if k < 0:
+        return Line((name,))
+    row = table.rows[k]
+    wrong = row.fault in ("module", "tap")
+    words = [row.remark, row.source or ""] if wrong or row.fault == "inside" else []
+    remark = _remark(plain(word) for word in words if word)
+    return Line((name, *cells_of("comparison", row)), remark, "red" if wrong else "dim")
 
 
 def fault_strip(table: ComparisonTable, width: int) -> str:
@@ -549,19 +475,6 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
     n, parts = len(letters), min(max(width - len(legend) - 2, 10), len(letters))
     shares = [letters[k * n // parts : (k + 1) * n // parts] for k in range(parts)]
     return f"{''.join(min(share, key='█▓░▒'.index) for share in shares)}  {legend}"
-
-
-def _pair_line(row: PairRow, name: str) -> Line:
-    change = "" if row.change is None else format_number(row.change, 3)
-    where = f" at {list(row.where)}" if row.where else ""
-    largest = "" if row.largest is None else f"{format_number(row.largest, 3)}{where}"
-    if row.status == "shape":
-        largest = f"{row.b}, expected {row.a}"
-    wrong = row.fault in ("module", "tap")
-    words = [row.remark, row.source or ""] if wrong or row.fault == "inside" else []
-    remark = plain(", ".join(filter(None, words)))
-    cells = (name, row.given, change, plain(largest))
-    return Line(cells, f"<- {remark}" if remark else "", "red" if wrong else "dim")
 
 
 # -- tables and pictures of users --

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
-from nbmodule.base.format import cut_middle, plain
+from nbmodule.base.format import plain
 from nbmodule.views.records.findings import findings_of, findings_text
-from nbmodule.views.records.outline import MOST_GROUPED, Outline, open_at_first
+from nbmodule.views.records.outline import MOST_GROUPED, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
     ComparisonTable,
@@ -27,16 +27,13 @@ from nbmodule.views.records.records import (
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.outlines import (
-    call_outline,
-    module_outline,
-)
+from nbmodule.views.renderers.outlines import call_outline
 from nbmodule.views.renderers.plain_text import (
     bar_of,
     first_rows,
-    module_line,
+    table_lines,
     text_of,
-    variable_line,
+    tree_text,
 )
 from nbmodule.views.renderers.text_layout import Line, align
 from nbmodule.views.renderers.titles import title_of
@@ -72,41 +69,13 @@ def plain_form_of(record: Any) -> Markup:
 @functools.singledispatch
 def body_of(record: Any) -> Markup:
     """Write what stands below the title; rooms above register their own kinds here."""
-    lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
-    count = len(lines) - len(getattr(record, "notes", ()))
-    return tag("pre", "\n".join(lines[1 + len(bar_of(record, WIDTH)) : count]), style=PRE)
+    return pre(_lines_below(record))
 
 
-@body_of.register
-def _(tree: ModuleTree) -> Markup:
-    outline = module_outline(tree)
-
-    def line(i: int) -> Line:
-        name = cut_middle(plain(outline.display(i)), 60)
-        row = outline.row[i]
-        cells = module_line(tree.rows[row], name) if row >= 0 else Line((name,))
-        if i not in outline.members:
-            return cells
-        classes = f"{outline.members[i][0]} × {plain(tree.rows[outline.row[i + 1]].class_name)}"
-        return Line((name, classes, *cells.cells[2:]), cells.remark)
-
-    return _details(outline, line, frozenset({2}))
-
-
-@body_of.register
-def _(tree: VariableTree) -> Markup:
-    outline = tree.columns.lines
-
-    def line(i: int) -> Line:
-        name = cut_middle(plain(outline.display(i)), 60)
-        return (
-            variable_line(tree.rows[outline.row[i]], name) if outline.row[i] >= 0 else Line((name,))
-        )
-
-    return _details(outline, line, frozenset({2}))
-
-
-def _details(outline: Outline, line: Callable[[int], Line], right: frozenset[int]) -> Markup:
+@body_of.register(ModuleTree)
+@body_of.register(VariableTree)
+def _(tree: ModuleTree | VariableTree) -> Markup:
+    view, outline, lines = tree_text(tree)
     ends, opened = outline.ends(), set(open_at_first(outline))
     left = MOST_ROWS
 
@@ -118,31 +87,40 @@ def _details(outline: Outline, line: Callable[[int], Line], right: frozenset[int
 
         def flush() -> None:
             if leaves:
-                out.append(tag("pre", "\n".join(align(leaves, right, WIDTH)), style=PRE))
+                out.append(pre(table_lines(view, leaves, WIDTH, color=False)))
                 leaves.clear()
 
         while start < stop and left > 0:
             left -= 1
             if ends[start] == start + 1:
-                leaves.append(line(start))
+                leaves.append(lines[start])
             else:
                 flush()
-                summary = tag(
-                    "summary", tag("code", "  ".join(align([line(start)], frozenset(), WIDTH)))
-                )
+                head = "  ".join(align([lines[start]], frozenset(), WIDTH))
                 inside = level(start + 1, ends[start])
-                out.append(
-                    tag("details", summary, *inside, open=start in opened, style="margin-left:12px")
-                )
+                summary = tag("summary", tag("code", head))
+                style = "margin-left:12px"
+                out.append(tag("details", summary, *inside, open=start in opened, style=style))
             start = ends[start]
         flush()
         return out
 
     parts = level(0, len(outline))
-    shown = MOST_ROWS - left
-    if shown < len(outline):
-        parts.append(tag("div", f"… {len(outline) - shown:,} more rows need scripts, or print()"))
+    missing = len(outline) + left - MOST_ROWS
+    if missing > 0:
+        parts.append(tag("div", f"… {missing:,} more rows need scripts, or print()"))
     return tag("div", *parts)
+
+
+def pre(lines: Sequence[str]) -> Markup:
+    """Write lines in a font of one width."""
+    return tag("pre", "\n".join(lines), style=PRE)
+
+
+def _lines_below(record: Any) -> list[str]:
+    """Return the text of a record without title, findings and notes."""
+    lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
+    return lines[1 + len(bar_of(record, WIDTH)) : len(lines) - len(record.notes)]
 
 
 @body_of.register
@@ -150,19 +128,13 @@ def _(table: ReturnTable) -> Markup:
     outline = call_outline(table.rows)
     parts, images = [], 0
     for i, row in enumerate(table.rows):
-        head = tag(
-            "div",
-            tag("b", plain(outline.label[i])),
-            f" {plain(row.class_name)} {plain(row.outputs)}",
-        )
+        about = f" {plain(row.class_name)} {plain(row.outputs)}"
+        head = tag("div", tag("b", plain(outline.label[i])), about)
         pictures = [image_of(p) for p in row.pictures if images < MOST_IMAGES]
         images += len(pictures)
         error = [tag("div", plain(row.error), style="color:#b3261e")] if row.error else []
-        parts.append(
-            tag(
-                "div", head, *pictures, *error, style=f"margin:4px 0 8px {min(row.depth, 6) * 12}px"
-            )
-        )
+        style = f"margin:4px 0 8px {min(row.depth, 6) * 12}px"
+        parts.append(tag("div", head, *pictures, *error, style=style))
         if images >= MOST_IMAGES and i + 1 < len(table.rows):
             parts.append(tag("div", f"… {len(table.rows) - i - 1} more returns need scripts"))
             break
@@ -176,22 +148,19 @@ def _(history: HistoryRecord) -> Markup:
 
 @body_of.register
 def _(card: ArrayCard) -> Markup:
-    lines = text_of(card, width=WIDTH, color=False).split("\n")[1:]
     image = [image_of(card.picture)] if card.picture else []
-    return tag("div", *image, tag("pre", "\n".join(lines), style=PRE))
+    return tag("div", *image, pre(_lines_below(card)))
 
 
 @body_of.register
 def _(table: ComparisonTable) -> Markup:
-    lines = text_of(table, width=WIDTH, color=False).split("\n")
-    text = "\n".join(lines[1 + len(bar_of(table, WIDTH)) : len(lines) - len(table.notes)])
     pictures = () if table.first is None else table.rows[table.first].pictures
     style = "display:inline-block;margin:4px 16px 4px 0"
     drawn = [
         tag("div", tag("b", plain(name)), image_of(picture), style=style)
         for name, picture in zip((table.a, table.b, "difference"), pictures, strict=False)
     ]
-    return tag("div", *drawn, tag("pre", text, style=PRE))
+    return tag("div", *drawn, pre(_lines_below(table)))
 
 
 @body_of.register

@@ -26,9 +26,7 @@ from nbmodule.views.records.records import (
     ViewRecord,
 )
 from nbmodule.views.records.variables import VariableTree
-
-COMPILING_SHARE = 0.1
-"""Of the time; less than that is not worth a word."""
+from nbmodule.views.renderers.columns import COMPILING_SHARE
 
 
 def title_of(record: ViewRecord) -> list[str]:
