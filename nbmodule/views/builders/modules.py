@@ -85,25 +85,14 @@ class _Rows:
                 group = ".".join(steps[:level])
                 if group not in listed:
                     listed.add(group)
-                    inside = [
-                        descendant
-                        for child_name, descendant in children
-                        if child_name.startswith(f"{group}.")
-                    ]
+                    inside = [x for name_, x in children if name_.startswith(f"{group}.")]
                     yield self.group(inside, prefix + group, depth + level - 1)
             yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
 
     def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
         variables = {box: size for child in inside for box, size in self.boxes(child).items()}
-        return ModuleRow(
-            path,
-            path.rpartition(".")[2],
-            f"{len(inside)} modules",
-            "",
-            *_total(variables),
-            depth,
-            "list",
-        )
+        name, count = path.rpartition(".")[2], f"{len(inside)} modules"
+        return ModuleRow(path, name, count, "", *_total(variables), depth, "list")
 
     def of(self, module: CoreModule, path: str, name: str, depth: int) -> Iterator[ModuleRow]:
         doc, source = _about(type(module))
@@ -157,9 +146,7 @@ class _Rows:
 
 
 def _total(variables: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
-    trained = nbytes = buffers = 0
-    for sizes in variables.values():
-        trained, nbytes, buffers = trained + sizes[0], nbytes + sizes[1], buffers + sizes[2]
+    trained, nbytes, buffers = map(sum, zip((0, 0, 0), *variables.values(), strict=True))
     return trained, nbytes, buffers
 
 
@@ -216,46 +203,24 @@ def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
     for alias, box in aliases(module):
         if alias != plan.places[box].name:
             others.setdefault(box, []).append(alias)
-    chosen = {
-        box: location
-        for box, location in plan.places.items()
-        if buffers or isinstance(box, Parameter)
-    }
-    metadata: dict[Any, tuple[Any, ...]] = {}
-    rows = [
-        _variable_row(box, location, others.get(box), metadata) for box, location in chosen.items()
-    ]
-    tree = measured(VariableTree("v", rows, root="model.v"), [_value(box) for box in chosen])
-    places = ((location.name, box, k) for k, (box, location) in enumerate(chosen.items()))
+    chosen = [(v, at) for v, at in plan.places.items() if buffers or isinstance(v, Parameter)]
+    rows = [_variable_row(variable, at, others.get(variable)) for variable, at in chosen]
+    tree = measured(VariableTree("v", rows, root="model.v"), [_value(v) for v, _ in chosen])
+    places = ((at.name, variable, k) for k, (variable, at) in enumerate(chosen))
     return with_findings(tree, equal_findings(places))
 
 
-def _variable_row(
-    box: Variable, location: Any, others: list[str] | None, metadata: dict[Any, tuple[Any, ...]]
-) -> VariableRow:
-    """One row; what variables of one type and place have in common is worked out once."""
-    key = (box.dtype, box.shape, box.sharding)
-    facts: Any = metadata.get(key)
-    if facts is None:
-        facts = metadata[key] = (
-            box.shape,
-            str(box.dtype),
-            box.nbytes,
-            describe_device(box),
-            placement_of(box.sharding)[1],
-        )
-    category = "buffer" if isinstance(box, Buffer) else "parameter"
-    shape, dtype, nbytes, device, sharding = facts
+def _variable_row(variable: Variable, location: Any, others: list[str] | None) -> VariableRow:
     return VariableRow(
         location.name,
         "/".join(location.chain),
-        category,
-        shape,
-        dtype,
-        nbytes,
-        device,
-        sharding,
-        isinstance(box, Parameter) and not box.requires_grad,
+        "buffer" if isinstance(variable, Buffer) else "parameter",
+        variable.shape,
+        str(variable.dtype),
+        variable.nbytes,
+        describe_device(variable),
+        placement_of(variable.sharding)[1],
+        isinstance(variable, Parameter) and not variable.requires_grad,
         others[0] if others else None,
         keys=location.chain,
     )

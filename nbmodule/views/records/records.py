@@ -87,6 +87,11 @@ class Picture(NamedTuple):
     ends: tuple[float, ...] = ()
     """The end of the scale of each tile, where each has its own."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the cells and of their values."""
+        return len(self.data) + len(self.exact)
+
     def plot(self, file: object = None) -> Any:
         """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
         return socket("plot")(self, file)

@@ -231,3 +231,29 @@ class VariableTree(ViewRecord):
         """The rows, as columns."""
         assert isinstance(self.rows, VariableRows)
         return self.rows
+
+
+def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any:
+    """Return a record with other pictures: `fn(picture)`, or none where that is None.
+
+    The record itself is returned where nothing changes.
+    """
+    if isinstance(record, VariableTree):
+        rows = record.columns
+        pictures = {i: p for i, p in rows.values.items() if isinstance(p, Picture)}
+        new = {i: fn(p) for i, p in pictures.items()}
+        if all(new[i] is p for i, p in pictures.items()):
+            return record
+        values = {**rows.values, **new}
+        rows = rows.with_values({i: v for i, v in values.items() if v is not None})
+        return replace(record, rows=rows)
+    if isinstance(getattr(record, "picture", None), Picture):
+        new = fn(record.picture)
+        return record if new is record.picture else replace(record, picture=new)
+    rows, is_same = list(getattr(record, "rows", ())), True
+    for i, row in enumerate(rows):
+        old = getattr(row, "pictures", ())
+        new = tuple(map(fn, old))
+        if any(a is not b for a, b in zip(old, new, strict=True)):
+            rows[i], is_same = row._replace(pictures=tuple(filter(None, new))), False
+    return record if is_same else replace(record, rows=rows)

@@ -50,17 +50,8 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 
 BLUE, ORANGE, MAGENTA, MARK = (17, 88, 168), (199, 78, 8), (214, 20, 190), (20, 20, 20)
 CLASSES = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#8c6bb1",
-    "#a6761d",
-    "#666666",
-    "#b2df8a",
-)
+    "#0072b2 #e69f00 #009e73 #d55e00 #cc79a7 #56b4e9 #8c6bb1 #a6761d #666666 #b2df8a"
+).split()
 LINES = ("#0072b2", "#c2570c", "#00805f", "#b0478a", "#8a6d00", "#3182bd", "#7454a6", "#5f6670")
 SVG = "http://www.w3.org/2000/svg"
 
@@ -69,48 +60,35 @@ def image_of(picture: Picture) -> Markup:
     """Draw a picture as one `img` with its legend."""
     if picture.kind == "text":
         return tag("div", picture.about)
-    words = ", ".join(
-        [
-            f"{format_number(picture.limits[0], 3)} … {format_number(picture.limits[1], 3)}",
-            *picture.notes,
-        ]
-    )
-    if picture.kind == "bars":
-        image = _svg_image(_bars(picture), picture.about)
-    else:
-        pixels, cell = _grid(picture)
-        data = (
-            "data:image/png;base64," + base64.b64encode(png_of(pixels, palette(picture))).decode()
-        )
-        width = f"width:{pixels.shape[1] * cell}px;max-width:100%"
-        style = f"{width};image-rendering:pixelated;background:#fff"
-        image = tag("img", src=data, alt=picture.about, style=style)
+    limits = " … ".join(format_number(end, 3) for end in picture.limits)
+    style = "max-width:100%"
+    if picture.kind != "bars":
+        codes, cell = _grid(picture)
+        style += f";width:{codes.shape[1] * cell}px;image-rendering:pixelated;background:#fff"
+    image = tag("img", src=image_source(picture), alt=picture.about, style=style)
+    words = ", ".join([limits, *picture.notes])
     return tag("div", image, tag("div", words, style="font-size:11px;opacity:.75"))
 
 
 def image_source(picture: Picture) -> str:
-    """Give a picture as the address of an image, without its legend; empty where there is none."""
+    """Return a picture as the address of an image, without its legend; empty for a text."""
     if picture.kind == "text":
         return ""
     if picture.kind == "bars":
-        return "data:image/svg+xml;base64," + base64.b64encode(_bars(picture).encode()).decode()
-    return (
-        "data:image/png;base64,"
-        + base64.b64encode(png_of(_grid(picture)[0], palette(picture))).decode()
-    )
+        return _address("image/svg+xml", _bars(picture).encode())
+    return _address("image/png", png_of(_grid(picture)[0], palette(picture)))
+
+
+def _address(kind: str, data: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def palette(picture: Picture) -> list[tuple[int, int, int]]:
     """The colors of the 256 bytes on a light page; `views/frontend/picture.js` has the same."""
     scale = picture.scale
-    if scale == "classes" and set(picture.classes) <= {"False", "True"}:
-        return [
-            MAGENTA,
-            MARK,
-            MARK,
-            *(_mix(BLUE, 1 if c == "True" else 0.12) for c in picture.classes),
-        ]
     colors = [MAGENTA, MARK, MARK]
+    if scale == "classes" and set(picture.classes) <= {"False", "True"}:
+        return [*colors, *(_mix(BLUE, 1 if c == "True" else 0.12) for c in picture.classes)]
     for code in range(FIRST, LAST + 1):
         at = (code - FIRST) / (LAST - FIRST)
         if scale == "classes":
@@ -171,11 +149,6 @@ def _grid(picture: Picture) -> tuple[np.ndarray, int]:
     return np.where(is_cell, codes, np.uint8(ground)), max(1, most // max(picture.shape[1:]))
 
 
-def _svg_image(drawing: Markup, about: str) -> Markup:
-    data = "data:image/svg+xml;base64," + base64.b64encode(drawing.encode()).decode()
-    return tag("img", src=data, alt=about, style="max-width:100%")
-
-
 def _svg(width: float, height: float, *inside: Markup) -> Markup:
     ground = tag("rect", width="100%", height="100%", fill="#fff")
     size = {"width": width, "height": height, "viewBox": f"0 0 {width} {height}"}
@@ -198,12 +171,9 @@ def _bars(picture: Picture) -> Markup:
         y = 80 - (v - low) / span * 80 if is_finite else 0.0
         color = "#d614be" if not is_finite else "#c74e08" if low < 0 <= v else "#1158a8"
         tall = max(abs(y - zero), 0.5) if is_finite else 80
-        box = {
-            "x": f"{k * step:.1f}",
-            "y": f"{min(y, zero) if is_finite else 0:.1f}",
-            "width": f"{step * 0.85:.1f}",
-        }
-        parts.append(tag("rect", **box, height=f"{tall:.1f}", fill=color))
+        x, top, width = k * step, min(y, zero) if is_finite else 0, step * 0.85
+        size = {"width": f"{width:.1f}", "height": f"{tall:.1f}"}
+        parts.append(tag("rect", x=f"{x:.1f}", y=f"{top:.1f}", **size, fill=color))
     return _svg(round(count * step), 80, *parts)
 
 
@@ -231,7 +201,9 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
         about = f"{history.axis} {span}, each series on its own scale"
         parts.append(tag("text", about, x=8, y=height - 6, fill="#5f6670"))
     names = ", ".join(s.name for s in history.series)
-    return _svg_image(_svg(width, height, *parts), f"{history.name}: {names or 'no values yet'}")
+    source = _address("image/svg+xml", _svg(width, height, *parts).encode())
+    about = f"{history.name}: {names or 'no values yet'}"
+    return tag("img", src=source, alt=about, style="max-width:100%")
 
 
 def _finite_points(series: SeriesRecord) -> list[tuple[float, float]]:

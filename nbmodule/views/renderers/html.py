@@ -78,17 +78,21 @@ def script_json(data: object) -> str:
         >>> script_json({"a": "</script>"})
         '{"a":"\\u003c/script\\u003e"}'
     """
-    return json.dumps(data, separators=(",", ":"), ensure_ascii=False).translate(_SCRIPT)
+    return _json(data).translate(_SCRIPT)
 
 
 def deflate_text(text: str) -> str:
     """Deflate a text and write it in letters."""
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 6)).decode()
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
 def packed_data(data: dict[str, Any]) -> dict[str, str]:
     """Deflate the data of a view for a message; `unpack` of `views/frontend/base.js` reads them."""
-    return {"z": deflate_text(json.dumps(data, separators=(",", ":"), ensure_ascii=False))}
+    return {"z": deflate_text(_json(data))}
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
 def view_element(
@@ -122,41 +126,27 @@ def view_element(
 
 def data_text(data: dict[str, Any]) -> str:
     """Write the data of a view, deflated where that is worth it."""
-    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
-    return (
-        text.translate(_SCRIPT)
-        if len(text) <= INLINE_DATA
-        else script_json({"z": deflate_text(text)})
-    )
+    is_short = len(_json(data)) <= INLINE_DATA
+    return script_json(data if is_short else packed_data(data))
 
 
-_LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%,()*+-;.=:?@^_[{|}~"
-"""Digits of base 85, none of which means anything in HTML, in JSON or in a string of JavaScript."""
-_OTHER_LETTERS = str.maketrans("&<>`", ",.:[")
-_LOADER = (
-    "(()=>{const "
-    'g=globalThis,k="%s",wake=()=>document.querySelectorAll(`nbm-view[data-nbm="${k}"]`)'
-    ".forEach(e=>e.nbmBegin?.());if(g.nbmStarts?.has(k))return wake();"
-    'const L="%s",s="%s",b=[];for(let i=0;i<s.length;i+=5){let v=0;for(let '
-    "j=0;j<5;j++)v=v*85+L.indexOf(s[i+j]);"
-    "b.push(v>>>24,v>>>16&255,v>>>8&255,v&255)}"
-    "new Response(new Blob([new Uint8Array(b.slice(0,%d))]).stream()"
-    ".pipeThrough(new "
-    'DecompressionStream("deflate"))).text().then(t=>{if(g.nbmStarts?.has(k))return wake();'
-    "const "
-    's=document.createElement("script");s.textContent=t;document.head.append(s);s.remove()})})()'
-)
+_LOADER = """<script>(() => {
+const g = globalThis, k = "%s", text = "%s";
+const begin = e => e.nbmBegin?.();
+const wake = () => document.querySelectorAll(`nbm-view[data-nbm="${k}"]`).forEach(begin);
+if (g.nbmStarts?.has(k)) return wake();
+const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+new Response(stream).text().then(code => {
+if (g.nbmStarts?.has(k)) return wake();
+const s = document.createElement("script");
+s.textContent = code; document.head.append(s); s.remove()})})()</script>"""
 
 
 @functools.cache
 def _loader(view: str) -> str:
-    """A script that brings the renderer, deflated to a third, once for all outputs of one kind on a
+    """Return a script that brings the renderer, deflated, once for all outputs of one kind on a
     page.
     """
     key, text = element_script(view)
-    best = zlib.compressobj(9, zlib.DEFLATED, 15, 9)
-    squeezed = best.compress(text.encode()) + best.flush()
-    letters = (
-        base64.b85encode(squeezed + b"\0" * (-len(squeezed) % 4)).decode().translate(_OTHER_LETTERS)
-    )
-    return f"<script>{_LOADER % (key, _LETTERS, letters, len(squeezed))}</script>"
+    return _LOADER % (key, deflate_text(text))
