@@ -23,7 +23,9 @@ NAMES = {
 
 def declared(name):
     """The properties of an interface of the file, those of its bases included."""
-    head, body = re.search(rf"interface {name}( extends \w+)? \{{(.*?)\n\}}", types(), re.S).groups()
+    head, body = re.search(
+        rf"interface {name}( extends \w+)? \{{(.*?)\n\}}", types(), re.S
+    ).groups()
     inherited = declared(head.split()[-1]) if head else set()
     return inherited | set(re.findall(r"^  (\w+)\??:", body, re.M))
 

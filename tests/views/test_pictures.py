@@ -130,17 +130,6 @@ def test_one_nan_marks_its_block_and_leaves_the_mean_of_the_others():
     assert blocks.bad.sum() == 1
 
 
-@pytest.mark.parametrize("promotion", ["standard", "strict"])
-def test_blocks_reduced_on_a_device_are_those_of_the_host(promotion):
-    x = np.random.default_rng(0).normal(size=(2, 37, 50)).astype("float32")
-    x[0, 3, 4], x[1, 36, 49] = np.inf, np.nan
-    for cells in ((10, 11), (37, 25), (5, 50)):
-        with jax.numpy_dtype_promotion(promotion):
-            device = pictures._reduce_on_device(x, cells)
-        for ours, other in zip(device, pictures._reduce_on_host(x, cells), strict=True):
-            np.testing.assert_allclose(ours, other, atol=1e-5)
-
-
 def test_many_bars_are_means_of_neighbors_and_show_what_stands_out():
     x = np.random.default_rng(0).normal(size=5000)
     x[4999] = 77

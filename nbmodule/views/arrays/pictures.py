@@ -1,16 +1,15 @@
 """Arrays made small enough to draw: overviews, grids of channels, heads, bars, a corner of values.
 
-A large array is reduced by the mean of blocks that are equal to within one row and column, where it
-lies: on another device by one compiled function, on the host in place. A block with an element far
-outside of what the others hold shows that element in place of its mean, and is marked. The result
-is one byte per cell and the limits of the color scale.
+A large array is reduced by the mean of blocks that are equal to within one row and column. A block
+with an element far outside of what the others hold shows that element in place of its mean, and is
+marked. The result is one byte per cell and the limits of the color scale.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +18,6 @@ import numpy as np
 
 from nbmodule.base.format import count_noun, format_number, plain
 from nbmodule.base.kinds import Shaped
-from nbmodule.views.arrays.reductions import is_remote
 from nbmodule.views.arrays.scales import FIRST, Coded, Limits, most_of, quantize, with_marks
 from nbmodule.views.arrays.values import exact_bytes, holds_texts, metadata_of, readable_numbers
 from nbmodule.views.records.records import Picture
@@ -38,8 +36,6 @@ FAR = 3.0
 """An extreme is so many times farther from the mean of its block than in nine blocks of ten."""
 MOST_EXTREMES = 64
 """How many extremes are named; all are counted."""
-REDUCED_REMOTELY = 1 << 20
-"""Bytes from which an array is reduced on its own device."""
 
 
 def picture_of(
@@ -362,32 +358,20 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
     """Reduce blocks of rows and columns until no side has more than `side` cells."""
     rows, columns = x.shape[1:]
     cells = tuple(-(-n // -(-n // side)) for n in (rows, columns))
-    if is_remote(x) and x.size * x.dtype.itemsize > REDUCED_REMOTELY:
-        parts = jax.device_get(_reduce_on_device(x, cells))
-    else:
-        parts = _reduce_on_host(readable_numbers(jax.device_get(x)), cells)
-    return Blocks(*parts, (rows, columns))  # pyright: ignore[reportCallIssue] - four parts
-
-
-def _reduce_on_host(x: np.ndarray, cells: tuple[int, int]) -> tuple[np.ndarray, ...]:
-    values = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
+    x = readable_numbers(jax.device_get(x))
+    x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
-        means, bad, low, high = _parts(np, _fold, values, cells)
-    return np.nan_to_num(means), bad, low, high
-
-
-def _parts(module: Any, fold: Callable[..., Any], x: Any, cells: tuple[int, int]) -> Any:
-    """Return means, bad, low and high of blocks that may hold values that are not finite."""
-    finite = module.isfinite(x)
-    bad = finite.astype(module.uint8) * 3 + 1
-    for code, infinity in ((2, module.inf), (3, -module.inf)):
-        bad = module.where(x == infinity, code, bad)
-    bad = fold(module.minimum, bad, cells)
-    count = module.maximum(fold(module.add, finite.astype(module.float32), cells), 1)
-    means = fold(module.add, module.where(finite, x, 0), cells) / count
-    low = fold(module.minimum, module.where(finite, x, module.inf), cells)
-    high = fold(module.maximum, module.where(finite, x, -module.inf), cells)
-    return means, module.where(bad == 4, 0, bad).astype(module.uint8), low, high
+        finite = np.isfinite(x)
+        counts = _fold(np.add, finite.astype(np.float32), cells)
+        means = _fold(np.add, np.where(finite, x, 0), cells) / np.maximum(counts, 1)
+        low = _fold(np.minimum, np.where(finite, x, np.inf), cells)
+        high = _fold(np.maximum, np.where(finite, x, -np.inf), cells)
+        bad = np.zeros(counts.shape, np.uint8)
+        if not finite.all():
+            codes = np.where(np.isnan(x), 1, np.where(x > 0, 2, 3)).astype(np.uint8)
+            bad = _fold(np.minimum, np.where(finite, np.uint8(4), codes), cells)
+            bad[bad == 4] = 0
+    return Blocks(np.nan_to_num(means), bad, low, high, (rows, columns))
 
 
 def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray:
@@ -395,27 +379,6 @@ def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray
     for axis, count in ((1, cells[0]), (2, cells[1])):
         if count < x.shape[axis]:
             x = reduce.reduceat(x, block_edges(x.shape[axis], count)[:-1], axis=axis)
-    return x
-
-
-@functools.partial(jax.jit, static_argnames="cells")
-def _reduce_on_device(x: jax.Array, cells: tuple[int, int]) -> tuple[jax.Array, ...]:
-    x = (jnp.abs(x) if jnp.iscomplexobj(x) else x).astype(jnp.float32)
-    return _parts(jnp, _fold_on_device, x, cells)
-
-
-_FILLERS = {jnp.add: 0, jnp.minimum: jnp.inf, jnp.maximum: -jnp.inf}
-
-
-def _fold_on_device(reduce: Any, x: jax.Array, cells: tuple[int, int]) -> jax.Array:
-    """Reduce each block; a block that is one shorter than the longest is filled up."""
-    filler = 4 if jnp.issubdtype(x.dtype, jnp.integer) else _FILLERS[reduce]
-    for axis, count in ((1, cells[0]), (2, cells[1])):
-        edges = block_edges(x.shape[axis], count)
-        at = edges[:-1, None] + np.arange(np.diff(edges).max())
-        inside = (at < edges[1:, None]).reshape(at.shape + (1,) * (2 - axis))
-        x = jnp.where(inside, jnp.take(x, np.minimum(at, x.shape[axis] - 1), axis=axis), filler)
-        x = reduce.reduce(x, axis=axis + 1)
     return x
 
 

@@ -1,8 +1,7 @@
 """Mean, deviation, extremes, non-finite counts and a histogram that counts every element.
 
 Arrays in host memory (also those of the CPU backend) are read in place, in blocks that fit the
-cache. A large array on another device is reduced there by one compiled function; small ones are
-fetched together, which is faster than compiling for their shapes.
+cache; those of other devices are fetched together.
 """
 
 from __future__ import annotations
@@ -13,18 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
 
-from nbmodule.base.promotion import widened
 from nbmodule.base.statistics import exponent_of, joined_moments, place_between
 from nbmodule.views.arrays.values import metadata_of, readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32
-FETCH_WHOLE = 1 << 16
-"""Bytes below which an array of another device is fetched rather than reduced there."""
 BLOCK = 1 << 16
 """Elements that are read at once."""
 
@@ -37,20 +31,12 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatisti
         >>> s.mean, s.std, s.low, s.high, s.nan
         (2.0, 1.0, 1.0, 3.0, 1)
     """
-    remote: dict[int, Any] = {}
-    local: dict[int, Any] = {}
-    for i, x in enumerate(arrays):
-        about = metadata_of(x)
-        if about.is_readable:
-            (remote if is_remote(x) and about.bytes > FETCH_WHOLE else local)[i] = x
-    reduced = {i: _reduce_on_device(x, bins) for i, x in remote.items()}
-    local, reduced = jax.device_get((local, reduced))
-    out: list[ShownStatistics | None] = [None] * len(arrays)
-    for i, x in local.items():
-        out[i] = statistics_on_host(x, bins)
-    for i, parts in reduced.items():
-        out[i] = _from_parts(arrays[i], parts)
-    return out
+    readable = [x for x in arrays if metadata_of(x).is_readable]
+    fetched = iter(jax.device_get(readable))
+    return [
+        statistics_on_host(next(fetched), bins) if metadata_of(x).is_readable else None
+        for x in arrays
+    ]
 
 
 def is_remote(x: object) -> TypeGuard[jax.Array]:
@@ -161,46 +147,6 @@ def _spread(
     codes = np.multiply(np.subtract(block, low, out=difference), scale, out=difference)
     codes = codes.astype(np.int32)
     return square, np.bincount(np.minimum(codes, bins - 1), minlength=bins)
-
-
-# -- on another device --
-@functools.partial(jax.jit, static_argnames="bins")
-def _reduce_on_device(x: jax.Array, bins: int) -> tuple[jax.Array, ...]:
-    """Reduce in one compiled function: the histogram counts comparisons with the edges."""
-    x = jnp.abs(x) if jnp.iscomplexobj(x) else x
-    dtype = widened(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.result_type(float)
-    x = x.astype(dtype).reshape(-1)
-    finite = jnp.isfinite(x)
-    n = jnp.maximum(finite.sum(), 1).astype(dtype)
-    low_at = jnp.where(finite, x, jnp.inf).argmin()
-    high_at = jnp.where(finite, x, -jnp.inf).argmax()
-    low, high = x[low_at], x[high_at]
-    most = jnp.finfo(dtype).maxexp - 2
-    exponent = jnp.frexp(jnp.maximum(-low, high))[1]
-    exponent = jnp.clip(exponent, -most, most)  # so that no square is lost or infinite
-    bottom, top, y = (jnp.ldexp(part, -exponent) for part in (low, high, jnp.where(finite, x, low)))
-    mean = jnp.where(finite, y, 0).sum() / n
-    square = jnp.where(finite, jnp.square(y - mean), 0).sum() / n
-    edges = bottom + (top - bottom) * (np.arange(1, bins) / bins).astype(dtype)
-    counts = jnp.stack([(finite & (y >= edge)).sum() for edge in edges])
-    counts = -jnp.diff(jnp.concatenate([finite.sum()[None], counts, jnp.zeros(1, counts.dtype)]))
-    mean = jnp.where(high > low, jnp.ldexp(mean, exponent), low)
-    std = jnp.where(high > low, jnp.ldexp(square**0.5, exponent), 0)
-    nan, inf, zero = jnp.isnan(x).sum(), jnp.isinf(x).sum(), (x == 0).sum()
-    return mean, std, low, high, nan, inf, zero, counts, low_at, high_at
-
-
-def _from_parts(x: Array, parts: tuple[Any, ...]) -> ShownStatistics:
-    *numbers, counts, low_at, high_at = parts
-    mean, std, low, high = map(float, numbers[:4])
-    nan, inf, zero = map(int, numbers[4:])
-    if nan + inf == x.size:
-        return without_values(x.size, nan, inf)
-    low_at, high_at = (
-        tuple(map(int, np.unravel_index(int(at), x.shape))) for at in (low_at, high_at)
-    )
-    counts = tuple(map(int, counts))
-    return ShownStatistics(x.size, mean, std, low, high, nan, inf, zero, counts, low_at, high_at)
 
 
 # -- several arrays --
