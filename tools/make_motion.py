@@ -188,7 +188,7 @@ def act(film: Film, notebook: Any) -> None:
         return best; }"""
     )
     film.press(plot, {"x": highest["x"], "y": 60} if highest else None)
-    opened = out.locator(".nbm-run-moment nbm-view")
+    opened = out.locator(".nbm-run-replayed nbm-view")
     opened.wait_for()
     opened.scroll_into_view_if_needed()
     film.shoot(2)

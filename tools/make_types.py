@@ -107,16 +107,16 @@ export interface CurveData extends Head {
 }
 
 /** A table whose columns sort. */
-export interface FactsData extends Listed {
+export interface TableData extends Listed {
   first_title?: string;
   empty: string;
   places?: string[];
   wrong?: number[];
-  columns: FactColumn[];
+  columns: TableColumn[];
 }
 
 /** One column of such a table. */
-export interface FactColumn {
+export interface TableColumn {
   title: string;
   kind: "text" | "count" | "bytes" | "number";
   values: Packed<string | number>;

@@ -42,7 +42,7 @@ def test_a_click_on_a_peak_opens_the_step_of_the_peak_and_the_legend_says_it(ope
         page.page.mouse.move(x + 1, y)
         legend = page.locator(".nbm-legend", has_text=f"step {spike:,}").first.inner_text()
         page.page.mouse.click(x + 1, y)
-        page.locator(".nbm-run-again-text", has_text=f"step {spike:,}: ").wait_for()
+        page.locator(".nbm-run-replay-text", has_text=f"step {spike:,}: ").wait_for()
         assert re.search(r"\b2\b", legend), legend
 
 
@@ -52,5 +52,5 @@ def test_between_two_points_far_apart_the_nearest_step_is_meant(open_html):
     (first, y), (second, _) = pixel_of(page, 1, 28), pixel_of(page, 2, 28)
     for x, step in ((0.4, 1), (0.6, 2)):
         page.page.mouse.click(first + x * (second - first), y)
-        said = page.locator(".nbm-run-again-text", has_text=re.compile(f"^step {step}: "))
+        said = page.locator(".nbm-run-replay-text", has_text=re.compile(f"^step {step}: "))
         said.wait_for()

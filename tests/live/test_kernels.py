@@ -205,7 +205,7 @@ def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(
         page.send("at", step=step)
         return page.until(
             lambda: [
-                m for m in kernel.customs(page.comm) if m["kind"] == "moment" and m["step"] == step
+                m for m in kernel.customs(page.comm) if m["kind"] == "replay" and m["step"] == step
             ]
         )
 

@@ -222,13 +222,13 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     plot = out.locator(".nbm-run-plots svg.nbm-curve").first
     box = plot.bounding_box()
     plot.click(position={"x": 52 + (box["width"] - 64) / 2, "y": 80})
-    opened = out.locator(".nbm-run-moment nbm-view")
+    opened = out.locator(".nbm-run-replayed nbm-view")
     opened.wait_for()
     out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
     opened.get_by_role("tab").or_(
         opened.get_by_role("tree")
     ).first.wait_for()  # drawn, not the plain form
-    step = int(out.locator(".nbm-run-again-text").inner_text().split()[-1])
+    step = int(out.locator(".nbm-run-replay-text").inner_text().split()[-1])
     assert 55 <= step <= 66
     out.get_by_title("Go back to the beginning of this step and go on from there").click()
     notebook.page.wait_for_function(
@@ -242,7 +242,7 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     notebook.wait_idle()
     assert notebook.kernel_eval("live.step") == step - 1
     out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
-    early = out.locator(".nbm-run-again-text", has_text="again", has_not_text=f"step {step} ").first
+    early = out.locator(".nbm-run-replay-text", has_text="again", has_not_text=f"step {step} ").first
     for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
         box = plot.bounding_box()
         plot.click(

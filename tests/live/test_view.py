@@ -72,14 +72,14 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
     assert record["strips"]["update"]["paths"] == ["head", "body"]
     np.testing.assert_allclose(floats(record["strips"]["update"]["values"]), [0.1, 0.2], rtol=1e-6)
     assert len(base64.b64decode(record["strips"]["weight"]["over"]["head"])) == BINS
-    assert [(s["name"], s["entries"][0]["kind"]) for s in record["shelf"]] == [
+    assert [(s["name"], s["entries"][0]["kind"]) for s in record["media"]] == [
         ("what is wrong", "media"),
         ("epochs", "media"),
         ("text", "text"),
         ("map", "array"),
         ("picture", "picture"),
     ]
-    assert record["shelf"][4]["entries"][0]["size"] == [50, 75]
+    assert record["media"][4]["entries"][0]["size"] == [50, 75]
     assert record["controls"][0]["name"] == "learning rate"
 
 
@@ -346,7 +346,7 @@ def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook)
     assert live.has_ended and not line.closed
     line.hear({"kind": "at", "page": "a", "step": 4})
     answer = line.sent[-1]
-    assert (answer["kind"], answer["page"], answer["step"]) == ("moment", "a", 4)
+    assert (answer["kind"], answer["page"], answer["step"]) == ("replay", "a", 4)
     assert "repeated bit for bit" in answer["html"]
     line.hear({"kind": "at", "page": "a", "step": 40})
     assert "step 40 cannot be repeated" in line.sent[-1]["error"]
@@ -389,7 +389,7 @@ def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
     assert len(Line.last.sent) == said
     for act in kernel.later:
         act()
-    assert Line.last.sent[-1]["kind"] == "moment"
+    assert Line.last.sent[-1]["kind"] == "replay"
 
 
 def test_what_keeping_takes_is_told_to_pages(notebook):

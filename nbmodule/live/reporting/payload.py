@@ -112,9 +112,9 @@ def record_of(run: RunState) -> dict[str, Any]:
         "route": {"kind": run.route.kind, "text": run.route.text},
         "cost": cost_of(run),
         "messages": run.messages.describe(),
-        "shelf": media_of(run),
+        "media": media_of(run),
         "about": [plain(text, 300) for text in run.notes()],
-        "futures": branches_of(run),
+        "branches": branches_of(run),
         "findings": findings,
     }
 

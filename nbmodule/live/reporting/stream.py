@@ -136,9 +136,9 @@ class Stream:
                 lambda: {"kind": run.route.kind, "text": run.route.text},
             ),
             "about": (tuple(run.notes()), lambda: [plain(text, 300) for text in run.notes()]),
-            "shelf": (media, lambda: _small_media(run) or None),
+            "media": (media, lambda: _small_media(run) or None),
             "earlier": (len(run.pale_curves), lambda: None if run.pale_curves else []),
-            "futures": (tuple(map(id, run.futures)), lambda: branches_of(run)),
+            "branches": (tuple(map(id, run.futures)), lambda: branches_of(run)),
             "findings": (str(findings), lambda: findings),
         }
         before, self._versions = self._versions, {name: v for name, (v, _) in parts.items()}

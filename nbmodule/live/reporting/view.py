@@ -189,7 +189,7 @@ class NotebookView:
 
     def show_step(self, step: int, page: str) -> None:
         """Repeat a step and send it, or the error, to the page that asked."""
-        answer: dict[str, Any] = {"kind": "moment", "page": page, "step": step}
+        answer: dict[str, Any] = {"kind": "replay", "page": page, "step": step}
         try:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
         except Exception as error:  # noqa: BLE001 - it is shown where it was asked for

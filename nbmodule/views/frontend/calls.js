@@ -5,7 +5,7 @@ import { shapeOf } from "./fold.js";
 import { number, seconds } from "./format.js";
 import { bar, facts, histogram, numbers, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
-import { placeOf } from "./places.js";
+import { sourceLink } from "./source_link.js";
 import { Rows } from "./rows.js";
 import { axisTitle, onAxis } from "./spread.js";
 
@@ -117,7 +117,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
         ["time", time(i) === null ? "" : seconds(run(i))],
         ["compiling", compiling(i) ? `${seconds(Number(compiling(i)))} in this call` : ""],
         ["own time", own(i) === null ? "" : seconds(Number(own(i)))],
-        ["source", src(i) && placeOf(view, src(i) ?? "")],
+        ["source", src(i) && sourceLink(view, src(i) ?? "")],
         ["error", error(i)],
       ]);
       numbers(pane, stats(i), output(i));

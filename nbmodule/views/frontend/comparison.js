@@ -3,7 +3,7 @@ import { button, copy, el, mountView, readers, sending, tableButton } from "./ba
 import { COLUMNS } from "./columns.js";
 import { number } from "./format.js";
 import { bar } from "./marks.js";
-import { placeOf } from "./places.js";
+import { sourceLink } from "./source_link.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
 
@@ -53,7 +53,7 @@ function draw(view, data, channel) {
     head.append(el("span", fault(i) === "module" ? "culprit" : "", apart(i)));
     const [wanted, found] = (values(i) ?? []).map(Number);
     if (values(i)) head.append(el("span", "quiet", `expected ${number(wanted)}, found ${number(found)}`));
-    if (src(i)) head.append(placeOf(view, src(i) ?? ""));
+    if (src(i)) head.append(sourceLink(view, src(i) ?? ""));
     head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))), ...sending(view, () => [hero], key(i)));
     hero.append(head, sideBySide(view, channel, data.row[i], picture(i) ?? [], data));
   };

@@ -11,7 +11,7 @@ import { render as modules } from "./modules.js";
 import { Snapshots } from "./snapshots.js";
 import { render as note } from "./note.js";
 import { drawPicture } from "./picture.js";
-import { placeOf } from "./places.js";
+import { sourceLink } from "./source_link.js";
 import { render as whatIf } from "./what_if.js";
 
 /**
@@ -399,7 +399,7 @@ class Panel {
     const { at, lines: code } = this.data;
     if (!Object.hasOwn(at ?? {}, this.selected.path)) return;
     const [place, first, text, more] = code[at[this.selected.path]];
-    pane.append(el("h3", "", "source ", placeOf(this.view, place)));
+    pane.append(el("h3", "", "source ", sourceLink(this.view, place)));
     if (!text) return;
     const lines = text.split("\n").flatMap((/** @type {string} */ line, /** @type {number} */ k) => [el("span", "lineno", String(first + k)), el("span", "", line)]);
     const box = el("code", "code", ...lines);

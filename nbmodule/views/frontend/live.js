@@ -1,11 +1,11 @@
 // The view of a run: is it learning? It draws what a record holds, and follows the loop where a kernel answers.
 import { bugBar, button, el, mountView, tableButton } from "./base.js";
 import { bytes, count, number, seconds } from "./format.js";
-import { AgainBox } from "./live_again.js";
+import { ReplayPanel } from "./live_replay.js";
 import { Buttons, ControlPanel } from "./live_controls.js";
 import { Line } from "./live_line.js";
 import { Plots } from "./live_plots.js";
-import { ShelfBox } from "./live_shelf.js";
+import { MediaPanel } from "./live_media.js";
 import { addTick, openRun, stepRange } from "./live_store.js";
 import { StripTable } from "./live_strips.js";
 import { STYLE } from "./live_style.js";
@@ -63,7 +63,7 @@ class RunView {
       onRecord: (record) => void (this.run = openRun(record)),
       onTick: (tick, buffers) => addTick(this.run, tick, buffers),
       onDetail: (detail) => this.strips.take(detail),
-      onMoment: (moment) => this.again.take(moment),
+      onReplay: (answer) => this.replay.take(answer),
       onChange: redraw,
     });
     this.facts = /** @type {HTMLElement} */ (view.root.querySelector(".nbm-facts"));
@@ -71,18 +71,18 @@ class RunView {
     this.tools();
     this.bugBox = el("div", "run-bugs");
     this.facts.parentElement?.after(this.bugBox);
-    const boxes = { plots: el("div", "run-plots"), side: el("div", "run-side"), again: el("div", "run-wide"), strips: el("div", "run-wide"), shelf: el("div", "run-wide run-shelf"), steps: el("div", "run-wide run-steps") };
+    const boxes = { plots: el("div", "run-plots"), side: el("div", "run-side"), replay: el("div", "run-wide"), strips: el("div", "run-wide"), media: el("div", "run-wide run-media"), steps: el("div", "run-wide run-steps") };
     view.body.append(el("div", "run-body", ...Object.values(boxes)));
     this.boxes = boxes;
-    this.again = new AgainBox(boxes.again, this.line, redraw, kept);
-    this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.again.pick(step));
+    this.replay = new ReplayPanel(boxes.replay, this.line, redraw, kept);
+    this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.replay.pick(step));
     this.controls = new ControlPanel(boxes.side, this.line, redraw);
     const place = kept.get("place")?.run === this.run.run ? kept.get("place") : { run: this.run.run, at: NaN, base: NaN, selected: "", quantity: "" };
     kept.set("place", place);
     this.place = place;
     this.at = place.at;
     this.strips = new StripTable(boxes.strips, view, { opened, place, redraw, ask: (path, quantity) => this.ask(path, quantity) });
-    this.shelf = new ShelfBox(boxes.shelf, view);
+    this.media = new MediaPanel(boxes.media, view);
     this.slider();
     view.root.classList.add("nbm-run");
     const sheet = el("style");
@@ -258,9 +258,9 @@ class RunView {
     this.controls.draw(run);
     this.plots.draw(run, this.boxes.plots.clientWidth || width - side - 8, this.at);
     if (!run.series.size) this.boxes.plots.replaceChildren(el("div", "empty", run.progress.ended ? "nothing was logged" : "no values yet: live.log(loss=loss)"));
-    this.again.draw(run);
+    this.replay.draw(run);
     this.strips.draw(run, this.at, this.place.base);
-    this.shelf.draw(run, this.at);
+    this.media.draw(run, this.at);
     this.drawSlider();
     this.bugs();
     this.foot();
@@ -284,7 +284,7 @@ class RunView {
 
   /** @param {any} finding */
   jump([, , step, part, path]) {
-    if (part === "steps") this.again.pick(step);
+    if (part === "steps") this.replay.pick(step);
     else if (part === "modules") this.strips.show(path);
   }
 

@@ -22,7 +22,7 @@ const CONFIRMED_BY = {
 /** One page's side of the line; `now` is in seconds and given in, so that time can be tested. */
 export class Line {
   /**
-   * @param {{ onRecord: (record: any) => void, onTick: (tick: any, buffers: DataView[]) => void, onDetail: (detail: any) => void, onMoment: (moment: any) => void,
+   * @param {{ onRecord: (record: any) => void, onTick: (tick: any, buffers: DataView[]) => void, onDetail: (detail: any) => void, onReplay: (answer: any) => void,
    *   onChange: () => void, now: () => number, page: string }} listener
    */
   constructor(listener) {
@@ -108,7 +108,7 @@ export class Line {
       listener.onTick(message, buffers);
       this.confirm(message.progress);
     } else if (message.kind === "detail" && message.page === listener.page) listener.onDetail(message);
-    else if (message.kind === "moment" && message.page === listener.page) listener.onMoment(message);
+    else if (message.kind === "replay" && message.page === listener.page) listener.onReplay(message);
     listener.onChange();
   }
 

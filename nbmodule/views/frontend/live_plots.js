@@ -69,7 +69,7 @@ export class Plots {
         for (const c of curves) [first, last] = [Math.min(first, c.steps[0]), Math.max(last, c.steps[c.steps.length - 1])];
       }
     }
-    for (const { curves } of run.futures) for (const c of curves) if (c.steps.length) last = Math.max(last, c.steps[c.steps.length - 1]);
+    for (const { curves } of run.branches) for (const c of curves) if (c.steps.length) last = Math.max(last, c.steps[c.steps.length - 1]);
     return /** @type {[number, number]} */ ([first, last > first ? last : first + 1]);
   }
 
@@ -85,7 +85,7 @@ export class Plots {
     const { look } = this;
     const inner = { w: width - EDGE.left - EDGE.right, h: HEIGHT - EDGE.top - EDGE.bottom };
     const shown = members.filter((s) => !look.hidden.has(s.name)).map((s) => ({ series: s, ...this.windowOf(s, first, last, inner.w) }));
-    const ahead = run.futures.flatMap((f) => f.curves.filter((c) => members.some((s) => s.name === c.name)).map((c) => [...c.values]));
+    const ahead = run.branches.flatMap((f) => f.curves.filter((c) => members.some((s) => s.name === c.name)).map((c) => [...c.values]));
     const [low, high] = valueRange([...shown.map((c) => [...c.raw]), ...ahead], look.log);
     const scaled = (/** @type {number} */ v) => (look.log ? (v > 0 ? Math.log10(v) : NaN) : v);
     /** @type {Frame} */
@@ -101,7 +101,7 @@ export class Plots {
     drawing.append(...axes(frame, low, high, first, last, look.log), clip);
     if (look.pale) clip.append(...this.paleLines(run, members, frame));
     for (const c of shown) clip.append(...lines(c, members.indexOf(c.series), frame, look.weight > 0));
-    clip.append(...futureLines(run, members, frame));
+    clip.append(...branchLines(run, members, frame));
     drawing.append(...eventMarks(run, frame, first, last), ...this.pointer(drawing, frame, at, shown.map(({ series: c }) => ({ steps: c.steps.subarray(0, c.size), values: c.values.subarray(0, c.size) }))));
     const legend = el("div", "legend");
     const tall = this.tall;
@@ -266,13 +266,13 @@ function lines(curve, k, frame, isSmooth) {
  * @param {Series[]} members
  * @param {Frame} frame
  */
-function futureLines(run, members, frame) {
+function branchLines(run, members, frame) {
   const places = new Map(members.map((s, k) => [s.name, k]));
-  return run.futures.flatMap(({ label, curves }, k) =>
+  return run.branches.flatMap(({ label, curves }, k) =>
     curves.filter((c) => places.has(c.name) && c.steps.length).flatMap((c) => {
       const path = svg("path", { class: `nbm-line nbm-run-pale nbm-c${Number(places.get(c.name)) % 8}`, "stroke-dasharray": "2 3", d: linePath(Array.from(c.steps, frame.x), Array.from(c.values, frame.y)) });
       const end = c.steps.length - 1;
-      return [path, svg("text", { x: frame.x(c.steps[end]) - 2, y: frame.y(c.values[end]) - 3 - 11 * (run.futures.length - 1 - k), "text-anchor": "end" }, label)];
+      return [path, svg("text", { x: frame.x(c.steps[end]) - 2, y: frame.y(c.values[end]) - 3 - 11 * (run.branches.length - 1 - k), "text-anchor": "end" }, label)];
     }),
   );
 }

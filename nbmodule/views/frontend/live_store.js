@@ -15,9 +15,9 @@ import { sampleAt } from "./scale.js";
  *   log?: boolean, type?: string, choices?: string[] | null }} Control
  * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, number: number, mark?: string }} Message
  * @typedef {{ label: string, note: string, curves: Curve[] }} Future
- * @typedef {{ name: string, n: number, entries: any[] }} Shelf
+ * @typedef {{ name: string, n: number, entries: any[] }} Media
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
- *   strips: Map<string, Strips>, controls: Control[], messages: Message[], shelf: Shelf[], about: string[], futures: Future[],
+ *   strips: Map<string, Strips>, controls: Control[], messages: Message[], media: Media[], about: string[], branches: Future[],
  *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number, why?: string }, findings: import("./base.js").Finding[] }} Run
  */
 
@@ -25,7 +25,7 @@ export const BINS = 16;
 export const QUANTITIES = ["weight", "gradient", "return", "update"];
 const MOST_POINTS = 60_000;
 const MOST_SAMPLES = 256;
-const MOST_SHELF = 8;
+const MOST_MEDIA = 8;
 
 /**
  * Read the record of a run.
@@ -42,9 +42,9 @@ export function openRun(record) {
     strips: new Map(Object.entries(record.strips ?? {}).map(([name, s]) => [name, openStrips(s)])),
     controls: record.controls ?? [],
     messages: record.messages ?? [],
-    shelf: record.shelf ?? [],
+    media: record.media ?? [],
     about: record.about ?? [],
-    futures: openFutures(record.futures),
+    branches: openBranches(record.branches),
     findings: record.findings ?? [],
     route: record.route ?? { kind: "none", text: "" },
     cost: record.cost ?? { share: 0, budget: 0, rate: 0 },
@@ -68,9 +68,9 @@ export function addTick(run, tick, buffers) {
   }
   if (tick.progress) run.progress = numbersOf(tick.progress);
   for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
-  if (tick.futures) run.futures = openFutures(tick.futures);
+  if (tick.branches) run.branches = openBranches(tick.branches);
   if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
-  if (tick.shelf) run.shelf = joinShelf(run.shelf, tick.shelf);
+  if (tick.media) run.media = joinMedia(run.media, tick.media);
 }
 
 const NEAR = 4;
@@ -118,9 +118,9 @@ export function firstAtLeast(xs, x) {
   return low;
 }
 
-/** @param {any[] | undefined} futures */
-function openFutures(futures) {
-  return (futures ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) }));
+/** @param {any[] | undefined} branches */
+function openBranches(branches) {
+  return (branches ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) }));
 }
 
 /** @param {any} s */
@@ -387,15 +387,15 @@ function joinMessages(old, newest) {
 }
 
 /**
- * @param {Shelf[]} old
- * @param {Shelf[]} newest
+ * @param {Media[]} old
+ * @param {Media[]} newest
  */
-function joinShelf(old, newest) {
-  const shelf = new Map(old.map((item) => [item.name, item]));
+function joinMedia(old, newest) {
+  const media = new Map(old.map((item) => [item.name, item]));
   for (const item of newest) {
     const steps = new Set(item.entries.map((e) => e.step));
-    const before = (shelf.get(item.name)?.entries ?? []).filter((e) => !steps.has(e.step));
-    shelf.set(item.name, { ...item, entries: [...before, ...item.entries].slice(-MOST_SHELF) });
+    const before = (media.get(item.name)?.entries ?? []).filter((e) => !steps.has(e.step));
+    media.set(item.name, { ...item, entries: [...before, ...item.entries].slice(-MOST_MEDIA) });
   }
-  return [...shelf.values()];
+  return [...media.values()];
 }

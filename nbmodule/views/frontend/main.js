@@ -4,7 +4,7 @@ import { render as array } from "./array.js";
 import { render as calls } from "./calls.js";
 import { render as comparison } from "./comparison.js";
 import { render as difference } from "./difference.js";
-import { render as facts } from "./facts.js";
+import { render as table } from "./table.js";
 import { render as live } from "./live.js";
 import { render as modules } from "./modules.js";
 import { useLegendEnd } from "./picture.js";
@@ -20,7 +20,7 @@ useLegendEnd(saving);
  * How each kind of record is drawn, by `data.view`.
  * @type {Record<string, import("./base.js").Render>}
  */
-export const VIEWS = { modules, variables, calls, recorded, returns, comparison, difference, array, facts, live, profile };
+export const VIEWS = { modules, variables, calls, recorded, returns, comparison, difference, array, table, live, profile };
 
 /**
  * Draw a record into an element or a shadow root.

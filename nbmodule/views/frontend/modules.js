@@ -4,10 +4,10 @@ import { COLUMNS } from "./columns.js";
 import { recordRows } from "./fold.js";
 import { code, count, percent } from "./format.js";
 import { bar, facts, histogram, numbers, spread } from "./marks.js";
-import { placeOf } from "./places.js";
+import { sourceLink } from "./source_link.js";
 import { Rows } from "./rows.js";
 import { widthOf } from "./rows_columns.js";
-import { LOOK } from "./rows_look.js";
+import { COLORS } from "./rows_colors.js";
 
 const C = COLUMNS.modules;
 const LAST = "return when last tracked";
@@ -62,7 +62,7 @@ function draw(view, data, channel) {
     ],
     sorts: { parameters: (i) => p(i) ?? 0 },
     empty: data.empty ?? "no submodules",
-    look: LOOK,
+    tinting: COLORS,
     colors: {
       ...(data.color && { given: (/** @type {number} */ i) => Number(data.color?.[i] ?? NaN) }),
       parameters: (i) => p(i) ?? 0,
@@ -77,7 +77,7 @@ function draw(view, data, channel) {
         ["variables", (vars(i) ?? []).join(", ")],
         ["in, first call", input(i)],
         ["out, first call", output(i)],
-        ["source", src(i) && placeOf(view, src(i) ?? "")],
+        ["source", src(i) && sourceLink(view, src(i) ?? "")],
         ["error", error(i)],
         ["", stats(i) && last],
       ]);

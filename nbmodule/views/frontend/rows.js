@@ -18,7 +18,7 @@ import { lookOf, restoreLook, rowText } from "./rows_state.js";
  *   label: (i: number) => string, key: (i: number) => string, text: (i: number) => string, code: (i: number) => string,
  *   brief?: (i: number) => string, lead?: (i: number) => string, flat?: (i: number) => string, rowClass?: (i: number) => string,
  *   detail?: (i: number, pane: HTMLElement) => void, sorts?: Record<string, (i: number) => number>, sortsAll?: boolean, order?: string,
- *   look?: typeof import("./rows_look.js").LOOK, colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
+ *   tinting?: typeof import("./rows_colors.js").COLORS, colors?: Record<string, (i: number) => number>, seen?: (rows: number[]) => void,
  *   nameTitle?: string, empty?: string, place?: (i: number) => { path: string, call: number } | null,
  *   told?: (i: number) => { path: string, call: number } | null }} Spec
  */
@@ -67,7 +67,7 @@ export class Rows {
     view.body.append(this.main);
     this.toolbar();
     this.listen();
-    spec.look?.first(this);
+    spec.tinting?.first(this);
     this.refresh();
     view.rows = this;
     view.jump = ([, , line]) => line !== null && this.jump(line);
@@ -161,7 +161,7 @@ export class Rows {
       this.sorting = choice;
       tools.append(choice);
     }
-    this.spec.look?.tools(this);
+    this.spec.tinting?.tools(this);
     if (this.spec.depth.some((d) => d > 0)) {
       tools.append(button("+", "Open all rows", () => this.foldAll(true)), button("−", "Fold all rows", () => this.foldAll(false)));
     }
@@ -312,7 +312,7 @@ export class Rows {
     fold.style.marginLeft = `${this.flat ? 0 : spec.depth[i] * this.step}px`;
     const first = el("span", "cell name", fold, name(labelOf(this, i), spec.label(i)));
     first.style.flexBasis = `${this.basis}px`;
-    first.style.background = spec.look?.tint(this, i) ?? "";
+    first.style.background = spec.tinting?.tint(this, i) ?? "";
     if (spec.lead) {
       const lead = el("span", "lead-number", spec.lead(i));
       lead.style.flexBasis = `${this.lead}ch`;

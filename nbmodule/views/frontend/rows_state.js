@@ -34,7 +34,7 @@ export function rowText({ spec, view }, i) {
  * @param {ReturnType<typeof lookOf>} kept
  */
 export function restoreLook(list, kept) {
-  list.spec.look?.choose(list, kept.color);
+  list.spec.tinting?.choose(list, kept.color);
   list.query = kept.query ?? "";
   if (list.field) list.field.value = list.query;
   if (list.sorting && kept.sort in (list.spec.sorts ?? {})) list.sorting.value = list.sort = kept.sort;

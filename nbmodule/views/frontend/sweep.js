@@ -1,11 +1,11 @@
 // The view of `nb.sweep` and `nb.trace_causes`.
 import { mountView } from "./base.js";
 import { heat } from "./heat.js";
-import { useTouchStyles } from "./touch_style.js";
+import { useWhatIfStyles } from "./what_if_style.js";
 
 /** @type {import("./base.js").Render} */
 export const render = (root, data, channel) =>
   mountView(root, data, channel, (view) => {
-    useTouchStyles(view);
+    useWhatIfStyles(view);
     view.body.append(heat(view, { .../** @type {import("./payload.js").SweepData} */ (data), notes: [] }, null));
   });

@@ -6,7 +6,7 @@ import { recordRows, shapeOf, sums } from "./fold.js";
 import { facts, histogram, numbers, numberWords, spread, unionOf } from "./marks.js";
 import { drawPicture } from "./picture.js";
 import { Rows } from "./rows.js";
-import { LOOK } from "./rows_look.js";
+import { COLORS } from "./rows_colors.js";
 
 const C = COLUMNS.variables;
 const MOST_WITHIN = 2000;
@@ -108,7 +108,7 @@ function draw(view, data, channel) {
         "non-finite": (i) => (stats(i)?.nan ?? 0) + (stats(i)?.inf ?? 0),
       }),
     },
-    look: LOOK,
+    tinting: COLORS,
     colors: {
       ...(data.color && { given: (/** @type {number} */ i) => Number(data.color?.[i] ?? NaN) }),
       size: (i) => (type(i) ? (size(i) ?? 0) : NaN),

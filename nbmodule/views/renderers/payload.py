@@ -62,7 +62,7 @@ from nbmodule.views.renderers.outlines import (
 from nbmodule.views.renderers.titles import title_of
 
 CODE = {
-    **dict.fromkeys(("modules", "variables", "array", "facts"), "nb.show({root})"),
+    **dict.fromkeys(("modules", "variables", "array", "table"), "nb.show({root})"),
     "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
     "recorded": "recorder = nb.Recorder(model)\nwith recorder:\n    model(x)\nnb.show(recorder)",
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
@@ -402,7 +402,7 @@ def _(picture: UserPicture) -> dict[str, Any]:
 
 @payload_of.register
 def _(table: DataTable) -> dict[str, Any]:
-    return common(table, "facts", table.lines.row) | filled(
+    return common(table, "table", table.lines.row) | filled(
         {
             **_listed(table.lines),
             "first_title": table.label or None,

@@ -43,7 +43,7 @@ function record(more = {}) {
       { name: "freeze head", kind: "toggle", value: false, group: "freeze", error: null },
     ],
     messages: [{ step: 5, kind: "error", text: "stop_when raised KeyError: 'x' (cell 3, line 2: h.x)", detail: "Traceback", times: 3 }],
-    shelf: [{ name: "sample", n: 2, entries: [{ step: 10, kind: "text", text: "first" }, { step: 20, kind: "text", text: "second" }] }],
+    media: [{ name: "sample", n: 2, entries: [{ step: 10, kind: "text", text: "first" }, { step: 20, kind: "text", text: "second" }] }],
     about: ["only weights are watched"],
     route: { kind: "pump", text: "buttons act between two steps" },
     cost: { share: 0.008, budget: 0.02, rate: 5 },
@@ -166,30 +166,30 @@ test("a click on a curve asks for that step, and opens what comes below the curv
   clickCurve();
   const asked = sent.at(-1);
   assert.equal(asked.kind, "at");
-  assert.match($(".nbm-run-again").textContent, /replaying step/);
-  listener({ kind: "moment", page: "another", step: asked.step, html: "<p>theirs</p>" }, []);
-  listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch and returns</p>" }, []);
+  assert.match($(".nbm-run-replay").textContent, /replaying step/);
+  listener({ kind: "replay", page: "another", step: asked.step, html: "<p>theirs</p>" }, []);
+  listener({ kind: "replay", page: asked.page, step: asked.step, html: "<p>batch and returns</p>" }, []);
   paint();
-  assert.equal($(".nbm-run-moment").textContent, "batch and returns");
+  assert.equal($(".nbm-run-replayed").textContent, "batch and returns");
   button("Go back to the beginning of this step and go on from there").click();
   assert.deepEqual([sent.at(-1).kind, sent.at(-1).step], ["rewind", asked.step]);
   button("Close this step").click();
   paint();
-  assert.ok($(".nbm-run-again").hidden);
-  assert.equal($(".nbm-run-moment").textContent, "");
+  assert.ok($(".nbm-run-replay").hidden);
+  assert.equal($(".nbm-run-replayed").textContent, "");
 });
 
 test("a step that cannot be repeated says why, and an opened one outlives a drawing anew", () => {
   live();
   clickCurve();
   const { page, step } = sent.at(-1);
-  listener({ kind: "moment", page, step, error: "steps 3,050 to 3,120 are kept" }, []);
+  listener({ kind: "replay", page, step, error: "steps 3,050 to 3,120 are kept" }, []);
   paint();
-  assert.equal($(".nbm-run-moment .nbm-failed").textContent, "steps 3,050 to 3,120 are kept");
-  listener({ kind: "moment", page, step, html: "<p>kept</p>" }, []);
+  assert.equal($(".nbm-run-replayed .nbm-failed").textContent, "steps 3,050 to 3,120 are kept");
+  listener({ kind: "replay", page, step, html: "<p>kept</p>" }, []);
   end();
   live();
-  assert.equal($(".nbm-run-moment").textContent, "kept");
+  assert.equal($(".nbm-run-replayed").textContent, "kept");
 });
 
 test("a click opens a step of a run that is over, as long as its line is open", () => {
@@ -198,9 +198,9 @@ test("a click opens a step of a run that is over, as long as its line is open", 
   clickCurve();
   const asked = sent.at(-1);
   assert.equal(asked.kind, "at");
-  listener({ kind: "moment", page: asked.page, step: asked.step, html: "<p>batch</p>" }, []);
+  listener({ kind: "replay", page: asked.page, step: asked.step, html: "<p>batch</p>" }, []);
   paint();
-  assert.equal($(".nbm-run-moment").textContent, "batch");
+  assert.equal($(".nbm-run-replayed").textContent, "batch");
   assert.ok(!button("Replay this step and open its batch, returns and gradients").disabled);
   const rewind = button("Go back to the beginning of this step and go on from there");
   assert.ok(rewind.disabled && rewind.title === "the run is over: live.rewind works from code");
@@ -210,18 +210,18 @@ test("a click opens a step of a run that is over, as long as its line is open", 
 test("without a kernel a click says how to open the step in code", () => {
   show(record({ progress: progress({ ended: true, state: "done" }) }));
   clickCurve();
-  assert.match($(".nbm-run-again").textContent, /step \d+: live\.at\(\d+\) replays it/);
+  assert.match($(".nbm-run-replay").textContent, /step \d+: live\.at\(\d+\) replays it/);
   assert.ok(button("Replay this step and open its batch, returns and gradients").disabled);
 });
 
 test("futures are drawn ahead of the curve, and a button takes one; events are marks", () => {
   live(record({ messages: [{ step: 10, kind: "note", text: "rate: 0.1 → 0.03", detail: "", times: 1, mark: "changed" }] }));
-  tick({ futures: [{ label: "x 0.3", note: "", series: [{ name: "loss", ...points([21, 22, 30], [0.2, 0.1, 0.05]) }] }] });
+  tick({ branches: [{ label: "x 0.3", note: "", series: [{ name: "loss", ...points([21, 22, 30], [0.2, 0.1, 0.05]) }] }] });
   assert.equal($$(".nbm-run-plots text").filter((node) => node.textContent === "x 0.3").length, 1);
   assert.match($(".nbm-event").textContent, /◆step 10: rate: 0\.1 → 0\.03/);
   button("Go on with x 0.3").click();
   assert.deepEqual([sent.at(-1).kind, sent.at(-1).future], ["take", 0]);
-  tick({ futures: [] });
+  tick({ branches: [] });
   assert.ok(!button("Go on with x 0.3"));
 });
 
@@ -476,11 +476,11 @@ test("the slider of steps moves numbers, curves and logged things together", () 
   assert.equal($(".nbm-run-steps input").getAttribute("aria-valuetext"), "step 10 of 20");
   assert.equal($(".nbm-run-key b").textContent, "0.5");
   assert.match($('[data-path="head"]').textContent, /0 ± 1/);
-  assert.match($(".nbm-run-shelf").textContent, /sample step 10first/);
+  assert.match($(".nbm-run-media").textContent, /sample step 10first/);
   press("]");
   paint();
   assert.match($('[data-path="head"]').textContent, /0 ± 5/);
-  assert.match($(".nbm-run-shelf").textContent, /second/);
+  assert.match($(".nbm-run-media").textContent, /second/);
 });
 
 test("the slider shows what changed since a step, histograms of that step, and moves with the steps of the whole page", () => {
@@ -577,9 +577,9 @@ test("earlier runs can be cleared here and in the kernel", () => {
 
 test("texts of a model are never taken for markup", () => {
   const name = "<img src=x onerror=alert(1)>";
-  live(record({ title: [name], series: [series(name, name, "train", [1], [1])], shelf: [{ name, n: 1, entries: [{ step: 1, kind: "text", text: name }] }], controls: [{ name, kind: "toggle", value: true, group: "", error: null }] }));
+  live(record({ title: [name], series: [series(name, name, "train", [1], [1])], media: [{ name, n: 1, entries: [{ step: 1, kind: "text", text: name }] }], controls: [{ name, kind: "toggle", value: true, group: "", error: null }] }));
   assert.equal($("img"), null);
-  assert.ok($(".nbm-run-shelf").textContent.includes(name));
+  assert.ok($(".nbm-run-media").textContent.includes(name));
 });
 
 test("a view joins the kernel whether the link comes before or after it", () => {

@@ -1,13 +1,13 @@
-// The columns of a table of facts: how a value is written, and by what a column is sorted. Never touches the document.
+// The columns of a table: how a value is written, and by what a column is sorted. Never touches the document.
 import { bytes, count, number } from "./format.js";
 
-/** @typedef {import("./payload.js").FactColumn} FactColumn */
+/** @typedef {import("./payload.js").TableColumn} TableColumn */
 
 const WRITTEN = { text: String, count, bytes, number: (/** @type {number} */ x) => number(x) };
 
 /**
  * A value as it stands in its cell; a text in a column of numbers, such as `12 × 344`, stands as it is.
- * @param {FactColumn} column
+ * @param {TableColumn} column
  * @param {string | number | null | undefined} value
  * @returns {string}
  */
@@ -18,7 +18,7 @@ export function written(column, value) {
 
 /**
  * What sorts a column, the largest first: its numbers, or the place of a text in the alphabet, `a` before `b`.
- * @param {FactColumn} column
+ * @param {TableColumn} column
  * @param {(string | number | null)[]} values one for each line
  * @returns {number[]} NaN where a line has none
  */

@@ -101,4 +101,4 @@ function chooseColor(list, color) {
 }
 
 /** What tints the rows of a list, for those whose rows have numbers to be tinted by. */
-export const LOOK = { tools: colorTools, tint, first: firstColor, choose: chooseColor };
+export const COLORS = { tools: colorTools, tint, first: firstColor, choose: chooseColor };

@@ -34,7 +34,7 @@ const RULES = [
  * Put the style sheet beside a view.
  * @param {import("./base.js").View} view
  */
-export function useTouchStyles(view) {
+export function useWhatIfStyles(view) {
   const sheet = el("style");
   sheet.textContent = RULES.join("\n");
   view.root.prepend(sheet);

@@ -1,12 +1,12 @@
-// A table of facts: lines of a tree or a list, with columns that sort by a click on their title.
+// A table: lines of a tree or a list, with columns that sort by a click on their title.
 import { mountView, reader, tableButton } from "./base.js";
-import { pathOf, ranks, written } from "./facts_columns.js";
+import { pathOf, ranks, written } from "./table_columns.js";
 import { bar, facts } from "./marks.js";
 import { Rows } from "./rows.js";
 
-/** @typedef {import("./payload.js").FactsData} FactsData */
+/** @typedef {import("./payload.js").TableData} TableData */
 
-/** @type {import("./base.js").Draw<FactsData>} */
+/** @type {import("./base.js").Draw<TableData>} */
 function draw(view, data) {
   const lines = data.depth.map((_, i) => i);
   const label = (/** @type {number} */ i) => data.label[i];
@@ -67,4 +67,4 @@ function sorting(view, cell, by) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, /** @type {FactsData} */ (data), channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {TableData} */ (data), channel, draw);

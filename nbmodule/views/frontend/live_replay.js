@@ -1,4 +1,4 @@
-// A step of a run again, below the curves: what a click on a curve opens, and what can be done from there.
+// The replay of a step, below the curves: what a click on a curve opens, and what can be done from there.
 import { button, el } from "./base.js";
 import { count } from "./format.js";
 
@@ -10,8 +10,8 @@ import { count } from "./format.js";
 const AHEAD = 20;
 const PATIENCE = 3000;
 
-/** The part of a view that goes back: a chosen step, the step opened again, and futures to choose from. */
-export class AgainBox {
+/** A chosen step, its replay, and branches to choose from. */
+export class ReplayPanel {
   /**
    * @param {HTMLElement} box
    * @param {Line} line
@@ -25,18 +25,18 @@ export class AgainBox {
     this.step = NaN;
     this.why = "";
     this.late = 0;
-    this.text = el("span", "run-again-text");
+    this.text = el("span", "run-replay-text");
     this.look = button("replay", "Replay this step and open its batch, returns and gradients", () => this.ask());
     this.rewind = button("rewind to here", "Go back to the beginning of this step and go on from there", () => this.send({ kind: "rewind", step: this.step }));
     this.ahead = button("branch", `Try the next ${AHEAD} steps with other learning rates, beside the run`, () => this.send({ kind: "what_if", steps: AHEAD }));
     this.titles = new Map([this.look, this.rewind, this.ahead].map((node) => [node, node.title])); // while they work
     this.close = button("close", "Close this step", () => this.shut());
     this.takes = el("span", "run-takes");
-    this.opened = el("div", "run-moment");
-    this.bar = el("div", "run-again", this.text, this.look, this.rewind, this.ahead, this.takes, this.close);
+    this.opened = el("div", "run-replayed");
+    this.bar = el("div", "run-replay", this.text, this.look, this.rewind, this.ahead, this.takes, this.close);
     box.append(this.bar, this.opened);
     this.bar.hidden = true;
-    const before = kept.get("again");
+    const before = kept.get("replay");
     if (before) {
       this.step = before.step;
       this.take(before);
@@ -79,21 +79,21 @@ export class AgainBox {
 
   shut() {
     this.step = NaN;
-    this.kept.delete("again");
+    this.kept.delete("replay");
     this.opened.replaceChildren();
     this.redraw();
   }
 
   /**
    * The answer of the kernel: the step, or why it cannot be repeated.
-   * @param {{ step: number, html?: string, error?: string }} moment
+   * @param {{ step: number, html?: string, error?: string }} answer
    */
-  take(moment) {
-    if (moment.step !== this.step) return;
-    this.kept.set("again", moment);
-    this.text.textContent = `replay of step ${count(moment.step)}`;
-    if (moment.html === undefined) this.opened.replaceChildren(el("div", "failed", moment.error ?? ""));
-    else this.opened.replaceChildren(document.createRange().createContextualFragment(moment.html)); // made by `view_element`, as any output
+  take(answer) {
+    if (answer.step !== this.step) return;
+    this.kept.set("replay", answer);
+    this.text.textContent = `replay of step ${count(answer.step)}`;
+    if (answer.html === undefined) this.opened.replaceChildren(el("div", "failed", answer.error ?? ""));
+    else this.opened.replaceChildren(document.createRange().createContextualFragment(answer.html)); // made by `view_element`, as any output
   }
 
   /** @param {Run} run */
@@ -101,7 +101,7 @@ export class AgainBox {
     this.why = run.cost.why ?? "";
     const chosen = !Number.isNaN(this.step);
     const live = this.isLive(run);
-    this.bar.hidden = !chosen && !run.futures.length;
+    this.bar.hidden = !chosen && !run.branches.length;
     for (const node of [this.look, this.rewind]) node.hidden = !chosen;
     this.close.hidden = this.text.hidden = !chosen;
     for (const node of [this.look, this.rewind, this.ahead]) {
@@ -110,9 +110,9 @@ export class AgainBox {
       node.disabled = !works;
       node.title = works ? this.titles.get(node) ?? "" : why || (run.progress.ended && this.line.channel ? `the run is over: live.${node === this.rewind ? "rewind" : "what_if"} works from code` : "needs the running kernel");
     }
-    const names = run.futures.map((future) => future.label).join("\n");
+    const names = run.branches.map((branch) => branch.label).join("\n");
     if (this.takes.dataset.names === names) return;
     this.takes.dataset.names = names;
-    this.takes.replaceChildren(...run.futures.map((future, k) => button(`take ${future.label}`, `Go on with ${future.label}${future.note ? ` (${future.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
+    this.takes.replaceChildren(...run.branches.map((branch, k) => button(`take ${branch.label}`, `Go on with ${branch.label}${branch.note ? ` (${branch.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
   }
 }

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pathOf, ranks, written } from "../../../nbmodule/views/frontend/facts_columns.js";
+import { pathOf, ranks, written } from "../../../nbmodule/views/frontend/table_columns.js";
 
 const column = (kind) => ({ title: "x", kind, values: [] });
 

@@ -8,7 +8,7 @@ import { sampleAt } from "./scale.js";
 
 const PIXELS = 2;
 
-export class ShelfBox {
+export class MediaPanel {
   /**
    * @param {HTMLElement} box
    * @param {import("./base.js").View} view
@@ -27,7 +27,7 @@ export class ShelfBox {
    * @param {number} at
    */
   draw(run, at) {
-    const chosen = run.shelf.map((item) => ({ item, k: sampleAt(item.entries.map((e) => e.step), at) }));
+    const chosen = run.media.map((item) => ({ item, k: sampleAt(item.entries.map((e) => e.step), at) }));
     const key = chosen.map(({ item, k }) => `${item.name}:${item.entries[k]?.step}`).join(" ");
     if (key === this.drawn) return;
     this.drawn = key;
@@ -36,7 +36,7 @@ export class ShelfBox {
   }
 
   /**
-   * @param {import("./live_store.js").Shelf} item
+   * @param {import("./live_store.js").Media} item
    * @param {any} entry
    */
   card(item, entry) {

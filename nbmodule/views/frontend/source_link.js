@@ -8,7 +8,7 @@ const CELL = /^cell \[(\d+)\] line (\d+)/;
  * @param {import("./base.js").View} view
  * @param {string} text `cell [3] line 25` or `train.py:25`
  */
-export function placeOf(view, text) {
+export function sourceLink(view, text) {
   const [, number] = CELL.exec(text) ?? [];
   const cell = number && cellOf(number);
   if (!cell) return el("span", "place", text);
