@@ -8,7 +8,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import record_for
 from nbmodule.views.renderers.payload import payload_of
-from tools.make_types import files, types
+from tools.make_types import FOLDER, files, types
 
 NAMES = {
     "modules": "ModulesData",
@@ -61,3 +61,11 @@ def test_so_are_those_of_real_values(name):
     }
     data = payload_of(record_for(values[name]))
     assert set(data) <= declared(NAMES[data["view"]])
+
+
+def test_no_type_of_the_front_end_is_any():
+    for path in sorted(FOLDER.glob("*.*s")):
+        types = re.findall(r"@\w+ \{.*|^.*: any\b.*", path.read_text(), re.M)
+        assert not [line for line in types if re.search(r"[{<|(: ]any\b[\[\]>|,})]", line)], (
+            path.name
+        )

@@ -10,7 +10,8 @@ export const render = (root, data, channel) =>
     useWhatIfStyles(view);
     const box = el("div", "tried");
     const room = Math.min(view.root.clientWidth || 900, 1100) - 12;
-    if (data.picture) box.append(drawPicture(view, data.picture, data.picture.k === "bars" ? room : 420));
-    box.append(bars(data.rows, data.title[0], () => {}));
+    const { picture, rows, title } = /** @type {import("./messages.js").AttributionData} */ (data);
+    if (picture) box.append(drawPicture(view, picture, picture.k === "bars" ? room : 420));
+    box.append(bars(rows, title[0], () => {}));
     view.body.append(box);
   });

@@ -11,22 +11,22 @@ import { addressOf, copyPicture } from "./sending.js";
 
 /**
  * The record of a view as it arrives, columns by name; each view says in its own file which ones it reads.
- * @typedef {Record<string, any>} Data
+ * @typedef {import("./messages.js").Data} Data
  * The line to a kernel. What follows `onMessage` is there where the channel is that of a joined view; see kernel.js.
- * @typedef {{ send: (message: any, buffers?: ArrayBuffer[]) => void, onMessage: (fn: (message: any, buffers: DataView[]) => void) => () => void,
- *   isThere?: boolean, frame?: (view: View) => void, measure?: (rows: number[], done: (found: Record<string, any>) => void) => void,
+ * @typedef {{ send: (message: import("./messages.js").Message) => void, onMessage: (fn: (message: import("./messages.js").Heard, buffers: DataView[]) => void) => () => void,
+ *   isThere?: boolean, frame?: (view: View) => void, measure?: (rows: number[], done: (found: Record<string, import("./marks.js").Stats>) => void) => void,
  *   viewer?: (view: View, row: number, picture: import("./picture.js").Picture, room: number, options?: import("./viewer.js").Options) => HTMLElement,
- *   opener?: (view: View, row: number, text: string, room: number) => HTMLElement, ask?: (kind: string, more?: Record<string, any>, quiet?: boolean) => Promise<any>, why?: string }} Channel
+ *   opener?: (view: View, row: number, text: string, room: number) => HTMLElement, ask?: import("./messages.js").Ask, why?: string }} Channel
  * @typedef {(root: HTMLElement | ShadowRoot, data: Data, channel: Channel | null) => () => void} Render
  * @typedef {{ root: HTMLElement, tools: HTMLElement, body: HTMLElement, foot: HTMLElement, signal: AbortSignal,
  *   say: (text: string) => void, retitle: (facts: string[]) => void, note: (text: string, kind?: string) => void, onTheme: (fn: () => void) => void,
- *   memory: Map<string, any>, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
- *   findings: Finding[], bugs?: HTMLElement, rows?: import("./rows.js").Rows, name: string, kept: any,
- *   arrays: Map<string, { of: string, look: import("./viewer.js").Look }>, look?: { take: () => any, put?: (kept: any) => void }, arrive?: (place: string) => void }} View
+ *   memory: import("./messages.js").Memory, saved: boolean, inside: boolean, turn?: (by: number) => void, jump?: (finding: Finding) => void,
+ *   findings: Finding[], bugs?: HTMLElement, rows?: import("./rows.js").Rows, name: string, kept: import("./messages.js").Kept | undefined,
+ *   arrays: Map<string, { of: string, look: import("./viewer.js").Look }>, look?: { take: () => import("./messages.js").Kept, put?: (kept: import("./messages.js").Kept) => void }, arrive?: (place: string) => void }} View
  * `name` is that of the view in an address, `look` takes down what a reader did and brings it back, `kept` is what was taken down before,
  * `arrive` goes to the place of an address, `arrays` is where readers have gone in its arrays.
  * What is wrong: how bad, in words, the line that shows it, in which part of a panel, and the path.
- * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string]} Finding
+ * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string, remedy?: { label: string, message: import("./messages.js").Message } | null]} Finding
  */
 
 let styles = "";
@@ -150,9 +150,9 @@ export function bytesOf(base64) {
  * @returns {() => void} cleanup
  */
 export function mountView(root, data, channel, draw) {
-  for (const column of Object.values(data)) if (column?.of) column.i ??= data[column.of]; // columns behind one column of codes
+  for (const column of Object.values(data)) if (column?.of && column.u) column.i ??= Reflect.get(data, column.of); // columns behind one column of codes
   const end = new AbortController();
-  const host = root instanceof ShadowRoot ? /** @type {HTMLElement} */ (root.host) : root;
+  const host = /** @type {import("./messages.js").ViewHost} */ (root instanceof ShadowRoot ? root.host : root);
   const frame = el("div", "view");
   frame.dataset.lmSuppressShortcuts = host.dataset.lmSuppressShortcuts = "true";
   const sheet = el("style");
@@ -181,9 +181,9 @@ export function mountView(root, data, channel, draw) {
     saved: Boolean(host.dataset.view), // in a notebook, where a kernel may come to it
     inside: Boolean(data.inside), // of a panel that shows details itself
     findings: data.findings ?? [],
-    name: /** @type {any} */ (host).nbmName ?? "",
-    kept: /** @type {any} */ (host).nbmLook,
-    arrays: new Map(Object.entries(/** @type {any} */ (host).nbmLook?.arrays ?? {})),
+    name: host.nbmName ?? "",
+    kept: host.nbmLook,
+    arrays: new Map(Object.entries(host.nbmLook?.arrays ?? {})),
   };
   for (const kind of ["keydown", "keyup", "keypress"]) {
     frame.addEventListener(kind, (event) => event.stopPropagation(), { signal: end.signal });
@@ -197,13 +197,13 @@ export function mountView(root, data, channel, draw) {
   }
   const { look } = view;
   view.look = { put: look?.put, take: () => ({ ...look?.take(), arrays: Object.fromEntries(view.arrays) }) };
-  /** @type {any} */ (host).nbmView = view;
+  host.nbmView = view;
   channel?.frame?.(view);
   if (data.code && !view.inside) tools.append(codeButton(view, data));
   oneStop(view);
   if (view.kept) view.look?.put?.(view.kept);
   return () => {
-    if (view.name) /** @type {any} */ (host).nbmLook = view.look?.take() ?? view.kept; // else the next one there may be of something else
+    if (view.name) host.nbmLook = view.look?.take() ?? view.kept; // else the next one there may be of something else
     end.abort();
     root.replaceChildren();
   };
@@ -215,7 +215,7 @@ const MOST_SAID = 4;
 /**
  * What is wrong with what the view shows, worst first; each is a button that leads to its row.
  * @param {View} view
- * @param {Data} data
+ * @param {Pick<Data, "title" | "findings">} data
  * @param {(finding: Finding) => Node[]} [beside] what stands beside a finding: what can be done about it
  */
 export function bugBar(view, data, beside = () => []) {
@@ -316,9 +316,9 @@ function codeButton(view, data) {
   const node = button("code", "Show and copy the call that makes this view", () => {
     if (shown.isConnected) shown.remove();
     else {
-      shown.textContent = data.code;
+      shown.textContent = data.code ?? "";
       view.foot.append(shown);
-      void copy(view, data.code);
+      void copy(view, shown.textContent);
     }
     node.setAttribute("aria-pressed", String(shown.isConnected));
   });
@@ -334,13 +334,14 @@ function factsOf(facts) {
 /**
  * What a reader opened, kept by view for as long as the page lives, so that a cell that runs again shows it as it was.
  * @param {string} key
- * @returns {Map<string, any>}
+ * @returns {import("./messages.js").Memory}
  */
 function memoryOf(key) {
-  const page = /** @type {any} */ (globalThis);
-  page.nbmMemory ??= new Map();
-  if (!page.nbmMemory.has(key)) page.nbmMemory.set(key, new Map());
-  return page.nbmMemory.get(key);
+  const page = /** @type {import("./messages.js").Page} */ (globalThis);
+  const all = (page.nbmMemory ??= new Map());
+  const found = all.get(key) ?? /** @type {import("./messages.js").Memory} */ (new Map());
+  all.set(key, found);
+  return found;
 }
 
 /**

@@ -219,4 +219,4 @@ function timeline(view, rows, data, get) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, /** @type {CallsData} */ (data), channel, (...all) => void drawCalls(...all, data.snapshot?.columns));
+export const render = (root, data, channel) => mountView(root, /** @type {CallsData} */ (data), channel, (view, data) => void drawCalls(view, data, channel, data.snapshot?.columns));

@@ -68,8 +68,9 @@ function partOf(labels, h, w, rows, columns) {
  */
 function taken({ type, numbers }, at) {
   const each = type[0] === "c" ? at.flatMap((k) => [2 * k, 2 * k + 1]) : at;
-  const out = /** @type {any} */ (numbers).slice(0, 0).constructor;
-  return { type, numbers: out.from(each.map((k) => numbers[k])) };
+  const out = numbers.slice(0, each.length);
+  each.forEach((k, to) => (out[to] = numbers[k]));
+  return { type, numbers: out };
 }
 
 /**

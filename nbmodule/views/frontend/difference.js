@@ -65,7 +65,7 @@ function draw(view, data, channel) {
  * @param {number} row as the kernel counts it
  * @param {HTMLElement} pane
  * @param {import("./picture.js").Picture[]} pictures
- * @param {import("./base.js").Data} data
+ * @param {DifferenceData} data
  */
 function sideBySide(view, channel, row, pane, pictures, data) {
   const names = pictures.length === 3 ? [data.a, data.b, "difference"] : pictures.map(() => "");

@@ -3,30 +3,32 @@ import { unpack } from "./base.js";
 import { nameOf, placeInAddress } from "./sending.js";
 
 /**
+ * @typedef {import("./messages.js").ViewHost} ViewHost
+ * @typedef {import("./messages.js").Page} Page
+ */
+
+/**
  * One page may hold outputs of several versions. Each bundle registers under its own key how it draws; the element asks
  * for the key that its output names, so the class that the first bundle defines serves them all.
  * @param {string} key
  * @param {Record<string, import("./base.js").Render>} views
  */
 export function define(key, views) {
-  const page = /** @type {any} */ (globalThis);
+  const page = /** @type {Page} */ (globalThis);
   const starts = (page.nbmStarts ??= new Map());
-  starts.set(key, (/** @type {HTMLElement} */ host) => start(host, views));
+  starts.set(key, (/** @type {ViewHost} */ host) => start(host, views));
   if (!customElements.get("nbm-view")) customElements.define("nbm-view", viewElement(starts));
-  for (const host of waiting()) /** @type {any} */ (host).nbmBegin(); // also those in shadow trees, which no query finds
-  for (const host of document.querySelectorAll("nbm-view")) {
-    const element = /** @type {any} */ (host);
-    if (element.dataset.nbm === key && element.nbmBegin) element.nbmBegin();
-  }
+  for (const host of waiting()) host.nbmBegin?.(); // also those in shadow trees, which no query finds
+  for (const host of /** @type {NodeListOf<ViewHost>} */ (document.querySelectorAll("nbm-view"))) if (host.dataset.nbm === key) host.nbmBegin?.();
 }
 
-/** Elements of the page whose renderer is still to come. @returns {Set<HTMLElement>} */
+/** Elements of the page whose renderer is still to come. @returns {Set<ViewHost>} */
 function waiting() {
-  const page = /** @type {any} */ (globalThis);
+  const page = /** @type {Page} */ (globalThis);
   return (page.nbmWaiting ??= new Set());
 }
 
-/** @param {Map<string, (host: HTMLElement) => () => void>} starts */
+/** @param {Map<string, (host: ViewHost) => () => void>} starts */
 function viewElement(starts) {
   return class extends HTMLElement {
     connectedCallback() {
@@ -57,22 +59,22 @@ function viewElement(starts) {
 
 /**
  * Where the address of the page leads into this view, go there: once for each address, since an output may be hidden and shown.
- * @param {HTMLElement} host
+ * @param {ViewHost} host
  */
 function arrive(host) {
-  const [element, page] = /** @type {any[]} */ ([host, globalThis]);
-  const place = placeInAddress(element.nbmName);
+  const page = /** @type {Page} */ (globalThis);
+  const place = placeInAddress(host.nbmName ?? "");
   if (place === null || page.nbmArrived === location.hash) return;
   page.nbmArrived = location.hash;
   host.scrollIntoView({ block: "center" });
-  if (place) element.nbmView?.arrive?.(place);
+  if (place) host.nbmView?.arrive?.(place);
 }
 
 /**
  * What a reader did is kept for as long as the tab lives, where the browser lets a page keep anything. A filter is not: a page that
  * opens with most of its rows hidden would be misread.
  * @param {string} name
- * @param {any} look
+ * @param {import("./messages.js").Kept | undefined} look
  */
 function remember(name, look) {
   try {
@@ -92,18 +94,17 @@ function recall(name) {
 }
 
 /**
- * @param {HTMLElement} host
+ * @param {ViewHost} host
  * @param {Record<string, import("./base.js").Render>} views
  */
 function start(host, views) {
   let end = () => {};
   let ended = false;
-  const element = /** @type {any} */ (host);
   const source = host.querySelector('script[type="application/json"]')?.textContent ?? "{}";
-  const name = (element.nbmName = nameOf(source));
+  const name = (host.nbmName = nameOf(source));
   const hidden = new AbortController();
-  element.nbmLook ??= recall(name);
-  globalThis.addEventListener("pagehide", () => remember(name, element.nbmView?.look?.take()), { signal: hidden.signal });
+  host.nbmLook ??= recall(name);
+  globalThis.addEventListener("pagehide", () => remember(name, host.nbmView?.look?.take()), { signal: hidden.signal });
   globalThis.addEventListener("hashchange", () => arrive(host), { signal: hidden.signal });
   const draw = async () => {
     let data = await unpack(JSON.parse(source));
@@ -113,8 +114,8 @@ function start(host, views) {
     arrive(host);
     if (!host.dataset.view) return;
     // A widget that knows the kernel of this view draws it again, with a channel and perhaps with other data.
-    element.nbmKind = data.view;
-    element.nbmMount = (/** @type {import("./base.js").Render | null} */ render, /** @type {any} */ fresh, /** @type {import("./base.js").Channel} */ channel) => {
+    host.nbmKind = data.view;
+    host.nbmMount = (render, fresh, channel) => {
       end();
       data = fresh ?? data;
       end = (render ?? views[data.view])(root, data, channel);
@@ -127,7 +128,7 @@ function start(host, views) {
   return () => {
     ended = true;
     hidden.abort();
-    element.nbmMount = undefined;
+    host.nbmMount = undefined;
     end();
   };
 }

@@ -3,4 +3,4 @@ import { mountView } from "./base.js";
 import { GraphView } from "./graph_view.js";
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new GraphView(view, data, channel));
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new GraphView(view, /** @type {import("./messages.js").GraphData} */ (data), channel));

@@ -21,7 +21,7 @@ export const isPill = (kind) => kind === "variable" || kind === "constant";
 
 /** The tables of a graph; forms and plans are unpacked once each. */
 export class Forms {
-  /** @param {import("./base.js").Data} data */
+  /** @param {import("./messages.js").GraphData} data */
   constructor(data) {
     this.data = data;
     this.dead = new Set(data.records.dead);
@@ -29,12 +29,12 @@ export class Forms {
     this.forms = [];
     /** @type {Plan[]} */
     this.plans = [];
-    this.hasSides = /** @type {any[]} */ (data.forms).some((form) => form.y?.length);
+    this.hasSides = data.forms.some((form) => form.y?.length);
   }
 
   /** @param {number} i */
   text(i) {
-    return /** @type {string} */ (this.data.texts[i]);
+    return this.data.texts[i];
   }
 
   /**
@@ -45,7 +45,7 @@ export class Forms {
     const { op, kind, par, out, src, f, b } = this.data.records;
     return {
       operation: this.text(op[i]), kind: this.text(kind[i]), parameters: this.text(par[i]),
-      out: /** @type {number[]} */ (out[i]), flops: f[i], bytes: b[i], dead: this.dead.has(i), source: this.source(src[i]),
+      out: out[i], flops: f[i], bytes: b[i], dead: this.dead.has(i), source: this.source(src[i]),
     };
   }
 
@@ -62,7 +62,7 @@ export class Forms {
   }
 
   /**
-   * @param {any} f
+   * @param {import("./messages.js").GraphData["forms"][0]} f
    * @returns {Form}
    */
   unpackForm(f) {
@@ -96,14 +96,14 @@ export class Forms {
   }
 
   /**
-   * @param {any} p
+   * @param {import("./messages.js").GraphData["plans"][0]} p
    * @param {number} index
    * @returns {Plan}
    */
   unpackPlan(p, index) {
     const form = this.form(p.f);
     const rowOf = form.children.map(() => 0);
-    p.r.forEach((/** @type {number[]} */ row, /** @type {number} */ r) => row.forEach((item) => (rowOf[item] = r)));
+    p.r.forEach((row, r) => row.forEach((item) => (rowOf[item] = r)));
     const sides = /** @type {number[][]} */ (form.children.map(() => []));
     for (let i = 0; i < p.d.length; i += 2) {
       sides[p.d[i]].push(p.d[i + 1]);
@@ -132,13 +132,13 @@ export class Forms {
   value(child, slot) {
     const out = child.form >= 0 ? this.form(child.form).out : this.data.records.out[child.record];
     const i = out[slot];
-    return { text: /** @type {string} */ (this.data.values[i]), bytes: /** @type {number} */ (this.data.bytes[i]) };
+    return { text: this.data.values[i], bytes: this.data.bytes[i] };
   }
 }
 
 /**
  * For each child of a form its entry slots that are fed by a side road.
- * @param {any} f
+ * @param {import("./messages.js").GraphData["forms"][0]} f
  * @returns {Set<number>[]}
  */
 function sideEntriesOf(f) {

@@ -54,7 +54,7 @@ export class GraphView {
 
   /**
    * @param {import("./base.js").View} view
-   * @param {import("./base.js").Data} data
+   * @param {import("./messages.js").GraphData} data
    * @param {import("./base.js").Channel | null} channel
    */
   constructor(view, data, channel) {
@@ -80,7 +80,7 @@ export class GraphView {
     this.resized();
     this.refresh();
     this.camera.home();
-    view.look = { take: () => this.kept(), put: (look) => this.restore(look) };
+    view.look = { take: () => this.kept(), put: (look) => this.restore(/** @type {ReturnType<GraphView["kept"]>} */ (look)) };
     view.arrive = (place) => this.goTo(itemAt(this.forms, this.root, place), true);
   }
 

@@ -93,7 +93,7 @@ export function wordsOf(forms, item, ends) {
  * What is known of an item's return.
  * @param {Forms} forms
  * @param {Item} item
- * @returns {{ shape: string, text: string, bad: number, bars: number[], picture?: string, size?: number[] } | null}
+ * @returns {import("./messages.js").Returned | null}
  */
 export function returnOf(forms, item) {
   if (item.child?.kind !== "scope" || item.child.phase !== "forward") return null;

@@ -3,8 +3,7 @@ import { button, el, mountView } from "./base.js";
 import { render as graph } from "./graph.js";
 
 /**
- * A difference: its sign, its words, and its place in each graph, null where it is not there.
- * @typedef {[string, string, string | null, string | null]} Change
+ * @typedef {import("./messages.js").PairData} PairData
  */
 
 const STYLES = [
@@ -15,11 +14,11 @@ const STYLES = [
 ].join("\n");
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (view) => draw(view, data));
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => draw(view, /** @type {PairData} */ (data)));
 
 /**
  * @param {import("./base.js").View} view
- * @param {import("./base.js").Data} data
+ * @param {PairData} data
  */
 function draw(view, data) {
   const sheet = el("style");
@@ -34,12 +33,12 @@ function draw(view, data) {
   const ends = sides.map((side, i) => {
     const pane = el("div");
     side.append(pane);
-    return graph(pane, { ...data[i ? "b" : "a"], inside: true }, null);
+    const one = { ...data[i ? "b" : "a"], inside: true };
+    return graph(pane, one, null);
   });
   const inner = sides.map((side) => /** @type {HTMLElement} */ (side.querySelector(".nbm-view")));
   const quietly = join(inner, view.signal);
-  /** @type {Change[]} */
-  const changes = data.changes;
+  const { changes } = data;
   changes.forEach(([sign, words, ...places], i) => {
     const node = button(`${sign} ${words}`, `Show this difference in both graphs (${i + 1} of ${changes.length})`, () => {
       for (const other of list.children) other.setAttribute("aria-pressed", String(other === node));
@@ -79,7 +78,7 @@ function join(inner, signal) {
 /**
  * @param {HTMLElement} root
  * @param {string} name
- * @param {any} detail
+ * @param {unknown} detail
  */
 function tell(root, name, detail) {
   root.dispatchEvent(new CustomEvent(name, { detail }));

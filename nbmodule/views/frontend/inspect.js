@@ -1,5 +1,5 @@
 // One call of a model, all of it, joined: modules, calls, returns and the graph under one selection.
-import { button, copy, el, mountView, reader, sending } from "./base.js";
+import { button, copy, el, mountView, reader, readers, sending } from "./base.js";
 import { render as calls } from "./calls.js";
 import { count, seconds } from "./format.js";
 import { render as graph } from "./graph.js";
@@ -15,22 +15,23 @@ import { sourceLink } from "./source_link.js";
 import { render as whatIf } from "./what_if.js";
 
 /**
- * A submodule's call: its path, and how many calls of that path came before it.
- * @typedef {{ path: string, call: number }} Place
+ * @typedef {import("./messages.js").Place} Place
+ * @typedef {import("./messages.js").InspectData} InspectData
+ * @typedef {import("./payload.js").CallsData} CallsData
  */
 
 /** @type {Record<string, import("./base.js").Render>} */
 const PARTS = { modules, calls, recorded: calls, graph, note, what_if: whatIf };
 const WIDE = 900;
 const MIDDLE = ["calls", "graph", "what if"];
-const KEPT = ["selected", "tab", "middle"];
+const KEPT = /** @type {const} */ (["selected", "tab", "middle"]);
 let serial = 0;
 
 /** The panes of one inspection, and what is selected in all of them. */
 class Panel {
   /**
    * @param {import("./base.js").View} view
-   * @param {import("./base.js").Data} data
+   * @param {InspectData} data
    * @param {import("./base.js").Channel | null} channel
    */
   constructor(view, data, channel) {
@@ -39,10 +40,11 @@ class Panel {
     this.channel = channel;
     this.id = `nbmi${++serial}-`;
     this.columns = columnsOf(data.parts);
-    const steps = data.parts.calls?.view === "recorded" ? new Snapshots(data.parts.calls) : null;
+    this.parts = /** @type {Record<string, import("./base.js").Data | undefined>} */ (data.parts);
+    const steps = data.parts.calls.view === "recorded" ? new Snapshots(/** @type {CallsData} */ (data.parts.calls)) : null;
     this.snapshots = steps && Object.assign(steps, { returnOf: (/** @type {number} */ i) => this.returnOf(i) });
     this.graph = returnsOfGraph(data.parts, this.columns, this.snapshots);
-    for (const [name, chosen] of Object.entries(view.kept ?? {})) view.memory.set(name, chosen);
+    for (const name of KEPT) if (view.kept?.[name]) view.memory.set(name, /** @type {string & Place} */ (view.kept[name]));
     /** @type {Place} what a reader chose, else the innermost call that failed, else the model itself */
     this.selected = view.memory.get("selected") ?? this.columns.failed ?? this.worst() ?? { path: "", call: 0 };
     this.tab = view.memory.get("tab") ?? (this.columns.places.length ? "calls" : "graph");
@@ -81,15 +83,15 @@ class Panel {
    * @param {number} i
    */
   returnOf(i) {
-    const known = (this.data.returned?.[i] ?? []).map((/** @type {number} */ line) => this.snapshots?.stats(line)).filter((/** @type {any} */ s) => s?.b.length);
+    const known = (this.data.returned?.[i] ?? []).flatMap((line) => this.snapshots?.stats(line) ?? []).filter((s) => s.b.length);
     return known.length > 1 ? unionOf(known) : (known[0] ?? null);
   }
 
   /** Where something is wrong; the panel opens there. */
   worst() {
-    const [line, part, path] = this.data.first ?? [];
-    if (part === "calls") return this.columns.places[line];
-    return part ? { path, call: 0 } : undefined;
+    if (!this.data.first) return undefined;
+    const [line, part, path] = this.data.first;
+    return part === "calls" ? this.columns.places[line] : { path, call: 0 };
   }
 
   /**
@@ -188,16 +190,18 @@ class Panel {
    */
   open(name) {
     const pane = this.panes[name];
-    const data = this.data.parts[name];
+    const data = this.parts[name];
     if (!data || pane.childNodes.length) return;
-    this.ends.push(PARTS[data.view](pane, { ...data, inside: true, snapshot: this.snapshots, ...(name === "graph" && this.graph.data) }, data.view === "what_if" ? this.line() : null));
+    const given = { ...data, inside: true, snapshot: this.snapshots, ...(name === "graph" && this.graph.data) };
+    this.ends.push(PARTS[data.view](pane, given, data.view === "what_if" ? this.line() : null));
     this.mark(name);
   }
 
   /** What a part may ask the kernel; null where none answers. */
   line() {
-    const channel = /** @type {any} */ (this.channel);
-    return channel?.ask ? /** @type {any} */ ({ isThere: channel.isThere, ask: (/** @type {string} */ kind, /** @type {any} */ more) => channel.ask(kind, more) }) : null;
+    const { channel } = this;
+    const ask = channel?.ask?.bind(channel);
+    return ask ? /** @type {import("./base.js").Channel} */ ({ isThere: channel?.isThere, ask, send: () => {}, onMessage: () => () => {} }) : null;
   }
 
   /** @param {string} name */
@@ -294,7 +298,7 @@ class Panel {
     const i = this.rowOf(selected);
     const top = stays ? pane.scrollTop : 0;
     pane.replaceChildren();
-    const root = this.snapshots?.root ?? (data.parts.calls ?? {}).root ?? "view.calls";
+    const root = this.snapshots?.root ?? data.parts.calls.root ?? "view.calls";
     const code = i < 0 ? selected.path : `${root}[${JSON.stringify(selected.path)}${selected.call ? `, ${selected.call}` : ""}]`;
     const head = el("div", "path", el("b", "", selected.path || data.title[0]));
     if (i >= 0) head.append(button("copy", `Copy ${code}`, () => void copy(this.view, code)), button("text", "Copy this call as text", () => void copy(this.view, this.textOf(i))));
@@ -302,7 +306,7 @@ class Panel {
     pane.append(head);
     this.drawRepeats(pane);
     if (i >= 0) this.drawCall(pane, i);
-    else pane.append(el("div", "quiet", data.parts.calls?.view === "note" ? "no calls are known" : "not called"));
+    else pane.append(el("div", "quiet", data.parts.calls.view === "note" ? "no calls are known" : "not called"));
     const m = columns.moduleOf.get(selected.path);
     if (m !== undefined) this.drawModule(pane, m);
     this.drawCode(pane);
@@ -315,17 +319,16 @@ class Panel {
    */
   textOf(i) {
     const { get, snapshots } = this.now();
-    const stats = get("st")(i);
+    const stats = get.st(i);
     const found = snapshots && !snapshots.isLast ? [] : this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
-    const said = [snapshots && `step ${count(snapshots.steps[snapshots.now])}`, `${get("in")(i) ?? ""} → ${get("out")(i) ?? ""}`, get("err")(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
+    const said = [snapshots && `step ${count(snapshots.steps[snapshots.now])}`, `${get.in(i) ?? ""} → ${get.out(i) ?? ""}`, get.err(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
     return `${this.selected.path || this.data.title[0]}: ${said.filter(Boolean).join(" · ")}`;
   }
 
   /** The columns of the calls at the step that is shown. */
   now() {
     const { snapshots, columns } = this;
-    const other = /** @type {Record<string, (i: number) => any>} */ (snapshots?.columns ?? {});
-    return { snapshots, get: (/** @type {string} */ name) => other[name] ?? columns.get(name) };
+    return { snapshots, get: { ...columns.get, ...snapshots?.columns } };
   }
 
   /** @param {HTMLElement} pane */
@@ -346,19 +349,19 @@ class Panel {
   drawCall(pane, i) {
     const { get, snapshots } = this.now();
     const words = el("div", "words");
-    badges(words, numberWords(get("st")(i)));
+    badges(words, numberWords(get.st(i)));
     pane.append(words);
-    const time = get("sec")(i);
+    const time = get.sec(i);
     facts(pane, [
-      ["error", get("err")(i)],
-      ["in", get("in")(i)],
-      ["out", get("out")(i)],
+      ["error", get.err(i)],
+      ["in", get.in(i)],
+      ["out", get.out(i)],
       ["change", snapshots?.change(i)],
       ["time", time === null || time === undefined ? "" : seconds(time)],
     ]);
-    for (const each of get("pic")(i) ?? []) pane.append(drawPicture(this.view, each, 280));
+    for (const each of get.pic(i) ?? []) pane.append(drawPicture(this.view, each, 280));
     if (snapshots?.missing(i)) pane.append(this.asked(snapshots, i));
-    numbers(pane, get("st")(i));
+    numbers(pane, get.st(i));
   }
 
   /**
@@ -368,10 +371,10 @@ class Panel {
    */
   asked(snapshots, i) {
     const box = el("div", "quiet", snapshots.missing(i));
-    const channel = /** @type {any} */ (this.channel);
+    const { channel } = this;
     if (!channel?.isThere || !channel.ask) return box;
     channel.ask("snapshot", { step: snapshots.steps[snapshots.now], ...this.columns.places[i] }, true).then(
-      (/** @type {{ pictures: any[] }} */ { pictures }) => pictures.length && box.replaceChildren(...pictures.map((each) => drawPicture(this.view, each, 280))),
+      ({ pictures }) => pictures.length && box.replaceChildren(...pictures.map((each) => drawPicture(this.view, each, 280))),
       (/** @type {Error} */ error) => box.append(`: ${error.message}`),
     );
     return box;
@@ -382,15 +385,15 @@ class Panel {
    * @param {number} i
    */
   drawModule(pane, i) {
-    const get = (/** @type {string} */ name) => reader(this.data.parts.modules[name])(i);
+    const [cls, sum, doc, args, p, vars, shared] = readers(this.columns.tree, "cls", "sum", "doc", "args", "p", "vars", "shared");
     pane.append(el("h3", "", "module"));
     facts(pane, [
-      ["class", `${get("cls") ?? ""} ${get("sum") ?? ""}`.trim()],
-      ["", get("doc")],
-      ["arguments", get("args")],
-      ["parameters", get("p") ? count(get("p")) : ""],
-      ["variables", (get("vars") ?? []).join(", ")],
-      ["shared", get("shared") ? `with ${get("shared")}` : ""],
+      ["class", `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim()],
+      ["", doc(i)],
+      ["arguments", args(i)],
+      ["parameters", p(i) ? count(p(i) ?? 0) : ""],
+      ["variables", (vars(i) ?? []).join(", ")],
+      ["shared", shared(i) ? `with ${shared(i)}` : ""],
     ]);
   }
 
@@ -401,7 +404,7 @@ class Panel {
     const [place, first, text, more] = code[at[this.selected.path]];
     pane.append(el("h3", "", "source ", sourceLink(this.view, place)));
     if (!text) return;
-    const lines = text.split("\n").flatMap((/** @type {string} */ line, /** @type {number} */ k) => [el("span", "lineno", String(first + k)), el("span", "", line)]);
+    const lines = text.split("\n").flatMap((line, k) => [el("span", "lineno", String(first + k)), el("span", "", line)]);
     const box = el("code", "code", ...lines);
     box.tabIndex = -1;
     pane.append(box, more ? el("div", "quiet", `… ${more} more lines`) : "");
@@ -410,53 +413,56 @@ class Panel {
 
 /**
  * The calls as places, and where the modules stand.
- * @param {Record<string, import("./base.js").Data>} parts
+ * @param {InspectData["parts"]} parts
  */
 function columnsOf(parts) {
-  const table = ["calls", "recorded"].includes(parts.calls?.view) ? parts.calls : {};
-  const get = (/** @type {string} */ name) => reader(table[name]);
+  const table = /** @type {CallsData} */ (["calls", "recorded"].includes(parts.calls.view) ? parts.calls : {});
+  const names = /** @type {const} */ (["in", "out", "sec", "err", "st", "pic"]);
+  const [input, output, sec, err, st, pic] = readers(table, ...names);
   /** @type {Map<string, number>} */
   const seen = new Map();
-  const places = (table.path ?? []).map((/** @type {string} */ path) => {
-    const call = seen.get(path) ?? 0;
-    seen.set(path, call + 1);
-    return { path, call };
+  const path = reader(table.path);
+  const places = (table.depth ?? []).map((_, i) => {
+    const name = /** @type {string} */ (path(i)); // null for a line that stands for several calls
+    const call = seen.get(name) ?? 0;
+    seen.set(name, call + 1);
+    return { path: name, call };
   });
-  const failed = places.filter((/** @type {Place} */ place, /** @type {number} */ i) => place.path !== null && get("err")(i)).pop();
-  const tree = parts.modules?.view === "modules" ? parts.modules : { depth: [] };
-  const path = reader(tree.path);
-  const moduleOf = new Map(tree.depth.map((/** @type {number} */ _, /** @type {number} */ i) => [path(i), i]).filter((/** @type {any[]} */ pair) => pair[0]));
-  return { get, failed: /** @type {Place | undefined} */ (failed), places: /** @type {Place[]} */ (places), moduleOf: /** @type {Map<string, number>} */ (moduleOf) };
+  const failed = places.filter((place, i) => place.path !== null && err(i)).pop();
+  const tree = /** @type {import("./payload.js").ModulesData} */ (parts.modules.view === "modules" ? parts.modules : { depth: /** @type {number[]} */ ([]) });
+  const modulePath = reader(tree.path);
+  const moduleOf = new Map(tree.depth.flatMap((_, i) => (modulePath(i) ? [/** @type {[string, number]} */ ([modulePath(i), i])] : [])));
+  return { get: { in: input, out: output, sec, err, st, pic }, failed, places, moduleOf, tree };
 }
 
 /**
  * What the graph of a panel shows of the calls beside it: numbers at its edges, and what they color, on one scale for all steps.
- * @param {Record<string, import("./base.js").Data>} parts
+ * @param {InspectData["parts"]} parts
  * @param {ReturnType<typeof columnsOf>} columns
  * @param {Snapshots | null} snapshots
  */
 function returnsOfGraph(parts, { get, places }, snapshots) {
-  const own = parts.graph?.returns;
+  const own = "returns" in parts.graph ? parts.graph.returns : undefined;
   const isKnown = places.length > 0 && own && !Object.keys(own).length;
-  /** @type {Record<string, any>} one object for as long as the graph is drawn, which keeps it */
+  /** @type {Record<string, import("./messages.js").Returned[]>} one object for as long as the graph is drawn, which keeps it */
   const returns = Object.create(null); // a path may be `constructor`
-  const stats = (/** @type {number} */ i) => (snapshots ? snapshots.stats(i) : get("st")(i));
+  const stats = (/** @type {number} */ i) => (snapshots ? snapshots.stats(i) : get.st(i));
   const renew = () => {
     for (const path of Object.keys(returns)) delete returns[path];
     places.forEach(({ path, call }, i) => {
       const s = path === null ? null : stats(i);
       if (!s) return;
       const bad = (s.nan ?? 0) + (s.inf ?? 0);
-      (returns[path] ??= [])[call] = { shape: shapeText(get("out")(i) ?? ""), text: s.b.length ? spread(s) : "", bad, bars: s.b, ...(s.b.length && { std: s.s }) };
+      (returns[path] ??= [])[call] = { shape: shapeText(get.out(i) ?? ""), text: s.b.length ? spread(s) : "", bad, bars: s.b, ...(s.b.length && { std: s.s }) };
     });
   };
   renew();
   if (!isKnown || !Object.keys(returns).length) return { renew, data: {} };
   const ofSteps = snapshots ? snapshots.steps.map((_, k) => (/** @type {number} */ i) => snapshots.at(k, i)) : [stats];
-  const all = /** @type {number[]} */ (ofSteps.flatMap((of) => places.map((_, i) => of(i)?.s)).filter((s) => Number.isFinite(s) && s > 0));
+  const all = ofSteps.flatMap((of) => places.flatMap((_, i) => of(i)?.s ?? [])).filter((s) => Number.isFinite(s) && s > 0);
   const reach = all.length ? { std: [Math.min(...all), Math.max(...all)] } : {};
   return { renew, data: { returns, reach, ...(snapshots && { color: "std" }) } };
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new Panel(view, data, channel));
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new Panel(view, /** @type {InspectData} */ (/** @type {unknown} */ (data)), channel));

@@ -8,7 +8,7 @@ const MOST = 60;
 export class Divider {
   /**
    * @param {import("./base.js").View} view
-   * @param {string} name under which its place is remembered
+   * @param {"width" | "detail"} name under which its place is remembered
    * @param {number} share
    * @param {1 | -1} side whether its pane lies at its left (1) or right
    */

@@ -10,15 +10,18 @@ const TOGETHER = 120;
 
 /**
  * @typedef {import("./base.js").View} View
- * @typedef {(root: any, data: any, channel: any) => () => void} Mount
+ * @typedef {import("./messages.js").Message} Message
+ * @typedef {import("./messages.js").Heard} Heard
+ * @typedef {import("./messages.js").ViewHost} ViewHost
+ * @typedef {import("./base.js").Render} Render
  */
 
 export class Kernel {
   /**
-   * @param {any} host the element of the view
-   * @param {Mount | null} mount null draws the view as its output does
-   * @param {(message: any) => void} send
-   * @param {{ view: string, changed: boolean, steps: number[], left: number }} welcome
+   * @param {ViewHost} host the element of the view
+   * @param {Render | null} mount null draws the view as its output does
+   * @param {(message: Message) => void} send
+   * @param {import("./messages.js").Welcome} welcome
    * @param {number} since when the view was made, on this page's clock
    */
   constructor(host, mount, send, welcome, since) {
@@ -34,53 +37,54 @@ export class Kernel {
     this.why = "";
     this.step = this.steps[this.steps.length - 1];
     this.wanted = this.step;
-    /** @type {Map<number, { resolve: (answer: any) => void, reject: (error: Error) => void }>} */
+    /** @type {Map<number, { resolve: (answer: Heard) => void, reject: (error: Error) => void }>} */
     this.waiting = new Map();
     this.asked = 0;
     /** @type {View | null} */
     this.view = null;
-    /** @type {Set<(message: any) => void>} */
+    /** @type {Set<(message: Heard) => void>} */
     this.listeners = new Set();
     this.leave = () => {};
   }
 
-  /** @param {any} data null draws what is there, now with a kernel */
+  /** @param {import("./base.js").Data | null} data null draws what is there, now with a kernel */
   draw(data) {
     if (this.host.matches(":active")) return void setTimeout(() => this.draw(data), 50); // what is pressed now would be gone before its click
     const root = this.host.shadowRoot;
     const focused = root?.activeElement?.classList[0];
     this.host.nbmMount?.(this.mount, data, this);
-    if (focused) root.querySelector(`.${focused}`)?.focus({ preventScroll: true });
+    if (focused) /** @type {HTMLElement | null | undefined} */ (root?.querySelector(`.${focused}`))?.focus({ preventScroll: true });
   }
 
   // A view that speaks a language of its own uses these two.
 
-  /** @param {any} message */
+  /** @param {Message} message */
   send(message) {
     if (this.isThere) this.sendMessage({ ...message, view: this.key });
   }
 
-  /** @param {(message: any, buffers: DataView[]) => void} fn */
+  /** @param {(message: Heard, buffers: DataView[]) => void} fn */
   onMessage(fn) {
-    const hear = (/** @type {any} */ message) => fn(message, []);
+    const hear = (/** @type {Heard} */ message) => fn(message, []);
     this.listeners.add(hear);
     return () => void this.listeners.delete(hear);
   }
 
   /**
    * Ask the kernel; while it is silent the view says so.
-   * @param {string} kind
-   * @param {Record<string, any>} [more]
+   * @template {keyof import("./messages.js").Answers} K
+   * @param {K} kind
+   * @param {Message} [more]
    * @param {boolean} [quiet] a question that no one waits for
-   * @returns {Promise<any>}
+   * @returns {Promise<import("./messages.js").Answers[K]>}
    */
   ask(kind, more = {}, quiet = false) {
     if (!this.isThere) return Promise.reject(new Error(this.why));
     const n = ++this.asked;
     const soon = setTimeout(() => quiet || this.status("asking the kernel …"), WORD_AFTER);
     const late = setTimeout(() => quiet || this.status("the kernel is busy; it answers when its cell is over"), REASON_AFTER);
-    return new Promise((resolve, reject) => {
-      this.waiting.set(n, { resolve, reject });
+    return new Promise((/** @type {(answer: import("./messages.js").Answers[K]) => void} */ resolve, reject) => {
+      this.waiting.set(n, { resolve: (answer) => resolve(/** @type {import("./messages.js").Answers[K]} */ (/** @type {unknown} */ (answer))), reject });
       this.send({ ...more, kind, n });
     }).finally(() => {
       clearTimeout(soon);
@@ -90,15 +94,15 @@ export class Kernel {
     });
   }
 
-  /** @param {any} message */
+  /** @param {Heard} message */
   take(message) {
-    const one = message.view === undefined || message.view === this.key ? this.waiting.get(message.n) : undefined;
+    const one = message.view === undefined || message.view === this.key ? this.waiting.get(message.n ?? -1) : undefined;
     if (!one) return;
     if (message.error) one.reject(new Error(message.error));
     else one.resolve(message);
   }
 
-  /** @param {any} message */
+  /** @param {Heard} message */
   told(message) {
     if (message.kind === "changed") {
       this.changed = true;
@@ -153,7 +157,7 @@ export class Kernel {
 
   /**
    * @param {"refresh" | "whole" | "step"} kind
-   * @param {Record<string, any>} [more]
+   * @param {Message} [more]
    */
   redraw(kind, more = {}) {
     return this.ask(kind, more).then(
@@ -183,7 +187,7 @@ export class Kernel {
   /**
    * Ask for the statistics of rows, those of one moment together.
    * @param {number[]} rows as the kernel counts them
-   * @param {(found: Record<string, any>) => void} done
+   * @param {(found: Record<string, import("./marks.js").Stats>) => void} done
    */
   measure(rows, done) {
     if (!this.isThere) return;

@@ -30,13 +30,13 @@ const PHONE = 480;
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
-  new RunView(view, data).start(channel);
+  new RunView(view, /** @type {import("./messages.js").RunData} */ (/** @type {unknown} */ (data))).start(channel);
 }
 
 class RunView {
   /**
    * @param {View} view
-   * @param {import("./base.js").Data} data
+   * @param {import("./messages.js").RunData} data
    */
   constructor(view, data) {
     this.view = view;
@@ -54,7 +54,7 @@ class RunView {
     this.look = kept.get("look") ?? { log: false, weight: 0, hidden: new Set(), zoom: null, pale: true };
     kept.set("look", this.look);
     this.look.zoom = null;
-    const opened = kept.get("opened") ?? new Set();
+    const opened = kept.get("opened") ?? /** @type {Set<string>} */ (new Set());
     kept.set("opened", opened);
     const redraw = () => this.later();
     this.line = new Line({
@@ -77,8 +77,9 @@ class RunView {
     this.replay = new ReplayPanel(boxes.replay, this.line, redraw, kept);
     this.plots = new Plots(boxes.plots, this.look, redraw, (step) => this.replay.pick(step));
     this.controls = new ControlPanel(boxes.side, this.line, redraw);
-    const place = kept.get("place")?.run === this.run.run ? kept.get("place") : { run: this.run.run, at: NaN, base: NaN, selected: "", quantity: "" };
-    kept.set("place", place);
+    const before = kept.get("cursor");
+    const place = before?.run === this.run.run ? before : { run: this.run.run, at: NaN, base: NaN, selected: "", quantity: "" };
+    kept.set("cursor", place);
     this.place = place;
     this.at = place.at;
     this.strips = new StripTable(boxes.strips, view, { opened, place, redraw, ask: (path, quantity) => this.ask(path, quantity) });
@@ -93,7 +94,7 @@ class RunView {
   /** @param {Channel | null} channel */
   start(channel) {
     const { view, line } = this;
-    const page = /** @type {any} */ (globalThis);
+    const page = /** @type {import("./messages.js").Page} */ (globalThis);
     const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });
     const connect = (/** @type {Channel | null} */ found) => {
       this.joined ||= Boolean(found);
@@ -278,13 +279,13 @@ class RunView {
     view.bugs?.remove();
     this.bugBox.replaceChildren();
     if (!text) return;
-    const beside = (/** @type {any} */ [, said, , , , remedy]) => (acts && remedy ? [button(remedy.label, `${said}: ${remedy.label}`, () => line.send(remedy.message))] : []);
-    this.bugBox.append(bugBar(view, { view: "live", title: [run.name], findings: run.findings }, beside));
+    const beside = (/** @type {import("./base.js").Finding} */ [, said, , , , remedy]) => (acts && remedy ? [button(remedy.label, `${said}: ${remedy.label}`, () => line.send(remedy.message))] : []);
+    this.bugBox.append(bugBar(view, { title: [run.name], findings: run.findings }, beside));
   }
 
-  /** @param {any} finding */
+  /** @param {import("./base.js").Finding} finding */
   jump([, , step, part, path]) {
-    if (part === "steps") this.replay.pick(step);
+    if (part === "steps" && step !== null) this.replay.pick(step);
     else if (part === "modules") this.strips.show(path);
   }
 

@@ -7,6 +7,7 @@ import { UNCONFIRMED_AFTER } from "./live_line.js";
  * @typedef {import("./live_store.js").Control} Control
  * @typedef {import("./live_store.js").Run} Run
  * @typedef {import("./live_line.js").Line} Line
+ * @typedef {Control["value"]} Value
  */
 
 const SLIDER_PARTS = 1000;
@@ -97,7 +98,7 @@ export class ControlPanel {
     const key = JSON.stringify([control.kind, control.low, control.high, control.log, control.choices]);
     let found = this.inputs.get(control.name);
     if (!found || found.key !== key) {
-      const send = (/** @type {any} */ value) => this.line.send({ kind: "set", name: control.name, value });
+      const send = (/** @type {Value} */ value) => this.line.send({ kind: "set", name: control.name, value });
       found = { key, ...inputOf(control, send) };
       this.inputs.set(control.name, found);
     }
@@ -108,12 +109,12 @@ export class ControlPanel {
 
 /**
  * @param {Control} control
- * @param {(value: any) => void} send
+ * @param {(value: Value) => void} send
  */
 function inputOf(control, send) {
-  /** @type {{ value: any, until: number } | null} what was sent and has not come back: older values are on their way */
+  /** @type {{ value: Value, until: number } | null} what was sent and has not come back: older values are on their way */
   let sent = null;
-  const post = (/** @type {any} */ value) => {
+  const post = (/** @type {Value} */ value) => {
     sent = { value, until: performance.now() + TRUSTED_FOR };
     send(value);
   };
@@ -134,7 +135,7 @@ function inputOf(control, send) {
 
 /**
  * @param {Control} control
- * @param {(value: any) => void} send
+ * @param {(value: Value) => void} send
  */
 function slider(control, send) {
   const input = el("input", "slider run-slider");
@@ -170,8 +171,8 @@ function slider(control, send) {
     value,
     show: (/** @type {Control} */ now) => {
       if (held) return;
-      input.value = String(Math.round(toPlace(now.value) * SLIDER_PARTS));
-      say(now.value);
+      input.value = String(Math.round(toPlace(Number(now.value)) * SLIDER_PARTS));
+      say(Number(now.value));
     },
   };
 }
@@ -186,7 +187,7 @@ export function rounded(v, low, high) {
   return Math.min(high, Math.max(low, Number(v.toPrecision(3))));
 }
 
-/** @param {(value: any) => void} send */
+/** @param {(value: Value) => void} send */
 function toggle(send) {
   const input = el("input");
   input.type = "checkbox";
@@ -204,18 +205,18 @@ function toggle(send) {
 
 /**
  * @param {Control} control
- * @param {(value: any) => void} send
+ * @param {(value: Value) => void} send
  */
 function choice(control, send) {
   const input = el("select", "button");
   for (const text of control.choices ?? []) input.append(new Option(text, text));
   input.addEventListener("change", () => send(input.value));
-  return { input, value: el("span", "run-value"), show: (/** @type {Control} */ now) => void (input.value = now.value) };
+  return { input, value: el("span", "run-value"), show: (/** @type {Control} */ now) => void (input.value = String(now.value)) };
 }
 
 /**
  * @param {Control} control
- * @param {(value: any) => void} send
+ * @param {(value: Value) => void} send
  */
 function field(control, send) {
   const input = el("input", "filter run-field");

@@ -2,6 +2,7 @@
 
 /**
  * @typedef {import("./base.js").Channel} Channel
+ * @typedef {import("./live_store.js").Progress} Progress
  * @typedef {{ kind: string, since: number }} Press
  */
 
@@ -13,16 +14,17 @@ const LONGEST_PATIENCE = 30;
 
 /** What a press waits for. */
 const CONFIRMED_BY = {
-  pause: (/** @type {any} */ p) => p.state === "paused",
-  resume: (/** @type {any} */ p) => p.state !== "paused",
-  step: (/** @type {any} */ p, /** @type {number} */ done) => p.state === "paused" && p.done > done,
-  stop: (/** @type {any} */ p) => p.ended || p.state === "stopped",
+  pause: (/** @type {Progress} */ p) => p.state === "paused",
+  resume: (/** @type {Progress} */ p) => p.state !== "paused",
+  step: (/** @type {Progress} */ p, /** @type {number} */ done) => p.state === "paused" && p.done > done,
+  stop: (/** @type {Progress} */ p) => p.ended || p.state === "stopped",
 };
 
 /** One page's side of the line; `now` is in seconds and given in, so that time can be tested. */
 export class Line {
   /**
-   * @param {{ onRecord: (record: any) => void, onTick: (tick: any, buffers: DataView[]) => void, onDetail: (detail: any) => void, onReplay: (answer: any) => void,
+   * @param {{ onRecord: (record: import("./messages.js").RunData) => void, onTick: (tick: import("./messages.js").Tick, buffers: DataView[]) => void,
+   *   onDetail: (detail: import("./messages.js").DetailData) => void, onReplay: (answer: import("./messages.js").Replay) => void,
    *   onChange: () => void, now: () => number, page: string }} listener
    */
   constructor(listener) {
@@ -54,7 +56,7 @@ export class Line {
     this.press = null;
     this.greeted = this.heardAt = -Infinity;
     if (channel) {
-      this.off = channel.onMessage((message, buffers) => this.hear(message, buffers));
+      this.off = channel.onMessage((message, buffers) => this.hear(/** @type {import("./messages.js").RunHeard} */ (/** @type {unknown} */ (message)), buffers));
       if (!ended) this.greet();
     }
     this.listener.onChange();
@@ -77,13 +79,13 @@ export class Line {
     this.send({ kind: "hello" });
   }
 
-  /** @param {any} message */
+  /** @param {import("./messages.js").Message} message */
   send(message) {
     this.channel?.send({ ...message, page: this.listener.page });
   }
 
   /**
-   * @param {any} message
+   * @param {import("./messages.js").RunHeard} message
    * @param {DataView[]} buffers
    */
   hear(message, buffers) {
@@ -123,7 +125,7 @@ export class Line {
     this.listener.onChange();
   }
 
-  /** @param {any} progress */
+  /** @param {Progress | undefined} progress */
   confirm(progress) {
     if (!this.press || !progress) return;
     const kind = /** @type {keyof typeof CONFIRMED_BY} */ (this.press.kind);

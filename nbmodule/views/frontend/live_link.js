@@ -4,18 +4,20 @@
 /**
  * What the views and the links of a page know of each other, by run: a view that is drawn later finds its channel, and a
  * link that comes later finds its views.
- * @typedef {{ channels: Map<string, any>, views: Map<string, Set<(channel: any) => void>> }} Registry
+ * @typedef {NonNullable<import("./messages.js").Page["nbmLive"]>} Registry
+ * @typedef {import("./base.js").Channel} Channel
+ * @typedef {Parameters<Channel["onMessage"]>[0]} Listener
  */
 
-/** @param {{ model: any }} widget */
+/** @param {{ model: import("./messages.js").WidgetModel }} widget */
 function initialize({ model }) {
-  const page = /** @type {any} */ (globalThis);
+  const page = /** @type {import("./messages.js").Page} */ (globalThis);
   /** @type {Registry} */
   const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });
   const run = model.get("run");
-  const listeners = new Set();
+  const listeners = /** @type {Set<Listener>} */ (new Set());
   let isLive = true;
-  const tell = (/** @type {any} */ found) => {
+  const tell = (/** @type {Channel | null} */ found) => {
     isLive = Boolean(found);
     if (isLive) live.channels.set(run, channel);
     else if (live.channels.get(run) === channel) live.channels.delete(run);
@@ -23,15 +25,17 @@ function initialize({ model }) {
   };
   // The widget manager says that the kernel was restarted, but not whether it is gone or back; a message says it is.
   const lost = () => tell(null);
-  const hear = (/** @type {any} */ content, /** @type {DataView[]} */ buffers) => {
+  /** @type {Listener} */
+  const hear = (content, buffers) => {
     if (!isLive) tell(channel);
     for (const listener of listeners) listener(content, buffers);
   };
+  /** @type {Channel} */
   const channel = {
-    send: (/** @type {any} */ message) => model.send(message),
-    onMessage: (/** @type {any} */ listener) => {
+    send: (message) => model.send(message),
+    onMessage: (listener) => {
       listeners.add(listener);
-      return () => listeners.delete(listener);
+      return () => void listeners.delete(listener);
     },
   };
   model.on("msg:custom", hear);

@@ -37,7 +37,7 @@ export class MediaPanel {
 
   /**
    * @param {import("./live_store.js").Media} item
-   * @param {any} entry
+   * @param {import("./messages.js").MediaEntry | undefined} entry
    */
   card(item, entry) {
     const head = el("div", "quiet", el("b", "", item.name), entry ? ` step ${count(entry.step)}` : " not yet");
@@ -56,7 +56,7 @@ export class MediaPanel {
 /**
  * A picture in its own colors.
  * @param {string} name
- * @param {any} entry
+ * @param {import("./messages.js").MediaEntry} entry
  */
 function colors(name, entry) {
   const [height, width] = entry.size;

@@ -110,7 +110,7 @@ export class Plots {
       tall.set(group, Math.max(tall.get(group) ?? 0, legend.offsetHeight)); // a line more or less would move the curve under the pointer
       legend.style.minHeight = `${tall.get(group)}px`;
     });
-    return el("div", "plotbox", legend, /** @type {any} */ (drawing));
+    return el("div", "plotbox", legend, drawing);
   }
 
   /**
@@ -125,7 +125,7 @@ export class Plots {
     const whole = s.values.subarray(0, s.size);
     const from = Math.max(0, firstAtLeast(steps, first) - 1);
     const to = Math.min(s.size, firstAtLeast(steps, last) + 2);
-    const soft = this.look.weight ? Float32Array.from(smooth(/** @type {any} */ (whole), this.look.weight)) : whole;
+    const soft = this.look.weight ? Float32Array.from(smooth([...whole], this.look.weight)) : whole;
     const line = reduced(steps.subarray(from, to), soft.subarray(from, to), Math.max(Math.round(columns), 50));
     const raw = this.look.weight ? reduced(steps.subarray(from, to), whole.subarray(from, to), Math.max(Math.round(columns), 50)) : line;
     return { steps: line.steps, values: line.values, rawSteps: raw.steps, raw: raw.values };
@@ -221,7 +221,7 @@ export class Plots {
       const { value, note } = Number.isNaN(at) && s.size ? { value: number(s.last), note: "" } : valueAt(s.steps.subarray(0, s.size), s.values, at);
       const key = svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(s) }));
       const off = this.look.hidden.has(s.name);
-      const text = el("button", "button run-key", /** @type {any} */ (key), ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
+      const text = el("button", "button run-key", key, ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       text.type = "button";
       text.title = off ? `Show ${s.name}` : `Hide ${s.name}`;
       text.setAttribute("aria-pressed", String(!off));

@@ -16,7 +16,7 @@ export class ReplayPanel {
    * @param {HTMLElement} box
    * @param {Line} line
    * @param {() => void} redraw
-   * @param {Map<string, any>} kept what outlives this drawing: the output is replaced now and then, so that what is saved is new
+   * @param {import("./messages.js").Memory} kept what outlives this drawing: the output is replaced now and then, so that what is saved is new
    */
   constructor(box, line, redraw, kept) {
     this.line = line;
@@ -71,7 +71,7 @@ export class ReplayPanel {
     }, PATIENCE);
   }
 
-  /** @param {any} message */
+  /** @param {import("./messages.js").Message} message */
   send(message) {
     this.line.send(message);
     this.redraw();
@@ -86,7 +86,7 @@ export class ReplayPanel {
 
   /**
    * The answer of the kernel: the step, or why it cannot be repeated.
-   * @param {{ step: number, html?: string, error?: string }} answer
+   * @param {import("./messages.js").Replay} answer
    */
   take(answer) {
     if (answer.step !== this.step) return;

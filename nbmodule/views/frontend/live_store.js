@@ -11,11 +11,11 @@ import { sampleAt } from "./scale.js";
  *   bins: Uint8Array | null, over: Map<string, Uint8Array> }} Strips
  * @typedef {{ state: string, done: number, total: number | null, epoch: number, epochs: number, rate: number | null,
  *   remaining: number | null, elapsed: number, reason: string, step: number, ended: boolean, seen?: number | null }} Progress
- * @typedef {{ name: string, kind: string, value: any, group: string, error: string | null, low?: number, high?: number,
+ * @typedef {{ name: string, kind: string, value: number | string | boolean, group: string, error: string | null, low?: number, high?: number,
  *   log?: boolean, type?: string, choices?: string[] | null }} Control
  * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, number: number, mark?: string }} Message
  * @typedef {{ label: string, note: string, curves: Curve[] }} Future
- * @typedef {{ name: string, n: number, entries: any[] }} Media
+ * @typedef {{ name: string, n: number, entries: import("./messages.js").MediaEntry[] }} Media
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
  *   strips: Map<string, Strips>, controls: Control[], messages: Message[], media: Media[], about: string[], branches: Future[],
  *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number, why?: string }, findings: import("./base.js").Finding[] }} Run
@@ -29,7 +29,7 @@ const MOST_MEDIA = 8;
 
 /**
  * Read the record of a run.
- * @param {any} record
+ * @param {import("./messages.js").RunData} record
  * @returns {Run}
  */
 export function openRun(record) {
@@ -37,8 +37,8 @@ export function openRun(record) {
     run: record.run,
     name: record.title?.[0] ?? "",
     progress: numbersOf(record.progress),
-    series: new Map(record.series.map((/** @type {any} */ s) => [s.name, openSeries(s)])),
-    earlier: (record.earlier ?? []).map((/** @type {any} */ e) => ({ ended: e.ended, curves: e.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) })),
+    series: new Map(record.series.map((s) => [s.name, openSeries(s)])),
+    earlier: (record.earlier ?? []).map((e) => ({ ended: e.ended, curves: e.series.map((s) => ({ name: s.name, ...pointsOf(s) })) })),
     strips: new Map(Object.entries(record.strips ?? {}).map(([name, s]) => [name, openStrips(s)])),
     controls: record.controls ?? [],
     messages: record.messages ?? [],
@@ -54,7 +54,7 @@ export function openRun(record) {
 /**
  * Add what a message brings.
  * @param {Run} run
- * @param {any} tick
+ * @param {import("./messages.js").Tick} tick
  * @param {DataView[]} buffers
  */
 export function addTick(run, tick, buffers) {
@@ -67,7 +67,7 @@ export function addTick(run, tick, buffers) {
     addPoints(run, entry, steps, take(entry.count));
   }
   if (tick.progress) run.progress = numbersOf(tick.progress);
-  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) /** @type {any} */ (run)[name] = tick[name];
+  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) Object.assign(run, { [name]: tick[name] });
   if (tick.branches) run.branches = openBranches(tick.branches);
   if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
   if (tick.media) run.media = joinMedia(run.media, tick.media);
@@ -118,29 +118,29 @@ export function firstAtLeast(xs, x) {
   return low;
 }
 
-/** @param {any[] | undefined} branches */
+/** @param {import("./messages.js").RunData["branches"]} branches */
 function openBranches(branches) {
-  return (branches ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((/** @type {any} */ s) => ({ name: s.name, ...pointsOf(s) })) }));
+  return (branches ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((s) => ({ name: s.name, ...pointsOf(s) })) }));
 }
 
-/** @param {any} s */
+/** @param {import("./messages.js").SeriesData} s */
 function openSeries(s) {
   const points = pointsOf(s);
   return { ...described(s), ...points, size: points.steps.length };
 }
 
-/** @param {any} s */
+/** @param {Omit<import("./messages.js").SeriesData, "s" | "v">} s */
 function described(s) {
   return { name: s.name, group: s.group, role: s.role, n: s.n, last: Number(s.last), best: s.best && /** @type {[number, number]} */ ([s.best[0], Number(s.best[1])]) };
 }
 
-/** @param {any} s */
+/** @param {{ s: string, v: string }} s */
 function pointsOf(s) {
   return { steps: new Float64Array(bytesOf(s.s).buffer), values: new Float32Array(bytesOf(s.v).buffer) };
 }
 
 /**
- * @param {any} s
+ * @param {import("./messages.js").StripsData} s
  * @returns {Strips}
  */
 function openStrips(s) {
@@ -154,17 +154,17 @@ function openStrips(s) {
     steps,
     values: steps.map((_, k) => all.subarray(k * size, (k + 1) * size)),
     bins: s.bins ? bytesOf(s.bins) : null,
-    over: new Map(Object.entries(s.over ?? {}).map(([path, text]) => [path, bytesOf(/** @type {string} */ (text))])),
+    over: new Map(Object.entries(s.over ?? {}).map(([path, text]) => [path, bytesOf(text)])),
   };
 }
 
 /**
  * Numbers that JSON cannot hold come as text.
- * @param {any} progress
+ * @param {Progress} progress
  */
 function numbersOf(progress) {
   const out = { ...progress };
-  for (const key of ["rate", "remaining", "elapsed"]) if (typeof out[key] === "string") out[key] = Number(out[key]);
+  for (const key of /** @type {const} */ (["rate", "remaining", "elapsed"])) if (typeof out[key] === "string") out[key] = Number(out[key]);
   return out;
 }
 
@@ -175,7 +175,7 @@ function floatsOf(view) {
 
 /**
  * @param {Run} run
- * @param {any} entry
+ * @param {NonNullable<import("./messages.js").Tick["series"]>[0]} entry
  * @param {Float32Array} offsets steps beyond `entry.base`
  * @param {Float32Array} values
  */
@@ -242,7 +242,7 @@ export function reduced(steps, values, columns) {
 
 /**
  * @param {Run} run
- * @param {any} entry
+ * @param {NonNullable<import("./messages.js").Tick["strips"]>[0]} entry
  * @param {Float32Array} values
  */
 function addSample(run, entry, values) {

@@ -9,7 +9,7 @@ import { BINS, QUANTITIES, firstMeasured, measuredRange, pathsOf, statistic, wro
 /**
  * @typedef {import("./live_store.js").Run} Run
  * @typedef {import("./live_store.js").Strips} Strips
- * @typedef {{ path: string, quantity: string, steps: number[], range: Float32Array, over: Uint8Array | null, picture: any }} Detail
+ * @typedef {{ path: string, quantity: string, steps: number[], range: Float32Array, over: Uint8Array | null, picture: import("./picture.js").Picture | null }} Detail
  */
 
 const SPARK = { w: 64, h: 16 };
@@ -183,7 +183,7 @@ export class StripTable {
 
   /**
    * Take what the kernel sent of the chosen submodule.
-   * @param {any} message
+   * @param {import("./messages.js").DetailData} message
    */
   take(message) {
     if (message.path !== this.selected || message.quantity !== this.shownQuantity()) return;
@@ -304,7 +304,7 @@ function cellOf(run, quantity, path, at, base) {
   const bins = heights ? histogram(heights) : "";
   const words = Number.isNaN(base) ? isKnown && summary(strips, quantity, sample, row) : change(strips, quantity, sample, sampleAt(strips.steps, base), row);
   const said = words ? el("span", "", words) : el("span", "quiet", "—");
-  const cell = el("span", `run-cell run-${quantity}`, /** @type {any} */ (bins), /** @type {any} */ (line), said);
+  const cell = el("span", `run-cell run-${quantity}`, bins, line, said);
   cell.title = isKnown ? full(strips, sample, row) : strips.steps[sample] > first ? `not watched at step ${count(strips.steps[sample])}` : `first watched at step ${count(first)}`;
   return cell;
 }

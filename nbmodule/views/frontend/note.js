@@ -3,4 +3,7 @@ import { el, mountView } from "./base.js";
 
 /** @type {import("./base.js").Render} */
 export const render = (root, data, channel) =>
-  mountView(root, data, channel, (view) => view.body.append(el("pre", data.error ? "failed" : "text", data.text)));
+  mountView(root, data, channel, (view) => {
+    const { error, text } = /** @type {import("./payload.js").NoteData} */ (data);
+    view.body.append(el("pre", error ? "failed" : "text", text));
+  });

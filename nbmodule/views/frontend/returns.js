@@ -1,20 +1,22 @@
 // The returns of submodules as pictures, in the order of the calls.
-import { button, el, mountView, reader } from "./base.js";
+import { button, el, mountView, readers } from "./base.js";
 import { badges, histogram, numberWords, spread } from "./marks.js";
 import { drawPicture } from "./picture.js";
 
-/** @type {import("./base.js").Draw} */
+/** @typedef {import("./payload.js").CallsData} CallsData */
+
+/** @type {import("./base.js").Draw<CallsData>} */
 function draw(view, data, channel) {
-  const get = (/** @type {string} */ name) => reader(data[name]);
-  const [label, cls, output, stats, picture, error] = ["label", "cls", "out", "st", "pic", "err"].map(get);
+  const [cls, output, stats, picture, error] = readers(data, "cls", "out", "st", "pic", "err");
   const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 60);
   const list = el("div", "cards");
   list.setAttribute("role", "list");
   list.tabIndex = 0;
-  data.depth.forEach((/** @type {number} */ depth, /** @type {number} */ i) => {
-    const head = el("div", "cardhead", el("b", "", label(i)), el("span", "quiet", cls(i) ?? ""), el("code", "", output(i) ?? ""));
-    if (stats(i)?.b.length) head.append(histogram(stats(i), 52, 16), el("span", "number", spread(stats(i))));
-    badges(head, [error(i) && [error(i), "wrong"], ...numberWords(stats(i))]);
+  data.depth.forEach((depth, i) => {
+    const head = el("div", "cardhead", el("b", "", data.label[i]), el("span", "quiet", cls(i) ?? ""), el("code", "", output(i) ?? ""));
+    const known = stats(i);
+    if (known?.b.length) head.append(histogram(known, 52, 16), el("span", "number", spread(known)));
+    badges(head, [error(i) && [error(i) ?? "", "wrong"], ...numberWords(known)]);
     const card = el("section", `card${error(i) ? " wrong" : ""}`, head);
     card.setAttribute("role", "listitem");
     card.style.marginLeft = `${Math.min(depth, 6) * 16}px`;
@@ -56,4 +58,4 @@ function draw(view, data, channel) {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, draw);
+export const render = (root, data, channel) => mountView(root, /** @type {CallsData} */ (data), channel, draw);

@@ -40,7 +40,6 @@ export class Rows {
     this.spec = spec;
     this.shape = shapeOf(spec.depth);
     this.id = `nbm${++serial}-`;
-    /** @type {Set<string>} */
     const kept = view.memory.get("open");
     this.open = new Set(spec.open);
     if (kept) this.unfold(kept);
@@ -71,7 +70,7 @@ export class Rows {
     this.refresh();
     view.rows = this;
     view.jump = ([, , line]) => line !== null && this.jump(line);
-    view.look = { take: () => lookOf(this), put: (look) => restoreLook(this, look) };
+    view.look = { take: () => lookOf(this), put: (look) => restoreLook(this, /** @type {ReturnType<typeof lookOf>} */ (look)) };
     view.arrive = (place) => {
       const i = this.find(place);
       if (i >= 0) this.jump(i);

@@ -1,5 +1,5 @@
 // The steps that a page has of what was recorded: one of them is shown, under one slider; what changed since another.
-import { button, el, reader } from "./base.js";
+import { button, el, reader, readers } from "./base.js";
 import { changed, count } from "./format.js";
 import { sampleAt } from "./scale.js";
 
@@ -30,7 +30,7 @@ export function changeOf(now, before) {
 
 /** The lines of a table of calls at each of its steps; the last one is what the table itself says. */
 export class Snapshots {
-  /** @param {import("./base.js").Data} data */
+  /** @param {import("./payload.js").CallsData} data */
   constructor(data) {
     this.data = data;
     this.steps = /** @type {number[]} */ (data.steps);
@@ -52,7 +52,7 @@ export class Snapshots {
    * @returns {Stats | null}
    */
   at(k, i) {
-    return (k === this.last ? this.known(i) : statisticsOf(this.data.snapshots[k][i])) ?? null;
+    return (k === this.last ? this.known(i) : statisticsOf(this.data.snapshots?.[k][i] ?? null)) ?? null;
   }
 
   /** @param {number} i */
@@ -91,13 +91,14 @@ export class Snapshots {
 
   /** What a table of calls reads in place of its columns; times and errors are those of the last step alone. */
   get columns() {
-    const ofLast = (/** @type {string} */ name) => {
-      const known = reader(this.data[name]);
-      return (/** @type {number} */ i) => (this.isLast ? (known(i) ?? null) : null);
-    };
-    const times = Object.fromEntries(["sec", "start", "comp", "own", "err"].map((name) => [name, ofLast(name)]));
+    const [sec, start, comp, own] = readers(this.data, "sec", "start", "comp", "own").map((known) => (/** @type {number} */ i) => (this.isLast ? known(i) : null));
+    const err = reader(this.data.err);
     return {
-      ...times,
+      sec,
+      start,
+      comp,
+      own,
+      err: (/** @type {number} */ i) => (this.isLast ? err(i) : null),
       st: (/** @type {number} */ i) => this.stats(i),
       step: () => this.now,
       pic: (/** @type {number} */ i) => this.pictures(i),

@@ -7,5 +7,6 @@ import { useWhatIfStyles } from "./what_if_style.js";
 export const render = (root, data, channel) =>
   mountView(root, data, channel, (view) => {
     useWhatIfStyles(view);
-    view.body.append(heat(view, { .../** @type {import("./payload.js").SweepData} */ (data), notes: [] }, null));
+    const sweep = /** @type {import("./payload.js").SweepData} */ (/** @type {unknown} */ (data));
+    view.body.append(heat(view, { ...sweep, notes: [] }, null));
   });

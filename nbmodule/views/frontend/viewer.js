@@ -16,7 +16,7 @@ const SCALES = [["", "symmetric"], ["range", "min to max"], ["log", "log"], ["ti
 /**
  * @typedef {import("./base.js").View} View
  * @typedef {import("./picture.js").Picture} Picture
- * @typedef {{ ask: (kind: string, more?: Record<string, any>, quiet?: boolean) => Promise<any>, isThere: boolean, why: string }} Asked
+ * @typedef {{ ask: import("./messages.js").Ask, isThere: boolean, why: string }} Asked
  * @typedef {{ down: number, across: number, tiles: number[], at: number[], window?: number[], scale: string, same: boolean, count: number }} Look
  * Names along an axis; whether to count all elements; which array of the row; whether the row has others;
  * viewers that move together, and where their tools stand, once for all; most pixels down.
@@ -160,7 +160,7 @@ export class Viewer {
   others() {
     this.kernel?.ask("parts", { row: this.row }, true).then(({ parts, of }) => {
       if (parts.length < 2) return;
-      const names = parts.map((/** @type {string} */ name, /** @type {number} */ k) => `${name} ${of[k]}`);
+      const names = parts.map((name, k) => `${name} ${of[k]}`);
       this.tools.prepend(choice("array", names, this.part, (k) => {
         this.part = k;
         this.begin({ ...NOTHING, of: of[k] });
@@ -216,7 +216,8 @@ export class Viewer {
     this.busy = true;
     try {
       const limits = this.together.length > 1 ? this.first.l : undefined; // so that they stay comparable
-      this.answered(await this.kernel?.ask("slice", { row: this.row, part: this.part, ...this.look, limits, whole }));
+      const answer = await this.kernel?.ask("slice", { row: this.row, part: this.part, ...this.look, limits, whole });
+      if (answer) this.answered(answer);
     } catch (error) {
       this.stage.replaceChildren(el("div", "failed", /** @type {Error} */ (error).message));
     }
@@ -226,7 +227,7 @@ export class Viewer {
     void this.ask();
   }
 
-  /** @param {any} answer */
+  /** @param {import("./messages.js").Slice} answer */
   answered(answer) {
     if (answer.st) numbers(this.side, answer.st);
     if (answer.window && !this.again) this.look.window = answer.window; // else it is older than what is wanted now
@@ -238,8 +239,9 @@ export class Viewer {
       return;
     }
     const [r0, r1, c0, c1] = answer.window;
+    const [rows, columns] = answer.plane ?? [0, 0];
     this.texts = answer.texts;
-    const where = answer.plane[0] > r1 - r0 || answer.plane[1] > c1 - c0 ? `rows ${count(r0)}…${count(r1 - 1)} of ${count(answer.plane[0])}, columns ${count(c0)}…${count(c1 - 1)} of ${count(answer.plane[1])}` : "";
+    const where = rows > r1 - r0 || columns > c1 - c0 ? `rows ${count(r0)}…${count(r1 - 1)} of ${count(rows)}, columns ${count(c0)}…${count(c1 - 1)} of ${count(columns)}` : "";
     this.stage.replaceChildren(textTable(answer.texts), el("div", "quiet", where));
     this.controls();
   }

@@ -7,28 +7,33 @@ import { Kernel } from "./kernel.js";
 
 const GONE = "the kernel was restarted or ended: run the cell again";
 
-/** @param {{ model: any }} widget */
+/**
+ * @typedef {import("./messages.js").ViewHost} ViewHost
+ * @typedef {import("./messages.js").Heard} Heard
+ */
+
+/** @param {{ model: import("./messages.js").WidgetModel }} widget */
 export function initialize({ model }) {
   const page = Math.random().toString(36).slice(2, 12);
-  /** @type {Map<any, Kernel>} */
+  /** @type {Map<ViewHost, Kernel>} */
   const joined = new Map();
-  const send = (/** @type {any} */ message) => model.send({ ...message, page });
+  const send = (/** @type {import("./messages.js").Message} */ message) => model.send({ ...message, page });
 
-  const greet = (/** @type {any} */ host) => {
+  const greet = (/** @type {ViewHost} */ host) => {
     if (host.nbmMount && !joined.has(host)) send({ kind: "hello", view: host.dataset.view });
   };
-  const join = (/** @type {any} */ host, /** @type {any} */ message) => {
+  const join = (/** @type {ViewHost} */ host, /** @type {import("./messages.js").Welcome} */ message) => {
     if (joined.has(host) || !host.nbmMount) return;
     const since = performance.now() - message.age * 1000;
     if (host.nbmKernel && host.nbmKernel.isThere && host.nbmKernel.since >= since) return;
     host.nbmKernel?.leave();
-    const kernel = (host.nbmKernel = new Kernel(host, VIEWS[host.nbmKind] ? mount : null, send, message, since));
+    const kernel = (host.nbmKernel = new Kernel(host, VIEWS[host.nbmKind ?? ""] ? mount : null, send, message, since));
     kernel.leave = () => void joined.delete(host);
     joined.set(host, kernel);
     kernel.draw(null);
   };
-  const hear = (/** @type {any} */ message) => {
-    if (message.kind === "welcome") for (const host of viewsOf(message.view)) join(host, message);
+  const hear = (/** @type {Heard} */ message) => {
+    if (message.kind === "welcome") for (const host of viewsOf(message.view)) join(host, /** @type {import("./messages.js").Welcome} */ (/** @type {unknown} */ (message)));
     for (const [host, kernel] of joined) {
       if (!host.isConnected) joined.delete(host);
       else if (message.kind === "answer" && message.page === page) kernel.take(message);
@@ -59,6 +64,6 @@ export function initialize({ model }) {
 
 /** @param {string} [key] */
 function viewsOf(key) {
-  const all = /** @type {any[]} */ ([...document.querySelectorAll("nbm-view[data-view]")]);
+  const all = /** @type {ViewHost[]} */ ([...document.querySelectorAll("nbm-view[data-view]")]);
   return key === undefined ? all : all.filter((host) => host.dataset.view === key);
 }

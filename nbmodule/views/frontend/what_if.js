@@ -9,18 +9,20 @@ const WHATS = [["zero", "set to zero"], ["mean", "set to its mean"], ["example",
 const PARTS = ["head", "channel", "unit", "token"];
 const EDITS = [["replace", "replace by"], ["insert", "put before it"], ["after", "put after it"], ["remove", "remove"], ["share", "share that of"], ["set", "set attribute"], ["reset", "reset"], ["freeze", "freeze parameters"], ["unfreeze", "train parameters"]];
 
+/** @typedef {import("./messages.js").WhatIfData} WhatIfData */
+
 class WhatIf {
   /**
    * @param {import("./base.js").View} view
-   * @param {import("./base.js").Data} data
-   * @param {any} channel
+   * @param {WhatIfData} data
+   * @param {import("./base.js").Channel | null} channel
    */
   constructor(view, data, channel) {
     this.view = view;
     this.data = this.given = data;
     this.channel = channel;
     this.canAsk = Boolean(channel?.ask && channel.isThere !== false);
-    this.place = view.memory.get("place") ?? (data.places[1] ?? data.places[0] ?? [""])[0];
+    this.place = view.memory.get("target") ?? (data.places[1] ?? data.places[0] ?? [""])[0];
     /** @type {{ at: number, number: number } | null} */
     this.wanted = null;
     this.isAsking = false;
@@ -49,7 +51,7 @@ class WhatIf {
   left() {
     if (!this.isNew || this.pending) return;
     this.isNew = false;
-    this.channel.ask("settle").catch(() => {});
+    this.channel?.ask?.("settle").catch(() => {});
   }
 
   draw() {
@@ -61,9 +63,9 @@ class WhatIf {
 
   /** @param {string} path */
   mark(path) {
-    if (!this.data.places.some((/** @type {any[]} */ p) => p[0] === path)) return;
+    if (!this.data.places.some((p) => p[0] === path)) return;
     this.place = path;
-    this.view.memory.set("place", path);
+    this.view.memory.set("target", path);
     this.drawControls();
     this.drawMore();
   }
@@ -77,16 +79,17 @@ class WhatIf {
 
   /**
    * Ask the kernel to do something, and draw what has come of it.
-   * @param {string} kind
-   * @param {Record<string, any>} more
+   * @param {"add" | "turn" | "switch" | "drop" | "look_at" | "sweep" | "attribute" | "edit" | "undo" | "keep"} kind
+   * @param {import("./messages.js").Message} more
    * @param {boolean} [keepList] while a hand is on a slider
    */
   async act(kind, more = {}, keepList = false) {
     this.failed.textContent = "";
     this.pending += 1;
     try {
-      const answer = await this.channel.ask(kind, more);
-      this.data = await unpack(answer.data);
+      const answer = await this.channel?.ask?.(kind, more);
+      if (!answer) return;
+      this.data = /** @type {WhatIfData} */ (await unpack(answer.data));
       this.given.code = this.data.code; // of which the button in the title tells
       this.view.retitle(this.data.title);
       this.isNew = true;
@@ -133,10 +136,10 @@ class WhatIf {
   /** What is to be set, where: one line. */
   drawControls() {
     const { data } = this;
-    const places = data.places.map((/** @type {any[]} */ p) => [p[0], p[0] || data.root]);
+    const places = data.places.map((p) => [p[0], p[0] || data.root]);
     const where = this.choice("Place", places, this.place);
     where.addEventListener("change", () => this.pick(where.value));
-    const counts = data.places.find((/** @type {any[]} */ p) => p[0] === this.place) ?? ["", 0, 0, 0, 0];
+    const counts = data.places.find((p) => p[0] === this.place) ?? ["", 0, 0, 0, 0];
     const parts = PARTS.map((part, k) => [part, `${part} of ${counts[k + 1]}`]).filter((_, k) => counts[k + 1]);
     const { memory } = this.view;
     const part = this.choice("Part", [["", "all of it"], ...parts], memory.get("part") ?? (counts[1] ? "head" : ""));
@@ -145,7 +148,7 @@ class WhatIf {
     index.setAttribute("aria-label", "Index of the part");
     const bound = () => {
       index.disabled = !this.canAsk || !part.value;
-      if (part.value) index.max = String(counts[PARTS.indexOf(part.value) + 1] - 1);
+      if (part.value) index.max = String(Number(counts[PARTS.indexOf(part.value) + 1]) - 1);
     };
     part.addEventListener("change", () => {
       memory.set("part", part.value);
@@ -161,8 +164,8 @@ class WhatIf {
       memory.set("what", what.value);
       row.hidden = what.value !== "example";
     });
-    const after = data.places.slice(data.places.findIndex((/** @type {any[]} */ p) => p[0] === this.place) + 1);
-    const seen = this.choice("Seen by", [["", "seen by all that follow"], ...after.map((/** @type {any[]} */ p) => [p[0], `seen by ${p[0]} alone`])]);
+    const after = data.places.slice(data.places.findIndex((p) => p[0] === this.place) + 1);
+    const seen = this.choice("Seen by", [["", "seen by all that follow"], ...after.map((p) => [p[0], `seen by ${p[0]} alone`])]);
     const add = this.doing("+ add", "Add this setting", () => {
       const path = seen.value ? `${this.place} -> ${seen.value}` : this.place;
       const number = what.value === "example" ? Number(row.value) : null;
@@ -178,7 +181,7 @@ class WhatIf {
     const look = el("input");
     Object.assign(look, { type: "number", min: "0", value: /^output \d+$/.test(data.noun) ? data.noun.slice(7) : "0", disabled: !this.canAsk });
     look.setAttribute("aria-label", "Output to display");
-    const overs = ["heads", "channels", "units", "tokens", "layers"].filter((over, k) => over === "layers" || data.places.some((/** @type {any[]} */ p) => p[k + 1]));
+    const overs = ["heads", "channels", "units", "tokens", "layers"].filter((over, k) => over === "layers" || data.places.some((p) => p[k + 1]));
     const over = this.choice("Sweep over", overs.map((text) => [text, `each of the ${text}`]));
     const method = this.choice("Attribution", [["gradient", "gradient × input"], ["integrated", "integrated gradients"]]);
     this.more.replaceChildren(
@@ -196,10 +199,10 @@ class WhatIf {
   editing() {
     const { memory } = this.view;
     const edit = this.choice("Edit", EDITS, memory.get("edit"));
-    const by = this.choice("With", (this.data.parts ?? []).map((/** @type {string} */ text) => [text, text]), memory.get("by"));
-    const others = this.data.places.map((/** @type {any[]} */ p) => p[0]).filter((/** @type {string} */ path) => path && path !== this.place);
-    const other = this.choice("Shared place", others.map((/** @type {string} */ path) => [path, path]), memory.get("other"));
-    const known = /** @type {Record<string, number | string | boolean>} */ (Object.hasOwn(this.data.attributes ?? {}, this.place) ? this.data.attributes[this.place] : {});
+    const by = this.choice("With", this.data.parts.map((text) => [text, text]), memory.get("by"));
+    const others = this.data.places.map((p) => p[0]).filter((path) => path && path !== this.place);
+    const other = this.choice("Shared place", others.map((path) => [path, path]), memory.get("other"));
+    const known = Object.hasOwn(this.data.attributes, this.place) ? this.data.attributes[this.place] : {};
     const names = Object.keys(known);
     const name = this.choice("Attribute", names.length ? names.map((text) => [text, text]) : [["", "it has none"]], memory.get("attribute"));
     const value = el("input", "given");
@@ -215,7 +218,7 @@ class WhatIf {
       if (typeof old === "boolean") value.checked = old;
       else value.value = String(old ?? "");
     };
-    for (const [node, key] of /** @type {[HTMLSelectElement, string][]} */ ([[edit, "edit"], [by, "by"], [other, "other"], [name, "attribute"]])) {
+    for (const [node, key] of /** @type {[HTMLSelectElement, "edit" | "by" | "other" | "attribute"][]} */ ([[edit, "edit"], [by, "by"], [other, "other"], [name, "attribute"]])) {
       node.addEventListener("change", () => {
         memory.set(key, node.value);
         asked();
@@ -236,14 +239,14 @@ class WhatIf {
 
   drawList() {
     this.list.replaceChildren(
-      ...this.data.edits.map((/** @type {string} */ line) => el("div", "setting mono", line)),
-      ...this.data.tried.map((/** @type {any[]} */ row, /** @type {number} */ at) => this.setting(row, at)),
+      ...this.data.edits.map((line) => el("div", "setting mono", line)),
+      ...this.data.tried.map((row, at) => this.setting(row, at)),
     );
   }
 
   /**
    * One setting: its switch, its words, its slider.
-   * @param {any[]} row
+   * @param {WhatIfData["tried"][0]} row
    * @param {number} at
    */
   setting([path, part, words, kind, value, on], at) {
@@ -295,7 +298,7 @@ class WhatIf {
     this.metric.textContent = data.title.slice(1).join(" · ");
     const pictures = el("div", "shown");
     for (const [name, picture] of Object.entries(data.pictures)) pictures.append(el("div", "", el("h3", "", `output ${name}`), drawPicture(view, picture, 240)));
-    const changed = data.rows.filter((/** @type {any[]} */ row) => row[1] !== 0);
+    const changed = data.rows.filter((row) => row[1] !== 0);
     const parts = [pictures];
     if (data.tried.length || data.edits.length) {
       const all = changed.length ? bars(changed, data.root, (path) => this.pick(path)) : el("div", "quiet", "nothing changes");
@@ -308,7 +311,7 @@ class WhatIf {
     this.results.append(copied);
   }
 
-  /** @param {import("./base.js").Data} data */
+  /** @param {import("./messages.js").AttributionData} data */
   attribution(data) {
     const box = el("div", "", el("h3", "", data.title.slice(1).join(" · ")));
     if (data.picture) box.append(drawPicture(this.view, data.picture, 280));
@@ -319,4 +322,4 @@ class WhatIf {
 }
 
 /** @type {import("./base.js").Render} */
-export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new WhatIf(view, data, channel));
+export const render = (root, data, channel) => mountView(root, data, channel, (view) => void new WhatIf(view, /** @type {WhatIfData} */ (data), channel));
