@@ -2,12 +2,10 @@
 import { el, mountView } from "./base.js";
 import { bars } from "./heat.js";
 import { drawPicture } from "./picture.js";
-import { useWhatIfStyles } from "./what_if_style.js";
 
 /** @type {import("./base.js").Render} */
 export const render = (root, data, channel) =>
   mountView(root, data, channel, (view) => {
-    useWhatIfStyles(view);
     const box = el("div", "tried");
     const room = Math.min(view.root.clientWidth || 900, 1100) - 12;
     const { picture, rows, title } = /** @type {import("./messages.js").AttributionData} */ (data);

@@ -22,9 +22,12 @@ _EXPORTS = re.compile(r"^export ?\{([^}]+)\};", re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
+_FOLDER = resources.files("nbmodule.views.frontend")
+
+
 def read_frontend(name: str) -> str:
     """Read one file of the front end."""
-    return resources.files("nbmodule.views.frontend").joinpath(name).read_text(encoding="utf-8")
+    return _FOLDER.joinpath(name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -59,12 +62,16 @@ def widget_module(
 
 
 def _join(*entries: str) -> str:
-    """Join the entries and their imports, each after its own imports, and add the style sheet."""
+    """Join the entries and their imports, each after its own imports, and add their style sheets.
+
+    The sheet of a module has its name, as `live.css` of `live.js`; `styles.css` is that of all.
+    """
     names: dict[str, None] = {}
     for entry in entries:
         _collect(entry, names, ())
-    styles = f"$base.useStyles({json.dumps(read_frontend('styles.css'))});"
-    return "\n".join([*map(_scope, names), styles])
+    sheets = [f"{name}.css" for name in names if _FOLDER.joinpath(f"{name}.css").is_file()]
+    css = "".join(map(read_frontend, ("styles.css", *sheets)))
+    return "\n".join([*map(_scope, names), f"$base.useStyles({json.dumps(css)});"])
 
 
 def _variable(name: str) -> str:

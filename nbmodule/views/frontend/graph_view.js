@@ -7,7 +7,6 @@ import { listen } from "./graph_input.js";
 import { addTools, colorBoxes, drawDetail, drawWay } from "./graph_panel.js";
 import { Placer } from "./graph_place.js";
 import { reach, sceneOf } from "./graph_scene.js";
-import { GRAPH_STYLES } from "./graph_style.js";
 import { fullName, returnOf, shapeText, wordsOf } from "./graph_words.js";
 
 /**
@@ -101,9 +100,6 @@ export class GraphView {
 
   assemble() {
     const { view, port } = this;
-    const sheet = el("style");
-    sheet.textContent = GRAPH_STYLES;
-    view.root.prepend(sheet);
     view.body.classList.add("nbm-gsplit");
     port.tabIndex = 0;
     port.setAttribute("role", "tree");

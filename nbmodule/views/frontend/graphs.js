@@ -6,13 +6,6 @@ import { render as graph } from "./graph.js";
  * @typedef {import("./messages.js").PairData} PairData
  */
 
-const STYLES = [
-  ".nbm-twins{flex:1 1 auto;min-width:0;display:flex;flex-wrap:wrap;gap:0 12px}.nbm-twin{flex:1 1 380px;min-width:0}",
-  ".nbm-twin .nbm-view{padding:0;max-width:none}.nbm-twin h3{font-size:12px;font-weight:600;margin:6px 4px 0}",
-  ".nbm-changes{max-height:132px;overflow:auto;padding:2px 0}",
-  ".nbm-changes .nbm-button{display:block;width:100%;text-align:left;white-space:nowrap;overflow:hidden;text-overflow:ellipsis;font-family:ui-monospace,monospace}",
-].join("\n");
-
 /** @type {import("./base.js").Render} */
 export const render = (root, data, channel) => mountView(root, data, channel, (view) => draw(view, /** @type {PairData} */ (data)));
 
@@ -21,9 +14,6 @@ export const render = (root, data, channel) => mountView(root, data, channel, (v
  * @param {PairData} data
  */
 function draw(view, data) {
-  const sheet = el("style");
-  sheet.textContent = STYLES;
-  view.root.prepend(sheet);
   const pair = el("div", "twins");
   const sides = ["a", "b"].map((name) => el("section", "twin", el("h3", "", name)));
   pair.append(...sides);

@@ -45,7 +45,7 @@ export function heat(view, data, pick) {
 export function bars(rows, name, pick) {
   const signed = rows.some(([, x]) => Number(x) < 0); // then zero is in the middle, and the colors are those of signed pictures
   const largest = Math.max(...rows.map(([, x]) => (typeof x === "number" ? Math.abs(x) : 0)), 1e-30);
-  const box = el("div", "bars");
+  const box = el("div", "barlist");
   for (const [path, x] of rows) {
     const full = typeof x === "number" ? Math.min(1, Math.abs(x) / largest) : 1;
     const bar = el("span", "bar");

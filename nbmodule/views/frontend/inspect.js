@@ -5,7 +5,6 @@ import { count, seconds } from "./format.js";
 import { render as graph } from "./graph.js";
 import { shapeText } from "./graph_words.js";
 import { Divider } from "./inspect_divider.js";
-import { INSPECT_STYLES } from "./inspect_style.js";
 import { badges, facts, numbers, numberWords, spread, unionOf } from "./marks.js";
 import { render as modules } from "./modules.js";
 import { Snapshots } from "./snapshots.js";
@@ -117,9 +116,6 @@ class Panel {
     view.jump = (finding) => this.jump(finding);
     view.look = { take: () => Object.fromEntries(KEPT.filter((name) => view.memory.has(name)).map((name) => [name, view.memory.get(name)])) };
     view.arrive = (place) => this.arrive(place);
-    const sheet = el("style");
-    sheet.textContent = INSPECT_STYLES;
-    view.root.prepend(sheet);
     const bar = el("div", "tools");
     bar.setAttribute("role", "tablist");
     for (const name of [...Object.keys(this.data.parts), "selected"]) {

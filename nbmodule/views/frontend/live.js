@@ -8,7 +8,6 @@ import { Plots } from "./live_plots.js";
 import { MediaPanel } from "./live_media.js";
 import { addTick, openRun, stepRange } from "./live_store.js";
 import { StripTable } from "./live_strips.js";
-import { STYLE } from "./live_style.js";
 
 /**
  * @typedef {import("./base.js").View} View
@@ -86,9 +85,6 @@ class RunView {
     this.media = new MediaPanel(boxes.media, view);
     this.slider();
     view.root.classList.add("nbm-run");
-    const sheet = el("style");
-    sheet.textContent = STYLE;
-    view.root.prepend(sheet);
   }
 
   /** @param {Channel | null} channel */

@@ -3,7 +3,6 @@ import { button, copy, el, mountView, needsKernel, unpack } from "./base.js";
 import { number } from "./format.js";
 import { bars, heat } from "./heat.js";
 import { drawPicture } from "./picture.js";
-import { useWhatIfStyles } from "./what_if_style.js";
 
 const WHATS = [["zero", "set to zero"], ["mean", "set to its mean"], ["example", "set to its value for row"], ["scale", "scale"], ["noise", "add noise"], ["freeze", "freeze"], ["skip", "skip"]];
 const PARTS = ["head", "channel", "unit", "token"];
@@ -33,8 +32,7 @@ class WhatIf {
     this.more = el("div", "asking");
     this.list = el("div", "settings");
     this.failed = el("div", "failed");
-    this.results = el("div", "found");
-    useWhatIfStyles(view);
+    this.results = el("div", "results");
     view.body.append(el("div", "tried", this.metric, this.controls, this.list, this.more, this.failed, this.results));
     if (!this.canAsk) view.note(`to try something, this ${needsKernel()}`);
     view.root.addEventListener("nbm-mark", (event) => this.mark(/** @type {CustomEvent} */ (event).detail.path ?? ""), { signal: view.signal });
