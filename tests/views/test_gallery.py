@@ -13,6 +13,8 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base.format import format_number
+from nbmodule.live.runs.page import report_page
+from nbmodule.views import html_of
 from tools.make_gallery import page as page_of
 from tools.make_gallery import values
 
@@ -64,15 +66,72 @@ def test_a_page_of_the_gallery_can_be_read(gallery, open_html, name):
     page.screenshot(f"gallery/{name}-400-dark")
     assert not faults, "\n".join(faults)
     assert page.console == []
-    if AXE.exists():
-        page.page.add_script_tag(path=AXE)
-        found = page.page.evaluate(
-            # The name of a box in a graph has its words in another order than the drawing.
-            "async rules => (await axe.run('nbm-view', { rules })).violations.filter(v => ['critical', 'serious'].includes(v.impact))"
-            ".map(v => `${v.impact} ${v.id}: ${v.nodes.map(n => n.html.slice(0, 120)).slice(0, 3).join(' | ')}`)",
-            {"label-content-name-mismatch": {"enabled": name != "graph"}},
-        )
-        assert not found, "\n".join(found)
+    assert not (found := axe_faults(page, "nbm-view", is_graph=name == "graph")), found
+
+
+def axe_faults(page, selector, *, is_graph):
+    """List what axe finds critical or serious; nothing where it is not installed."""
+    if not AXE.exists():
+        return ""
+    page.page.add_script_tag(path=AXE)
+    return page.page.evaluate(
+        "async ([at, rules]) => (await axe.run(at, { rules })).violations"
+        ".filter(v => ['critical', 'serious'].includes(v.impact)).map(v => `${v.impact} ${v.id}: "
+        "${v.nodes.map(n => n.html.slice(0, 120)).slice(0, 3).join(' | ')}`).join('\\n')",
+        # The name of a box in a graph has its words in another order than the drawing.
+        [selector, {"label-content-name-mismatch": {"enabled": not is_graph}}],
+    )
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Six runs of which one diverges, in a folder."""
+    folder = tmp_path_factory.mktemp("runs")
+    for k in range(6):
+        config = {"rate": 0.1 * k}
+        with nb.Live(display=False, journal=folder, name=f"run {k}", config=config) as live:
+            for step in live.steps(range(50)):
+                live.log(loss=3.0**step if k == 5 else 1 / (step + 1 + k))
+    return nb.runs(folder)
+
+
+def small():
+    nb.seed(0)
+    return nb.Sequential(nb.Linear(8, 16), nb.ReLU(), nb.Linear(16, 4))
+
+
+X = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
+OTHERS = {
+    "summary": lambda runs: html_of(nb.summary(small(), X)),
+    "profile": lambda runs: html_of(nb.profile(nb.jit(lambda model, x: model(x)), small(), X)),
+    "difference": lambda runs: html_of(nb.diff({"a": X, "b": X}, {"a": X + 1, "c": X})),
+    "what if": lambda runs: html_of(nb.what_if(small(), X, {"0": nb.zero()}, metric=0)),
+    "two graphs": lambda runs: html_of(nb.graph(small(), X).compare(nb.graph(small()[0], X))),
+    "runs": lambda runs: runs._repr_mimebundle_()["text/html"],
+    "runs compared": lambda runs: runs.compare()._repr_mimebundle_()["text/html"],
+    "report": lambda runs: report_page(runs[0]),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_axe_finds_nothing_serious_in_the_other_views(open_html, recorded, name):
+    page = open_html(OTHERS[name](recorded))
+    page.locator("nbm-view .nbm-body > *").first.wait_for()
+    for scheme in ("light", "dark"):
+        page.emulate(color_scheme=scheme)
+        page.page.locator(f".nbm-view[data-theme={scheme}]").first.wait_for()
+        selector = "html" if name == "report" else "nbm-view"
+        assert not (found := axe_faults(page, selector, is_graph="graph" in name)), found
+    page.screenshot(f"gallery/{name.replace(' ', '-')}-dark")
+
+
+def test_a_run_that_diverged_makes_no_other_run_flat(open_html, recorded):
+    page = open_html(OTHERS["runs compared"](recorded))
+    plot = page.locator(".nbm-plotbox", has_text="beyond this axis: run 5")
+    heights = plot.locator("path.nbm-line").evaluate_all(
+        "nodes => nodes.map(n => n.getBBox().height)"
+    )
+    assert sorted(heights)[1] > 30
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ STRIP_ROWS = 60
 """Rows of submodules that are sent; the others stay in `live.watched`."""
 _DETAIL_ROWS = 12
 MEDIA_ENTRIES = 8
+MEDIA_BYTES = 150_000
+"""Of all that was logged beside numbers, in one saved view."""
 _PICTURE_SIDE = 96
 _TEXT_POINTS = 2000
 _TEXT_ROWS = 12
@@ -221,7 +224,7 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         {
             "name": plain(name),
             "n": len(media[name]),
-            "entries": [_entry_of(entry) for entry in media[name][-MEDIA_ENTRIES:]],
+            "entries": _newest_entries(media[name], MEDIA_BYTES // len(media)),
         }
         for name in media
     ]
@@ -230,6 +233,17 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
 def has_validation(run: RunState) -> bool:
     """Return True if a validation series was logged, so that there is a table per epoch."""
     return any(group_of(name)[1] != "train" for name in run.history.names)
+
+
+def _newest_entries(entries: Sequence[MediaItem], room: int) -> list[dict[str, Any]]:
+    """Return the newest entries for which there is room, one at least."""
+    kept: list[dict[str, Any]] = []
+    for entry in reversed(entries[-MEDIA_ENTRIES:]):
+        kept.insert(0, _entry_of(entry))
+        room -= len(str(kept[0]))
+        if room < 0:
+            break
+    return kept
 
 
 def _entry_of(entry: MediaItem) -> dict[str, Any]:

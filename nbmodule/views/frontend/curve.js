@@ -1,7 +1,7 @@
 // Numbers over steps: lines with a value at each hover, smoothing and a logarithmic axis.
 import { button, el, mountView, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { byUnit, linePath, nearest, smooth, ticks, valueAt, valueRange } from "./scale.js";
+import { byUnit, linePath, nearest, ordinary, smooth, ticks, valueAt, valueRange } from "./scale.js";
 
 /** @typedef {{ name: string, steps: number[], values: number[], unit?: string }} Series */
 
@@ -74,6 +74,8 @@ function plot(unit, members, width, state, axis) {
       if (!Number.isFinite(v)) clip.append(svg("text", { x: xs[i], y: EDGE.top + 10, class: "nbm-nan", "text-anchor": "middle" }, number(v)));
     });
   });
+  const seen = new Set(state.log ? members.map((s) => s.values) : ordinary(members.map((s) => s.values)));
+  const beyond = members.filter((s) => !seen.has(s.values)).map((s) => s.name).join(", ");
   const legend = el("div", "legend");
   const fill = (/** @type {number} */ at) => {
     legend.replaceChildren(
@@ -83,6 +85,7 @@ function plot(unit, members, width, state, axis) {
         return el("span", "", key, ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       }),
       el("span", "quiet", Number.isNaN(at) ? "" : `${axis} ${count(at)}`),
+      beyond ? el("span", "quiet", `beyond this axis: ${beyond} (log shows all)`) : "",
     );
   };
   const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + inner.h, class: "nbm-rule", visibility: "hidden" });

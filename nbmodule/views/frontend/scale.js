@@ -13,6 +13,21 @@ export function quantile(sorted, share) {
   return sorted[k] + (at - k) * ((sorted[k + 1] ?? sorted[k]) - sorted[k]);
 }
 
+const BEYOND = 10;
+
+/**
+ * Of three or more series those whose values are of the usual size: one that diverged would make all others flat.
+ * @template {number[]} S
+ * @param {S[]} series
+ * @returns {S[]} all of them where none stands out
+ */
+export function ordinary(series) {
+  const sizes = series.map((values) => quantile(values.filter(Number.isFinite).map(Math.abs).sort((a, b) => a - b), 0.98));
+  const usual = quantile(sizes.filter(Number.isFinite).sort((a, b) => a - b), 0.5);
+  const kept = series.filter((_, k) => sizes[k] <= BEYOND * usual);
+  return series.length > 2 && kept.length ? kept : series;
+}
+
 /**
  * The range of the vertical axis: the 2nd to the 98th percentile of what is seen, widened by a little.
  * Short series and series that hardly reach beyond are shown whole.
@@ -21,7 +36,7 @@ export function quantile(sorted, share) {
  * @returns {[number, number]}
  */
 export function valueRange(series, log) {
-  const all = series.flat().filter((v) => Number.isFinite(v) && (!log || v > 0)).map((v) => (log ? Math.log10(v) : v));
+  const all = (log ? series : ordinary(series)).flat().filter((v) => Number.isFinite(v) && (!log || v > 0)).map((v) => (log ? Math.log10(v) : v));
   if (!all.length) return [0, 1];
   all.sort((a, b) => a - b);
   let [low, high] = [quantile(all, 0.02), quantile(all, 0.98)];
