@@ -8,6 +8,7 @@ all views.
 
 from __future__ import annotations
 
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -68,6 +69,36 @@ class LiveSource:
 
     def clear(self) -> None:
         """Let go of what is held."""
+
+
+class WeakSource(LiveSource):
+    """A value that may be gone."""
+
+    noun = "value"
+
+    def __init__(self, value: object) -> None:
+        self._value = weakref.ref(value)
+        self.renew()
+
+    def value(self) -> Any:
+        """Return the value.
+
+        Raises:
+            Gone: It was collected.
+        """
+        value = self._value()
+        if value is None:
+            raise Gone(f"the {self.noun} is gone: run the cell again")
+        return value
+
+    def state(self) -> Any:
+        """Return what differs once the value has changed."""
+
+    def renew(self) -> None:
+        self._state = self.state()
+
+    def has_changed(self) -> bool:
+        return self._value() is not None and self.state() != self._state
 
 
 class LeavesSource(LiveSource):

@@ -38,41 +38,11 @@ from nbmodule.views.builders.tracked import (
     recorder_record,
     shown_calls,
 )
-from nbmodule.views.comm.sources import Gone, LiveSource, register_source
+from nbmodule.views.comm.sources import Gone, LiveSource, WeakSource, register_source
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.limits import fitted
 from nbmodule.views.renderers.payload import payload_of
-
-
-class WeakSource(LiveSource):
-    """A value that may be gone."""
-
-    noun = "value"
-
-    def __init__(self, value: object) -> None:
-        self._value = weakref.ref(value)
-        self.renew()
-
-    def value(self) -> Any:
-        """Return the value.
-
-        Raises:
-            Gone: It was collected.
-        """
-        value = self._value()
-        if value is None:
-            raise Gone(f"the {self.noun} is gone: run the cell again")
-        return value
-
-    def state(self) -> Any:
-        """Return what differs once the value has changed."""
-
-    def renew(self) -> None:
-        self._state = self.state()
-
-    def has_changed(self) -> bool:
-        return self._value() is not None and self.state() != self._state
 
 
 class ModelSource(WeakSource):

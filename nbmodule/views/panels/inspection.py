@@ -24,7 +24,7 @@ from nbmodule.interventions.what_if import WhatIf, WhatIfResult
 from nbmodule.views.builders.registry import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
-from nbmodule.views.comm.sources import Gone, LiveSource, register_source
+from nbmodule.views.comm.sources import Gone, WeakSource, register_source
 from nbmodule.views.panels import recorded as _recorded  # noqa: F401 - takes recorders in
 from nbmodule.views.panels.graph_view import graph_record
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
@@ -41,7 +41,7 @@ from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 from nbmodule.views.renderers.columns import picture_payload
 
-_FACTS = tuple(
+_FIELDS = tuple(
     name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent")
 )
 
@@ -118,12 +118,9 @@ class Inspection:
     @property
     def record(self) -> Panel:
         """What the panel shows; with what was tried last."""
-        tried = self._what_if
-        return (
-            self._shown
-            if tried is None
-            else dataclasses.replace(self._shown, what_if=what_if_record(tried))
-        )
+        if self._what_if is None:
+            return self._shown
+        return dataclasses.replace(self._shown, what_if=what_if_record(self._what_if))
 
     @property
     def what_if(self) -> WhatIf:
@@ -173,15 +170,12 @@ class Inspection:
             return which, 0
         call = which if isinstance(which, Call) else self.calls[which]
         if not isinstance(call, Call):
-            raise ArgumentTypeError(
-                f"one call is selected, {which!r} names {len(call)}. The selection was left as it "
-                "is."
-            )
-        same = [call_ for call_ in self.calls if call_.path == call.path]
-        for number, call_ in enumerate(same):
-            if call_ is call or (call_.step, call_.order) == (call.step, call.order):
+            raise ArgumentTypeError(f"one call is selected, {which!r} names {len(call)}.")
+        same = [one for one in self.calls if one.path == call.path]
+        for number, one in enumerate(same):
+            if one is call or (one.step, one.order) == (call.step, call.order):
                 return call.path, number
-        raise PathError(f"{call!r} is not a call of this run. The selection was left as it is.")
+        raise PathError(f"{call!r} is not a call of this run.")
 
     def hear(self, message: Any) -> None:
         """Take a message of the page: `{"type": "select", "path": "blocks.5", "call": 0}`. Others
@@ -201,11 +195,9 @@ class Inspection:
         if path is None:
             self._selected = None
         elif isinstance(path, str):
-            count = sum(call.path == path for call in self.calls)
-            self._selected = (
-                path,
-                min(max(number if isinstance(number, int) else 0, 0), max(count - 1, 0)),
-            )
+            last = max(sum(call.path == path for call in self.calls) - 1, 0)
+            number = number if isinstance(number, int) else 0
+            self._selected = path, min(max(number, 0), last)
 
     def tell(self, send: Callable[[dict[str, Any]], None] | None) -> None:
         """Say where messages to the pages go that show this; None where no page listens."""
@@ -256,37 +248,23 @@ def _tried(make: Callable[[], Any]) -> tuple[Any, Exception | None]:
 def _largest(calls: Calls) -> Any:
     """The largest output of the first row, at the last position of a sequence: an index."""
     outer = next((call for call in calls if call.parent is None and not call.error), None)
-    arrays = (
-        []
-        if outer is None
-        else [x for x in jax.tree.leaves(outer.returns) if getattr(x, "ndim", 0)]
-    )
-    x = next(
-        (np.asarray(x) for x in arrays if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)), None
-    )
+    leaves = [] if outer is None else jax.tree.leaves(outer.returns)
+    arrays = (np.asarray(leaf) for leaf in leaves if getattr(leaf, "ndim", 0))
+    x = next((x for x in arrays if jax.numpy.issubdtype(x.dtype, jax.numpy.floating)), None)
     if x is None:
         return None
-    if x.ndim == 3:
-        return 0, -1, int(np.nanargmax(x[0, -1])) if np.isfinite(x[0, -1]).any() else 0
-    row = x if x.ndim == 1 else x.reshape(-1, x.shape[-1])[0]
-    return int(np.nanargmax(row)) if np.isfinite(row).any() else 0
+    row = x[0, -1] if x.ndim == 3 else x.reshape(-1, x.shape[-1])[0]
+    index = int(np.nanargmax(row)) if np.isfinite(row).any() else 0
+    return (0, -1, index) if x.ndim == 3 else index
 
 
 def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
     """The part before anything was tried: the places, without a run."""
-    places = tuple(
-        dict.fromkeys(
-            PlaceRow(call.path, *_counts(call)) for call in ran.calls if call.kind == "call"
-        )
-    )
-    modules = {
-        call.path: call.module
-        for call in ran.calls
-        if call.kind == "call" and call.module is not None
-    }
+    calls = [call for call in ran.calls if call.kind == "call"]
+    modules = {call.path: call.module for call in calls if call.module is not None}
     return WhatIfRecord(
         name,
-        places=places,
+        places=tuple(dict.fromkeys(PlaceRow(call.path, *_counts(call)) for call in calls)),
         attributes=attributes_of(modules),
         code="y = model(x)",
         title=(name, "nothing is changed: choose a place and a setting"),
@@ -295,47 +273,26 @@ def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
 
 def _counts(call: Call) -> tuple[int, int, int, int]:
     """Heads, channels, units and tokens of what a call returned."""
-    x = (
-        next((x for x in jax.tree.leaves(call.returns) if getattr(x, "ndim", 0)), None)
-        if not call.error
-        else None
-    )
+    leaves = [] if call.error else jax.tree.leaves(call.returns)
+    x = next((leaf for leaf in leaves if getattr(leaf, "ndim", 0)), None)
     return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
 
 
-def _panel(
-    parts: Parts,
-    ran: Ran | None,
-    why: Exception | None,
-    graph_: Graph | None,
-    no_graph: Exception | None,
-) -> Panel:
-    name = parts.name
-    graph = (
-        _missing("graph", no_graph)
-        if graph_ is None
-        else dataclasses.replace(graph_record(graph_), root="view.graph")
-    )
+def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_graph: Any) -> Panel:
+    name, facts = parts.name, ()
+    shown: Any = _missing("graph", no_graph)
+    if graph is not None:
+        shown = dataclasses.replace(graph_record(graph), root="view.graph")
+        facts = headline(graph).split(" · ")[1:]
     if ran is None:
-        title = (name, *headline(graph_).split(" · ")[1:]) if graph_ is not None else (name,)
-        return Panel(name, _missing("modules", why), _missing("calls", why), graph, title=title)
+        missing = _missing("modules", why), _missing("calls", why)
+        return Panel(name, *missing, shown, title=(name, *facts))
     table = ran.table or dataclasses.replace(call_table(ran.calls), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
-    tried = (
-        _tried_first(name, ran)
-        if parts.recorder is None and ran.error is None and len(ran.calls)
-        else None
-    )
-    return Panel(
-        name,
-        ran.modules,
-        table,
-        graph,
-        tried,
-        dict(ran.sources),
-        notes=notes,
-        title=_facts(name, ran, table),
-    )
+    can_try = parts.recorder is None and ran.error is None and len(ran.calls)
+    tried = _tried_first(name, ran) if can_try else None
+    more: Any = {"notes": notes, "title": _facts(name, ran, table)}
+    return Panel(name, ran.modules, table, shown, tried, dict(ran.sources), **more)
 
 
 def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
@@ -346,23 +303,16 @@ def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
     flow = f"{outer.input_shapes} → {'raised' if outer.error else outer.return_shapes}"
     measured = [row.statistics for row in table.rows if row.statistics]
     bad = sum(1 for s in measured if s.nan + s.inf)
-    finite = (
-        f"non-finite in {count_noun(bad, 'return')}"
-        if bad
-        else "all finite"
-        if len(measured) == len(table.rows)
-        else ""
-    )
+    finite = "all finite" if len(measured) == len(table.rows) else ""
+    if bad:
+        finite = f"non-finite in {count_noun(bad, 'return')}"
     return tuple(filter(None, (name, flow, mode, finite)))
 
 
 def _missing(what: str, error: Exception | None) -> Note:
     is_expected = isinstance(error, NoModules)
-    return Note(
-        what,
-        f"no {what}: {plain(str(error), 600) if is_expected else _said(error)}",
-        is_error=not is_expected,
-    )
+    reason = plain(str(error), 600) if is_expected else _said(error)
+    return Note(what, f"no {what}: {reason}", is_error=not is_expected)
 
 
 def _said(error: Exception | None) -> str:
@@ -380,24 +330,16 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
         values, size = moved_to_host(call.values, room - total, moved)
         if values is None:
             left_out += size
-            values = {
-                "statistics": call.values.get("statistics")
-                or reduce_tree(call.values.get("output"))
-            }
+            known = call.values.get("statistics")
+            values = {"statistics": known or reduce_tree(call.values.get("output"))}
         else:
             total += size
-        new = Call(
-            call.path,
-            values,
-            **{fact: getattr(call, fact) for fact in _FACTS},
-            _module=call._module,
-        )
+        fields = {name: getattr(call, name) for name in _FIELDS}
+        new = copies[id(call)] = Call(call.path, values, **fields, _module=call._module)
         new.parent = copies.get(id(call.parent))
-        copies[id(call)] = new
-    notes = [
-        *calls.notes,
-        *([f"returns of {format_bytes(left_out)} were let go"] if left_out else []),
-    ]
+    notes = [*calls.notes]
+    if left_out:
+        notes.append(f"returns of {format_bytes(left_out)} were let go")
     return Calls(list(copies.values()), name=calls.name, known=calls.known, notes=notes), total
 
 
@@ -409,28 +351,20 @@ def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
     step, path, index = (message.get(name) for name in ("step", "path", "call"))
     if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
         return {"pictures": []}
-    return {
-        "pictures": [
-            picture_payload(picture) for picture in pictures_at(recorder, step, path, index)
-        ]
-    }
+    return {"pictures": list(map(picture_payload, pictures_at(recorder, step, path, index)))}
 
 
-class _Line(LiveSource):
+class _Source(WeakSource):
     """Brings what is selected in a page to the object, and the other way round."""
 
-    def __init__(self, view: Inspection) -> None:
-        self._view = weakref.ref(view)
+    noun = "panel"
 
     def hear(self, message: dict[str, Any]) -> None:
-        view = self._view()
-        if view is not None:
+        if (view := self._value()) is not None:
             view.hear(message)
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        view = self._view()
-        if view is None:
-            return None
+        view = self.value()
         if kind == SETTLE:
             return settled(view)
         if kind == "snapshot":
@@ -438,10 +372,9 @@ class _Line(LiveSource):
         return answered(view.what_if, kind, message) if kind in ACTS else None
 
     def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        view = self._view()
-        if view is not None:
+        if (view := self._value()) is not None:
             view.tell(tell)
 
 
 register_record(Inspection, lambda view: view.record)
-register_source(Inspection, _Line)
+register_source(Inspection, _Source)

@@ -4,14 +4,13 @@ undo, keep; each is answered by what to draw.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 from nbmodule.errors import ArgumentError
 from nbmodule.interventions.values import FUNCTIONS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
-from nbmodule.views.comm.sources import Gone, LiveSource, register_source
+from nbmodule.views.comm.sources import WeakSource, register_source
 from nbmodule.views.panels.intervention_views import what_if_record
 from nbmodule.views.panels.notebook_modules import part_for
 from nbmodule.views.renderers.html import packed_data
@@ -19,20 +18,18 @@ from nbmodule.views.renderers.payload import payload_of
 
 SETTLE = "settle"
 """What a page asks when the hand has left it."""
+DEFAULTS = {"scale": 0.5, "noise": 0.1}
 KINDS = tuple(FUNCTIONS)
 """What a page can set a place to."""
 
 
-class WhatIfSource(LiveSource):
+class WhatIfSource(WeakSource):
     """Brings what a hand does in the page to the object."""
 
-    def __init__(self, what_if: WhatIf) -> None:
-        self._found = weakref.ref(what_if)
+    noun = "what-if"
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        what_if = self._found()
-        if what_if is None:
-            raise Gone("what was tried is gone: run the cell again")
+        what_if = self.value()
         return settled(what_if) if kind == SETTLE else answered(what_if, kind, message)
 
 
@@ -60,44 +57,13 @@ def _add(what_if: WhatIf, message: dict[str, Any]) -> None:
         raise ArgumentError(f"a page asked to set a place to {kind!r}, which is not known")
     part, index = str(message.get("part") or ""), message.get("index")
     parts = ((part, (int(index or 0),)),) if part else ()
+    path, number = str(message.get("path", "")), message.get("number")
     if kind == "example":
-        row = int(message.get("number") or 0)
-        example, said = what_if.run.row(row), f"x[{row}:{row + 1}]"
-        what_if.add(
-            {str(message.get("path", "")): Setting(kind, parts, example=example, said=said)}
-        )
-        return
-    number = (
-        {"scale": 0.5, "noise": 0.1}.get(kind, 1.0)
-        if message.get("number") is None
-        else float(message["number"])
-    )
-    what_if.add({str(message.get("path", "")): Setting(kind, parts, number=number)})
-
-
-def _turn(what_if: WhatIf, message: dict[str, Any]) -> None:
-    what_if.turn(int(message["at"]), float(message["number"]))
-
-
-def _switch(what_if: WhatIf, message: dict[str, Any]) -> None:
-    what_if.switch(int(message["at"]), bool(message["on"]))
-
-
-def _drop(what_if: WhatIf, message: dict[str, Any]) -> None:
-    what_if.drop(int(message["at"]))
-
-
-def _look_at(what_if: WhatIf, message: dict[str, Any]) -> None:
-    what_if.look_at(int(message["index"]))
-
-
-def _sweep(what_if: WhatIf, message: dict[str, Any]) -> None:
-    only = str(message.get("only") or "") or None
-    what_if.sweep(str(message["over"]), only=only)
-
-
-def _attribute(what_if: WhatIf, message: dict[str, Any]) -> None:
-    what_if.attribute(str(message.get("method", "gradient")))
+        row = int(number or 0)
+        more: Any = {"example": what_if.run.row(row), "said": f"x[{row}:{row + 1}]"}
+    else:
+        more = {"number": DEFAULTS.get(kind, 1.0) if number is None else float(number)}
+    what_if.add({path: Setting(kind, parts, **more)})
 
 
 def _edit(what_if: WhatIf, message: dict[str, Any]) -> None:
@@ -125,22 +91,20 @@ def _after(path: str) -> str:
     return f"{parent}.{int(last) + 1}" if parent else str(int(last) + 1)
 
 
-ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], None]] = {
+ACTS: dict[str, Callable[[WhatIf, dict[str, Any]], Any]] = {
     "add": _add,
-    "turn": _turn,
-    "switch": _switch,
-    "drop": _drop,
-    "look_at": _look_at,
-    "sweep": _sweep,
-    "attribute": _attribute,
+    "turn": lambda what_if, m: what_if.turn(int(m["at"]), float(m["number"])),
+    "switch": lambda what_if, m: what_if.switch(int(m["at"]), bool(m["on"])),
+    "drop": lambda what_if, m: what_if.drop(int(m["at"])),
+    "look_at": lambda what_if, m: what_if.look_at(int(m["index"])),
+    "sweep": lambda what_if, m: what_if.sweep(
+        str(m["over"]), only=str(m.get("only") or "") or None
+    ),
+    "attribute": lambda what_if, m: what_if.attribute(str(m.get("method", "gradient"))),
     "edit": _edit,
-    "undo": lambda found, _: void(found.undo()),
-    "keep": lambda found, _: void(found.keep()),
+    "undo": lambda what_if, _: what_if.undo(),
+    "keep": lambda what_if, _: what_if.keep(),
 }
-
-
-def void(_: object) -> None:
-    """Nothing."""
 
 
 register_source(WhatIf, WhatIfSource)

@@ -63,12 +63,12 @@ class LossCurve:
         self._points: dict[str, tuple[list[float], list[float]]] = {}
         self._waiting: deque[tuple[str, float, Any]] = deque()
         self._step = 0
-        self._shown_at = 0.0
         self._changed = False
-        self._output = _output() if display else None
-        self._stop_listening = (
-            _at_end_of_cell(self) if isinstance(self._output, _Notebook) else None
-        )
+        self._shown_at = 0.0
+        self._whole_at = self._logged_at = float("-inf")
+        self._handle: Any = None
+        self._place = _place() if display else ""
+        self._stop_listening = _at_end_of_cell(self) if self._place == "notebook" else None
 
     def log(self, step: float | None = None, **values: Any) -> None:
         """Add one number to each named series; returns at once, also when the device is still
@@ -84,14 +84,12 @@ class LossCurve:
             if getattr(value, "size", 1) != 1:
                 raise ArgumentTypeError(
                     f"cannot log {name!r}: expected one number, found shape {tuple(value.shape)}. "
-                    "Nothing was recorded; "
-                    "take a mean or log one series for each element."
+                    "Take a mean, or log one series for each element."
                 )
             if isinstance(value, jax.core.Tracer):
                 raise ArgumentTypeError(
                     f"cannot log {name!r} inside a compiled function: its value is not known "
-                    "there. "
-                    "Return it and log it outside."
+                    "there. Return it and log it outside."
                 )
             self._waiting.append((name, step, value))
         self._changed = True
@@ -123,11 +121,36 @@ class LossCurve:
         return HistoryRecord(plain(self.name), series, self.state, self.axis)
 
     def _show(self, *, last: bool = False) -> None:
-        if self._output is None or not (self._changed or last):
+        if not self._place or not (self._changed or last):
             return
         self._changed = False
-        self._output.show(self.record(), last=last)
+        history = self.record()
+        if self._place == "notebook":
+            self._update(history, last)
+        elif self._place == "terminal":
+            end = "\n" if last else ""
+            print(f"\r\x1b[K{one_line(history)}", end=end, flush=True)
+        elif last or time.monotonic() - self._logged_at >= LOG_EVERY:
+            print(one_line(history), flush=True)
+            self._logged_at = time.monotonic()
         self._shown_at = time.monotonic()
+
+    def _update(self, history: HistoryRecord, last: bool) -> None:
+        """Send the whole view now and then, for a page that is opened in the middle, and between
+        only what is drawn anew.
+        """
+        from IPython.display import display
+
+        from nbmodule.views.display.show import chosen_form, mimebundle
+
+        whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
+        bundle = mimebundle(history) if whole else brief_bundle(history)
+        if whole:
+            self._whole_at = time.monotonic()
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
 
     def close(self, state: str = "done") -> None:
         """Read the last values and draw the final form; further calls do nothing."""
@@ -179,39 +202,13 @@ class LossCurve:
         return mimebundle(self.record())
 
 
-def _output() -> Any:
-    """Choose where updates go: a notebook's display, a terminal's last line, or a log."""
+def _place() -> str:
+    """Return where updates go: a notebook's display, a terminal's last line, or a log."""
     from nbmodule.views.display.show import in_notebook
 
     if in_notebook():
-        return _Notebook()
-    return _Terminal() if sys.stdout.isatty() else _Log()
-
-
-class _Notebook:
-    """Sends the whole view now and then, for a page that is opened in the middle, and between only
-    what is drawn anew.
-    """
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-        self._whole_at = float("-inf")
-
-    def show(self, history: HistoryRecord, *, last: bool) -> None:
-        from IPython.display import display
-
-        from nbmodule.views.display.show import chosen_form, mimebundle
-
-        whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
-        bundle = mimebundle(history) if whole else brief_bundle(history)
-        if whole:
-            self._whole_at = time.monotonic()
-        if self._handle is None:
-            self._handle = display(bundle, raw=True, display_id=True)
-        else:
-            self._handle.update(bundle, raw=True)
-        if last:
-            self._handle = None
+        return "notebook"
+    return "terminal" if sys.stdout.isatty() else "log"
 
 
 def brief_bundle(history: HistoryRecord) -> dict[str, str]:
@@ -245,22 +242,6 @@ def brief_bundle(history: HistoryRecord) -> dict[str, str]:
     }
 
 
-class _Terminal:
-    def show(self, history: HistoryRecord, *, last: bool) -> None:
-        sys.stdout.write("\r\x1b[K" + one_line(history) + ("\n" if last else ""))
-        sys.stdout.flush()
-
-
-class _Log:
-    def __init__(self) -> None:
-        self._at = float("-inf")
-
-    def show(self, history: HistoryRecord, *, last: bool) -> None:
-        if last or time.monotonic() - self._at >= LOG_EVERY:
-            print(one_line(history), flush=True)
-            self._at = time.monotonic()
-
-
 def one_line(history: HistoryRecord) -> str:
     """Write the last values in one line.
 
@@ -272,14 +253,8 @@ def one_line(history: HistoryRecord) -> str:
     """
     last = max((s.steps[-1] for s in history.series if s.steps), default=0)
     values = [f"{plain(s.name)} {format_number(s.values[-1])}" for s in history.series if s.values]
-    return "  ".join(
-        [
-            history.name,
-            f"{history.axis} {format_count(int(last))}",
-            *values,
-            *filter(None, [history.state]),
-        ]
-    )
+    at = f"{history.axis} {format_count(int(last))}"
+    return "  ".join(filter(None, [history.name, at, *values, history.state]))
 
 
 def _at_end_of_cell(curve: LossCurve) -> Any:
