@@ -13,7 +13,7 @@ from nbmodule.views.records.records import (
     ModuleTree,
     ShownStatistics,
 )
-from nbmodule.views.renderers.axis import Axis, axis_of, strip
+from nbmodule.views.renderers.axis import Axis, axis_of
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of
 
@@ -53,13 +53,6 @@ def test_a_number_on_an_axis_has_its_place_between_the_ends(x, linear):
     axis = Axis(-1e6, 1e6, linear)
     assert 0 <= axis.at(x) <= 1
     assert axis.at(x) <= axis.at(x + 1.0) or x + 1.0 > 1e6
-
-
-def test_the_axis_as_text_shows_the_mean_between_its_deviations():
-    assert strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0)], 17) == "  ├─●─┤ │        "
-    assert (
-        strip(Axis(-4.0, 4.0), [numbers(-2.0, 1.0), numbers(2.0, 1.0)], 17) == "  ├─●───────●─┤  "
-    )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -149,7 +142,6 @@ def test_a_long_text_has_a_line_for_each_layer_and_a_very_long_one_a_line_for_al
     assert "layers.0…23 · 24 × Block" in some and "layers.7 " in some and "layers.7.lin" not in some
     many = text_of(deep(["A", "B"] * 100), width=100, color=False)
     assert "200 · " not in many and "100 × (A, B)" in many and "layers.7 " not in many
-    assert "log beyond" in many and "●" in many
 
 
 def test_a_text_that_is_cut_counts_all_layers():

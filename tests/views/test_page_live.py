@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.builders.labeled import with_colors, with_labels
+from nbmodule.views.builders.pictured import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm import live_views
 from nbmodule.views.display.show import mimebundle

@@ -32,8 +32,7 @@ from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import statistics_payload
 from nbmodule.views.renderers.html import packed_data
-from nbmodule.views.renderers.limits import MOST_ROWS, fitted
-from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload import MOST_ROWS, fitted, payload_of
 
 AFTER = 0.05
 """Seconds after which the widget is opened: when the cell is over, so that its import holds up no

@@ -41,8 +41,7 @@ from nbmodule.views.builders.tracked import (
 from nbmodule.views.comm.sources import Gone, LiveSource, WeakSource, register_source
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.html import packed_data
-from nbmodule.views.renderers.limits import fitted
-from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload import fitted, payload_of
 
 
 class ModelSource(WeakSource):

@@ -18,15 +18,14 @@ from nbmodule.base.format import plain
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
-from nbmodule.views.builders.labeled import with_colors, with_labels
 from nbmodule.views.builders.modules import module_of
+from nbmodule.views.builders.pictured import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm.live_views import live_views
 from nbmodule.views.records.records import Note, ViewRecord
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.html import view_element
-from nbmodule.views.renderers.limits import fitted
-from nbmodule.views.renderers.payload import payload_of
+from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import capped_text_of, text_of
 from nbmodule.views.renderers.static import plain_form_of
 from nbmodule.views.renderers.text_layout import terminal_width

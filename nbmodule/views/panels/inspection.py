@@ -25,7 +25,6 @@ from nbmodule.views.builders.registry import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
 from nbmodule.views.comm.sources import Gone, WeakSource, register_source
-from nbmodule.views.panels import recorded as _recorded  # noqa: F401 - takes recorders in
 from nbmodule.views.panels.graph_view import graph_record
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.inspection_view import Panel

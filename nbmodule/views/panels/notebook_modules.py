@@ -1,19 +1,16 @@
 """What the panel of `nb.what_if` can put in the place of a module, or beside it: layers, and the
-modules and classes of the notebook.
+modules of the notebook.
 """
 
 from __future__ import annotations
 
-import inspect
 import sys
 from typing import Any
 
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
-from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError
-from nbmodule.interventions.edit import first_line
 from nbmodule.interventions.patch import watched_at
 from nbmodule.interventions.run import first_array
 from nbmodule.interventions.targets import names_of
@@ -23,8 +20,8 @@ MOST_PARTS = 200
 
 
 def parts_for(what_if: WhatIf) -> dict[str, Any]:
-    """By name what can be put somewhere: functions that make a layer, then modules and classes of
-    the notebook, which come first.
+    """Return by name what can be put somewhere: functions that make a layer, then modules of the
+    notebook.
     """
     named = {name: value for name, value in _notebook().items() if _is_part(name, value, what_if)}
     return dict(list({**socket("between")(), **named}.items())[:MOST_PARTS])
@@ -38,27 +35,22 @@ def _notebook() -> dict[str, Any]:
 
 
 def _is_part(name: str, value: object, what_if: WhatIf) -> bool:
-    """Whether a name of the notebook holds a module, or a class of them, and not the model that is
-    looked at.
-    """
-    if name.startswith("_"):
+    """Return True for a module of the notebook that is no part of the inspected model."""
+    if name.startswith("_") or not is_module(value):
         return False
-    if isinstance(value, type):
-        return issubclass(value, CoreModule) and value is not CoreModule
-    return is_module(value) and what_if.run.model not in (value, *plan_of(value).modules)
+    return what_if.run.model not in (value, *plan_of(value).modules)
 
 
 def part_for(
     what_if: WhatIf, name: str, path: str, method: str, is_after: bool
 ) -> tuple[Any, str | None]:
-    """A module for a place, by its name, and how it is written in code; None where its text says
-    it.
+    """Return a module for a place by its name, and how it is written in code; None where its text
+    says it.
 
-    A class is given the number of features there: what the place is given, and what it is to
-    return.
+    A layer is made for as many features as the place is given and returns.
 
     Raises:
-        ArgumentError: there is no such name, or its class takes more than that.
+        ArgumentError: there is no such name.
     """
     parts = parts_for(what_if)
     if name not in parts:
@@ -67,11 +59,10 @@ def part_for(
     if is_module(part):
         return part, name
     inputs, outputs = _features(what_if, path)
-    inputs, outputs = (
-        (outputs, outputs) if is_after else (inputs, outputs if method == "replace" else inputs)
-    )
-    if isinstance(part, type):
-        return _built(part, name, inputs, outputs)
+    if is_after:
+        inputs = outputs
+    elif method != "replace":
+        outputs = inputs
     return part(inputs, outputs), None
 
 
@@ -92,32 +83,3 @@ def _channels(module: Any, values: object) -> int:
     layout = vars(module).get("data_format")
     axis = layout.index("C") if layout and "C" in layout and len(layout) == x.ndim else -1
     return x.shape[axis] if x.ndim else 1
-
-
-def _built(cls: type, name: str, inputs: int, outputs: int) -> tuple[Any, str]:
-    """A module of a class of the notebook, for so many features."""
-    parameters = [
-        p
-        for p in inspect.signature(cls).parameters.values()
-        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
-    required = [p for p in parameters if p.default is p.empty]
-    if len(required) > 2:
-        raise ArgumentError(
-            f"{name} takes {', '.join(p.name for p in required)}, and only the numbers of "
-            "features are known: make one in a cell, as in "
-            f"part = {name}(...), and choose it by that name."
-        )
-    sizes = list(zip(required, (inputs, outputs)))
-    texts = [f"{p.name}={size}" if p.kind is p.KEYWORD_ONLY else str(size) for p, size in sizes]
-    said = f"{name}({', '.join(texts)})"
-    try:
-        positional = [size for p, size in sizes if p.kind is not p.KEYWORD_ONLY]
-        return cls(
-            *positional, **{p.name: size for p, size in sizes if p.kind is p.KEYWORD_ONLY}
-        ), said
-    except Exception as error:
-        raise ArgumentError(
-            f"{said} could not be made: {first_line(error)}. Make one in a cell, and choose it by "
-            "its name."
-        ) from error

@@ -7,10 +7,9 @@ It is linear as long as all of them are seen on it, else linear around zero and 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from nbmodule.base.format import format_number
 from nbmodule.views.records.records import ShownStatistics
 
 SEEN = 50.0
@@ -41,16 +40,6 @@ class Axis(NamedTuple):
         low, high, value = (math.asinh(v / self.linear) for v in (self.low, self.high, x))
         return (value - low) / (high - low)
 
-    def legend(self) -> str:
-        """The scale in words.
-
-        Example:
-            >>> Axis(-1e6, 3e6, 0.5).legend()
-            '-1e6 … 3e6, log beyond ±0.5'
-        """
-        scale = f", log beyond ±{format_number(self.linear, 1)}" if self.linear else ""
-        return f"{format_number(self.low, 2)} … {format_number(self.high, 2)}{scale}"
-
 
 def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
     """Choose the axis on which all of these are seen; None where there is nothing to see.
@@ -73,28 +62,3 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
 def is_placed(s: ShownStatistics) -> bool:
     """Whether an array has a mean to be shown."""
     return bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)
-
-
-def strip(axis: Axis, parts: Sequence[ShownStatistics], width: int = 17) -> str:
-    """Draw the deviation around the mean as text; of several, from the lowest to the highest.
-
-    Example:
-        >>> strip(Axis(-2.0, 2.0), [ShownStatistics(4, 1.0, 0.5, 0, 2, bins=(4,))], 17)
-        '        │ ├─●─┤  '
-    """
-    parts = [s for s in parts if is_placed(s)]
-    if not parts:
-        return ""
-    cells = [" "] * width
-
-    def place(x: float) -> int:
-        return min(width - 1, max(0, round(axis.at(x) * (width - 1))))
-
-    cells[place(0.0)] = "│"
-    low, high = place(min(s.mean - s.std for s in parts)), place(max(s.mean + s.std for s in parts))
-    cells[low : high + 1] = "─" * (high - low + 1)
-    if high > low:
-        cells[low], cells[high] = "├", "┤"
-    for s in parts:
-        cells[place(s.mean)] = "●"
-    return "".join(cells)

@@ -423,7 +423,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
         ShownColumn("flow", "in → out", flow, "mono"),
         ShownColumn("time", "time", _time, "right time", 3),
         ShownColumn("own", "own", None, "number", 1),
-        ShownColumn("axis", "", lambda row: "", "onaxis", 4),
+        ShownColumn("axis", "", None, "onaxis", 4),
         ShownColumn(
             "spread", "mean ± std", lambda row: spread(row.statistics, row.outputs), "number", 5
         ),

@@ -45,7 +45,6 @@ from nbmodule.views.records.records import (
     ViewRecord,
 )
 from nbmodule.views.records.variables import VariableRow, VariableRows, VariableTree
-from nbmodule.views.renderers.axis import axis_of, strip
 from nbmodule.views.renderers.columns import cells_of, flow, spread, written_columns
 from nbmodule.views.renderers.outlines import (
     call_label,
@@ -55,7 +54,6 @@ from nbmodule.views.renderers.outlines import (
     folded_modules,
     folded_paths,
     folded_variables,
-    group_lines,
     line_rows,
 )
 from nbmodule.views.renderers.text_layout import (
@@ -316,20 +314,15 @@ def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[
 def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]:
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
-    shown, axis = line_rows(rows, outline), axis_of(row.statistics for row in rows)
-    lines = [head_line("calls", "#", "call", axis=axis.legend() if axis else "")] if rows else []
+    shown = line_rows(rows, outline)
+    lines = [head_line("calls", "#", "call")] if rows else []
     room = max(MOST_FLOW, width - 60)
     for i in visible(outline, folded_groups(outline)):
-        row, parts = shown[i], [shown[i].statistics]
-        if i in outline.members:
-            parts = [rows[outline.row[j]].statistics for j in group_lines(outline, i)]
-        drawn = strip(axis, [s for s in parts if s is not None]) if axis else ""
-        label = "  " * outline.depth[i] + plain(call_label(rows, outline, i))
-        given = {"axis": drawn, "flow": cut_middle(flow(row), room)}
+        row, label = shown[i], "  " * outline.depth[i] + plain(call_label(rows, outline, i))
         wrong = number_badges(row.statistics, zeros=False)
         wrong += [plain(row.error)] if row.error else []
         missing = [NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else []
-        cells = (str(row.order), label, *cells_of("calls", row, **given))
+        cells = (str(row.order), label, *cells_of("calls", row, flow=cut_middle(flow(row), room)))
         lines.append(Line(cells, _remark([*wrong, *missing]), "red" if wrong else ""))
     out = table_lines("calls", lines, width, color, lead=2)
     missing = getattr(table, "not_called", ())
