@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nbmodule.base.format import plain
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.views.records.findings import derived, frozen_finding, ranked
+from nbmodule.views.records.findings import derived, ranked
 from nbmodule.views.records.records import CallRow, CallTable, Finding, ModuleRow
 
 if TYPE_CHECKING:
@@ -38,11 +39,10 @@ def call_findings(table: CallTable, returned: Mapping[int, Any]) -> tuple[Findin
     """
     findings = []
     for finding in derived(table):
-        array = returned.get(finding.row) if finding.row is not None else None
-        part = (
-            _part_of(array) if array is not None and finding.text.startswith(("NaN", "Inf")) else ""
-        )
-        findings.append(finding._replace(text=f"{finding.text}{part}"))
+        array = returned.get(-1 if finding.row is None else finding.row)
+        if array is not None and finding.text.startswith(("NaN", "Inf")):
+            finding = finding._replace(text=f"{finding.text}{_part_of(array)}")
+        findings.append(finding)
     for k, array in returned.items():
         findings += _of_weights(k, table.rows[k], array)
     return ranked(findings)
@@ -68,14 +68,10 @@ def _part_of(array: Array) -> str:
     if not spans:
         return ""
     _, axis, hit = min(spans, key=lambda span: span[0])
-    said = (
-        f"{hit[0]}"
-        if len(hit) == 1
-        else f"{hit[0]}…{hit[-1]}"
-        if hit[-1] - hit[0] == len(hit) - 1
-        else ""
-    )
-    return f" ({said or f'{len(hit)} indices'} of {array.shape[axis]} along axis {axis})"
+    which = f"{len(hit)} indices"
+    if hit[-1] - hit[0] == len(hit) - 1:
+        which = f"{hit[0]}…{hit[-1]}" if len(hit) > 1 else f"{hit[0]}"
+    return f" ({which} of {array.shape[axis]} along axis {axis})"
 
 
 def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
@@ -85,11 +81,8 @@ def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
         return
     if array.ndim < 2 or array.size > LARGEST or np.dtype(array.dtype).kind not in "fV":
         return
-    axes = [
-        a
-        for a in range(array.ndim)
-        if array.shape[a] > 1 and abs(s.mean * array.shape[a] - 1) < TOLERANCE
-    ]
+    sizes = enumerate(array.shape)
+    axes = [axis for axis, n in sizes if n > 1 and abs(s.mean * n - 1) < TOLERANCE]
     if not axes:
         return
     x = np.asarray(array, np.float64)
@@ -105,18 +98,13 @@ def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
 def _of_mask(k: int, row: CallRow, x: Any, name: str) -> Iterator[Finding]:
     """Attention that looks backward, but one position too far or too few."""
     is_attended = np.abs(x).reshape(-1, *x.shape[-2:]).max(0) > 0
+    sees = ""
     if not np.triu(is_attended, 2).any() and np.diagonal(is_attended, 1).all():
-        yield Finding(
-            f"mask off by one: each position sees the next in {name}", row.path, "doubt", 2.6, k
-        )
-    elif (
-        not np.triu(is_attended, 1)[1:].any()
-        and not np.diagonal(is_attended)[1:].any()
-        and np.tril(is_attended, -1).any()
-    ):
-        yield Finding(
-            f"mask off by one: no position sees itself in {name}", row.path, "doubt", 2.6, k
-        )
+        sees = "each position sees the next"
+    elif not np.triu(is_attended)[1:].any() and np.tril(is_attended, -1).any():
+        sees = "no position sees itself"
+    if sees:
+        yield Finding(f"mask off by one: {sees} in {name}", row.path, "doubt", 2.6, k)
 
 
 # -- variables --
@@ -129,14 +117,11 @@ def equal_findings(places: Iterable[tuple[str, Variable, int | None]]) -> Iterat
     """
     like: dict[Any, list[tuple[str, Variable, int | None]]] = {}
     for entry in places:
-        box = entry[1]
-        if (
-            isinstance(box, Parameter)
-            and box.ndim >= 2
-            and not box.is_pending
-            and not box.is_released
-        ):
-            like.setdefault((box.shape, box.dtype), []).append(entry)
+        weight = entry[1]
+        if not isinstance(weight, Parameter) or weight.is_pending or weight.is_released:
+            continue
+        if weight.ndim >= 2:
+            like.setdefault((weight.shape, weight.dtype), []).append(entry)
     left = MOST_EQUAL
     for members in like.values():
         if len(members) < 2 or (left := left - len(members) * members[0][1].size) < 0:
@@ -177,18 +162,11 @@ def frozen_findings(
     left = [path for path, trains in trained if not trains]
     for row in rows:
         inside = [trains for path, trains in trained if path.startswith(f"{row.path}.")]
-        if (
-            inside
-            and not any(inside)
-            and not any(row.path.startswith(f"{name}.") for name in names)
-        ):
+        is_within = any(row.path.startswith(f"{name}.") for name in names)
+        if inside and not any(inside) and not is_within:
             names.append(row.path)
     at = {row.path: k for k, row in enumerate(rows)}
     names += [path for path in left if not any(path.startswith(f"{name}.") for name in names)]
     holder = names[0] if names[0] in at else names[0].rpartition(".")[0]
-    if len(names) == 1:
-        yield frozen_finding(names, 1, at.get(holder))
-    else:
-        yield Finding(
-            f"frozen: {names[0]} + {len(names) - 1}", names[0], "note", 1.0, at.get(holder)
-        )
+    more = f" + {len(names) - 1}" if len(names) > 1 else ""
+    yield Finding(f"frozen: {plain(names[0])}{more}", names[0], "note", 1.0, at.get(holder))

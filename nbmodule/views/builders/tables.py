@@ -20,7 +20,7 @@ from nbmodule.files.differences import TreeComparison
 from nbmodule.scale.device_layout import Layout
 from nbmodule.views.builders.comparisons import three_pictures
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.records.outline import Outline, group_neighbors
+from nbmodule.views.records.outline import Outline, group_lines, group_neighbors
 from nbmodule.views.records.records import (
     Column,
     ComparisonTable,
@@ -47,35 +47,33 @@ def summary_record(summary: Summary) -> DataTable:
     rows = summary[1:]
     lines = summary_lines(rows)
     shown = [rows[r] if r >= 0 else None for r in lines.row]
-    ends = lines.ends()
 
     def column(name: str) -> list[Any]:
         values = [None if row is None else getattr(row, name) for row in shown]
         for i in lines.members:
             if shown[i] is None:
-                values[i] = _of_each(
-                    lines.members[i][0], shown, range(i + 1, ends[i]), lines, i, name
-                )
+                values[i] = _of_each(lines, i, name, shown)
         return values
 
-    columns = (
+    columns = [
         Column("class", column("class_name")),
         Column("parameters", column("parameters"), "count", True),
-        Column("bytes", column("bytes"), "bytes", leaves=3),
-        Column("input", column("inputs"), leaves=1),
-        Column("output", column("outputs"), leaves=5),
-        Column("calls", column("calls"), "count", leaves=2),
-        Column("FLOPs", column("flops"), "count", True, leaves=4),
-    )
+    ]
     if any(row.shared_with for row in rows):
-        shared = Column("shared with", column("shared_with"))
-        columns = (*columns[:2], shared, *columns[2:])
-    sizes = next(i for i, column_ in enumerate(columns) if column_.title == "bytes") + 1
+        columns.append(Column("shared with", column("shared_with")))
+    columns.append(Column("bytes", column("bytes"), "bytes", leaves=3))
     called = any(row.calls for row in summary)
+    if called:
+        columns += [
+            Column("input", column("inputs"), leaves=1),
+            Column("output", column("outputs"), leaves=5),
+            Column("calls", column("calls"), "count", leaves=2),
+            Column("FLOPs", column("flops"), "count", True, leaves=4),
+        ]
     return DataTable(
         summary[0].class_name,
         lines,
-        columns if called else columns[:sizes],
+        tuple(columns),
         ["" if row is None else f'["{row.path}"]' for row in shown],
         tuple(repr(summary).splitlines()),
         root="nb.summary(model, x)" if called else "nb.summary(model)",
@@ -101,38 +99,25 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
     return group_neighbors(out, alike)
 
 
-def _of_each(
-    count: int, shown: Sequence[SummaryRow | None], inside: range, lines: Outline, i: int, name: str
-) -> str | None:
+def _of_each(lines: Outline, i: int, name: str, shown: Sequence[SummaryRow | None]) -> str | None:
     """What each member of a group has, as `12 × Block`; members that differ in it say nothing."""
-    values = {
-        getattr(row, name)
-        for j in inside
-        if lines.depth[j] == lines.depth[i] + 1 and (row := shown[j]) is not None
-    }
+    members = [row for j in group_lines(lines, i) if (row := shown[j]) is not None]
+    values = {getattr(row, name) for row in members}
     if len(values) != 1 or (value := values.pop()) in (None, "", 0):
         return None
-    text = (
-        format_bytes(value)
-        if name == "bytes"
-        else f"{value:,.0f}"
-        if isinstance(value, (int, float))
-        else value
-    )
-    return f"{count} × {text}"
+    text = f"{value:,.0f}" if isinstance(value, int | float) else value
+    return f"{lines.members[i][0]} × {format_bytes(value) if name == 'bytes' else text}"
 
 
 # -- what holds memory --
 def memory_record(memory: Memory) -> DataTable:
     """Make the record of `nb.memory`: what is held, the largest first."""
-    lines = _flat([plain(row.what) for row in memory])
+    kinds = Column("kind", [row.kind for row in memory])
+    sizes = Column("bytes", [row.nbytes for row in memory], "bytes", True)
     return DataTable(
         "memory",
-        lines,
-        (
-            Column("kind", [row.kind for row in memory]),
-            Column("bytes", [row.nbytes for row in memory], "bytes", True),
-        ),
+        _flat([plain(row.what) for row in memory]),
+        (kinds, sizes),
         [f"[{i}]" for i in range(len(memory))],
         tuple(repr(memory).splitlines()[len(memory) > 0 :]),
         root="nb.memory()",
@@ -163,27 +148,21 @@ def nonfinite_record(nonfinite: NonFinite) -> DataTable:
         (['given', 'gave'], [1], 'first non-finite value: log in head (forward pass)')
     """
     head, *lines = str(nonfinite).splitlines()
-    entries: list[tuple[str, int, Range, str]] = [
-        *(("given", i, one, f".inputs[{i}]") for i, one in enumerate(nonfinite.inputs)),
-        *(("gave", i, one, f".outputs[{i}]") for i, one in enumerate(nonfinite.outputs)),
-    ]
-    several = {"given": len(nonfinite.inputs) > 1, "gave": len(nonfinite.outputs) > 1}
-    ranges = [entry[2] for entry in entries]
-    ends = [
-        [None if end != end else end for end in ends]
-        for ends in ([r.low for r in ranges], [r.high for r in ranges])
-    ]
+    ranges = [*nonfinite.inputs, *nonfinite.outputs]
+    labels = [*_counted("given", nonfinite.inputs), *_counted("gave", nonfinite.outputs)]
+    places = [f".inputs[{i}]" for i in range(len(nonfinite.inputs))]
+    places += [f".outputs[{i}]" for i in range(len(nonfinite.outputs))]
     remarks = [line.strip() for line in lines if not line.lstrip().startswith(("given ", "gave "))]
     return DataTable(
         "first_nonfinite",
-        _flat([f"{word} {i + 1}" if several[word] else word for word, i, _, _ in entries]),
+        _flat(labels),
         (
             Column("array", [r.of for r in ranges]),
-            Column("lowest", ends[0], "number", leaves=1),
-            Column("highest", ends[1], "number", leaves=2),
+            Column("lowest", [_known(r.low) for r in ranges], "number", leaves=1),
+            Column("highest", [_known(r.high) for r in ranges], "number", leaves=2),
             Column("not finite", [r.nonfinite for r in ranges], "count"),
         ),
-        [code for _, _, _, code in entries],
+        places,
         tuple(line.strip() for line in lines),
         frozenset(i for i, r in enumerate(ranges) if r.nonfinite),
         root="nb.first_nonfinite(model, x)",
@@ -193,15 +172,19 @@ def nonfinite_record(nonfinite: NonFinite) -> DataTable:
     )
 
 
+def _counted(word: str, ranges: Sequence[Range]) -> list[str]:
+    return [f"{word} {i}" for i in range(1, len(ranges) + 1)] if len(ranges) > 1 else [word]
+
+
+def _known(end: float) -> float | None:
+    return None if end != end else end
+
+
 # -- a verdict --
 def verdict_record(verdict: Verdict) -> Note:
     """Make the record of `nb.check`: whether it is right, and the sentence that helps."""
-    return Note(
-        "check",
-        repr(verdict),
-        not verdict.right,
-        title=("right" if verdict.right else "not right yet",),
-    )
+    title = ("right" if verdict.right else "not right yet",)
+    return Note("check", repr(verdict), not verdict.right, title=title)
 
 
 # -- an unexpected return --
@@ -216,8 +199,6 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
     actual = np.asarray(details.actual)
     expected = np.broadcast_to(np.asarray(details.expected), actual.shape)
     head = text.splitlines()[0]
-    numbers = actual.dtype.kind in "biufc"
-    gap = gap_between(actual, expected, 0.0, 0.0) if numbers else None
     row = PairRow(
         details.path,
         details.number,
@@ -227,14 +208,18 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
         given="not compared",
         a=describe_shape(expected),
         b=describe_shape(actual),
-        change=relative_norm(expected, actual) if numbers else None,
-        largest=None if gap is None else gap.largest,
-        where=None if gap is None else gap.where,
-        values=None if gap is None else (gap.expected, gap.actual),
-        pictures=three_pictures(expected, actual, details.path) if numbers else (),
         remark="at fault",
         place=details.path,
     )
+    if actual.dtype.kind in "biufc":
+        gap = gap_between(actual, expected, 0.0, 0.0)
+        row = row._replace(
+            change=relative_norm(expected, actual),
+            largest=gap.largest,
+            where=gap.where,
+            values=(gap.expected, gap.actual),
+            pictures=three_pictures(expected, actual, details.path),
+        )
     return ComparisonTable("expected", "actual", [row], 0, "error", title=(head,))
 
 
@@ -260,16 +245,12 @@ def files_record(comparison: TreeComparison) -> DifferenceTree:
         ... ]
         [('a', 'same'), ('b', 'unexpected')]
     """
-    rows = [
-        DifferenceRow(
-            row.path.replace("/", "."),
-            row.path,
-            _STATUS.get(row.kind, row.kind),
-            row.first,
-            row.second,
+    rows = []
+    for row in comparison.rows:
+        status = _STATUS.get(row.kind, row.kind)
+        rows.append(
+            DifferenceRow(row.path.replace("/", "."), row.path, status, row.first, row.second)
         )
-        for row in comparison.rows
-    ]
     return DifferenceTree(*comparison.names, rows)
 
 
@@ -285,25 +266,16 @@ def layout_record(layout: Layout) -> VariableTree:
         >>> layout_record(nb.layout(nb.Linear(3, 2))).title
         ('Layout of Linear', 'cpu:0', '32 B on each', '32 B in all', 'imbalance 1.00')
     """
-    rows = [
-        VariableRow(
-            row.name,
-            kind="parameter",
-            shape=row.shape,
-            dtype=row.dtype,
-            bytes=row.nbytes,
-            device=f"{len(row.devices)} × {row.devices[0].platform}"
-            if len(row.devices) > 1
-            else "",
-            sharding=f"{row.split}: {format_bytes(row.per_device)} on each"
-            if len(row.devices) > 1
-            else None,
-        )
-        for row in layout.rows
-    ]
-    return VariableTree(
-        layout.name, rows, root="layout", title=(f"Layout of {layout.name}", *layout.facts())
-    )
+    rows = []
+    for row in layout.rows:
+        shown = VariableRow(row.name, shape=row.shape, dtype=row.dtype, bytes=row.nbytes)
+        if len(row.devices) > 1:
+            split = f"{row.split}: {format_bytes(row.per_device)} on each"
+            device = f"{len(row.devices)} × {row.devices[0].platform}"
+            shown = shown._replace(device=device, sharding=split)
+        rows.append(shown)
+    title = (f"Layout of {layout.name}", *layout.facts())
+    return VariableTree(layout.name, rows, root="layout", title=title)
 
 
 register_record(Summary, summary_record)

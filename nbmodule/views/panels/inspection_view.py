@@ -14,9 +14,10 @@ from nbmodule.views.builders.source import Lines
 from nbmodule.views.panels.graph_view import GraphRecord
 from nbmodule.views.panels.intervention_views import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
+from nbmodule.views.records.outline import group_lines
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, ViewRecord
 from nbmodule.views.renderers.html import Markup, tag
-from nbmodule.views.renderers.outlines import call_outline, group_lines, module_outline
+from nbmodule.views.renderers.outlines import call_outline, module_outline
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import text_form, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of

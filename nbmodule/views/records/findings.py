@@ -285,22 +285,17 @@ def _(tree: VariableTree) -> list[Finding]:
     rows, findings = tree.columns, []
     for k, stats in rows.statistics.items():
         if stats is not None and stats.nan + stats.inf:
-            count = (
-                f"NaN {format_count(stats.nan)}" if stats.nan else f"Inf {format_count(stats.inf)}"
-            )
-            path = plain(rows.path(k))
-            weight = stats.nan + stats.inf
-            findings.append(Finding(f"{count} in {path}", path, "wrong", weight, k))
+            word, count = ("NaN", stats.nan) if stats.nan else ("Inf", stats.inf)
+            path, weight = plain(rows.path(k)), stats.nan + stats.inf
+            text = f"{word} {format_count(count)} in {path}"
+            findings.append(Finding(text, path, "wrong", weight, k))
     if rows.frozen:
-        frozen = sorted(rows.frozen)
-        findings.append(frozen_finding([rows.path(k) for k in frozen], len(rows), frozen[0]))
+        first = min(rows.frozen)
+        text = path = plain(rows.path(first))
+        if len(rows.frozen) > 1:
+            text = f"{len(rows.frozen)} of {len(rows)} variables, first {path}"
+        findings.append(Finding(f"frozen: {text}", path, "note", 1.0, first))
     return findings
-
-
-def frozen_finding(paths: Sequence[str], total: int, row: int | None) -> Finding:
-    """Return one note on all that is not trained."""
-    text = paths[0] if len(paths) == 1 else f"{len(paths)} of {total} variables, first {paths[0]}"
-    return Finding(f"frozen: {plain(text)}", paths[0], "note", 1.0, row)
 
 
 # -- two runs, a run over time --

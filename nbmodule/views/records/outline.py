@@ -310,6 +310,12 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
     return sorted(opened)
 
 
+def group_lines(outline: Outline, i: int) -> list[int]:
+    """The lines of the members of a group."""
+    ends = outline.ends()
+    return [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
+
+
 def visible(tree: Outline, folded: Container[int]) -> list[int]:
     """The lines that are seen while these are folded.
 

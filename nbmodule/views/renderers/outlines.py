@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import attrgetter
 
 from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.reductions import union_of
@@ -14,6 +15,7 @@ from nbmodule.views.records.outline import (
     MOST_GROUPED,
     SMALLEST_GROUP,
     Outline,
+    group_lines,
     group_neighbors,
     join_levels,
     outline_of_keys,
@@ -36,21 +38,10 @@ def module_outline(tree: ModuleTree) -> Outline:
     outline = Outline([r.depth for r in rows], [r.name for r in rows], list(range(len(rows))))
     if len(rows) > MOST_GROUPED:
         return outline
-    alike = [
-        (
-            r.class_name,
-            r.summary,
-            r.arguments,
-            r.parameters,
-            r.buffers,
-            r.kind,
-            r.shared_with,
-            r.error,
-            r.training,
-        )
-        for r in rows
-    ]
-    return group_neighbors(outline, alike)
+    same = (
+        "class_name summary arguments parameters buffers kind shared_with error training"
+    ).split()
+    return group_neighbors(outline, list(map(attrgetter(*same), rows)))
 
 
 def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
@@ -68,7 +59,7 @@ def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
         i = start
         while i < stop:
             if i in whole.members:
-                inside = [j for j in range(i + 1, ends[i]) if whole.depth[j] == whole.depth[i] + 1]
+                inside = group_lines(whole, i)
                 pattern = whole.pattern(i)
                 members[len(out)] = [whole.row[j] for j in inside]
                 if len(pattern) > 1:
@@ -175,12 +166,6 @@ def call_label(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
 def call_kinds(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
     """What a group holds, as `24 × Block`."""
     return outline.kinds(i, [rows[outline.row[j]].class_name for j in outline.pattern(i)])
-
-
-def group_lines(outline: Outline, i: int) -> list[int]:
-    """The lines of the members of a group."""
-    ends = outline.ends()
-    return [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
 
 
 def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:

@@ -11,7 +11,7 @@ from typing import Any
 from nbmodule.base.format import count_noun, format_array, plain
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, worst_of
-from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.outline import Outline, group_lines, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -56,7 +56,6 @@ from nbmodule.views.renderers.outlines import (
     comparison_outline,
     difference_outline,
     folded_paths,
-    group_lines,
     line_rows,
     module_outline,
 )
