@@ -42,29 +42,25 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
     """
     first = comparison.first
     title = () if first is None else (f"first fault: {first.sentence()}",)
-    changes = [
-        _change_of(pair) if pair.fault and not pair.gap.reason else None for pair in comparison
-    ]
-    ranks = _ranks(comparison, changes)
-    rows, drawn = [], 0
-    at_fault_first = sorted(
-        range(len(comparison)), key=lambda k: comparison[k].fault not in ("module", "tap")
-    )
+    changes = [_change_of(pair) if pair.fault else None for pair in comparison]
+    ranks, drawn = _ranks(comparison, changes), 0
+    wrong = [k for k, pair in enumerate(comparison) if pair.fault]
     pictures: dict[int, tuple[Picture, ...]] = {}
-    for k in at_fault_first:
-        if comparison[k].fault and drawn < PICTURED_LEAVES:
+    for k in sorted(wrong, key=lambda k: comparison[k].fault not in ("module", "tap")):
+        if drawn < PICTURED_LEAVES:
             pictures[k] = _three(comparison[k])
             drawn += len(pictures[k])
-    for k, pair in enumerate(comparison):
-        rows.append(_pair_row(pair, changes[k], pictures.get(k, ()), ranks.get(k, "")))
-    notes = [
-        f"{what}: {', '.join(call.path or call.class_name for call in calls)}"
-        for what, calls in (
-            ("without a counterpart", comparison.unmatched),
-            ("only in the reference", comparison.unexpected),
-        )
-        if calls
+    rows = [
+        _pair_row(pair, changes[k], pictures.get(k, ()), ranks.get(k, ""))
+        for k, pair in enumerate(comparison)
     ]
+    notes = []
+    for words, calls in (
+        ("without a counterpart", comparison.unmatched),
+        ("only in the reference", comparison.unexpected),
+    ):
+        if calls:
+            notes.append(f"{words}: {', '.join(call.path or call.class_name for call in calls)}")
     at = None if first is None else next(k for k, pair in enumerate(comparison) if pair is first)
     return ComparisonTable("expected", "actual", rows, at, title=title, notes=tuple(notes))
 
@@ -86,31 +82,22 @@ def _ranks(comparison: Comparison, changes: list[float | None]) -> dict[int, str
 def _pair_row(
     pair: Pair, change: float | None, pictures: tuple[Picture, ...], rank: str
 ) -> PairRow:
-    gap = pair.gap
-    compared = not gap.reason
-    module = pair.actual.module
-    lines = source_of(type(module)) if module is not None and pair.fault == "module" else None
+    gap, call = pair.gap, pair.actual
+    source: Any = call.source or None
+    if call.module is not None and pair.fault == "module":
+        lines = source_of(type(call.module))
+        source = source if lines is None else lines.place
     inputs, expected, actual = _shapes(pair)
-    return PairRow(
-        pair.path or pair.actual.class_name or "(root)",
-        pair.actual.order,
-        pair.index,
-        pair.actual.class_name,
-        "same" if not pair.fault else "changed" if compared else "shape",
-        pair.fault,
-        inputs,
-        _given(pair),
-        expected,
-        actual,
-        change,
-        gap.largest if compared else None,
-        gap.where if compared else None,
-        (gap.expected, gap.actual) if compared and pair.fault else None,
-        pictures,
-        lines.place if lines is not None else pair.actual.source or None,
-        rank or _REMARKS.get(pair.fault, ""),
-        pair.path,
-    )
+    name = pair.path or call.class_name or "(root)"
+    head = (name, call.order, pair.index, call.class_name)
+    remark = rank or _REMARKS.get(pair.fault, "")
+    sides: Any = (pair.fault, inputs, _given(pair), expected, actual, change)
+    more: Any = {"pictures": pictures, "source": source, "remark": remark, "place": pair.path}
+    if gap.reason:
+        return PairRow(*head, "shape" if pair.fault else "same", *sides, **more)
+    values = (gap.expected, gap.actual) if pair.fault else None
+    status = "changed" if pair.fault else "same"
+    return PairRow(*head, status, *sides, gap.largest, gap.where, values, **more)
 
 
 def _shapes(pair: Pair) -> tuple[str, str, str]:
@@ -140,42 +127,41 @@ def _given(pair: Pair) -> str:
 
 
 def _change_of(pair: Pair) -> float | None:
-    actual, expected = pair.returns
-    at = pair.gap.leaf
-    return (
-        relative_norm(np.asarray(expected[at]), np.asarray(actual[at]))
-        if actual and is_array_like(actual[at])
-        else None
-    )
+    arrays = _compared(pair)
+    return None if arrays is None else relative_norm(*arrays)
 
 
 def _three(pair: Pair) -> tuple[Picture, ...]:
-    """Expected, actual and their difference on one scale; a difference that would not be seen on it
-    has its own.
-    """
+    arrays = _compared(pair)
+    return () if arrays is None else three_pictures(*arrays, pair.path)
+
+
+def _compared(pair: Pair) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the expected and the actual array that were compared."""
     actual, expected = pair.returns
     at = pair.gap.leaf
     if pair.gap.reason or not actual or not is_array_like(actual[at]):
-        return ()
-    return three_pictures(np.asarray(expected[at]), np.asarray(actual[at]), pair.path)
+        return None
+    return np.asarray(expected[at]), np.asarray(actual[at])
 
 
 def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ...]:
-    """Pictures of what was expected, of what came out, and of their difference."""
+    """Draw expected, actual and their difference on one scale; a difference that would not be seen
+    on it has its own.
+    """
     if not 2 <= a.size <= PICTURED_ELEMENTS or a.dtype.kind not in "fiub":
         return ()
     difference_array = a.astype(np.float64) - b.astype(np.float64)
-    limits, finer_limits = _limits(a, b), _limits(difference_array)
+    limits, finer = _limits(a, b), _limits(difference_array)
     if limits is None:
         return tuple(picture_for(x, path) for x in (b, a, difference_array))
-    shared = finer_limits is None or finer_limits[1] >= SEEN_SHARE * limits[1]
-    difference: Any = (-limits[1], limits[1]) if shared else finer_limits
     drawn = [picture_for(x, path, limits=limits) for x in (b, a)]
-    last = picture_for(difference_array, path, limits=difference)
-    if not shared and difference is not None:
-        finer = f"scale {format_number(limits[1] / difference[1], 2)} times finer"
-        last = last._replace(notes=(finer, *last.notes))
-    return (*drawn, last)
+    if finer is None or finer[1] >= SEEN_SHARE * limits[1]:
+        whole = (-limits[1], limits[1])
+        return (*drawn, picture_for(difference_array, path, limits=whole))
+    last = picture_for(difference_array, path, limits=finer)
+    note = f"scale {format_number(limits[1] / finer[1], 2)} times finer"
+    return (*drawn, last._replace(notes=(note, *last.notes)))
 
 
 def _limits(*arrays: np.ndarray) -> tuple[float, float] | None:

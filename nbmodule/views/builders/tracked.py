@@ -5,7 +5,6 @@ What was reduced inside compiled code is shown as it came out.
 
 from __future__ import annotations
 
-import collections
 import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -69,11 +68,8 @@ def call_table(calls: Calls) -> CallTable:
     listed = shown_calls(calls)
     notes = list(calls.notes)
     if len(steps) > 1:
-        notes.insert(
-            0,
-            f"step {steps[-1]} of {count_noun(len(steps), 'step')} kept ({steps[0]} to "
-            f"{steps[-1]}); calls.step(n) shows another",
-        )
+        kept = f"{count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]})"
+        notes.insert(0, f"step {steps[-1]} of {kept}; calls.step(n) shows another")
     returned: dict[int, Any] = {}
     rows = _rows(listed, pictured=True, returned=returned)
     lifted = sorted({name for call in listed for name in call.lifted})
@@ -152,30 +148,27 @@ def _rows(
         pictures = _pictures(call, call.path, budget) if pictured else ()
         budget -= len(pictures)
         parent = places.get(id(call.parent)) if call.parent is not None else None
-        rows.append(
-            CallRow(
-                call.path,
-                call.index,
-                parent,
-                number,
-                rows[parent].depth + 1 if parent is not None else 0,
-                call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})",
-                call.input_shapes,
-                _outcome(call),
-                call.seconds,
-                call.start - begin if call.start is not None and begin is not None else None,
-                measured.get(number),
-                call.error or None,
-                pictures,
-                call.source or None,
-                min(call.compiling, call.seconds) if call.compiling and call.seconds else None,
-            )
+        row = CallRow(
+            call.path,
+            call.index,
+            parent,
+            number,
+            rows[parent].depth + 1 if parent is not None else 0,
+            call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})",
+            call.input_shapes,
+            call.return_shapes + call.mark,
+            call.seconds,
+            statistics=measured.get(number),
+            error=call.error or None,
+            pictures=pictures,
+            source=call.source or None,
         )
+        if call.start is not None and begin is not None:
+            row = row._replace(start=call.start - begin)
+        if call.compiling and call.seconds:
+            row = row._replace(compiling=min(call.compiling, call.seconds))
+        rows.append(row)
     return rows
-
-
-def _outcome(call: Call) -> str:
-    return call.return_shapes + call.mark
 
 
 def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownStatistics]:
@@ -219,17 +212,13 @@ def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
         return ()
     if not is_array_like(call.returns) and (drawn := drawn_by_user(call.returns)) is not None:
         return (drawn,)
-    shown = [
-        leaf
-        for leaf in jax.tree.leaves(call.returns)
-        if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
-    ][:1]
-    shown += [
-        leaf
-        for leaf in jax.tree.leaves(call.gradient)
-        if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS
-    ][:1]
-    return tuple(picture_for(leaf, path) for leaf in shown)
+    shown = (_first_drawable(call.returns), _first_drawable(call.gradient))
+    return tuple(picture_for(leaf, path) for leaf in shown if leaf is not None)
+
+
+def _first_drawable(tree: object) -> Any:
+    leaves = (leaf for leaf in jax.tree.leaves(tree) if is_array_like(leaf))
+    return next((leaf for leaf in leaves if 1 < leaf.size <= PICTURED_ELEMENTS), None)
 
 
 # -- what `model(x, track_submod_rets=True)` fills --
@@ -259,25 +248,15 @@ def called_tree(module: CoreModule) -> ModuleTree:
     tracked and is still there.
     """
     tree = module_tree(module)
-    returns = module._nbm.results[0]
+    returns, last = module._nbm.results[0], last_tracked(module)
+    calls = [] if last is None else shown_calls(last)
     if returns is not None:
-        calls = [
-            Call(path, {"output": value}, index=index)
-            for path, index, value in listed_returns(returns)
-        ]
-    else:
-        last = last_tracked(module)
-        calls = shown_calls(last) if last is not None else []
+        listed = listed_returns(returns)
+        calls = [Call(path, {"output": value}, index=index) for path, index, value in listed]
     if not calls:
         return tree
-    measured = _measured(calls, {})
-    last_of = {
-        call.path: measured[number] for number, call in enumerate(calls) if number in measured
-    }
-    rows = [
-        row._replace(statistics=last_of[row.path]) if row.path in last_of else row
-        for row in tree.rows
-    ]
+    last_of = {calls[number].path: stats for number, stats in _measured(calls, {}).items()}
+    rows = [row._replace(statistics=last_of.get(row.path, row.statistics)) for row in tree.rows]
     return dataclasses.replace(tree, rows=rows, notes=(*tree.notes, TWO_CALLS))
 
 
@@ -294,19 +273,13 @@ def order_table(order: CallOrder) -> CallTable | VariableTree:
 # -- two trees --
 def difference_record(difference: Difference) -> DifferenceTree:
     """Make the record of `nb.diff`."""
-    rows = [
-        DifferenceRow(
-            change.path.replace("/", "."),
-            change.path,
-            change.status,
-            describe(change.a) if change.status != "unexpected" else "",
-            describe(change.b) if change.status != "missing" else "",
-            change.relative,
-            change.largest,
-            change.where,
-        )
-        for change in difference
-    ]
+    rows = []
+    for change in difference:
+        a = describe(change.a) if change.status != "unexpected" else ""
+        b = describe(change.b) if change.status != "missing" else ""
+        numbers = (change.relative, change.largest, change.where)
+        path = change.path.replace("/", ".")
+        rows.append(DifferenceRow(path, change.path, change.status, a, b, *numbers))
     return DifferenceTree("a", "b", rows, "nb.diff(a, b)")
 
 
@@ -342,20 +315,16 @@ def _snapshots(recorder: Recorder, table: CallTable) -> tuple[StepSnapshot, ...]
     most = max(2, min(MOST_SNAPSHOTS, MOST_SNAPSHOT_ROWS // max(len(table.rows), 1)))
     if len(steps) < 2:
         return ()
-    chosen = (
-        sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)})
-        if len(steps) > most
-        else steps
-    )
+    chosen = steps
+    if len(steps) > most:
+        chosen = sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)})
     places = _places(row.path for row in table.rows)
     pictured = _pictured_steps(table, chosen)
     snapshots = []
     for step in chosen:
         calls = list(recorder[step])
-        measured, at = (
-            _measured(calls, {}),
-            {key: k for k, key in enumerate(_places(call.path for call in calls))},
-        )
+        measured = _measured(calls, {})
+        at = {key: k for k, key in enumerate(_places(call.path for call in calls))}
         numbers = [at.get(key, -1) for key in places]
         drawn = [k if row.pictures else -1 for k, row in zip(numbers, table.rows, strict=True)]
         pictures = _small_pictures(calls, drawn) if step in pictured else {}
@@ -378,11 +347,8 @@ def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Pic
     """
     pictures = {}
     for k, row in enumerate(rows):
-        leaves = [] if row < 0 or not calls[row].captured else jax.tree.leaves(calls[row].returns)
-        array = next(
-            (leaf for leaf in leaves if is_array_like(leaf) and 1 < leaf.size <= PICTURED_ELEMENTS),
-            None,
-        )
+        is_kept = row >= 0 and calls[row].captured
+        array = _first_drawable(calls[row].returns) if is_kept else None
         if array is not None:
             pictures[k] = picture_for(array, calls[row].path, side=SNAPSHOT_SIDE, tiles=1)
     return pictures
@@ -404,11 +370,11 @@ def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[P
 
 def _places(paths: Iterable[str]) -> list[tuple[str, int]]:
     """Each path with how many calls of it came before."""
-    counts: collections.Counter[str] = collections.Counter()
+    counts: dict[str, int] = {}
     out = []
     for path in paths:
+        counts[path] = counts.get(path, -1) + 1
         out.append((path, counts[path]))
-        counts[path] += 1
     return out
 
 

@@ -40,13 +40,9 @@ def _(pair: GraphPair) -> list[str]:
 
 @payload_of.register
 def _(pair: GraphPair) -> dict[str, Any]:
-    changes = pair.comparison.changes
-    left_out = (
-        [f"{len(changes) - MOST_CHANGES:,} more differences: print(comparison)"]
-        if len(changes) > MOST_CHANGES
-        else []
-    )
-    sides = {}
+    changes, notes, sides = pair.comparison.changes, [], {}
+    if len(changes) > MOST_CHANGES:
+        notes = [f"{len(changes) - MOST_CHANGES:,} more differences: print(comparison)"]
     for name in ("a", "b"):
         graph = getattr(pair.comparison, name)
         sides[name] = data(graph, budget=BUDGET)
@@ -55,17 +51,15 @@ def _(pair: GraphPair) -> dict[str, Any]:
     return {
         "view": "graphs",
         "title": title_parts(pair),
-        "changes": [
-            [
-                SIGNS[change.status],
-                plain(str(change)[2:], 300),
-                *(None if p is None else spelled(p) for p in (change.place_a, change.place_b)),
-            ]
-            for change in changes[:MOST_CHANGES]
-        ],
-        "notes": left_out,
+        "changes": [_change(change) for change in changes[:MOST_CHANGES]],
+        "notes": notes,
         **sides,
     }
+
+
+def _change(change: Any) -> list[Any]:
+    places = (None if p is None else spelled(p) for p in (change.place_a, change.place_b))
+    return [SIGNS[change.status], plain(str(change)[2:], 300), *places]
 
 
 @text_form(GraphPair)
@@ -75,18 +69,12 @@ def _(pair: GraphPair, width: int, color: bool) -> list[str]:
 
 @body_of.register
 def _(pair: GraphPair) -> Markup:
-    changes = [
-        tag("div", plain(str(change), 300)) for change in pair.comparison.changes[:MOST_CHANGES]
-    ]
-    sides = [
-        tag(
-            "div",
-            tag("b", name),
-            *still_picture(graph_record(getattr(pair.comparison, name))),
-            style="flex:1 1 380px;min-width:0",
-        )
-        for name in ("a", "b")
-    ]
+    first = pair.comparison.changes[:MOST_CHANGES]
+    changes = [tag("div", plain(str(change), 300)) for change in first]
+    sides = []
+    for name in ("a", "b"):
+        picture = still_picture(graph_record(getattr(pair.comparison, name)))
+        sides.append(tag("div", tag("b", name), *picture, style="flex:1 1 380px;min-width:0"))
     return tag("div", *changes, tag("div", *sides, style="display:flex;flex-wrap:wrap;gap:12px"))
 
 

@@ -6,7 +6,6 @@ The record holds the graph itself, which is facts only: no array, no module, no 
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
@@ -22,7 +21,7 @@ from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ViewRecord
-from nbmodule.views.renderers.drawing import image_source
+from nbmodule.views.renderers.drawing import address_of, image_source
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_form
@@ -153,12 +152,8 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
     for call in () if isinstance(values, Mapping) else values:
         returned = returns[call.path]
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
-        if (
-            room
-            and array is not None
-            and call.index < len(returned)
-            and "picture" not in returned[call.index]
-        ):
+        is_new = call.index < len(returned) and "picture" not in returned[call.index]
+        if room and array is not None and is_new:
             room -= 1
             picture = picture_of(array, side=SIDE, tiles=1)
             high, wide = picture.shape[-2:] if len(picture.shape) > 1 else (1, 2)
@@ -188,15 +183,9 @@ def still_picture(record: GraphRecord) -> list[Markup]:
     for depth in dict.fromkeys((record.options.depth, 1, 0)):
         svg = to_svg(record.graph, **choices | {"depth": depth})
         if len(svg) <= MOST_SVG:
-            source = "data:image/svg+xml;base64," + base64.b64encode(svg.encode()).decode()
-            return [
-                tag(
-                    "img",
-                    src=source,
-                    alt=headline(record.graph),
-                    style="max-width:100%;background:#fff",
-                )
-            ]
+            style = "max-width:100%;background:#fff"
+            source = address_of("image/svg+xml", svg.encode())
+            return [tag("img", src=source, alt=headline(record.graph), style=style)]
     return []
 
 

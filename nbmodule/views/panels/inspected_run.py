@@ -116,11 +116,8 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         fn = fn.fn
     for objects in (extract_objects((args, kwargs))[1], reachable(fn)):
         modules = [obj for obj in objects if is_module(obj)]
-        roots = [
-            m
-            for m in modules
-            if not any(m is not outer and m in plan_of(outer).modules for outer in modules)
-        ]
+        inner = {m for outer in modules for m in plan_of(outer).modules if m is not outer}
+        roots = [m for m in modules if m not in inner]
         if len(roots) == 1:
             return roots[0]
         if roots:
@@ -155,14 +152,8 @@ def _once(
     module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Ran:
     error: Exception | None = None
-    objects = {
-        id(obj): obj
-        for obj in (
-            module,
-            *extract_objects((args, kwargs))[1],
-            *(() if fn is module else reachable(fn)),
-        )
-    }
+    used = () if fn is module else reachable(fn)
+    objects = {id(obj): obj for obj in (module, *extract_objects((args, kwargs))[1], *used)}
     with unchanged(list(objects.values())), untracked():
         with track(module, last=1) as recorded:
             try:
@@ -182,38 +173,32 @@ def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
     """Add what each module was given and what it returned in its first call."""
     first = {call.path: call for call in reversed(list(calls)) if call.kind == "call"}
     failed = {call.path: call.error for call in calls if call.error}
-    rows = [
-        row._replace(
-            input_shapes=first[row.path].input_shapes or None,
-            output_shapes=first[row.path].return_shapes or None,
-            error=failed.get(row.path),
-        )
-        if row.path in first
-        else row._replace(input_shapes=None, output_shapes=None)
-        for row in tree.rows
-    ]
-    return with_findings(
-        dataclasses.replace(tree, rows=rows), [*(tree.findings or ()), *_random(tree, first)]
-    )
+    rows = []
+    for row in tree.rows:
+        call = first.get(row.path)
+        inputs, returned = (call.input_shapes, call.return_shapes) if call else (None, None)
+        shapes: Any = {"input_shapes": inputs or None, "output_shapes": returned or None}
+        error = failed.get(row.path) if call else row.error
+        rows.append(row._replace(**shapes, error=error))
+    findings = [*(tree.findings or ()), *_random(tree, first)]
+    return with_findings(dataclasses.replace(tree, rows=rows), findings)
 
 
 def _random(tree: ModuleTree, called: Mapping[str, Any]) -> Iterator[Finding]:
     """Layers that ran in train mode and do something else in eval: who looks has perhaps forgotten
     `model.eval()`.
     """
+    random = ("Dropout", "BatchNorm")
     acting = [
         (k, row)
         for k, row in enumerate(tree.rows)
-        if row.training
-        and row.path in called
-        and row.class_name.startswith(("Dropout", "BatchNorm"))
+        if row.training and row.path in called and row.class_name.startswith(random)
     ]
     if acting:
         k, row = acting[0]
         kinds = ", ".join(sorted({row.class_name for _, row in acting}))
-        yield Finding(
-            f"in train mode: {count_noun(len(acting), 'layer')} ({kinds})", row.path, "note", 2.0, k
-        )
+        text = f"in train mode: {count_noun(len(acting), 'layer')} ({kinds})"
+        yield Finding(text, row.path, "note", 2.0, k)
 
 
 def _sources(module: CoreModule) -> dict[str, Lines]:
@@ -237,11 +222,8 @@ def _last(recorder: Recorder) -> Ran:
     """The last recorded step, with the numbers of the earlier ones in its table; nothing runs."""
     step, model, table = _step(recorder), recorder.model, recorder_record(recorder)
     if model is None or is_foreign(model):
-        why = (
-            "the model is gone"
-            if model is None
-            else f"nb.inspect(model, x) shows those of a {type(model).__name__}"
-        )
+        why = f"nb.inspect(model, x) shows those of a {type(model).__name__}"
+        why = "the model is gone" if model is None else why
         return Ran(step, Note("modules", f"no modules: {why}."), {}, None, table)
     return ran_of(model, step)._replace(table=table)
 
@@ -258,11 +240,8 @@ def _recorded_graph(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str,
     """
     model = recorder.model
     if model is None or is_foreign(model):
-        raise NoModules(
-            "the model is gone."
-            if model is None
-            else "nb.inspect(model, x) shows that of a foreign model."
-        )
+        foreign = "nb.inspect(model, x) shows that of a foreign model."
+        raise NoModules("the model is gone." if model is None else foreign)
     return graph_of(model, args if args or kwargs else _arguments(_step(recorder)), kwargs)
 
 
@@ -273,13 +252,10 @@ def _arguments(step: RecordedStep) -> tuple[jax.ShapeDtypeStruct, ...]:
         NoModules: it was given something else than arrays, or only a part of it ran.
     """
     text = next((call.input_shapes for call in step if call.path == "" and not call.error), "")
-    arrays = [
-        (dtype, tuple(map(int, filter(None, shape.split(", ")))))
-        for dtype, shape in _ARRAY.findall(text)
-    ]
     if not text or _ARRAY.sub("", text):
-        raise NoModules(
-            f"the arguments are not known ({text or 'the model itself was not called'}): "
-            "nb.inspect(recorder, x)."
-        )
-    return tuple(jax.ShapeDtypeStruct(shape, dtype) for dtype, shape in arrays)
+        why = text or "the model itself was not called"
+        raise NoModules(f"the arguments are not known ({why}): nb.inspect(recorder, x).")
+    return tuple(
+        jax.ShapeDtypeStruct(tuple(map(int, filter(None, shape.split(", ")))), dtype)
+        for dtype, shape in _ARRAY.findall(text)
+    )

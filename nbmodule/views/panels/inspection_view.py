@@ -123,13 +123,12 @@ def _returned(panel: Panel) -> dict[str, Any]:
     calls, modules = call_outline(table.rows, grouped=True), module_outline(tree)
     line = {table.rows[row].path: i for i, row in enumerate(calls.row) if row >= 0}
     call_lines = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
-    lines_of = {
-        i: [at]
-        if at is not None
-        else [call_lines[j] for j in group_lines(modules, i) if call_lines[j] is not None]
-        for i, at in enumerate(call_lines)
-    }
-    return {"returned": {i: lines for i, lines in lines_of.items() if lines}}
+    returned = {}
+    for i, at in enumerate(call_lines):
+        members = [call_lines[j] for j in group_lines(modules, i)] if at is None else [at]
+        if lines := [member for member in members if member is not None]:
+            returned[i] = lines
+    return {"returned": returned}
 
 
 def _code(lines: Lines) -> list[Any]:
@@ -150,8 +149,6 @@ def _text(panel: Panel, width: int, color: bool) -> list[str]:
 def _(panel: Panel) -> Markup:
     parts = []
     for name, part in panel.parts():
-        head = tag("summary", tag("b", name))
-        parts.append(
-            tag("details", head, plain_form_of(part), open=name == "calls", style="margin:4px 0")
-        )
+        inside = (tag("summary", tag("b", name)), plain_form_of(part))
+        parts.append(tag("details", *inside, open=name == "calls", style="margin:4px 0"))
     return tag("div", *parts)

@@ -115,11 +115,8 @@ def sweep_record(sweep: Sweep) -> SweepRecord:
         (('0',), ('0', '1', '2', '3'))
     """
     most = max(1, MOST_CELLS // max(1, len(sweep.rows)))
-    notes = (
-        (f"{len(sweep.columns) - most} columns left out: see .values",)
-        if len(sweep.columns) > most
-        else ()
-    )
+    more = len(sweep.columns) - most
+    notes = (f"{more} columns left out: see .values",) if more > 0 else ()
     cells = tuple(
         tuple(float(x) if sweep.has(r, c) else None for c, x in enumerate(row[:most]))
         for r, row in enumerate(sweep.shown_values)
@@ -141,18 +138,11 @@ def attribution_record(attribution: Attribution) -> AttributionRecord:
     matter.
     """
     rows = tuple(sorted(attribution.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
-    picture = (
-        None
-        if attribution.inputs is None
-        else picture_of(_first(attribution.inputs), labels=attribution.labels)
-    )
-    notes = list(attribution.notes)
-    if (
-        attribution.inputs is not None
-        and attribution.inputs.ndim > 1
-        and attribution.inputs.shape[0] > 1
-    ):
-        notes.append(f"the picture is of the first of {attribution.inputs.shape[0]}")
+    picture, notes, x = None, list(attribution.notes), attribution.inputs
+    if x is not None:
+        picture = picture_of(_first(x), labels=attribution.labels)
+        if x.ndim > 1 and x.shape[0] > 1:
+            notes.append(f"the picture is of the first of {x.shape[0]}")
     text = tuple(repr(attribution).split("\n"))
     return AttributionRecord(
         attribution.name, picture, rows, text, title=attribution.facts, notes=tuple(notes)
@@ -174,38 +164,21 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
         >>> record.tried[0].words, record.rows[1]
         ('set to zero', ('0', 1.0))
     """
-    result = what_if.result
+    result, is_changed = what_if.result, bool(what_if.tried or what_if.edited)
     title = [what_if.name]
     if result.metric_before is not None and result.metric_after is not None:
-        title.append(
-            f"{what_if.noun} {format_number(result.metric_before)} → "
-            f"{format_number(result.metric_after)}"
-        )
-    title.append(
-        f"{len(what_if.tried)} tried" if what_if.tried or what_if.edited else "nothing is changed"
-    )
-    pictures = {"before": result.before, "after": result.after, "difference": result.difference}
-    limits = _limits([_shown(x) for x in pictures.values()])
-    shown = {
-        name: picture_of(_shown(x), limits=limits)
-        for name, x in pictures.items()
-        if name == "before" or what_if.tried or what_if.edited
-    }
-    tried = tuple(
-        TriedRow(e.where, e.setting.where, e.setting.words, e.setting.kind, e.setting.number, e.on)
-        for e in what_if.tried
-    )
-    rows = tuple(result.changes.items())[:MOST_PLACES]
-    notes = (
-        ()
-        if result.before.ndim < 3 or result.before.shape[0] == 1
-        else (f"outputs are those of the first of {result.before.shape[0]}",)
-    )
+        before, after = map(format_number, (result.metric_before, result.metric_after))
+        title.append(f"{what_if.noun} {before} → {after}")
+    title.append(f"{len(what_if.tried)} tried" if is_changed else "nothing is changed")
+    outputs = {"before": result.before, "after": result.after, "difference": result.difference}
+    outputs = {name: _shown(x) for name, x in outputs.items() if is_changed or name == "before"}
+    limits = _limits(list(outputs.values()))
+    count = result.before.shape[0] if result.before.ndim > 2 else 1
     return WhatIfRecord(
         what_if.name,
-        tried,
-        rows,
-        shown,
+        tuple(TriedRow(e.where, *_setting(e.setting), e.on) for e in what_if.tried),
+        tuple(result.changes.items())[:MOST_PLACES],
+        {name: picture_of(x, limits=limits) for name, x in outputs.items()},
         _places(what_if),
         attributes_of(names_of(what_if.current.model)),
         tuple(what_if.edit_code.splitlines()),
@@ -218,8 +191,12 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
         bool(what_if.edited or any(e.on for e in what_if.tried)),
         tuple(repr(what_if).split("\n")),
         title=tuple(title),
-        notes=notes,
+        notes=(f"outputs are those of the first of {count}",) if count > 1 else (),
     )
+
+
+def _setting(setting: Any) -> tuple[str, str, str, float]:
+    return setting.where, setting.words, setting.kind, setting.number
 
 
 def _limits(arrays: list[np.ndarray]) -> tuple[float, float] | None:
@@ -236,12 +213,8 @@ def _shown(x: np.ndarray) -> np.ndarray:
 def _places(what_if: WhatIf) -> tuple[PlaceRow, ...]:
     run = what_if.current
     named = names_of(run.model)
-    rows = []
-    for path, x in list(run.before.returns.items())[:MOST_PLACES]:
-        if path not in named:
-            continue
-        rows.append(PlaceRow(path, *counts_of(named[path], x)))
-    return tuple(rows)
+    returns = list(run.before.returns.items())[:MOST_PLACES]
+    return tuple(PlaceRow(p, *counts_of(named[p], x)) for p, x in returns if p in named)
 
 
 def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -75,11 +75,12 @@ def image_source(picture: Picture) -> str:
     if picture.kind == "text":
         return ""
     if picture.kind == "bars":
-        return _address("image/svg+xml", _bars(picture).encode())
-    return _address("image/png", png_of(_grid(picture)[0], palette(picture)))
+        return address_of("image/svg+xml", _bars(picture).encode())
+    return address_of("image/png", png_of(_grid(picture)[0], palette(picture)))
 
 
-def _address(kind: str, data: bytes) -> str:
+def address_of(kind: str, data: bytes) -> str:
+    """Return data as the address of an image that needs no file."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
 
 
@@ -201,7 +202,7 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
         about = f"{history.axis} {span}, each series on its own scale"
         parts.append(tag("text", about, x=8, y=height - 6, fill="#5f6670"))
     names = ", ".join(s.name for s in history.series)
-    source = _address("image/svg+xml", _svg(width, height, *parts).encode())
+    source = address_of("image/svg+xml", _svg(width, height, *parts).encode())
     about = f"{history.name}: {names or 'no values yet'}"
     return tag("img", src=source, alt=about, style="max-width:100%")
 
