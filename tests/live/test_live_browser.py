@@ -242,7 +242,9 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     notebook.wait_idle()
     assert notebook.kernel_eval("live.step") == step - 1
     out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
-    early = out.locator(".nbm-run-replay-text", has_text="again", has_not_text=f"step {step} ").first
+    early = out.locator(
+        ".nbm-run-replay-text", has_text="again", has_not_text=f"step {step} "
+    ).first
     for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
         box = plot.bounding_box()
         plot.click(

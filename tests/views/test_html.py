@@ -70,7 +70,7 @@ def test_the_same_record_gives_the_same_bytes(records):
 
 @pytest.mark.parametrize(
     ("name", "most"),
-    [("modules", 5_400), ("variables", 4_500), ("calls", 2_800), ("difference", 1_700)],
+    [("modules", 2_400), ("variables", 4_500), ("calls", 2_800), ("difference", 1_700)],
 )
 def test_the_content_of_a_small_view_takes_little_room(records, content_of, name, most):
     assert len(content_of(records[name]())) <= most

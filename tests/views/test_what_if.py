@@ -226,7 +226,7 @@ class Block(nb.Module):
 
 
 class Narrow(nb.Module):
-    def __init__(self, inputs, *, outputs):
+    def __init__(self, inputs, outputs):
         self.linear = nb.Linear(inputs, outputs)
 
     def forward(self, x):
@@ -268,7 +268,7 @@ def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(
     for act in acts:
         answered(found, "edit", act)
     assert drawn(found)["edits"] == [
-        "model[0] = Narrow(3, outputs=4)",
+        "model[0] = Narrow(3, 4)",
         "model.insert(1, nb.LayerNorm((4,), eps=1e-05, affine=True))",
         "model.insert(2, norm)",
         "model.insert(2, Gate(4))",
@@ -295,7 +295,10 @@ def test_a_part_that_does_not_fit_is_refused_with_its_shapes_and_nothing_changes
             {"method": "insert", "path": "1", "by": "norm"},
             r"cannot do `model.insert\(1, norm\)`: .*\[7\], got float32\[2, 4\]",
         ),
-        ({"method": "insert", "path": "1", "by": "Block"}, "Block takes features, heads, length"),
+        (
+            {"method": "insert", "path": "1", "by": "Block"},
+            r"Block\(4, 4\) could not be made: .*length",
+        ),
         (
             {"method": "replace", "path": "2", "by": "RMSNorm"},
             r"would return float32\[2, 4\] in place of float32\[2, 2\]",

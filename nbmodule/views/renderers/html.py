@@ -130,7 +130,7 @@ def data_text(data: dict[str, Any]) -> str:
     return script_json(data if is_short else packed_data(data))
 
 
-_LOADER = """<script>(() => {
+_LOADER = """<script>(()=>{
 const g = globalThis, k = "%s", text = "%s";
 const begin = e => e.nbmBegin?.();
 const wake = () => document.querySelectorAll(`nbm-view[data-nbm="${k}"]`).forEach(begin);
