@@ -26,44 +26,22 @@ def make_modules() -> ModuleTree:
     def row(path, cls, summary="", p=0, depth=0, **more):
         return ModuleRow(path, path.rpartition(".")[2], cls, summary, p, 4 * p, depth=depth, **more)
 
-    seen = {"input_shapes": "[B, 8, 8, 1]", "output_shapes": "[B, 8, 8, 16]"}
+    given, maps = "[B, 8, 8, 1]", "[B, 8, 8, 16]"
+    variables = ("b float32[16]", "w float32[16, 3, 3, 1]")
+    norm = {"buffers": 2, "doc": "Normalize each channel.", "source": "cell 3, line 12"}
     rows = [
-        row(
-            "features",
-            "Sequential",
-            "",
-            1312,
-            input_shapes="[B, 8, 8, 1]",
-            output_shapes="[B, 3, 3, 16]",
+        row("features", "Sequential", "", 1312, input_shapes=given, output_shapes="[B, 3, 3, 16]"),
+        row("features.0", "Conv2D", "1 → 16, 3×3", 160, 1, variables=variables)._replace(
+            input_shapes=given, output_shapes=maps
         ),
-        row(
-            "features.0",
-            "Conv2D",
-            "1 → 16, 3×3",
-            160,
-            1,
-            variables=("b float32[16]", "w float32[16, 3, 3, 1]"),
-            **seen,
-        ),
-        row(
-            "features.1",
-            "BatchNorm2d",
-            "16",
-            32,
-            1,
-            buffers=2,
-            doc="Normalize each channel.",
-            source="cell 3, line 12",
-        ),
+        row("features.1", "BatchNorm2d", "16", 32, 1, **norm),
         row("features.2", "ReLU", "", 0, 1),
         row("blocks", "", "", 8256, kind="list"),
     ]
     for i in range(12):
         rows.append(row(f"blocks.{i}", "Block", "64", 688, 1))
-        rows += [
-            row(f"blocks.{i}.{n}", c, "64", 344, 2)
-            for n, c in (("attention", "Attention"), ("mlp", "MLP"))
-        ]
+        rows.append(row(f"blocks.{i}.attention", "Attention", "64", 344, 2))
+        rows.append(row(f"blocks.{i}.mlp", "MLP", "64", 344, 2))
     rows.append(row("head", "Linear", "16 → 10", 170, 0, shared_with="decoder.out"))
     rows.append(row("late", "Linear", "? → 10", 0, 0, built=False))
     return ModuleTree("Net", rows, 9610, 38440, 2, "cpu:0", "train")
@@ -102,75 +80,29 @@ def make_variables(statistics: bool = True) -> VariableTree:
 
 def make_calls(pictures: bool = False) -> CallTable:
     rng = np.random.default_rng(1)
-
-    def row(path, order, depth, cls, i, o, s, x=None, **more):
-        stats = statistics_of([x])[0] if x is not None else None
-        shown = (picture_of(x),) if pictures and x is not None else ()
-        start = sum(r.seconds or 0 for r in rows if r.depth == depth)
-        rows.append(
-            CallRow(
-                path,
-                0,
-                None if depth == 0 else 0,
-                order,
-                depth,
-                cls,
-                i,
-                o,
-                s,
-                start,
-                stats,
-                pictures=shown,
-                **more,
-            )
-        )
-
-    rows: list[CallRow] = []
+    batch = rng.normal(size=10).astype("float32")
     maps = rng.normal(size=(2, 8, 8, 32)).astype("float32")
-    row(
-        "",
-        0,
-        0,
-        "Net",
-        "float32[2, 8, 8, 1]",
-        "float32[2, 10]",
-        8.1e-3,
-        rng.normal(size=(10,)).astype("float32"),
-    )
-    row("features", 1, 1, "Sequential", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 4e-3, maps)
-    row("features.0", 2, 2, "Conv2D", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 1.9e-3, maps)
-    row("features.1", 3, 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 2e-4, np.maximum(maps, 0))
-    row("features.1", 4, 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 1e-4, np.maximum(maps, 0))
-    row(
-        "attention",
-        5,
-        1,
-        "Attention",
-        "[2, 64]",
-        "[2, 4, 12, 12]",
-        1e-3,
-        rng.uniform(size=(2, 4, 12, 12)).astype("float32"),
-    )
-    row(
-        "head",
-        6,
-        1,
-        "Linear",
-        "[2, 2048]",
-        "[2, 10]",
-        4e-4,
-        rng.normal(size=(10,)).astype("float32"),
-    )
-    row(
-        "mlp",
-        7,
-        1,
-        "MLP",
-        "[2, 10]",
-        "",
-        None,
-        error="TypeError: given [2, 64, 255], wants [.., 256]",
-    )
+    scores = rng.uniform(size=(2, 4, 12, 12)).astype("float32")
+    rows: list[CallRow] = []
+    for path, depth, cls, given, returned, seconds, x in (
+        ("", 0, "Net", "float32[2, 8, 8, 1]", "float32[2, 10]", 8.1e-3, batch),
+        ("features", 1, "Sequential", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 4e-3, maps),
+        ("features.0", 2, "Conv2D", "[2, 8, 8, 1]", "[2, 8, 8, 32]", 1.9e-3, maps),
+        ("features.1", 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 2e-4, np.maximum(maps, 0)),
+        ("features.1", 2, "ReLU", "[2, 8, 8, 32]", "[2, 8, 8, 32]", 1e-4, np.maximum(maps, 0)),
+        ("attention", 1, "Attention", "[2, 64]", "[2, 4, 12, 12]", 1e-3, scores),
+        ("head", 1, "Linear", "[2, 2048]", "[2, 10]", 4e-4, batch[::-1].copy()),
+        ("mlp", 1, "MLP", "[2, 10]", "", None, None),
+    ):
+        start = sum(r.seconds or 0 for r in rows if r.depth == depth)
+        row = CallRow(path, 0, 0 if depth else None, len(rows), depth, cls, given, returned)
+        row = row._replace(seconds=seconds, start=start)
+        if x is None:
+            row = row._replace(error="TypeError: given [2, 64, 255], wants [.., 256]")
+        else:
+            shown = (picture_of(x),) if pictures else ()
+            row = row._replace(statistics=statistics_of([x])[0], pictures=shown)
+        rows.append(row)
     return CallTable("Net", rows, ("blocks.3", "late"))
 
 
@@ -179,22 +111,14 @@ def make_returns() -> ReturnTable:
 
 
 def make_difference() -> DifferenceTree:
+    head, body = "float32[10, 144]", "float32[4]"
     rows = [
         DifferenceRow("head.b", "head/b", "same", "float32[10]", "float32[10]", 0.0, 0.0),
-        DifferenceRow(
-            "head.w",
-            "head/w",
-            "changed",
-            "float32[10, 144]",
-            "float32[10, 144]",
-            0.31,
-            1.2,
-            (3, 17),
-        ),
+        DifferenceRow("head.w", "head/w", "changed", head, head, 0.31, 1.2, (3, 17)),
         DifferenceRow("stem.w", "stem/w", "shape", "float32[64, 3]", "float32[3, 64]"),
         DifferenceRow("old.w", "old/w", "missing", "float32[3]", ""),
         DifferenceRow("new.w", "new/w", "unexpected", "", "float32[3]"),
-        DifferenceRow("body.w", "body/w", "changed", "float32[4]", "float32[4]", 0.002, 0.01, (1,)),
+        DifferenceRow("body.w", "body/w", "changed", body, body, 0.002, 0.01, (1,)),
     ]
     return DifferenceTree("before", "after", rows)
 

@@ -10,10 +10,10 @@ from nbmodule.views.comm.array_slices import EXACT, SIDE, cell_payload, slice_pa
 
 
 def values_of(found):
+    """Return the exact values that an answer holds, without an axis of one tile."""
     picture = found["picture"]
-    values = np.frombuffer(base64.b64decode(picture["e"]), f"<{picture.get('et', 'f4')}").reshape(
-        picture["s"]
-    )
+    flat = np.frombuffer(base64.b64decode(picture["e"]), f"<{picture.get('et', 'f4')}")
+    values = flat.reshape(picture["s"])
     return values[0] if len(values) == 1 else values
 
 
@@ -41,18 +41,17 @@ def test_a_window_is_reduced_anew_from_its_own_elements():
     np.testing.assert_array_equal(values_of(part), x[990:, 5:25])
 
 
-def test_what_is_asked_for_beyond_the_edge_is_cut():
-    found = slice_payload(np.zeros((2, 3, 4)), {"at": [9, -1, 0], "window": [-5, 99, 2, 2]})
-    assert (found["at"], found["window"]) == ([1, 0, 0], [0, 3, 2, 3])
-
-
-def test_one_scale_for_all_slices_is_that_of_the_largest_value():
+@pytest.mark.parametrize(
+    ("asked", "limits"),
+    [
+        ({"at": [0, 0, 0]}, [0, 1]),
+        ({"at": [0, 0, 0], "same": True}, [-8, 8]),
+        ({"scale": "range", "same": True}, [-8, 1]),
+    ],
+)
+def test_one_scale_for_all_slices_is_that_of_the_whole_array(asked, limits):
     x = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -8.0)])
-    apart = slice_payload(x, {"at": [0, 0, 0]})["picture"]["l"]
-    alike = slice_payload(x, {"at": [0, 0, 0], "same": True})["picture"]["l"]
-    assert (apart, alike) == ([0, 1], [-8, 8]), (
-        "else one color would be 1 in one slice and -1 in another"
-    )
+    assert slice_payload(x, asked)["picture"]["l"] == limits
 
 
 def test_every_element_of_the_whole_array_is_counted_when_asked_for():
@@ -68,28 +67,30 @@ def test_small_and_odd_dtypes_are_looked_into(dtype):
     assert cell_payload(x, {"window": [0, 1, 0, 1]})["text"].startswith(("1", "True"))
 
 
-def test_a_vector_and_an_empty_array_have_no_axes_to_choose():
+def test_a_vector_and_an_empty_array_have_no_axes_and_what_is_beyond_the_edge_is_cut():
     assert slice_payload(np.ones(3), {})["picture"]["k"] == "bars"
     assert slice_payload(np.ones((0, 3)), {})["picture"]["k"] == "text"
+    found = slice_payload(np.zeros((2, 3, 4)), {"at": [9, -1, 0], "window": [-5, 99, 2, 2]})
+    assert (found["at"], found["window"]) == ([1, 0, 0], [0, 3, 2, 3])
 
 
-def test_what_cannot_be_read_or_is_no_axis_is_an_error_that_says_so():
+def test_what_cannot_be_read_or_is_no_axis_or_scale_is_an_error_that_says_so():
     gone = jnp.ones((2, 2))
     gone.delete()
     with pytest.raises(ArgumentError, match="deleted"):
         slice_payload(gone, {})
     with pytest.raises(ArgumentError, match=r"axes 1, 1: expected different axes of \[2, 2\]"):
         slice_payload(np.ones((2, 2)), {"down": 1})
+    with pytest.raises(ArgumentError, match="the scale 'cubic', which is not known"):
+        slice_payload(np.ones((2, 2)), {"scale": "cubic"})
 
 
 def test_an_answer_stays_small():
     found = slice_payload(np.zeros((4096, 4096), "float32"), {})
     assert len(found["picture"]["d"]) <= SIDE * SIDE * 4 / 3 + 4
     edge = int(EXACT**0.5)
-    assert (
-        len(slice_payload(np.zeros((edge, edge), "float32"), {})["picture"]["e"])
-        <= EXACT * 16 / 3 + 4
-    )
+    found = slice_payload(np.zeros((edge, edge), "float32"), {})
+    assert len(found["picture"]["e"]) <= EXACT * 16 / 3 + 4
 
 
 @pytest.mark.parametrize(
@@ -117,40 +118,36 @@ def test_so_many_tiles_are_drawn_as_are_asked_for_and_the_rest_are_counted():
 
 
 def decoded(picture, k):
-    """What the page reads from a byte."""
+    """Return the number that the page reads from a byte."""
     (low, high), code = picture["l"], base64.b64decode(picture["d"])[k]
-    if "log" not in picture["sc"]:
-        end = picture["te"][k // (picture["s"][1] * picture["s"][2])] if "te" in picture else high
-        return (low / high * end if "te" in picture else low) + (code - 3) / 252 * (
-            end - (low / high * end if "te" in picture else low)
-        )
-    zero, steps = (3, 251) if picture["sc"] == "log" else (129, 125)
-    return (
-        np.sign(code - zero) * low * (high / low) ** ((abs(code - zero) - 1) / steps)
-        if code != zero
-        else 0.0
-    )
+    if "log" in picture["sc"]:
+        zero, steps = (3, 251) if picture["sc"] == "log" else (129, 125)
+        if code == zero:
+            return 0.0
+        size = low * (high / low) ** ((abs(code - zero) - 1) / steps)
+        return np.sign(code - zero) * size
+    if "te" in picture:  # each tile has an end of its own
+        end = picture["te"][k // (picture["s"][1] * picture["s"][2])]
+        low, high = low / high * end, end
+    return low + (code - 3) / 252 * (high - low)
 
 
 @pytest.mark.parametrize("scale", ["", "range", "log", "tiles"])
 @pytest.mark.parametrize("signed", [True, False])
 def test_each_scale_is_read_back_as_the_values(scale, signed):
-    x = (
-        np.random.default_rng(2).lognormal(sigma=3, size=(4, 6, 7))
-        * np.array([1, 10, 100, 1e-3])[:, None, None]
-    )
+    rng = np.random.default_rng(2)
+    x = rng.lognormal(sigma=3, size=(4, 6, 7)) * np.array([1, 10, 100, 1e-3])[:, None, None]
     x[0, 0, 0] = 0
-    x = x * np.where(np.random.default_rng(3).random(x.shape) < 0.5, -1, 1) if signed else x
+    x = x * np.where(rng.random(x.shape) < 0.5, -1, 1) if signed else x
     picture = slice_payload(x, {"down": 1, "across": 2, "tiles": [0], "scale": scale})["picture"]
     found = np.array([decoded(picture, k) for k in range(x.size)]).reshape(x.shape)
     if scale == "log":
         low, high = picture["l"]
-        assert (low, high) == pytest.approx(
-            (max(abs(x[x != 0]).min(), 1e-8 * abs(x).max()), abs(x).max()), rel=1e-5
-        )
-        deep = (abs(x) < low) & (x != 0)
-        np.testing.assert_allclose(found[(x != 0) & ~deep], x[(x != 0) & ~deep], rtol=0.12)
-        np.testing.assert_allclose(abs(found[deep]), low, rtol=1e-6)
+        lowest = max(abs(x[x != 0]).min(), 1e-8 * abs(x).max())
+        assert (low, high) == pytest.approx((lowest, abs(x).max()), rel=1e-5)
+        shown = abs(x) >= low
+        np.testing.assert_allclose(found[shown], x[shown], rtol=0.12)
+        np.testing.assert_allclose(abs(found[~shown & (x != 0)]), low, rtol=1e-6)
         assert found[0, 0, 0] == 0
         return
     if scale == "range":
@@ -161,23 +158,8 @@ def test_each_scale_is_read_back_as_the_values(scale, signed):
         ends = abs(x).max((1, 2), keepdims=True) if scale else abs(x).max()
         x, step = np.clip(x, -ends, ends), ends * (2 if signed else 1) / 252
     assert (abs(found - x) <= 0.51 * step + 1e-4 * abs(x)).all()
-
-
-def test_one_scale_from_the_lowest_to_the_highest_value_of_the_whole_array():
-    x = np.stack([np.full((3, 3), 1.0), np.full((3, 3), -8.0)])
-    assert slice_payload(x, {"scale": "range", "same": True})["picture"]["l"] == [-8, 1]
-
-
-def test_zeros_alone_have_a_picture_on_every_scale():
-    for scale in ("", "range", "log", "tiles"):
-        assert set(
-            quantize(np.zeros((2, 3, 3)), np.zeros((2, 3, 3)), "float32", scale=scale).data
-        ) == {3}
-
-
-def test_an_unknown_scale_is_refused():
-    with pytest.raises(ArgumentError, match="the scale 'cubic', which is not known"):
-        slice_payload(np.ones((2, 2)), {"scale": "cubic"})
+    zeros = np.zeros((2, 3, 3))
+    assert set(quantize(zeros, zeros, "float32", scale=scale).data) == {3}
 
 
 @pytest.mark.parametrize("value", [16_777_217, 2**62 + 1, -5])
@@ -202,11 +184,10 @@ def test_a_cell_that_is_a_block_says_its_mean_its_extremes_and_what_is_not_finit
 def test_a_complex_value_is_said_with_its_size_and_angle():
     x = jnp.array([[1 + 1j, 0.1 - 0.2j]])
     assert cell_payload(x, {"window": [0, 1, 1, 2]}) == {"text": "0.1-0.2j (|x| 0.2236 ∠ -63.4°)"}
-    found = slice_payload(x, {})
-    assert found["picture"]["sc"] == "phase"
-    np.testing.assert_array_equal(
-        values_of(found | {"picture": found["picture"] | {"s": [1, 2]}}), np.asarray(x)[0]
-    )
+    picture = slice_payload(x, {})["picture"]
+    assert picture["sc"] == "phase"
+    found = values_of({"picture": picture | {"s": [1, 2]}})
+    np.testing.assert_array_equal(found, np.asarray(x)[0])
 
 
 def test_an_array_of_texts_is_shown_as_text_a_window_at_a_time():

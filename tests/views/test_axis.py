@@ -36,15 +36,8 @@ def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
 
 def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
     assert axis_of([numbers(5.0, 1.0)]).at(0.0) == 0.0
-    assert (
-        axis_of(
-            [
-                None,
-                ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3),
-            ]
-        )
-        is None
-    )
+    nan = float("nan")
+    assert axis_of([None, ShownStatistics(3, nan, nan, nan, nan, nan=3)]) is None
     assert axis_of([numbers(0.0, 0.0)]) is None
 
 
@@ -77,48 +70,31 @@ def test_the_union_counts_what_is_not_finite():
     assert union_of([]) is None
 
 
-def deep(classes, **more):
-    rows = [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]")]
+def call(path, parent, order, depth, name, stats=None, seconds=None):
+    return CallRow(path, 0, parent, order, depth, name, "[2, 4]", "[2, 4]", seconds, None, stats)
+
+
+def deep(classes):
+    rows = [call("", None, 0, 0, "Net")]
     for i, name in enumerate(classes):
-        order = len(rows)
-        stats = numbers(0.0, 1.5**i)
-        rows.append(
-            CallRow(f"layers.{i}", 0, 0, order, 1, name, "[2, 4]", "[2, 4]", 1e-3, None, stats)
-        )
-        rows.append(
-            CallRow(
-                f"layers.{i}.lin",
-                0,
-                order,
-                order + 1,
-                2,
-                "Linear",
-                "[2, 4]",
-                "[2, 4]",
-                5e-4,
-                None,
-                stats,
-            )
-        )
-    return CallTable("Net", rows, **more)
+        order, stats = len(rows), numbers(0.0, 1.5**i)
+        rows.append(call(f"layers.{i}", 0, order, 1, name, stats, 1e-3))
+        rows.append(call(f"layers.{i}.lin", order, order + 1, 2, "Linear", stats, 5e-4))
+    return CallTable("Net", rows)
 
 
 def test_calls_of_like_layers_are_one_line_that_opens_to_them():
     data = payload_of(deep(["Block"] * 24))
-    at = data["label"].index("0…23" if "0…23" in data["label"] else "Net layers.0…23")
+    at = next(i for i, label in enumerate(data["label"]) if label.endswith("0…23"))
     kinds, lines = data["groups"][at]
-    assert kinds == "24 × Block" and [data["path"][line] for line in lines] == [
-        f"layers.{i}" for i in range(24)
-    ]
+    assert kinds == "24 × Block"
+    assert [data["path"][line] for line in lines] == [f"layers.{i}" for i in range(24)]
     assert at not in data["open"]
     assert data["axis"][2] > 0
 
 
 def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
-    rows = [
-        *deep(["A", "B"] * 30).rows,
-        CallRow("head", 0, 0, 121, 1, "Linear", "[2, 4]", "[2, 2]"),
-    ]
+    rows = [*deep(["A", "B"] * 30).rows, call("head", 0, 121, 1, "Linear")]
     data = payload_of(CallTable("Net", rows))
     at = data["label"].index("layers.0…59")
     assert data["groups"][at][0] == "30 × (A, B)"
@@ -127,14 +103,8 @@ def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
 
 
 def test_parts_that_have_names_stay_apart():
-    parts = [
-        CallRow(name, 0, 0, k + 1, 1, "Linear", "[2, 4]", "[2, 4]")
-        for k, name in enumerate(("query", "key", "value"))
-    ]
-    data = payload_of(
-        CallTable("Net", [CallRow("", 0, None, 0, 0, "Net", "[2, 4]", "[2, 4]"), *parts])
-    )
-    assert "groups" not in data
+    parts = [call(name, 0, k + 1, 1, "Linear") for k, name in enumerate(("query", "key", "value"))]
+    assert "groups" not in payload_of(CallTable("Net", [call("", None, 0, 0, "Net"), *parts]))
 
 
 def test_a_long_text_has_a_line_for_each_layer_and_a_very_long_one_a_line_for_all():

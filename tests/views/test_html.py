@@ -89,18 +89,9 @@ def test_a_view_asks_for_nothing_from_outside(record):
 
 def test_names_with_markup_never_become_markup():
     name = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
-    tree = VariableTree(
-        name,
-        [
-            VariableRow(
-                name, name, "parameter", (1,), name, 4, name, name, shared_with=name, error=name
-            )
-        ],
-    )
-    modules = ModuleTree(
-        name, [ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)], device=name
-    )
-    for record in (tree, modules):
+    row = VariableRow(name, name, "parameter", (1,), name, 4, name, name, shared_with=name)
+    module = ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)
+    for record in (VariableTree(name, [row]), ModuleTree(name, [module], device=name)):
         text = mimebundle(record)["text/html"]
         assert text.count("<script") == text.count("</script>") == 2
         assert "<img" not in text
@@ -108,16 +99,9 @@ def test_names_with_markup_never_become_markup():
 
 def test_the_form_without_scripts_folds_and_says_everything(records):
     text = plain_form_of(records["modules"]())
-    assert text.count("<details open") == 1
-    assert text.count("<details") == 2
-    for word in (
-        "12 × Block",
-        "BatchNorm2d",
-        "2 buffers",
-        "shared with decoder.out",
-        "built on first call",
-    ):
-        assert word in text
+    assert (text.count("<details"), text.count("<details open")) == (2, 1)
+    said = "12 × Block|BatchNorm2d|2 buffers|shared with decoder.out|built on first call"
+    assert [word for word in said.split("|") if word not in text] == []
 
 
 def test_pictures_without_scripts_have_a_background_and_words(records):

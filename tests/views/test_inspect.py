@@ -54,33 +54,33 @@ def data_of(view):
 
 
 def everything(model):
-    state = {name: np.asarray(box.value) for name, box in model.named_tensors()}
-    return state, [m.training for m in model.modules()], dict(vars(model)), nb.export_state(model)
+    """Return copies of the values, flags, attributes and exported state of a model."""
+    state = {name: np.asarray(tensor.value).tolist() for name, tensor in model.named_tensors()}
+    flags = [m.training for m in model.modules()]
+    return state, flags, dict(vars(model)), str(nb.export_state(model))
 
 
 def test_looking_changes_no_buffer_no_key_no_flag_and_no_attribute(model, x):
     nb.seed(3)
     first = model(x)
     nb.seed(3)
-    state, flags, attributes, entries = everything(model)
+    before = everything(model)
     nb.inspect(model, x)
     nb.inspect(model, x, wrong=True)
-    after = everything(model)
-    for name, value in state.items():
-        np.testing.assert_array_equal(after[0][name], value)
-    assert (after[1], after[2]) == (flags, attributes)
-    assert str(after[3]) == str(entries)
-    np.testing.assert_array_equal(
-        model(x) == 0, first == 0
-    )  # the key that Dropout draws next is the same one
+    assert everything(model) == before
+    np.testing.assert_array_equal(model(x) == 0, first == 0)  # Dropout draws the same key next
 
 
-def test_the_run_is_that_of_training_mode(model, x):
+def test_the_run_is_that_of_training_mode_and_modules_carry_the_shapes_of_their_first_call(
+    model, x
+):
     view = nb.inspect(model, x)
-    mean, expected = view.calls["norm"].returns.mean(0), np.zeros(4)
-    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    np.testing.assert_allclose(view.calls["norm"].returns.mean(0), np.zeros(4), atol=1e-6)
     assert (np.asarray(view.calls["drop"].returns) == 0).any()
     assert "train" in view.record.title
+    rows = {row.path: row for row in view.record.modules.rows}
+    assert rows["norm"].input_shapes == rows["norm"].output_shapes == "float32[8, 4]"
+    assert rows["idle"].input_shapes is None
 
 
 def test_a_model_that_is_not_built_is_looked_at_and_stays_unbuilt(x):
@@ -96,15 +96,6 @@ def test_a_model_that_is_not_built_is_looked_at_and_stays_unbuilt(x):
     assert [row.path for row in view.record.modules.rows] == ["inner"]
     assert view.calls["inner"].return_shapes == "float32[8, 2]"
     assert not late._nbm.built
-
-
-def test_modules_carry_the_shapes_of_their_first_call(model, x):
-    rows = {row.path: row for row in nb.inspect(model, x).record.modules.rows}
-    assert (rows["norm"].input_shapes, rows["norm"].output_shapes) == (
-        "float32[8, 4]",
-        "float32[8, 4]",
-    )
-    assert rows["idle"].input_shapes is None
 
 
 def test_a_call_is_selected_by_path_number_position_or_itself(model, x):
@@ -126,12 +117,14 @@ def test_a_selection_of_the_page_is_data(model, x):
     view = nb.inspect(model, x)
     view.hear({"type": "select", "path": "twice", "call": 1})
     assert view.selected is view.calls["twice", 1]
-    view.hear({"type": "select", "path": "twice", "call": 99})
-    assert view.selected is view.calls["twice", 1]
-    view.hear({"type": "joined", "path": "norm", "call": 0})
-    assert view.selected is view.calls["twice", 1]
-    view.hear({"type": "more"})
-    view.hear("noise")
+    for unknown in (
+        {"type": "select", "path": "twice", "call": 99},
+        {"type": "joined", "path": "norm", "call": 0},
+        {"type": "more"},
+        "noise",
+    ):
+        view.hear(unknown)
+        assert view.selected is view.calls["twice", 1]
     view.hear({"type": "select", "path": None})
     assert view.selected is None
 
@@ -177,11 +170,13 @@ def test_a_function_is_looked_at_through_its_model(x):
     assert not plain[0].running_mean.any()
 
 
-def test_a_foreign_function_has_a_graph_alone(x):
+def test_a_foreign_function_has_a_graph_alone_and_what_cannot_be_called_is_refused(x):
     view = nb.inspect(jnp.sin, x)
     assert view.graph.operations == 1
     assert "no modules: sin holds no nb.Module" in repr(view)
     assert view.record.title == ("sin", "1 operation", "32 FLOP", "float32[8, 4] → float32[8, 4]")
+    with pytest.raises(nb.ArgumentTypeError, match="a function to be called; found int"):
+        nb.inspect(3)
 
 
 def test_a_function_of_several_models_says_which_to_inspect(x):
@@ -201,23 +196,12 @@ def test_a_model_of_another_framework_is_looked_at_as_it_stands(x):
     assert view.graph.operations > 3
 
 
-def test_what_cannot_be_called_is_refused():
-    with pytest.raises(
-        nb.ArgumentTypeError, match="takes a model or a function to be called; found int"
-    ):
-        nb.inspect(3)
-
-
 def test_the_text_gives_each_part_its_share(x):
     deep = nb.Sequential(*[nb.Linear(4 + i, 5 + i) for i in range(40)])  # no two of them are alike
-    text = nb.inspect(deep, x)._repr_mimebundle_()["text/plain"].split("\n")
-    assert len(text) <= 60
-    assert [line.split(":")[0] for line in text if re.match(r"(modules|calls|graph):", line)] == [
-        "modules",
-        "calls",
-        "graph",
-    ]
-    assert "more rows: print(view.calls)" in "\n".join(text)
+    text = nb.inspect(deep, x)._repr_mimebundle_()["text/plain"]
+    assert text.count("\n") < 60
+    assert re.findall(r"^(modules|calls|graph):", text, re.M) == ["modules", "calls", "graph"]
+    assert "more rows: print(view.calls)" in text
 
 
 def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
@@ -232,9 +216,8 @@ def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
 def test_the_same_look_gives_the_same_data_but_for_times(model, x):
     def timeless(view):
         data = data_of(view)
-        calls = data["parts"]["calls"]
-        del calls["sec"], calls["start"], calls["own"], calls["title"]
-        calls.pop("comp", None)
+        for name in ("sec", "start", "own", "title", "comp"):
+            data["parts"]["calls"].pop(name, None)
         return data
 
     assert timeless(nb.inspect(model, x)) == timeless(nb.inspect(model, x))
@@ -254,10 +237,18 @@ def test_inspections_are_listed_in_memory_and_let_go(model, x):
 
 
 @pytest.fixture
-def page(open_html, model, x):
-    page = open_html(THEME + nb.inspect(model, x)._repr_mimebundle_()["text/html"], width=1280)
-    page.locator(".nbm-row").first.wait_for()
-    return page
+def open_inspected(open_html):
+    def open_one(*args, width=1280, **kwargs):
+        page = open_html(THEME + mimebundle(nb.inspect(*args, **kwargs))["text/html"], width=width)
+        page.locator("section .nbm-row, .nbm-gport").first.wait_for()
+        return page
+
+    return open_one
+
+
+@pytest.fixture
+def page(open_inspected, model, x):
+    return open_inspected(model, x)
 
 
 def marked(page, pane):
@@ -273,9 +264,8 @@ def test_a_selection_is_shared_by_all_panes(page):
     page.page.get_by_role("tab", name="graph").click()
     page.locator(".nbm-gport").wait_for()
     page.locator("section[aria-label=modules] .nbm-row", has_text="norm").click()
-    assert "norm" in page.locator(".nbm-gport [aria-selected=true]").first.get_attribute(
-        "aria-label"
-    )
+    chosen = page.locator(".nbm-gport [aria-selected=true]").first
+    assert "norm" in chosen.get_attribute("aria-label")
     page.locator(".nbm-gport [role=treeitem]", has_text="twice").first.click()
     assert marked(page, "modules") == ["twice"]
     assert detail.locator("b").first.inner_text() == "twice"
@@ -291,18 +281,20 @@ def test_keys_go_from_call_to_call_and_reach_no_cell(page):
         "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
     )
     page.locator("section[aria-label=calls] .nbm-rows").focus()
-    page.page.keyboard.press("ArrowDown")
-    assert marked(page, "calls") == ["twice"]
-    for key in ("]", "]"):
-        page.page.keyboard.press(key)
-    assert marked(page, "calls") == ["drop"]
-    assert marked(page, "modules") == ["drop"]
-    for key in ("[", "b", "x", "d", "d"):
-        page.page.keyboard.press(key)
+    for keys, selected in ((["ArrowDown"], "twice"), ("]]", "drop"), ("[bxdd", "norm")):
+        for key in keys:
+            page.page.keyboard.press(key)
+        assert marked(page, "calls") == marked(page, "modules") == [selected]
     assert page.page.evaluate("heard") == []
 
 
-def test_a_narrow_panel_has_tabs_and_keeps_the_selection(page):
+def test_a_divider_moves_by_keys_and_a_narrow_panel_has_tabs_and_keeps_the_selection(page):
+    modules = page.locator("section[aria-label=modules]")
+    before = modules.bounding_box()["width"]
+    page.page.get_by_role("separator").first.focus()
+    for _ in range(5):
+        page.page.keyboard.press("ArrowRight")
+    assert modules.bounding_box()["width"] > before + 60
     page.locator("section[aria-label=calls] .nbm-row", has_text="drop").click()
     page.resize(500)
     page.page.get_by_role("tab", name="modules").click()
@@ -313,27 +305,14 @@ def test_a_narrow_panel_has_tabs_and_keeps_the_selection(page):
     page.screenshot("views/inspect-light-500")
 
 
-def test_a_divider_moves_by_keys(page):
-    divider = page.page.get_by_role("separator").first
-    before = page.locator("section[aria-label=modules]").bounding_box()["width"]
-    divider.focus()
-    for _ in range(5):
-        page.page.keyboard.press("ArrowRight")
-    assert page.locator("section[aria-label=modules]").bounding_box()["width"] > before + 60
-
-
-def test_a_failed_run_opens_at_the_call_that_raised(open_html, model, x):
-    page = open_html(
-        THEME + nb.inspect(model, x, wrong=True)._repr_mimebundle_()["text/html"], width=1280
-    )
-    page.locator(".nbm-row").first.wait_for()
+def test_a_failed_run_opens_at_the_call_that_raised_and_a_function_at_its_graph(
+    open_inspected, model, x
+):
+    page = open_inspected(model, x, wrong=True)
     assert marked(page, "calls") == ["twice (3rd)"]
     assert "ShapeError" in page.locator("section[aria-label=selected]").inner_text()
     page.screenshot("views/inspect-failed")
-
-
-def test_where_no_calls_are_known_the_graph_is_shown(open_html, x):
-    page = open_html(THEME + nb.inspect(jnp.sin, x)._repr_mimebundle_()["text/html"], width=1280)
+    page = open_inspected(jnp.sin, x)
     page.locator("section[aria-label=graph] .nbm-gport").wait_for()
     assert "holds no nb.Module" in page.locator("section[aria-label=modules]").inner_text()
 

@@ -10,21 +10,13 @@ from nbmodule.views.renderers.payload import payload_of
 CLASSES = ["cat", "dog", "<b>"]
 
 
-def test_classes_stand_at_the_bars_of_a_vector():
-    assert with_labels(record_for(np.ones(3)), CLASSES).picture.labels == ("cat", "dog", "<b>")
-
-
-def test_tokens_stand_at_the_returns_that_have_as_many_rows_or_columns():
+def test_labels_stand_at_the_pictures_that_have_as_many_bars_rows_or_columns():
+    assert with_labels(record_for(np.ones(3)), CLASSES).picture.labels == tuple(CLASSES)
     model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
     with nb.track(model) as calls:
         model(np.ones((2, 4), "float32"))
-    labeled = with_labels(record_for(calls), CLASSES)
-    assert [[picture.labels for picture in row.pictures] for row in labeled.rows] == [
-        [tuple(CLASSES)]
-    ] * 3
-
-
-def test_labels_that_fit_nothing_are_said_not_dropped():
+    rows = with_labels(record_for(calls), CLASSES).rows
+    assert [row.pictures[0].labels for row in rows] == [tuple(CLASSES)] * 3
     record = with_labels(record_for({"w": np.ones((4, 5))}), CLASSES)
     assert "3 labels given, but no picture has as many bars, rows or columns" in record.notes
 

@@ -45,10 +45,6 @@ SEEN = {
 }
 
 
-def test_a_model_that_was_not_called_shows_no_shapes(model):
-    assert set(shapes(model).values()) == {(None, None)}
-
-
 CALLS = {
     "bare": lambda model, x: model(x),
     "compiled": lambda model, x: nb.jit(lambda x: model(x))(x),
@@ -57,15 +53,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("how", CALLS)
-def test_a_call_is_enough_to_show_shapes_in_and_out(model, how):
+def test_a_first_call_is_enough_to_show_shapes_in_and_out(model, how):
+    assert set(shapes(model).values()) == {(None, None)}
     CALLS[how](model, jnp.ones((5, 3)))
     assert shapes(model) == SEEN
-
-
-def test_shapes_are_those_of_the_first_call(model):
-    model(jnp.ones((5, 3)))
     model(jnp.ones((7, 3)))
     assert shapes(model) == SEEN
+    text = text_of(record_for(model), width=100, color=False)
+    assert "float32[5, 3] → float32[5, 4]" in text and "float32[5, 4] → same" in text
 
 
 def test_a_call_that_failed_leaves_the_next_one_to_be_seen(model):
@@ -76,15 +71,10 @@ def test_a_call_that_failed_leaves_the_next_one_to_be_seen(model):
     assert shapes(model)["layers.1"] == SEEN["layers.1"]
 
 
-def test_a_model_alone_has_shapes_in_its_text(model):
-    model(jnp.ones((5, 3)))
-    text = text_of(record_for(model), width=100, color=False)
-    assert "float32[5, 3] → float32[5, 4]" in text and "float32[5, 4] → same" in text
-
-
 @pytest.mark.parametrize("how", ["track", "asked"])
 def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
+    expected = np.asarray(model.layers[0](x), np.float64)
     if how == "track":
         with nb.track(model) as calls:
             model(x)
@@ -92,14 +82,9 @@ def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
     else:
         model(x, track_submod_rets=True)
     rows = {row.path: row.statistics for row in record_for(model).rows}
-    expected = np.asarray(model.layers[0](x), np.float64)
-    if how == "asked":
-        model(x, track_submod_rets=True)
-    found = rows["layers.0"]
+    found, room = rows["layers.0"], 1e-6 * np.abs(expected).max()  # the mean may be next to zero
     assert found.size == expected.size
-    assert found.mean == pytest.approx(
-        expected.mean(), abs=1e-6 * np.abs(expected).max()
-    )  # it may be next to zero
+    assert found.mean == pytest.approx(expected.mean(), abs=room)
     assert found.std == pytest.approx(expected.std(), rel=1e-5)
     assert rows["unused"] is None
 
@@ -113,13 +98,11 @@ def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_html
     said = "shapes are of the first call, histograms of the last tracked call"
     page.locator(".nbm-foot", has_text=said).wait_for()
     assert calls and said in mimebundle(model)["text/plain"]
-
-
-def test_calls_that_nobody_has_any_more_are_not_shown(model):
-    with nb.track(model) as calls:
-        model(jnp.ones((5, 3)))
-    del calls
+    del calls  # what nobody has any more is not shown
     assert all(row.statistics is None for row in record_for(model).rows)
+    view = nb.inspect(model, jnp.ones((2, 3)))  # shows the shapes of its own call
+    rows = {row.path: row.output_shapes for row in view.record.modules.rows}
+    assert rows["layers.0"] == "float32[2, 4]" and rows["unused"] is None
 
 
 def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():
@@ -128,13 +111,6 @@ def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():
     data = payload_of(record_for(model))
     at = data["label"].index("0…3")
     assert (data["in"][at], data["out"][at]) == ("float32[5, 4]", "float32[5, 4]")
-
-
-def test_inspect_shows_the_shapes_of_its_own_call(model):
-    model(jnp.ones((5, 3)))
-    view = nb.inspect(model, jnp.ones((2, 3)))
-    rows = {row.path: row.output_shapes for row in view.record.modules.rows}
-    assert rows["layers.0"] == "float32[2, 4]" and rows["unused"] is None
 
 
 def test_a_line_that_stands_for_several_modules_has_the_numbers_of_all_they_returned():

@@ -47,32 +47,28 @@ def test_a_branch_whose_leaves_come_apart_is_one_branch():
     assert tree.label == ["a", "x", "y", "b"]
 
 
-def test_two_alike_are_no_group_and_three_are():
-    two = outline_of_keys([(f"b{i}", "w") for i in range(2)])
-    three = outline_of_keys([(f"b{i}", "w") for i in range(3)])
-    assert group_neighbors(two, [None] * len(two)).members == {}
-    assert group_neighbors(three, [None] * len(three)).display(0) == "b0…b2"
+def test_three_neighbors_that_are_alike_are_a_group():
+    def grouped(count, signature=None, **options):
+        tree = outline_of_keys([(f"b{i}", "w") for i in range(count)])
+        return group_neighbors(tree, signature or [None] * len(tree), **options)
 
-
-def test_neighbors_of_another_signature_are_not_grouped():
-    tree = outline_of_keys([(f"b{i}", "w") for i in range(3)])
-    assert group_neighbors(tree, [0, 0, 0, 1, 0, 0]).members == {}
-
-
-def test_leaves_stay_apart_when_asked():
-    tree = outline_of_keys([("bias",), ("mean",), ("var",)])
-    assert group_neighbors(tree, [None] * 3, leaves=False).members == {}
+    assert grouped(3).display(0) == "b0…b2"
+    assert grouped(2).members == {}
+    assert grouped(3, [0, 0, 0, 1, 0, 0]).members == {}
+    leaves = outline_of_keys([("bias",), ("mean",), ("var",)])
+    assert group_neighbors(leaves, [None] * 3, leaves=False).members == {}
+    empty = group_neighbors(Outline(), [])
+    assert len(empty) == 0 and open_at_first(empty) == []
 
 
 def test_a_level_opens_only_if_all_of_it_is_seen_at_once():
     tree = outline_of_keys([(f"l{i}", f"m{j}", "w") for i in range(6) for j in range(2)])
     assert [tree.label[i] for i in open_at_first(tree)] == [f"l{i}" for i in range(6)]
     assert open_at_first(tree, limit=17) == []
-
-
-def test_one_wide_level_keeps_the_others_from_nothing():
     tree = outline_of_keys([*(("wide", str(i)) for i in range(50)), ("a", "w"), ("b", "w")])
     assert [tree.label[i] for i in open_at_first(tree)] == ["a", "b"]
+    blocks = outline_of_keys([("blocks", str(i), "w") for i in range(3)])
+    assert open_at_first(group_neighbors(blocks, [None] * len(blocks))) == []
 
 
 def kinds(*names):
@@ -91,30 +87,12 @@ def test_neighbors_that_alternate_are_one_line_that_says_their_pattern():
     assert kinds(*"AABC" * 4).period == {0: 4}
 
 
-def test_a_pattern_that_comes_three_times_stays_as_it_is():
-    assert kinds(*"AB" * 3).members == {}
-    assert kinds(*"ABCDE" * 5).members == {}
-
-
-def test_what_follows_a_pattern_stays_apart_from_it():
+def test_what_follows_a_pattern_stays_apart_and_three_times_are_none():
     grouped = kinds(*"AB" * 4, "A", "C")
     assert grouped.members == {1: (8, "0…7")}
-    assert [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1] == [
-        "",
-        "8",
-        "9",
-    ]
-
-
-def test_a_group_stays_folded_at_first():
-    tree = outline_of_keys([("blocks", str(i), "w") for i in range(3)])
-    grouped = group_neighbors(tree, [None] * len(tree))
-    assert open_at_first(grouped) == []
-
-
-def test_an_empty_tree_has_no_lines():
-    assert len(group_neighbors(Outline(), [])) == 0
-    assert open_at_first(Outline()) == []
+    top = [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1]
+    assert top == ["", "8", "9"]
+    assert kinds(*"AB" * 3).members == kinds(*"ABCDE" * 5).members == {}
 
 
 class Holder(nb.Module):

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.builders.pictured import with_colors, with_labels
+from nbmodule.views.builders.registry import record_for
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import CallTable, ModuleTree
+from nbmodule.views.records.records import CallRow, CallTable, ModuleTree
 from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of
 
@@ -29,6 +32,16 @@ def open_view(open_html):
 
 def names(page):
     return [text.strip() for text in page.locator(".nbm-row .nbm-cut").all_inner_texts()]
+
+
+def pressed(page, keys):
+    """Press these keys; return those that reach the page outside the view."""
+    page.page.evaluate(
+        "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
+    )
+    for key in keys:
+        page.page.keyboard.press(key)
+    return page.page.evaluate("heard")
 
 
 @pytest.mark.parametrize("theme", THEMES)
@@ -104,15 +117,10 @@ def test_the_detail_stands_at_the_right_of_a_wide_view_and_below_the_row_of_a_na
     page = open_view(records["variables"]())
     page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
     page.page.wait_for_function(DETAIL, arg="right")
+    assert page.locator(".nbm-path code").inner_text() == "v.head.w"
     assert "1,440 elements" in page.locator(".nbm-detail").inner_text()
     page.resize(500)
     page.page.wait_for_function(DETAIL, arg="below")
-
-
-def test_a_row_copies_its_path_as_code(open_view, records):
-    page = open_view(records["variables"]())
-    page.page.locator(".nbm-row", has_text="float32[10, 144]").click()
-    assert page.locator(".nbm-path code").inner_text() == "v.head.w"
 
 
 def test_sorting_lists_the_largest_leaf_first(open_view, records):
@@ -123,37 +131,34 @@ def test_sorting_lists_the_largest_leaf_first(open_view, records):
 
 def test_no_key_leaves_the_view(open_view, records):
     page = open_view(records["modules"]())
-    page.page.evaluate(
-        "window.heard = []; document.addEventListener('keydown', e => heard.push(e.key))"
-    )
     page.locator(".nbm-rows").focus()
-    for key in ("b", "x", "d", "d", "ArrowDown", "Enter", "Escape", "/", "b", "x"):
-        page.page.keyboard.press(key)
-    assert page.page.evaluate("heard") == []
+    assert pressed(page, [*"bxdd", "ArrowDown", "Enter", "Escape", *"/bx"]) == []
     assert page.locator("nbm-view").get_attribute("data-lm-suppress-shortcuts") == "true"
 
 
-def test_a_view_is_one_tab_stop(open_view, records):
-    page = open_view(records["calls"](), records["modules"]())
-    stops = []
-    for _ in range(2):
-        page.page.keyboard.press("Tab")
-        stops.append(
-            page.page.evaluate(
-                "document.activeElement.shadowRoot.activeElement.getAttribute('aria-label')"
-            )
+def test_a_view_is_one_tab_stop_and_arrows_lead_from_tool_to_tool(open_view, records):
+    page = open_view(records["calls"](), records["modules"](), np.float32([[1, 2], [3, 4]]))
+
+    def focused():
+        return page.page.evaluate(
+            "{ const at = document.activeElement.shadowRoot.activeElement;"
+            " at.getAttribute('aria-label') || at.textContent }"
         )
-    assert stops == ["calls of 1 call of Net", "modules of Net"]
+
+    stops = []
+    for key in ("Tab", "Tab", "Tab", "ArrowRight"):
+        page.page.keyboard.press(key)
+        stops.append(focused())
+    assert stops == ["calls of 1 call of Net", "modules of Net", "copy values", "code"]
+    page.page.keyboard.press("Enter")
+    assert page.locator(".nbm-foot").last.inner_text() == "nb.show(x)"
 
 
 def test_rows_say_level_place_and_state_to_a_screen_reader(open_view, records):
     page = open_view(records["modules"]())
     row = page.locator(".nbm-row").nth(2)
-    assert [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")] == [
-        "2",
-        "2",
-        "3",
-    ]
+    said = [row.get_attribute(f"aria-{name}") for name in ("level", "posinset", "setsize")]
+    assert said == ["2", "2", "3"]
     assert page.locator(".nbm-row").first.get_attribute("aria-expanded") == "true"
     assert page.locator("[role=tree]").count() == 1
 
@@ -175,37 +180,32 @@ def test_a_failing_call_stands_in_its_place_in_red(open_view, records):
     assert page.locator(".nbm-foot").inner_text() == "not called: blocks.3, late"
 
 
-def test_an_empty_view_says_what_to_call(open_view):
-    page = open_view(CallTable("Net", []))
-    assert "with nb.track(model) as calls" in page.locator(".nbm-empty").inner_text()
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (CallTable("Net", []), "with nb.track(model) as calls"),
+        (
+            ModuleTree("Linear", [], 20, 80, variables=("b float32[4]", "w float32[4, 4]")),
+            "no submodules; b float32[4], w float32[4, 4]",
+        ),
+    ],
+)
+def test_a_view_without_rows_says_what_to_call_or_what_there_is(open_view, record, said):
+    assert said in open_view(record).locator(".nbm-empty").inner_text()
 
 
-def test_a_model_of_one_layer_shows_its_variables(open_view):
-    page = open_view(
-        ModuleTree("Linear", [], 20, 80, variables=("b float32[4]", "w float32[4, 4]"))
-    )
-    assert page.locator(".nbm-empty").inner_text() == "no submodules; b float32[4], w float32[4, 4]"
-
-
-def test_pictures_are_drawn_with_their_colors(open_view, records):
+def test_pictures_are_drawn_with_their_colors_and_follow_the_theme(open_view, records):
     page = open_view(records["returns"](), np.float32([[-1, 0], [0, 1]]))
     colors = page.locator("canvas").last.evaluate(
         "c => [[2, 2], [c.width - 3, 2], [c.width - 3, c.height - 3]]"
         ".map(([x, y]) => [...c.getContext('2d').getImageData(x, y, 1, 1).data.slice(0, 3)])"
     )
     assert colors == [[17, 88, 168], [255, 255, 255], [199, 78, 8]]
-    assert (
-        page.locator("canvas")
-        .first.get_attribute("aria-label")
-        .startswith("float32[2, 8, 8, 32] as 16 tiles")
-    )
-
-
-def test_a_canvas_follows_the_theme(open_view):
-    page = open_view(np.float32([[-1, 0], [0, 1]]))
+    label = page.locator("canvas").first.get_attribute("aria-label")
+    assert label.startswith("float32[2, 8, 8, 32] as 16 tiles")
     page.page.evaluate("document.body.dataset.theme = 'dark'")
     page.page.wait_for_function(
-        "(() => { const c = document.querySelector('nbm-view').shadowRoot.querySelector('canvas');"
+        "(() => { const c = [...document.querySelectorAll('nbm-view')].at(-1).shadowRoot.querySelector('canvas');"
         " return c.getContext('2d').getImageData(c.width - 3, 2, 1, 1).data[0] < 60; })()"
     )
 
@@ -245,12 +245,6 @@ def test_a_hundred_thousand_rows_scroll_and_search(open_view):
     assert took < 500  # 50 ms on a machine of its own
 
 
-def test_forty_outputs_share_one_renderer(open_view):
-    page = open_view(*[np.float32([[i, 1], [2, 3]]) for i in range(40)])
-    page.locator(".nbm-view").nth(39).wait_for()
-    assert page.locator("canvas").count() == 40
-
-
 def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
     form = "".join(plain_form_of(make()) for make in records.values())
     page = open_html(form)
@@ -261,7 +255,81 @@ def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
     page.screenshot("views/plain")
 
 
-def test_print_shows_all_rows(open_view, records):
+def test_paper_has_all_rows_and_no_tools_and_rows_are_folded_again_after(open_view, records):
     page = open_view(records["modules"]())
+    before = names(page)
     page.emulate(media="print")
     assert page.locator(".nbm-tools").is_hidden()
+    page.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert len(names(page)) == 43
+    page.page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert names(page) == before
+
+
+def test_the_returns_are_walked_by_key_and_spoken(open_view, records):
+    page = open_view(records["returns"]())
+    page.locator(".nbm-cards").focus()
+    assert pressed(page, ["ArrowDown", "]", "b", "x", "ArrowDown", "["]) == []
+    assert page.locator(".nbm-card.nbm-selected b").inner_text() == "features.0"
+    assert page.locator(".nbm-live").inner_text() == "features.0"
+
+
+def test_rows_are_tinted_by_a_number_that_was_given_or_by_what_is_known(open_view, records):
+    page = open_view(with_colors(records["variables"](), {"head/w": 3.0, "features/v0/w": -1.5}))
+    tints = page.locator(".nbm-row .nbm-name").evaluate_all(
+        "nodes => nodes.map(n => n.style.background)"
+    )
+    assert [text.split(")")[0] for text in tints if text] == [
+        "color-mix(in srgb, var(--blue",
+        "color-mix(in srgb, var(--orange",
+    ]
+    assert page.locator(".nbm-scale").inner_text().split() == ["-3", "3"]
+    page.locator("select[aria-label='Tint rows']").select_option("size")
+    assert page.locator(".nbm-scale").inner_text().split()[0] == "0"
+    page.locator("select[aria-label='Tint rows']").select_option("none")
+    assert page.locator(".nbm-scale").inner_text() == ""
+
+
+def test_names_of_tokens_stand_along_a_picture(open_view):
+    page = open_view(with_labels(record_for(np.eye(3, dtype="float32")), ["the", "cat", "sat"]))
+    assert page.locator(".nbm-down span").all_inner_texts() == ["the", "cat", "sat"]
+    assert page.locator(".nbm-across span").all_inner_texts() == ["the", "cat", "sat"]
+
+
+def test_the_innermost_call_that_made_a_nan_is_the_producer_and_the_others_carry_it(open_view):
+    good, bad = statistics_of([np.ones(4), np.array([1.0, np.nan])])
+    rows = [
+        CallRow(path, 0, parent, i, depth, "Linear", "float32[2]", "float32[2]", statistics=stats)
+        for i, (path, parent, depth, stats) in enumerate(
+            [
+                ("", None, 0, bad),
+                ("a", 0, 1, good),
+                ("b", 0, 1, bad),
+                ("b.c", 2, 2, bad),
+                ("d", 0, 1, bad),
+            ]
+        )
+    ]
+    page = open_view(CallTable("Net", rows))
+    assert page.locator(".nbm-row.nbm-wrong").inner_text().split()[1] == "b.c"
+    assert "first non-finite" in page.locator(".nbm-row.nbm-wrong").inner_text()
+    assert page.locator(".nbm-row.nbm-carries").count() == 3
+
+
+def test_forced_colors_mark_the_selected_row_by_more_than_a_color(open_view, records):
+    page = open_view(records["variables"]())
+    page.emulate(forced_colors="active")
+    page.locator(".nbm-row").nth(2).click()
+    assert (
+        page.locator(".nbm-selected").evaluate("node => getComputedStyle(node).outlineStyle")
+        == "solid"
+    )
+
+
+def test_nothing_moves_where_motion_is_not_wanted(open_view, records):
+    page = open_view(records["variables"]())
+    page.emulate(reduced_motion="reduce")
+    assert page.locator(".nbm-view *").evaluate_all(
+        "nodes => nodes.every(n => getComputedStyle(n).transitionDuration.split(',').every(t => parseFloat(t) === 0)"
+        " || getComputedStyle(n).transitionProperty === 'none')"
+    )

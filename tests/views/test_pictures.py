@@ -19,31 +19,30 @@ def codes(picture):
     return np.frombuffer(picture.data, np.uint8).reshape(picture.shape)
 
 
-def test_a_matrix_is_a_heat_map_with_zero_in_the_middle():
-    picture = picture_of(np.float32([[-1, 0], [0, 1]]))
-    assert picture.kind == "heatmap"
-    assert (picture.scale, picture.limits) == ("signed", (-1, 1))
-    assert codes(picture).tolist() == [[[3, 129], [129, 255]]]
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (np.float32([[-1, 0], [0, 1]]), {"kind": "heatmap", "scale": "signed", "limits": (-1, 1)}),
+        (np.float32([[-1, 0, 1]]), {"kind": "bars"}),  # one example of a batch of vectors
+        (np.float32([[0, 1]]), {"scale": "positive"}),
+        (np.array([[3, 7], [7, 9]]), {"classes": ("3", "7", "9")}),
+        (jnp.eye(2, dtype=bool), {"classes": ("False", "True")}),
+        (np.arange(40).reshape(4, 10), {"scale": "positive"}),
+        (np.array([3 + 4j, 1]), {"kind": "bars", "notes": ("|x|",)}),
+        (np.arange(-8.0, 8.0).reshape(4, 4), {"limits": (-8, 8), "notes": ()}),  # none is clipped
+    ],
+)
+def test_a_value_decides_how_it_is_drawn(value, shown):
+    picture = picture_of(value)
+    assert {name: getattr(picture, name) for name in shown} == shown
 
 
-def test_one_example_of_a_batch_of_vectors_is_drawn_as_bars():
-    assert picture_of(np.float32([[-1, 0, 1]])).kind == "bars"
-
-
-def test_values_never_negative_have_one_hue():
-    assert picture_of(np.float32([[0, 1]])).scale == "positive"
-
-
-def test_small_integers_and_booleans_have_separate_colors():
-    assert picture_of(np.array([[3, 7], [7, 9]])).classes == ("3", "7", "9")
-    assert picture_of(jnp.eye(2, dtype=bool)).classes == ("False", "True")
-    assert picture_of(np.arange(40).reshape(4, 10)).scale == "positive"
-
-
-def test_nan_and_infinities_have_their_own_bytes():
+def test_cells_have_codes_from_3_and_nan_and_infinities_their_own():
+    assert codes(picture_of(np.float32([[-1, 0], [0, 1]]))).tolist() == [[[3, 129], [129, 255]]]
     picture = picture_of(np.float32([[np.nan, np.inf], [-np.inf, 1]]))
     assert codes(picture).tolist() == [[[0, 1], [2, 255]]]
     assert "3 cells non-finite" in picture.about
+    assert codes(picture_of(np.array([[np.nan + 1j, 1], [1, 1]]))).flat[0] == 0
 
 
 def test_the_limit_is_that_of_most_values_and_the_rest_is_counted():
@@ -52,6 +51,8 @@ def test_the_limit_is_that_of_most_values_and_the_rest_is_counted():
     picture = picture_of(x, side=100)
     assert picture.limits == (0, 1)
     assert "1 clipped" in picture.notes
+    y = np.random.default_rng(0).normal(size=(50, 50)).astype("float32")
+    assert picture_of(y).limits[1] == pytest.approx(np.quantile(abs(y), 0.995), rel=1e-3)
 
 
 @pytest.mark.parametrize("shape", [(640, 320), (333, 501), (1, 1000, 7), (4096, 121)])
@@ -59,22 +60,12 @@ def test_an_overview_is_the_mean_of_blocks_that_are_equal_to_within_one(shape):
     x = np.random.default_rng(0).normal(size=shape).astype("float32")
     (tile,) = x.reshape(1, *shape[-2:])
     blocks = pictures.reduce_blocks(tile[None], 160)
-    assert max(blocks.means.shape[1:]) <= 160
-    assert not blocks.bad.any()
-    rows, columns = (
-        np.array_split(np.arange(n), k)
-        for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)
-    )
-    for lengths in ([len(part) for part in parts] for parts in (rows, columns)):
-        assert max(lengths) - min(lengths) <= 1
-    assert sorted({*blocks.sizes.ravel()}) == sorted(
-        {len(r) * len(c) for r in rows for c in columns}
-    )
-    edges = [
-        pictures.block_edges(n, k) for n, k in zip(tile.shape, blocks.means.shape[1:], strict=True)
-    ]
-    for i, j in ((0, 0), (1, 0), (-1, -1)):
-        part = tile[edges[0][:-1][i] : edges[0][1:][i], edges[1][:-1][j] : edges[1][1:][j]]
+    cells = blocks.means.shape[1:]
+    assert max(cells) <= 160 and not blocks.bad.any()
+    rows, columns = (pictures.block_edges(n, k) for n, k in zip(tile.shape, cells, strict=True))
+    assert np.ptp(np.diff(rows)) <= 1 and np.ptp(np.diff(columns)) <= 1
+    for i, j in ((0, 0), (1, 0), (cells[0] - 1, cells[1] - 1)):
+        part = tile[rows[i] : rows[i + 1], columns[j] : columns[j + 1]]
         found = (blocks.means[0, i, j], blocks.low[0, i, j], blocks.high[0, i, j])
         assert found == pytest.approx((part.mean(), part.min(), part.max()), abs=1e-5)
 
@@ -102,10 +93,7 @@ def test_an_element_that_stands_out_of_its_block_is_shown_marked_and_counted():
     assert dict(picture.extremes) == dict(zip(cells, (40, -50), strict=True))
     assert [codes(picture).flat[k] for k in cells] == [255, 3]
     assert picture.limits[1] < 1, "the scale is that of the others"
-    assert any(
-        note == "2 blocks marked: an extreme in place of the mean, up to -50"
-        for note in picture.notes
-    )
+    assert "2 blocks marked: an extreme in place of the mean, up to -50" in picture.notes
 
 
 @pytest.mark.parametrize("draw", ["normal", "laplace", "uniform", "exponential"])
@@ -114,20 +102,15 @@ def test_plain_noise_has_no_marks_and_an_image_few(draw):
     assert len(picture_of(x).extremes) <= 3
 
 
-def test_the_mean_in_words_is_that_of_the_elements():
+def test_a_mean_is_that_of_the_elements_and_a_nan_marks_its_block_alone():
     x = np.zeros((121, 121), np.float32)
     x[-1] = 100
-    assert "mean 0.826, " in picture_of(x).about
-    assert x.mean() == pytest.approx(0.826, abs=1e-3)
-
-
-def test_one_nan_marks_its_block_and_leaves_the_mean_of_the_others():
+    assert "mean 0.826, " in picture_of(x).about  # 100 / 121
     x = np.ones((1, 8, 8), np.float32)
     x[0, 0, 0] = np.nan
     blocks = pictures.reduce_blocks(x, 4)
-    assert blocks.bad[0, 0, 0] == 1
     assert (blocks.means == 1).all()
-    assert blocks.bad.sum() == 1
+    assert blocks.bad[0, 0, 0] == blocks.bad.sum() == 1
 
 
 def test_many_bars_are_means_of_neighbors_and_show_what_stands_out():
@@ -155,28 +138,14 @@ def test_feature_maps_become_tiles_of_the_first_example():
     assert set(picture.notes) >= {"first of 2", "16 more"}
 
 
-def test_attention_becomes_heads_with_tokens():
+def test_attention_becomes_heads_and_a_vector_bars_with_their_labels():
     x = np.random.default_rng(0).uniform(size=(2, 4, 3, 3)).astype("float32")
-    picture = picture_of(x, labels=["the", "cat", "sat"])
-    assert (picture.kind, picture.shape, picture.labels) == (
-        "heads",
-        (4, 3, 3),
-        ("the", "cat", "sat"),
-    )
-
-
-def test_a_convolution_kernel_has_a_tile_for_each_pair_of_channels():
-    x = np.zeros((3, 3, 2, 4), np.float32)
-    x[:, :, 1, 2] = 1
-    picture = picture_of(x, weights=True)
-    assert picture.shape == (8, 3, 3)
-    assert (codes(picture)[6] == 255).all()
-
-
-def test_vectors_become_bars_with_their_values():
-    picture = picture_of(np.float32([0.5, -1, 2]), labels=("a", "b", "c"))
-    assert (picture.kind, picture.limits) == ("bars", (-1, 2))
-    assert struct.unpack("<3f", picture.data) == (0.5, -1, 2)
+    words = ("the", "cat", "sat")
+    picture = picture_of(x, labels=list(words))
+    assert (picture.kind, picture.shape, picture.labels) == ("heads", (4, 3, 3), words)
+    bars = picture_of(np.float32([0.5, -1, 2]), labels=words)
+    assert (bars.kind, bars.limits, bars.labels) == ("bars", (-1, 2), words)
+    assert struct.unpack("<3f", bars.data) == (0.5, -1, 2)
 
 
 @pytest.mark.parametrize(
@@ -253,14 +222,6 @@ def test_complex_values_show_their_phase_as_hue_and_their_size_as_strength():
     assert level.tolist() == [[6] * 4, [3] * 4]
 
 
-def test_a_complex_nan_has_its_mark():
-    assert codes(picture_of(np.array([[np.nan + 1j, 1], [1, 1]]))).ravel().tolist()[0] == 0
-
-
-def test_bars_of_complex_values_say_that_they_are_sizes():
-    assert picture_of(np.array([3 + 4j, 1])).notes == ("|x|",)
-
-
 @pytest.mark.parametrize(
     ("shape", "axes", "lengths"),
     [
@@ -278,18 +239,14 @@ def test_a_picture_names_the_axes_that_it_shows(shape, axes, lengths):
     assert (picture.axes, picture.lengths) == (axes, lengths)
 
 
-def test_five_axes_are_shown_at_once():
-    x = np.arange(2 * 3 * 4 * 2 * 2, dtype="float32").reshape(2, 3, 4, 2, 2)
-    picture = picture_of(x, exact=1000)
-
-    assert picture.shape == (24, 2, 2)
-    assert np.array_equal(np.frombuffer(picture.exact, "<f4").reshape(x.shape), x)
-
-
 def test_values_are_sent_where_they_are_few_and_each_cell_is_one_of_them():
     assert picture_of(np.ones((8, 8)), exact=64).exact
     assert not picture_of(np.ones((8, 8)), exact=63).exact
     assert not picture_of(np.ones((500, 2)), exact=10_000).exact
+    x = np.arange(2 * 3 * 4 * 2 * 2, dtype="float32").reshape(2, 3, 4, 2, 2)
+    picture = picture_of(x, exact=1000)
+    assert picture.shape == (24, 2, 2)
+    assert np.array_equal(np.frombuffer(picture.exact, "<f4").reshape(x.shape), x)
 
 
 def test_an_array_of_texts_is_shown_as_texts_and_a_scalar_as_its_number():
@@ -300,24 +257,12 @@ def test_an_array_of_texts_is_shown_as_texts_and_a_scalar_as_its_number():
     assert (scalar.picture, scalar.corner) == (None, (("3.14159",),))
 
 
-def test_a_small_array_is_not_clipped_and_a_large_one_at_995_of_1000():
-    x = np.arange(-8, 8, dtype="float32").reshape(4, 4)
-    assert picture_of(x).limits == (-8.0, 8.0)
-    assert not any("clipped" in note for note in picture_of(x).notes)
-    y = np.random.default_rng(0).normal(size=(50, 50)).astype("float32")
-    assert picture_of(y).limits[1] == pytest.approx(np.quantile(abs(y), 0.995), rel=1e-3)
-
-
-def test_a_vector_shown_alone_is_drawn_element_by_element():
+def test_a_vector_shown_alone_is_drawn_element_by_element_also_where_no_script_runs():
     x = np.sin(np.linspace(0, 15, 300)).astype("float32")
     picture = picture_of(x, exact=4096)
     assert picture.kind == "bars"
     np.testing.assert_array_equal(np.frombuffer(picture.data, "<f4"), x)
     assert picture_of(np.zeros(5000), exact=4096).kind == "heatmap"
-
-
-def test_a_long_vector_is_a_line_also_where_no_script_runs():
-    x = np.sin(np.linspace(0, 15, 300)).astype("float32")
     html = mimebundle(x)["text/html"]
     assert "could not be displayed" not in html
     image = html.partition("data:image/svg+xml;base64,")[2].partition('"')[0]

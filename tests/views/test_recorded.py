@@ -32,22 +32,17 @@ def four():
     return recorded(4)
 
 
-def test_the_numbers_of_each_step_are_those_of_its_return(four):
+def test_the_numbers_of_each_step_are_those_of_its_return_on_one_axis(four):
     recorder, returned = four
     data = payload_of(record_for(recorder))
     assert data["view"] == "recorded" and data["steps"] == [0, 1, 2, 3]
-    for moment, array in zip(data["snapshots"], returned, strict=True):
-        size, mean, std, low, high, *_, heights = moment[data["path"].index("1")]
+    for snapshot, array in zip(data["snapshots"], returned, strict=True):
+        size, *found, _, _, _, heights = snapshot[data["path"].index("1")]
         assert size == array.size
-        assert [mean, std, low, high] == pytest.approx(
-            [array.mean(), array.std(), array.min(), array.max()], rel=1e-3
-        )
+        wanted = [array.mean(), array.std(), array.min(), array.max()]
+        assert found == pytest.approx(wanted, rel=1e-3)
         assert 0 < len(heights) <= 12 and "z" in heights
-
-
-def test_one_axis_serves_all_steps(four):
-    recorder, returned = four
-    low, high, _ = payload_of(record_for(recorder))["axis"]
+    low, high, _ = data["axis"]
     room = 1e-5 * (high - low)  # the ends are sent with six digits
     assert low - room <= min(x.mean() - x.std() for x in returned)
     assert high + room >= max(x.mean() + x.std() for x in returned)
@@ -66,11 +61,8 @@ def test_a_call_that_was_not_made_at_a_step_has_no_numbers_there():
     assert data["snapshots"][1][data["path"].index("1")] is not None
 
 
-def test_one_step_has_no_slider():
+def test_one_step_has_no_slider_and_many_are_thinned_and_that_is_said():
     assert payload_of(record_for(recorded(1)[0]))["view"] == "calls"
-
-
-def test_many_steps_are_thinned_and_that_is_said():
     record = record_for(recorded(130)[0])
     steps = [moment.step for moment in record.snapshots]
     assert len(steps) == 100 and (steps[0], steps[-1]) == (0, 129)
@@ -84,12 +76,9 @@ def test_a_hundred_steps_of_twelve_rows_take_little_room():
 
 
 def test_what_is_not_finite_at_a_step_is_counted_there():
-    assert snapshot_payload(
-        ShownStatistics(3, float("nan"), float("nan"), float("nan"), float("nan"), nan=3)
-    ) == [
-        *(3, None, None, None, None),
-        *(3, 0, 0, ""),
-    ]
+    nan = float("nan")
+    found = snapshot_payload(ShownStatistics(3, nan, nan, nan, nan, nan=3))
+    assert found == [3, None, None, None, None, 3, 0, 0, ""]
 
 
 def test_the_slider_of_a_saved_page_moves_the_numbers_and_shows_what_changed(four, open_html):
@@ -174,31 +163,24 @@ def test_a_group_of_modules_has_the_returns_of_its_members():
 
 
 def test_what_cannot_be_shown_of_a_recorder_says_why():
-    model = nb.Sequential(nb.Linear(4, 4), nb.ReLU())
+    model, x = nb.Sequential(nb.Linear(4, 4), nb.ReLU()), jnp.ones((2, 4))
     recorder = nb.Recorder(model, every=1)
-    assert all(
-        "nothing was recorded yet: run a step inside `with recorder:`" in part.text
-        for _, part in nb.inspect(recorder).record.parts()
-    )
+
+    def notes():
+        return [part.text for _, part in nb.inspect(recorder).record.parts() if type(part) is Note]
+
+    said = "nothing was recorded yet: run a step inside `with recorder:`"
+    assert len(notes()) == 3 and all(said in text for text in notes())
     with recorder:
-        model[0](jnp.ones((2, 4)))
-    why = nb.inspect(recorder).record.graph.text
-    assert (
-        why
-        == "no graph: the arguments are not known (the model itself was not called): nb.inspect(recorder, x)."
-    )
-    assert (
-        nb.inspect(recorder, jnp.ones((2, 4))).graph.flops
-        == nb.graph(model, jnp.ones((2, 4))).flops
-    )
+        model[0](x)
+    assert notes() == [
+        "no graph: the arguments are not known (the model itself was not called): "
+        "nb.inspect(recorder, x)."
+    ]
+    assert nb.inspect(recorder, x).graph.flops == nb.graph(model, x).flops
     recorder._model = lambda: None  # as once it is collected
     assert recorder.model is None
-    assert [
-        part.text for _, part in nb.inspect(recorder).record.parts() if isinstance(part, Note)
-    ] == [
-        "no modules: the model is gone.",
-        "no graph: the model is gone.",
-    ]
+    assert notes() == ["no modules: the model is gone.", "no graph: the model is gone."]
 
 
 def test_the_kernel_draws_a_call_of_the_step_that_a_page_asks_for(growing):

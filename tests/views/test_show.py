@@ -1,10 +1,11 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.sockets import plugged
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
 from nbmodule.views.builders.pictured import picture_for
@@ -28,33 +29,24 @@ def test_a_tree_is_printed_where_there_is_no_notebook(capsys):
     ]
 
 
-def test_an_unknown_form_is_refused(monkeypatch):
-    with pytest.raises(
-        ArgumentError,
-        match=r"form is 'svg': expected one of auto, static, text\.",
-    ):
+def test_the_environment_turns_html_off_and_an_unknown_form_is_refused(monkeypatch):
+    with pytest.raises(ArgumentError, match=r"form is 'svg': expected one of auto, static, text\."):
         show(1, form="svg")
     monkeypatch.setenv("NBMODULE_DISPLAY", "svg")
     with pytest.raises(ArgumentError, match="NBMODULE_DISPLAY is 'svg'"):
         show(1)
-
-
-def test_the_environment_turns_html_off(monkeypatch):
     monkeypatch.setenv("NBMODULE_DISPLAY", "text")
     assert list(mimebundle(np.zeros(3))) == ["text/plain"]
+    assert display_all() is None  # outside a notebook
 
 
 def test_a_display_never_breaks_the_cell():
     bundle = mimebundle(Unshown())
     assert "could not be displayed: RuntimeError: no words" in bundle["text/plain"]
     assert "no words" in bundle["text/html"]
-
-
-def test_a_record_that_cannot_be_drawn_shows_its_error():
     broken = VariableTree("v", [VariableRow("w", "w", "parameter", (1,), "float32", None)])
-    bundle = mimebundle(broken)
-    assert "could not be displayed" in bundle["text/plain"]
-    assert "could not be displayed" in bundle["text/html"]
+    for text in mimebundle(broken).values():
+        assert "could not be displayed" in text
 
 
 def test_a_failing_leaf_leaves_the_others():
@@ -66,15 +58,11 @@ def test_a_failing_leaf_leaves_the_others():
     assert "repr raised RuntimeError" in text
 
 
-def test_an_array_in_two_places_is_marked():
+def test_steps_are_spelled_as_python_and_an_array_in_two_places_is_marked():
     x = jnp.ones(3)
-    rows = record_for({"a": x, "b": {"c": x}}).rows
-    assert [row.shared_with for row in rows] == [None, "a"]
-
-
-def test_steps_are_spelled_as_python():
-    record = record_for({"a": [jnp.ones(3)]})
-    assert record.spelled == {"a": "['a']", "0": "[0]"}
+    record = record_for({"a": [x], "b": {"c": x}})
+    assert record.spelled["a"] == "['a']" and record.spelled["0"] == "[0]"
+    assert [row.shared_with for row in record.rows] == [None, "a.0"]
 
 
 def test_a_tree_inside_a_compiled_function_is_shown():
@@ -100,49 +88,71 @@ def test_a_registered_maker_serves_subclasses():
     assert record_for(Derived()).text == "Derived"
 
 
-def test_views_are_plugged_into_the_sockets():
-    assert plugged("display") is mimebundle
-    assert plugged("show") is show
+class Image:
+    def __init__(self, text="nose"):
+        self.text = text
 
 
-def test_a_picture_of_the_user_is_drawn_by_path_and_by_class():
-    class Image:
-        pass
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass
+class Heads:
+    scores: jax.Array
 
-    view_for("blocks.*.attention", lambda x: x[0])
-    view_for(Image, lambda x: np.eye(3))
-    try:
-        assert picture_for(np.zeros((2, 3, 4)), "blocks.1.attention").shape == (1, 3, 4)
-        assert picture_for(np.zeros((2, 3, 4)), "blocks.1.mlp").shape == (4, 2, 3)
-        assert picture_for(Image()).shape == (1, 3, 3)
-    finally:
-        view_for("blocks.*.attention", None)
-        view_for(Image, None)
+
+@pytest.fixture
+def drawn():
+    """Draw values by functions of the user, until the test ends."""
+    places = []
+
+    def draw(place, make):
+        places.append(place)
+        view_for(place, make)
+
+    yield draw
+    for place in places:
+        view_for(place, None)
+
+
+def test_a_user_draws_by_path_and_by_class_until_it_is_taken_back(drawn):
+    drawn("blocks.*.attention", lambda x: x[0])
+    drawn(Image, lambda x: np.eye(3))
+    assert picture_for(np.zeros((2, 3, 4)), "blocks.1.attention").shape == (1, 3, 4)
+    assert picture_for(np.zeros((2, 3, 4)), "blocks.1.mlp").shape == (4, 2, 3)
+    assert picture_for(Image()).shape == (1, 3, 3)
+    view_for(Image, None)
     assert picture_for(Image()).kind == "text"
 
 
-def test_a_failing_picture_of_the_user_says_so():
+def test_what_a_user_draws_stands_alone_in_a_tree_in_variables_and_in_calls(drawn):
+    drawn(Image, lambda image: f"the word {image.text}")
+    drawn("0.weight", lambda x: np.asarray(x)[:1])
+    drawn(Heads, lambda heads: "heads of my own")
+    assert "the word nose" in mimebundle(Image())["text/plain"]
+    assert "the word nose" in mimebundle(Image())["text/html"]
+    assert record_for({"a": Image(), "b": np.zeros(2)}).rows[0].values == "the word nose"
+    model = nb.Sequential(nb.Linear(3, 2), nb.Lambda(Heads))
+    rows = {row.path: row for row in record_for(model.v).rows}
+    assert rows["0.weight"].values.shape == (3,)
+    with nb.track(model) as calls:
+        model(jnp.ones((2, 3)))
+    assert record_for(calls).rows[-1].pictures[0].notes == ("heads of my own",)
+    drawn(nb.Linear, lambda layer: np.asarray(layer.weight))  # goes before the view of a module
+    assert record_for(nb.Linear(3, 2)).picture.shape == (1, 2, 3)
+    assert type(record_for(nb.ReLU())).__name__ == "ModuleTree"
+
+
+def test_a_failing_picture_says_so_and_view_for_refuses_what_it_cannot_use(drawn):
     def fail(value):
         raise ValueError("wrong axes")
 
-    view_for("x", fail)
-    try:
-        picture = picture_for(np.zeros(3), "x")
-    finally:
-        view_for("x", None)
+    drawn("x", fail)
+    picture = picture_for(np.zeros(3), "x")
     assert isinstance(picture, Picture)
     assert "view_for raised ValueError: wrong axes" in picture.about
-
-
-def test_view_for_refuses_what_it_cannot_use():
     with pytest.raises(ArgumentTypeError, match="takes a class or a path, not int"):
         view_for(3, print)
     with pytest.raises(ArgumentTypeError, match="takes a function of one value, not str"):
         view_for("x", "y")
-
-
-def test_display_all_does_nothing_outside_a_notebook():
-    assert display_all() is None
 
 
 def test_the_html_of_a_display_is_plain_text_since_marimo_writes_other_classes_as_empty_objects():

@@ -1,6 +1,4 @@
-"""Tables of facts: a summary, what holds memory, where NaN began, an unexpected return; and what a
-user draws for a kind of value.
-"""
+"""Tables of a summary, of memory, of the first NaN and of an unexpected return."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base.statistics import Statistics
-from nbmodule.views import html_of, mimebundle, record_for
+from nbmodule.views import mimebundle, record_for
 from nbmodule.views.builders.tracked import as_shown
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord, ShownStatistics
 from nbmodule.views.renderers.columns import snapshot_payload, statistics_payload
@@ -58,23 +56,18 @@ def unexpected():
 
 
 # -- a summary --
-def test_the_lines_of_a_summary_are_a_tree_in_the_order_of_definition_with_like_blocks_folded(
-    summary,
-):
-    lines = record_for(summary).lines
+def test_a_summary_is_a_tree_in_the_order_of_definition_with_like_blocks_folded(summary):
+    record = record_for(summary)
+    lines = record.lines
     top = [lines.display(i) for i in range(len(lines)) if lines.depth[i] == 0]
     assert top == ["blocks 0…3", "head"]
     assert [lines.label[i] for i in range(len(lines)) if lines.depth[i] == 2][:2] == ["norm", "up"]
-
-
-def test_a_folded_line_says_what_each_of_its_blocks_has(summary):
-    record = record_for(summary)
-    assert [column(record, title)[0] for title in ("class", "parameters", "calls")] == [
-        "4 × Block",
-        "4 × 28",
-        "4 × 1",
-    ]
+    folded = [column(record, title)[0] for title in ("class", "parameters", "calls")]
+    assert folded == ["4 × Block", "4 × 28", "4 × 1"]
     assert column(record, "parameters")[-1] == 10
+    assert text_of(record, color=False).split("\n", 1)[1] == repr(summary)
+    zero = record_for(nb.summary(nb.Sequential(nb.ReLU(), nb.Tanh())))
+    assert column(zero, "parameters") == [0, 0]  # a figure: what is not known is None
 
 
 def test_each_line_of_a_summary_is_copied_as_code_that_finds_it(summary):
@@ -82,15 +75,6 @@ def test_each_line_of_a_summary_is_copied_as_code_that_finds_it(summary):
     for place, row in zip(record.places, record.lines.row, strict=True):
         if row >= 0:
             assert eval(f"table{place}", {"table": summary}) is summary[row + 1]
-
-
-def test_zero_is_a_figure_and_what_is_not_known_is_none():
-    columns = payload_of(record_for(nb.summary(nb.Sequential(nb.ReLU(), nb.Tanh()))))["columns"]
-    assert [each["values"] for each in columns if each["title"] == "parameters"] == [[0, 0]]
-
-
-def test_the_text_of_a_summary_is_what_it_prints(summary):
-    assert text_of(record_for(summary), color=False).split("\n", 1)[1] == repr(summary)
 
 
 # -- the others --
@@ -113,19 +97,12 @@ def test_where_nan_began_is_a_table_of_what_went_in_and_came_out():
     assert record.title == ("first non-finite value: log in 1 (forward pass)",)
 
 
-def test_an_unexpected_return_opens_as_expected_actual_and_difference():
+def test_an_unexpected_return_opens_as_expected_actual_and_difference_and_a_shape_in_words():
     error = unexpected()
-    record = record_for(error)
-    (row,) = record.rows
+    (row,) = record_for(error).rows
     assert (row.path, row.fault, row.largest) == ("0", "module", pytest.approx(0.5))
     assert row.where[1] == 1 and len(row.pictures) == 3
-    assert (
-        "text/html" in error._repr_mimebundle_()
-        and "largest difference is 0.5" in error._repr_mimebundle_()["text/plain"]
-    )
-
-
-def test_an_unexpected_shape_is_told_in_words():
+    assert "largest difference is 0.5" in error._repr_mimebundle_()["text/plain"]
     record = record_for(
         nb.SubmoduleReturnError("the return has shape [5, 2], expected was [5, 3].")
     )
@@ -143,105 +120,34 @@ def test_each_of_them_has_three_forms(summary):
         assert bundle["text/plain"].strip() and bundle["text/html"].startswith("<nbm-view")
 
 
-# -- what a user draws --
-class Word:
-    def __init__(self, text):
-        self.text = text
-
-
-@pytest.fixture
-def words():
-    nb.view_for(Word, lambda word: f"the word {word.text!r}")
-    yield
-    nb.view_for(Word, None)
-
-
-@pytest.mark.usefixtures("words")
-def test_a_value_is_shown_as_its_user_draws_it_by_itself_and_in_a_tree():
-    assert "the word 'nose'" in text_of(record_for(Word("nose")), color=False)
-    assert "the word &#39;nose&#39;" in html_of(Word("nose")) or "the word 'nose'" in html_of(
-        Word("nose")
-    )
-    tree = record_for({"a": Word("nose"), "b": np.zeros(2)})
-    assert tree.rows[0].values == "the word 'nose'"
-
-
-def test_a_picture_for_a_class_of_ours_goes_before_its_view():
-    nb.view_for(nb.Linear, lambda layer: np.asarray(layer.weight))
-    try:
-        assert record_for(nb.Linear(3, 2)).picture.shape == (1, 2, 3)
-        assert type(record_for(nb.ReLU())).__name__ == "ModuleTree"
-    finally:
-        nb.view_for(nb.Linear, None)
-    assert type(record_for(nb.Linear(3, 2))).__name__ == "ModuleTree"
-
-
-def test_a_picture_for_a_place_is_drawn_in_the_variables():
-    nb.view_for("0.weight", lambda x: np.asarray(x)[:1])
-    try:
-        model = nb.Sequential(nb.Linear(3, 2))
-        rows = {row.path: row for row in record_for(model.v).rows}
-    finally:
-        nb.view_for("0.weight", None)
-    assert rows["0.weight"].values.shape == (3,)
-
-
-def test_a_return_of_a_users_own_class_is_drawn_as_the_user_says():
-    @jax.tree_util.register_dataclass
-    @__import__("dataclasses").dataclass
-    class Heads:
-        scores: jax.Array
-
-    class Giving(nb.Module):
-        def forward(self, x):
-            return Heads(x)
-
-    model = Giving()
-    nb.view_for(Heads, lambda heads: "heads of my own")
-    try:
-        with nb.track(model) as calls:
-            model(jnp.ones((2, 2)))
-        assert record_for(calls).rows[0].pictures[0].notes == ("heads of my own",)
-    finally:
-        nb.view_for(Heads, None)
-
-
 def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(
     open_html, summary
 ):
     page = open_html(mimebundle(summary)["text/html"])
-    page.locator(".nbm-row").first.wait_for()
-    before = page.locator(".nbm-row .nbm-name").all_text_contents()
+    names = page.locator(".nbm-row .nbm-name")
+    names.first.wait_for()
+    before = names.all_text_contents()
     title = page.locator(".nbm-sortable", has_text="parameters")
     title.click()
-    sorted_names = page.locator(".nbm-row .nbm-name").all_text_contents()
-    assert (
-        sorted_names[:4] == [f"blocks.{i}" for i in range(4)] and sorted_names[-1] == "blocks 0…3"
-    )
+    found = names.all_text_contents()
+    assert found[:4] == [f"blocks.{i}" for i in range(4)] and found[-1] == "blocks 0…3"
     assert page.locator("select").first.input_value() == "parameters"
     title.click()
-    assert page.locator(".nbm-row .nbm-name").all_text_contents() == before
+    assert names.all_text_contents() == before
 
 
-def test_counts_of_millions_are_told_to_the_last_one():
+def test_counts_and_steps_beyond_a_million_are_told_to_the_last_one():
     class Wide(nb.Module):
         def __init__(self):
             self.up, self.words = nb.Linear(1111, 1111), nb.Embedding(1_234_567, 1)
 
-    columns = {
-        each["title"]: each["values"]
-        for each in payload_of(record_for(nb.summary(Wide())))["columns"]
-    }
-    assert columns["parameters"] == [1111 * 1112, 1_234_567]
-    assert columns["bytes"] == [4 * 1111 * 1112, 4 * 1_234_567]
-
-
-def test_a_step_beyond_a_million_is_told_to_the_last_one():
+    columns = payload_of(record_for(nb.summary(Wide())))["columns"]
+    values = {each["title"]: each["values"] for each in columns}
+    assert values["parameters"] == [1111 * 1112, 1_234_567]
+    assert values["bytes"] == [4 * 1111 * 1112, 4 * 1_234_567]
     series = SeriesRecord("loss", (1_234_566.0, 1_234_567.0), (0.5, 0.25))
-    assert payload_of(HistoryRecord("run", (series,)))["series"][0]["steps"] == [
-        1_234_566,
-        1_234_567,
-    ]
+    steps = payload_of(HistoryRecord("run", (series,)))["series"][0]["steps"]
+    assert steps == [1_234_566, 1_234_567]
 
 
 def test_what_has_no_finite_element_has_no_range():
@@ -258,7 +164,5 @@ def test_a_sample_of_zeros_does_not_make_all_elements_zero():
 
 def test_an_earlier_step_keeps_the_digits_that_a_change_is_told_by():
     same = ShownStatistics(4, 1.234567, 0.7654321, -1.0, 2.0, bins=(1, 3))
-    assert snapshot_payload(same)[1:3] == [
-        statistics_payload(same)["m"],
-        statistics_payload(same)["s"],
-    ]
+    now = statistics_payload(same)
+    assert snapshot_payload(same)[1:3] == [now["m"], now["s"]]

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -63,55 +65,31 @@ def test_variables_are_listed_with_their_marks():
     ]
 
 
-def test_repeated_calls_have_their_number_and_failures_their_error(records):
+def test_calls_have_their_number_and_failures_their_error_and_only_differences_are_listed(
+    records,
+):
     text = text_of(records["calls"](), width=100)
     assert "features.1 (2nd)" in text
     assert "[2, 10] → raised" in text
     assert "TypeError: given [2, 64, 255], wants [.., 256]" in text
     assert text.endswith("not called: blocks.3, late")
-
-
-def test_no_calls_say_so():
     assert text_of(CallTable("Net", [])) == "Net  no calls yet"
-
-
-def test_only_differences_are_listed(records):
     text = text_of(records["difference"](), width=100)
-    assert "head/w" in text
-    assert "head/b" not in text
-    assert "<- missing" in text
+    assert "head/w" in text and "head/b" not in text and "<- missing" in text
 
 
-def test_a_history_tells_last_and_best():
-    history = HistoryRecord(
-        "run",
-        (
-            SeriesRecord("loss", (0, 1, 2), (2.0, 0.5, 1.0)),
-            SeriesRecord("acc", (0, 1), (0.1, float("nan"))),
-        ),
-    )
-    text = text_of(history)
-    assert "1  best 0.5 @1" in text
-    assert "NaN  best 0.1 @0" in text
+def test_the_text_of_a_history_tells_the_last_value_and_the_best_that_a_run_names():
+    def row_of(name, steps, values):
+        return text_of(HistoryRecord("run", (SeriesRecord(name, steps, values),))).splitlines()[1]
 
-
-def test_the_text_of_a_history_names_the_best_that_a_run_names():
-    names = ("reward", "psnr", "accumulated_loss", "val_accuracy", "loss")
-    rows = text_of(
-        HistoryRecord("run", tuple(SeriesRecord(n, (1, 2), (0.25, 0.75)) for n in names))
-    ).splitlines()[1:]
-    for name, row in zip(names, rows, strict=True):
+    assert "1  best 0.5 @1" in row_of("loss", (0, 1, 2), (2.0, 0.5, 1.0))
+    assert "NaN  best 0.1 @0" in row_of("acc", (0, 1), (0.1, np.nan))
+    assert "best" not in row_of("loss", (1, 2), (np.nan, np.inf))
+    for name in ("reward", "psnr", "accumulated_loss", "val_accuracy", "loss"):
         series = Series(name)
         series.extend([1, 2], [0.25, 0.75])
         step, value = series.best
-        assert f"best {value} @{step}" in row
-
-
-def test_a_series_without_one_finite_value_has_no_best():
-    text = text_of(
-        HistoryRecord("run", (SeriesRecord("loss", (1, 2), (float("nan"), float("inf"))),))
-    )
-    assert "best" not in text
+        assert f"best {value} @{step}" in row_of(name, (1, 2), (0.25, 0.75))
 
 
 def test_long_text_is_cut_and_says_how_to_see_all():
@@ -132,8 +110,6 @@ def test_no_line_is_wider_than_the_terminal(records, width):
 
 
 def test_color_is_never_the_only_carrier(record):
-    import re
-
     colored = text_of(record, width=100, color=True)
     assert re.sub("\x1b\\[\\d*m", "", colored) == text_of(record, width=100, color=False)
 

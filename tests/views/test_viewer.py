@@ -1,5 +1,5 @@
-"""One array in place, in a browser: with a kernel that answers from NumPy's array, and on a saved
-page without one.
+"""Views in a browser that are joined to a kernel, played by the test; above all one array in its
+place, also on a saved page without a kernel.
 """
 
 import base64
@@ -21,10 +21,15 @@ async script => {
   const text = Uint8Array.from(atob(script), c => c.charCodeAt(0));
   const link = await import(URL.createObjectURL(new Blob([text], {type: "text/javascript"})));
   const heard = {};
-  const tell = message => heard["msg:custom"](message, []);
-  const send = message => message.kind === "hello"
-    ? tell({kind: "welcome", view: message.view, age: 0, changed: false, steps: [], left: 0})
-    : answerOf(message).then(answer => tell({kind: "answer", page: message.page, n: message.n, ...answer}));
+  globalThis.sent = [];
+  globalThis.tell = message => heard["msg:custom"](message, []);
+  globalThis.lose = () => heard["comm_live_update"]();
+  const send = message => {
+    sent.push(message);
+    if (message.kind === "hello")
+      return tell({kind: "welcome", view: message.view, age: 0, changed: false, steps: [], left: 0});
+    answerOf(message).then(answer => answer && tell({kind: "answer", page: message.page, n: message.n, ...answer}));
+  };
   link.default.initialize({ model: { get: () => "views", off: () => {}, on: (kind, fn) => heard[kind] = fn, send } });
 }
 """
@@ -32,20 +37,19 @@ async script => {
 
 @pytest.fixture
 def open_joined(open_html):
-    """Open an array whose kernel answers as the one of a notebook does."""
+    """Open a view whose kernel answers as the one of a notebook does, or what `answer` returns."""
 
-    def open_one(value, **options):
+    def open_one(value, answer=None):
         record = record_for(value)
         data = payload_of(record)
         page = open_html(
-            view_element(data["view"], data, plain_form_of(record), lambda text: "k-0"), **options
+            view_element(data["view"], data, plain_form_of(record), lambda text: "k-0")
         )
         page.locator(".nbm-body > *").first.wait_for()
-        view = live_views.LiveView("k-0", "array", source_for(value, record, False), record)
-        page.page.expose_function(
-            "answerOf",
-            lambda asked: json.loads(json.dumps(live_views.answer(view, asked["kind"], asked))),
-        )
+        if answer is None:
+            view = live_views.LiveView("k-0", "array", source_for(value, record, False), record)
+            answer = lambda asked: live_views.answer(view, asked["kind"], asked)
+        page.page.expose_function("answerOf", lambda asked: json.loads(json.dumps(answer(asked))))
         page.page.evaluate(KERNEL, base64.b64encode(live_views._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")
         return page
@@ -145,3 +149,48 @@ def test_texts_are_read_as_text_a_window_at_a_time(open_joined):
     page.locator("button[aria-label=Down]").click()
     page.page.get_by_text("rows 20…59 of 100").wait_for()
     assert page.locator(".nbm-viewer td").first.inner_text() == "20/0"
+
+
+def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, records):
+    stats = {"n": 16, "m": 5, "s": 1, "lo": 0, "hi": 9, "b": [8, 8]}
+    found = {"st": {str(row): stats for row in range(6)}}
+    page = open_joined(
+        records["variables"](statistics=False),
+        lambda asked: found if asked["kind"] == "measure" else None,
+    )
+    page.locator(".nbm-row", has_text="float32[10, 144]").get_by_text("5 ± 1").wait_for()
+    page.locator(".nbm-row", has_text="float32[10, 144]").click()
+    page.page.evaluate("tell({kind: 'changed', view: 'k-0'})")
+    assert "changed since" in page.locator(".nbm-kernel").inner_text()
+    page.page.evaluate("lose()")
+    assert (
+        "no kernel (the kernel was restarted or ended" in page.locator(".nbm-kernel").inner_text()
+    )
+    assert "float32[10, 144]" in page.locator(".nbm-selected").inner_text()
+    assert page.locator(".nbm-rows").evaluate("node => node.getRootNode().activeElement === node")
+    assert page.locator(".nbm-viewer button").is_disabled()
+
+
+def test_a_kernel_that_is_silent_is_said_to_be_busy_and_one_that_refuses_says_why(open_joined):
+    page = open_joined(np.zeros((3, 4, 5), "float32"), lambda asked: None)
+    page.locator("select[aria-label=others]").select_option("1")
+    page.locator(
+        ".nbm-foot", has_text="the kernel is busy; it answers when its cell is over"
+    ).wait_for()
+    asked = page.page.evaluate("sent.at(-1)")
+    assert (asked["kind"], asked["view"], asked["tiles"]) == ("slice", "k-0", [])
+    page.page.evaluate(
+        "m => tell({kind: 'answer', page: m.page, n: m.n, error: 'the array is gone'})", asked
+    )
+    assert page.locator(".nbm-viewer .nbm-failed").inner_text() == "the array is gone"
+
+
+def test_a_picture_is_saved_as_png_and_svg_on_a_light_ground(open_joined, tmp_path):
+    page = open_joined(np.float32([[1, -1], [0, 2]]))
+    for kind, begin in (("svg", b"<svg"), ("png", b"\x89PNG")):
+        with page.page.expect_download() as download:
+            page.locator(f"button[title='Save this picture as {kind.upper()}']").click()
+        download.value.save_as(tmp_path / f"picture.{kind}")
+        assert (tmp_path / f"picture.{kind}").read_bytes().startswith(begin)
+        assert download.value.suggested_filename == f"float32_2_2.{kind}"
+    assert b"float32[2, 2]" in (tmp_path / "picture.svg").read_bytes()
