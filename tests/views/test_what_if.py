@@ -206,7 +206,7 @@ def test_an_edit_whose_shapes_do_not_fit_is_refused_before_anything_changes(mode
 def notebook_names(monkeypatch):
     """The names of a notebook, without one."""
     names = {}
-    monkeypatch.setattr("nbmodule.views.panels.notebook_modules._notebook", lambda: names)
+    monkeypatch.setattr("nbmodule.views.panels.notebook_modules.names_of_notebook", lambda: names)
     return names
 
 

@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from nbmodule.base.notebook import names_of_notebook, running_kernel
+
 MOST_CLOSED = 50
 """Closed lines for which messages are still taken."""
 
@@ -22,11 +24,8 @@ def needs_second_output() -> bool:
     """Return True if the page shows widgets in another document than HTML (VS Code, Colab)."""
     if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
         return True
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    return "__vsc_ipynb_file__" in getattr(
-        shell, "user_ns", {}
-    )  # by VS Code; its kernels do not always have its environment
+    # by VS Code; its kernels do not always have its environment
+    return "__vsc_ipynb_file__" in names_of_notebook()
 
 
 class ClosedLine:
@@ -52,9 +51,7 @@ class ClosedLine:
 
 def hush(number: str) -> None:
     """Take what still comes for a line that was closed."""
-    shell = sys.modules.get("IPython")
-    kernel = getattr(shell and shell.get_ipython(), "kernel", None)
-    lines = getattr(getattr(kernel, "comm_manager", None), "comms", None)
+    lines = getattr(getattr(running_kernel(), "comm_manager", None), "comms", None)
     if isinstance(lines, dict):
         lines.setdefault(number, ClosedLine(number))
         old = [key for key, line in lines.items() if isinstance(line, ClosedLine)]

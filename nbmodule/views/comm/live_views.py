@@ -20,12 +20,18 @@ from importlib.util import find_spec
 from typing import Any
 
 from nbmodule.base.format import plain
+from nbmodule.base.notebook import (
+    running_cell_id,
+    running_kernel,
+    running_request,
+    running_shell,
+)
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.values import metadata_of
 from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.link import link_class, needs_second_output
-from nbmodule.views.comm.retention import keep_view, running_cell_id
+from nbmodule.views.comm.retention import keep_view
 from nbmodule.views.comm.sources import Gone, LiveSource, source_for
 from nbmodule.views.comm.value_sources import CallsSource
 from nbmodule.views.frontend.bundle import widget_module
@@ -237,29 +243,21 @@ def _script() -> str:
 
 
 def _running_request() -> Any:
-    """What tells one run of a cell from the next."""
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()
-    return shell.get_parent().get("header", {}).get("msg_id")
+    """Return what tells one run of a cell from the next."""
+    return running_request().get("header", {}).get("msg_id")
 
 
 _of_kernels: list[tuple[Any, Views]] = []
 
 
 def live_views() -> Views | None:
-    """The live views of the running kernel; None where no page could answer: no notebook, or one
-    run without a screen.
+    """Return the live views of the running kernel; None where no page could answer: no notebook,
+    or one run without a screen.
 
     A front end names the cell that it runs; nbclient, papermill and the like do not.
     """
-    if running_cell_id() is None or needs_second_output():
-        return None
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()
-    kernel = getattr(shell, "kernel", None)
-    if kernel is None:
+    kernel = running_kernel()
+    if kernel is None or running_cell_id() is None or needs_second_output():
         return None
     for owner, views in _of_kernels:
         if owner is kernel:
@@ -268,5 +266,5 @@ def live_views() -> Views | None:
         return None
     views = Views(kernel)
     _of_kernels.append((kernel, views))
-    shell.events.register("post_run_cell", views.look_for_changes)
+    running_shell().events.register("post_run_cell", views.look_for_changes)
     return views

@@ -8,7 +8,6 @@ lists them.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -17,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.core import Tracer
 
+from nbmodule.base.notebook import running_cell_id, running_shell
 from nbmodule.calls.memory import hold
 from nbmodule.views.arrays.reductions import is_remote
 
@@ -71,27 +71,9 @@ def free_cell(cell: str) -> None:
     _views[:] = [entry for entry in _views if entry[1] != cell and entry[0]() is not None]
 
 
-def running_cell_id() -> str | None:
-    """Name the running cell; None without a notebook, or where its front end does not say."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()
-    try:
-        cell = shell.get_parent().get("metadata", {}).get("cellId")
-    except AttributeError:
-        return None
-    return str(cell) if cell else None
-
-
 def _listen() -> None:
     """Free the views of a cell that begins to run, once for each shell."""
-    if "IPython" not in sys.modules:
-        return
-    from IPython import get_ipython
-
-    shell: Any = get_ipython()
+    shell = running_shell()
     if shell is None or any(other_shell is shell for other_shell in _listening):
         return
 

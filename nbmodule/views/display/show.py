@@ -14,10 +14,15 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+import jax
+import numpy as np
+
 from nbmodule.base.format import plain
 from nbmodule.base.interpreter import collector_paused
+from nbmodule.base.notebook import names_of_notebook, running_kernel, running_shell
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
+from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.modules import module_of
 from nbmodule.views.builders.pictured import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
@@ -173,16 +178,11 @@ def _key(
 
 def named(record: ViewRecord, value: object) -> ViewRecord:
     """Write copied code with the name that the value has in the notebook, where it has one."""
-    root = getattr(record, "root", "")
-    if not root or "IPython" not in sys.modules:
-        return record
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    names = getattr(shell, "user_ns", {})
-    name = _name_of(value, names)
-    if name is None and isinstance(value, Container) and (module := module_of(value)) is not None:
-        name = f"{owner}.v" if (owner := _name_of(module, names)) else None
+    root, names = getattr(record, "root", ""), names_of_notebook()
+    name = _name_of(value, names) if root else None
+    if name is None and root and isinstance(value, Container):
+        owner = _name_of(module_of(value), names)
+        name = owner and f"{owner}.v"
     if name is None:
         return record
     whole = isinstance(record, VariableTree) or root.startswith("nb.")
@@ -191,15 +191,9 @@ def named(record: ViewRecord, value: object) -> ViewRecord:
 
 
 def _name_of(value: object, names: Mapping[str, Any]) -> str | None:
-    """The first name of a value that a reader gave it."""
-    return next(
-        (
-            name
-            for name, candidate in list(names.items())
-            if candidate is value and not name.startswith("_")
-        ),
-        None,
-    )
+    """Return the first name of a value that a reader gave it."""
+    given = (n for n, other in list(names.items()) if other is value and not n.startswith("_"))
+    return None if value is None else next(given, None)
 
 
 def _with_title(record: ViewRecord) -> ViewRecord:
@@ -247,13 +241,8 @@ def _print(text: str) -> None:
 
 
 def in_notebook() -> bool:
-    """Tell whether output goes to a notebook, rather than to a terminal or a log."""
-    if "IPython" not in sys.modules:
-        return False
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return shell is not None and shell.has_trait("kernel") if hasattr(shell, "has_trait") else False
+    """Return True if output goes to a notebook, rather than to a terminal or a log."""
+    return running_kernel() is not None
 
 
 def display_all(on: bool = True) -> None:
@@ -263,18 +252,11 @@ def display_all(on: bool = True) -> None:
     Args:
         on: False gives the usual text back.
     """
-    if "IPython" not in sys.modules:
-        return
-    import jax
-    import numpy as np
-    from IPython import get_ipython
-
-    shell = get_ipython()
+    shell = running_shell()
     if shell is None:
         return
     formatter = shell.display_formatter.mimebundle_formatter
-    array = type(jax.numpy.zeros(0))
-    for cls in (array, np.ndarray, dict, list, tuple):
+    for cls in (type(jax.numpy.zeros(0)), np.ndarray, dict, list, tuple):
         if on:
             formatter.for_type(cls, _bundle_if_array)
         else:
@@ -282,12 +264,5 @@ def display_all(on: bool = True) -> None:
 
 
 def _bundle_if_array(value: object, **_: object) -> dict[str, str] | None:
-    import jax
-
-    from nbmodule.views.arrays.values import is_array_like
-
-    return (
-        mimebundle(value)
-        if any(is_array_like(leaf) for leaf in jax.tree_util.tree_leaves(value))
-        else None
-    )
+    has_arrays = any(is_array_like(leaf) for leaf in jax.tree.leaves(value))
+    return mimebundle(value) if has_arrays else None

@@ -6,7 +6,6 @@ The record holds the graph itself, which is facts only: no array, no module, no 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import plain
+from nbmodule.base.notebook import running_shell
 from nbmodule.core.call.staging import Staged, staged
 from nbmodule.graphs import Graph, Options, data, headline, outline, read_graph, to_svg
 from nbmodule.views.arrays.pictures import picture_of
@@ -120,13 +120,8 @@ def show_inline(record: GraphRecord) -> bool:
 
 
 def running_cell() -> int | None:
-    """The number of the cell that runs now; None outside of IPython."""
-    if "IPython" not in sys.modules:
-        return None
-    from IPython import get_ipython
-
-    shell = get_ipython()
-    return shell.execution_count if shell is not None else None
+    """Return the number of the cell that runs now; None outside of IPython."""
+    return getattr(running_shell(), "execution_count", None)
 
 
 def _choices(options: Options) -> dict[str, Any]:

@@ -5,9 +5,9 @@ modules and classes of the notebook.
 from __future__ import annotations
 
 import inspect
-import sys
 from typing import Any
 
+from nbmodule.base.notebook import names_of_notebook
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
@@ -26,15 +26,10 @@ def parts_for(what_if: WhatIf) -> dict[str, Any]:
     """Return by name what can be put somewhere: functions that make a layer, then modules and
     classes of the notebook.
     """
-    named = {name: value for name, value in _notebook().items() if _is_part(name, value, what_if)}
+    named = {
+        name: value for name, value in names_of_notebook().items() if _is_part(name, value, what_if)
+    }
     return dict(list({**socket("between")(), **named}.items())[:MOST_PARTS])
-
-
-def _notebook() -> dict[str, Any]:
-    """The names of the notebook; none outside of one."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return dict(getattr(shell, "user_ns", {}))
 
 
 def _is_part(name: str, value: object, what_if: WhatIf) -> bool:

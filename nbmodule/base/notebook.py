@@ -1,0 +1,34 @@
+"""The notebook that runs this code, if there is one. IPython is never imported to find out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def running_shell() -> Any:
+    """Return the shell of IPython that runs this code; None outside of IPython."""
+    ipython = sys.modules.get("IPython")
+    return None if ipython is None else ipython.get_ipython()
+
+
+def running_kernel() -> Any:
+    """Return the kernel of a notebook; None outside of one."""
+    return getattr(running_shell(), "kernel", None)
+
+
+def names_of_notebook() -> dict[str, Any]:
+    """Return the variables of the notebook by name; none outside of one."""
+    return getattr(running_shell(), "user_ns", {})
+
+
+def running_request() -> dict[str, Any]:
+    """Return the request that the kernel answers now, of which the running cell is a part."""
+    parent_of = getattr(running_shell(), "get_parent", dict)
+    return parent_of()
+
+
+def running_cell_id() -> str | None:
+    """Name the running cell; None without a notebook, or where its front end does not say."""
+    cell = running_request().get("metadata", {}).get("cellId")
+    return str(cell) if cell else None
