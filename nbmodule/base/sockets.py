@@ -133,9 +133,9 @@ class Displayed:
 class Shown(Displayed):
     """A mixin for results that can be shown and drawn."""
 
-    def show(self) -> None:
-        """Put it on the screen, also outside of notebooks."""
-        socket("show")(self)
+    def show(self, form: str | None = None) -> None:
+        """Put it on the screen, also outside of notebooks; see `nb.show`."""
+        socket("show")(self, form)
 
     def plot(self, file: object = None) -> Any:
         """Draw it as a matplotlib figure, and write that to an `.svg`, `.png` or `.pdf` file if one

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_bytes, plain, printable_repr
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import Recorder
@@ -80,7 +81,7 @@ def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
     return Inspection(parts, None if parts.recorder is not None else (model, args, kwargs))
 
 
-class Inspection:
+class Inspection(Shown):
     """The panel that `nb.inspect` gives; see there.
 
     Attributes:
@@ -206,29 +207,8 @@ class Inspection:
         """Let go of the returns; what is shown, and statistics, stay."""
         self.calls, self.nbytes = _in_host_memory(self.calls, room=0)
 
-    def show(self, form: str | None = None) -> None:
-        """Put it on the screen; see `nb.show`."""
-        from nbmodule.views.display.show import show
-
-        show(self, form)
-
-    def plot(self, file: Any = None) -> Any:
-        """Draw the calls as a matplotlib figure, and write that to a file if one is named; see
-        `nb.plot`.
-        """
-        from nbmodule.views.panels.figures import plot
-
-        return plot(self, file)
-
     def _ipython_display_(self) -> None:
-        from nbmodule.views.display.show import show_in_place
-
-        show_in_place(self)
-
-    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        from nbmodule.views.display.show import mimebundle
-
-        return mimebundle(self)
+        socket("show_in_place")(self)
 
     @printable_repr
     def __repr__(self) -> str:

@@ -20,6 +20,8 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number, plain, printable_repr
+from nbmodule.base.notebook import running_kernel, running_shell
+from nbmodule.base.sockets import Displayed, socket
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
@@ -33,7 +35,7 @@ WHOLE_EVERY = 5.0
 BRIEF_POINTS = 400
 
 
-class LossCurve:
+class LossCurve(Displayed):
     """Draw numbers over steps while a cell runs.
 
     Args:
@@ -113,7 +115,8 @@ class LossCurve:
                 self._points[name] = ([steps[i] for i in points], [values[i] for i in points])
 
     def record(self) -> HistoryRecord:
-        """Give what has been read so far as a record."""
+        """Give what is ready as a record."""
+        self._read()
         series = tuple(
             SeriesRecord(name, tuple(steps), tuple(values))
             for name, (steps, values) in self._points.items()
@@ -183,30 +186,18 @@ class LossCurve:
     def __repr__(self) -> str:
         from nbmodule.views.renderers.plain_text import text_of
 
-        self._read()
         return text_of(self.record(), color=False)
 
     def plot(self, file: Any = None, *, log: bool = False) -> Any:
         """Draw the series as a matplotlib figure, and write that to a file if one is named; see
         `nb.plot`.
         """
-        from nbmodule.views.panels.figures import plot
-
-        self._read()
-        return plot(self.record(), file, log=log)
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        from nbmodule.views.display.show import mimebundle
-
-        self._read()
-        return mimebundle(self.record())
+        return socket("plot")(self, file, log=log)
 
 
 def _place() -> str:
     """Return where updates go: a notebook's display, a terminal's last line, or a log."""
-    from nbmodule.views.display.show import in_notebook
-
-    if in_notebook():
+    if running_kernel() is not None:
         return "notebook"
     return "terminal" if sys.stdout.isatty() else "log"
 
@@ -259,9 +250,7 @@ def one_line(history: HistoryRecord) -> str:
 
 def _at_end_of_cell(curve: LossCurve) -> Any:
     """Close a curve when the cell that made it ends, so that the saved output is the final form."""
-    from IPython import get_ipython
-
-    events = get_ipython().events
+    events = running_shell().events
     reference = weakref.ref(curve)
 
     def end(result: object = None) -> None:
