@@ -107,14 +107,8 @@ def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
 def test_deleted_arrays_keys_and_tracers_are_each_their_own():
     gone = jnp.ones(3)
     gone.delete()
-    rows = flatten(
-        {
-            "a": jnp.ones(3),
-            "gone": gone,
-            "key": jax.random.key(0),
-            "shape": jax.ShapeDtypeStruct((3,), "float32"),
-        }
-    )[0]
+    shape = jax.ShapeDtypeStruct((3,), "float32")
+    rows = flatten({"a": jnp.ones(3), "gone": gone, "key": jax.random.key(0), "shape": shape})[0]
     assert [bool(row.error) for row in rows] == [False, True, False, False]
     assert [row.values for row in rows] == [None, None, "random key", "a shape without values"]
 

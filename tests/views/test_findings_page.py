@@ -114,19 +114,14 @@ def port():
     ).eval()
     ours = nb.Sequential(nb.Conv2d(3, 8, 1), nb.ReLU(), nb.AvgPool2d(2)).eval()
     random = np.random.default_rng(0)
-    x, weight = (
-        random.normal(size=size).astype(np.float32) for size in ((2, 4, 6, 3), (8, 1, 1, 3))
-    )
-    theirs[0].weight.data, theirs[0].bias.data = (
-        torch.tensor(weight.transpose(0, 3, 1, 2)),
-        torch.zeros(8),
-    )
-    ours[0].weight.value, ours[0].bias.value = weight, np.float32([0.01, 0, 0, 0, 0, 0, 0, 0])
+    x = random.normal(size=(2, 4, 6, 3)).astype(np.float32)
+    weight = random.normal(size=(8, 1, 1, 3)).astype(np.float32)
+    theirs[0].weight.data = torch.tensor(weight.transpose(0, 3, 1, 2))
+    theirs[0].bias.data = torch.zeros(8)
+    ours[0].weight.value, ours[0].bias.value = weight, np.eye(1, 8, dtype=np.float32)[0] * 0.01
     rows = []
     for name, layer in theirs.named_modules():
-        layer.register_forward_hook(
-            lambda layer, given, out, name=name: rows.append((name, given, out))
-        )
+        layer.register_forward_hook(lambda _, x, out, name=name: rows.append((name, x, out)))
     wanted = theirs(torch.tensor(x.transpose(0, 3, 1, 2))).detach().numpy().transpose(0, 2, 3, 1)
     with nb.track(ours) as calls:
         found = np.asarray(ours(x))
@@ -136,46 +131,34 @@ def port():
 def test_a_port_from_pytorch_is_told_in_one_layout(port):
     compared, wanted, found = port
     table = record_for(compared)
+    given, maps, pooled = "float32[2, 4, 6, 3]", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]"
     assert [(row.path, row.inputs, row.a, row.b) for row in table.rows] == [
-        ("0", "float32[2, 4, 6, 3]", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]"),
-        ("1", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]", "float32[2, 4, 6, 8]"),
-        ("2", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
-        ("Sequential", "float32[2, 4, 6, 3]", "float32[2, 2, 3, 8]", "float32[2, 2, 3, 8]"),
+        ("0", given, maps, maps),
+        ("1", maps, maps, maps),
+        ("2", maps, pooled, pooled),
+        ("Sequential", given, pooled, pooled),
     ]
-    assert table.rows[-1].change == pytest.approx(
-        np.linalg.norm(found - wanted) / np.linalg.norm(wanted), rel=1e-4
-    )
+    change = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    assert table.rows[-1].change == pytest.approx(change, rel=1e-4)
     assert table.rows[0].fault == "module" and len(table.rows[0].pictures) == 3
     parts = dict(PairsSource(compared).parts(len(table.rows) - 1))
     np.testing.assert_array_equal(parts["expected"], wanted)
     np.testing.assert_allclose(parts["difference"], found.astype(np.float64) - wanted)
     text = mimebundle(compared)["text/plain"]
-    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("0 ", "2 "))] == [
-        ["0", "agrees"],
-        ["2", "already"],
-    ]
+    lines = [line.split()[:2] for line in text.splitlines() if line.startswith(("0 ", "2 "))]
+    assert lines == [["0", "agrees"], ["2", "already"]]
 
 
-def test_what_a_port_was_to_return_and_what_it_did_stand_side_by_side_with_the_same_axes_and_sizes(
-    open_html, port
-):
+def test_what_a_port_returned_and_was_to_return_have_the_same_axes_and_sizes(open_html, port):
     page = open_value(open_html, port[0], width=1100)
     hero = page.locator(".nbm-hero")
-    axes = [
-        node.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents()
-        for node in hero.locator(".nbm-beside > div").all()
-    ]
+    sides = hero.locator(".nbm-beside > div").all()
+    axes = [side.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents() for side in sides]
     assert len(axes) == 3 and axes[0] and axes[0] == axes[1] == axes[2]
-    assert (
-        len(
-            set(
-                hero.locator("canvas").evaluate_all(
-                    "all => all.map(one => [one.clientWidth, one.clientHeight].join())"
-                )
-            )
-        )
-        == 1
+    sizes = hero.locator("canvas").evaluate_all(
+        "all => all.map(one => [one.clientWidth, one.clientHeight].join())"
     )
+    assert len(set(sizes)) == 1
     assert "float32[2, 4, 6, 3]" in hero.locator(".nbm-herohead").text_content()
     page.screenshot("findings/port")
 
@@ -203,37 +186,21 @@ def test_every_copied_line_runs_as_it_stands(open_html):
         model(x)
     a = model.v
     model[0].weight[0] = 7.0
-    b, tree = model.v, {"p q": [jnp.ones(3)], "r": jnp.ones(2)}
-    scope = {
-        "nb": nb,
-        "model": model,
-        "x": x,
-        "recorder": recorder,
-        "calls": calls,
-        "a": a,
-        "b": b,
-        "tree": tree,
-    }
-    kinds = {
-        "model": model,
-        "v": model.v,
-        "calls": calls,
-        "recorder": recorder,
-        "diff": nb.diff(a, b),
-        "tree": tree,
-    }
-    for name, value in kinds.items():
+    kinds = {"model": model, "calls": calls, "recorder": recorder, "a": a, "b": model.v}
+    kinds["tree"] = {"p q": [jnp.ones(3)], "r": jnp.ones(2)}
+    scope = {"nb": nb, "x": x, **kinds}
+    for name, value in {**kinds, "diff": nb.diff(a, model.v), "v": model.v}.items():
+        if name in ("a", "b"):
+            continue
         page = open_html(f"<script>{COPIED}</script>{mimebundle(value)['text/html']}", width=1100)
         page.locator(".nbm-row").first.wait_for()
         lines, whole = copied_lines(page)
-        for line in lines:
-            assert eval(line, dict(scope)) is not None, (name, line)
+        found = [eval(line, dict(scope)) for line in lines]
+        assert all(each is not None for each in found), (name, lines)
         exec(whole, dict(scope))
         if name == "recorder":
-            assert lines[1] == 'recorder[2]["0"]'
-            assert eval(lines[1], dict(scope)).path == "0"
+            assert lines[1] == 'recorder[2]["0"]' and found[1].path == "0"
         if name == "calls":
-            assert eval(lines[1], dict(scope)) is calls.step(-1)["0"]
+            assert found[1] is calls.step(-1)["0"]
         if name == "diff":
-            found = [eval(line, dict(scope)).path for line in lines if "[" in line]
-            assert "submodules/v0/w" in found
+            assert "submodules/v0/w" in [getattr(each, "path", "") for each in found]

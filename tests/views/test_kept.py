@@ -68,6 +68,23 @@ def opened(view):
     ]
 
 
+def copied_picture(page, place):
+    """Copy a picture by the button of a place; return its width, height and number of colors."""
+    place.get_by_role("button", name="picture").click()
+    place.locator(".nbm-said", has_text="copied a picture").wait_for()
+    return page.evaluate(PICTURE)
+
+
+def follow_link(page, place):
+    """Copy the link of a place, and open it as another page."""
+    place.get_by_role("button", name="link").click()
+    address = page.evaluate("window.copied")
+    assert "#nbm=" in address
+    other = page.context.new_page()
+    other.goto(address)
+    return other
+
+
 def test_what_was_opened_is_open_when_an_output_is_hidden_and_shown_and_when_the_page_is_loaded_again(
     saved,
 ):
@@ -101,50 +118,30 @@ def test_a_row_is_copied_as_text_as_a_picture_and_as_a_link_that_opens_it(saved,
     detail = calls.locator(".nbm-detail .nbm-path")
     detail.locator("button[title='Copy this row as text']").click()
     text = saved.page.evaluate("window.copied")
-    assert text.startswith("20.1: in → out float32[16, 8] → same") and text.endswith(
-        "dead 100 % 20.1"
-    )
-    detail.get_by_role("button", name="picture").click()
-    detail.locator(".nbm-said", has_text="copied a picture").wait_for()
-    width, height, colors = saved.page.evaluate(PICTURE)
+    assert text.startswith("20.1: in → out float32[16, 8] → same")
+    assert text.endswith("dead 100 % 20.1")
+    width, height, colors = copied_picture(saved.page, detail)
     assert width > 600 and height > 200 and colors > 20
-    detail.get_by_role("button", name="link").click()
-    address = saved.page.evaluate("window.copied")
-    assert "#nbm=" in address
-    other = saved.page.context.new_page()
-    other.goto(address)
-    row = other.locator("nbm-view").first.locator(".nbm-selected").first
-    row.wait_for()
-    assert "20.1" in row.text_content()
-    assert (
-        other.locator("nbm-view").first.locator(".nbm-detail .nbm-path code").text_content()
-        == 'calls["20.1"]'
-    )
+    other = follow_link(saved.page, detail)
+    first = other.locator("nbm-view").first
+    first.locator(".nbm-selected", has_text="20.1").first.wait_for()
+    assert first.locator(".nbm-detail .nbm-path code").text_content() == 'calls["20.1"]'
     other.close()
 
 
-def test_the_bar_of_what_is_wrong_is_copied_as_a_picture_and_a_link_to_its_view(saved):
-    variables = view(saved, 3)
-    bar = variables.locator(".nbm-bugs")
-    bar.get_by_role("button", name="picture").click()
-    bar.locator(".nbm-said", has_text="copied a picture").wait_for()
-    assert saved.page.evaluate(PICTURE)[2] > 10
-    bar.get_by_role("button", name="link").click()
-    other = saved.page.context.new_page()
-    other.goto(saved.page.evaluate("window.copied"))
+def test_the_bar_of_what_is_wrong_is_copied_as_a_picture_or_a_file_and_a_link(saved):
+    bar = view(saved, 3).locator(".nbm-bugs")
+    assert copied_picture(saved.page, bar)[2] > 10
+    other = follow_link(saved.page, bar)
     other.wait_for_function("globalThis.nbmArrived && scrollY > 50")  # the last of four views
     other.close()
-
-
-def test_where_the_clipboard_takes_no_pictures_the_picture_is_a_file(saved):
-    calls = view(saved, 0)
     saved.page.evaluate(
         "() => { navigator.clipboard.write = () => Promise.reject(new Error('no')); }"
     )
     with saved.page.expect_download() as waited:
-        calls.locator(".nbm-bugs").get_by_role("button", name="picture").click()
+        bar.get_by_role("button", name="picture").click()
     assert waited.value.suggested_filename.endswith(".png")
-    calls.locator(".nbm-bugs .nbm-said", has_text="saved as a picture").wait_for()
+    bar.locator(".nbm-said", has_text="saved as a picture").wait_for()
 
 
 def test_where_a_reader_went_in_an_array_is_kept_when_it_is_hidden_and_shown_and_when_the_page_is_loaded_again(
@@ -200,15 +197,11 @@ def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_
     path.write_text(f"<!doctype html><meta charset=utf-8>{COPIED}{shown}")
     page = open_file(path, width=1100)
     page.locator(".nbm-row", has_text="carried").first.click()
-    name = page.locator(".nbm-herohead b").inner_text()
     head = page.locator(".nbm-herohead")
-    head.get_by_role("button", name="picture").click()
-    head.locator(".nbm-said", has_text="copied a picture").wait_for()
-    width, height, colors = page.page.evaluate(PICTURE)
+    name = head.locator("b").inner_text()
+    width, height, colors = copied_picture(page.page, head)
     assert width > 600 and height > 200 and colors > 20
-    head.get_by_role("button", name="link").click()
-    other = page.page.context.new_page()
-    other.goto(page.page.evaluate("window.copied"))
+    other = follow_link(page.page, head)
     other.locator(".nbm-herohead b", has_text=name).wait_for()
     assert name in other.locator(".nbm-row.nbm-selected").text_content()
     other.close()

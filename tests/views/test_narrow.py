@@ -15,12 +15,9 @@ CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > c
 
 
 def written(column, count):
-    """The values of a column, also where they stand behind codes."""
-    return (
-        [column["u"][code] for code in column["i"]]
-        if isinstance(column, dict)
-        else list(column)[:count]
-    )
+    """Return the values of a column, also where they stand behind codes."""
+    is_coded = isinstance(column, dict)
+    return [column["u"][code] for code in column["i"]] if is_coded else list(column)[:count]
 
 
 @pytest.fixture(scope="module")
@@ -44,22 +41,6 @@ def test_no_number_of_a_run_is_cut_by_the_column_beside_it(trained, open_html, w
     page.locator(".nbm-run-cell").first.wait_for()
     assert page.locator(".nbm-run-cell", has_text="update").count() == 1
     assert page.locator(".nbm-run-cell").evaluate_all(CUT) == []
-
-
-def test_on_a_narrow_page_the_pictures_of_a_comparison_stand_below_each_other(open_html):
-    nb.seed(0)
-    model, x = nb.Sequential(*[nb.Linear(16, 16) for _ in range(3)]), jnp.ones((6, 16))
-    with nb.track(model) as right:
-        model(x)
-    model[1].bias = model[1].bias + 1.0
-    with nb.track(model) as wrong:
-        model(x)
-    page = open_html(mimebundle(nb.compare(wrong, right))["text/html"], width=400)
-    pictures = page.locator(".nbm-hero canvas")
-    pictures.nth(2).wait_for()
-    boxes = [pictures.nth(k).bounding_box() for k in range(3)]
-    assert min(box["width"] for box in boxes) > 250
-    assert [box["y"] for box in boxes] == sorted({box["y"] for box in boxes})
 
 
 def test_of_two_modes_the_rarer_one_is_marked():
@@ -133,32 +114,27 @@ def texts(page, kind):
 def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_html):
     page = open_html(mimebundle(tracked(model, x))["text/html"], width=width)
     page.locator(".nbm-row").first.wait_for()
-    assert (
-        page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead").evaluate_all(
-            CUT_TEXT
-        )
-        == []
-    )
+    cells = page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead")
+    assert cells.evaluate_all(CUT_TEXT) == []
     assert all(names := texts(page, ".nbm-name .nbm-cut"))
+    assert page.locator(".nbm-row .nbm-cut").last.get_attribute("title").endswith(names[-1])
     if width == 1100:
         assert page.locator(".nbm-head", has_text="time").count() == 1
-    full = page.locator(".nbm-row .nbm-cut").last.get_attribute("title")
-    assert full.endswith(names[-1])
 
 
-def test_on_a_narrow_page_a_comparison_gives_the_room_of_its_bars_to_names_and_verdicts(open_html):
+def test_on_a_narrow_page_a_comparison_gives_its_room_to_names_and_verdicts(open_html):
     right = tracked(model := Stages(), x := jnp.ones((2, 16, 16, 3)))
     model.stages[0][0][0].bias = model.stages[0][0][0].bias + 1.0
     page = open_html(mimebundle(nb.compare(tracked(model, x), right))["text/html"], width=400)
     page.locator(".nbm-row").first.wait_for()
-    assert (
-        page.locator(
-            ".nbm-row .nbm-cell, .nbm-row .nbm-cut, .nbm-row .nbm-lead, .nbm-row .nbm-badge"
-        ).evaluate_all(CUT_TEXT)
-        == []
-    )
+    cells = [f".nbm-row .nbm-{kind}" for kind in ("cell", "cut", "lead", "badge")]
+    assert page.locator(", ".join(cells)).evaluate_all(CUT_TEXT) == []
     assert "stages.0.0.0" in texts(page, ".nbm-cut") and "at fault" in texts(page, ".nbm-badge")
     assert page.locator(".nbm-row .nbm-bar:visible").count() == 0
+    pictures = page.locator(".nbm-hero canvas")  # one below the other
+    pictures.nth(2).wait_for()
+    places = [pictures.nth(k).bounding_box() for k in range(3)]
+    assert [place["y"] for place in places] == sorted({place["y"] for place in places})
 
 
 @pytest.mark.parametrize("width", [400, 1100])
@@ -183,17 +159,12 @@ def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_d
         model(jnp.ones((2, 4)))
     page = open_html(mimebundle(calls)["text/html"], width=400)
     page.locator(".nbm-row").first.wait_for()
-    said = texts(page, ".nbm-badge")
-    assert said[:2] == ["raised inside", "raised inside"]
-    assert said[2].startswith("ShapeError") and len(said) == 3
+    *outer, said = texts(page, ".nbm-badge")
+    assert outer == ["raised inside", "raised inside"] and said.startswith("ShapeError")
     badge, cell = (page.locator(f".nbm-row >> nth=-1 >> .nbm-{kind}") for kind in ("badge", "grow"))
     assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
-    assert (
-        badge.evaluate(
-            "badge => badge.scrollWidth > badge.clientWidth && getComputedStyle(badge).textOverflow"
-        )
-        == "ellipsis"
-    )
+    assert badge.evaluate("badge => badge.scrollWidth > badge.clientWidth")
+    assert badge.evaluate("badge => getComputedStyle(badge).textOverflow") == "ellipsis"
 
 
 def test_a_class_is_shown_whole_where_its_arguments_have_no_room(open_html):
