@@ -1,5 +1,5 @@
 // One array: its picture, every element counted, extremes with their places, a corner of values.
-import { button, copy, el, mountView } from "./base.js";
+import { button, copy, el, mountView, onResize } from "./base.js";
 import { tsv } from "./format.js";
 import { badges, numbers, numberWords, textTable, valueTable } from "./marks.js";
 import { drawPicture } from "./picture.js";
@@ -21,9 +21,7 @@ function draw(view, data, channel) {
     const failed = data.err ? [el("div", "failed", data.err)] : [];
     view.body.replaceChildren(...failed, cardOf(view, data, channel, width));
   };
-  const resize = new ResizeObserver(paint);
-  resize.observe(view.root);
-  view.signal.addEventListener("abort", () => resize.disconnect());
+  onResize(view, paint);
   paint();
   const { corner } = data;
   if (!corner?.length || isRead(data, channel)) return;

@@ -213,6 +213,18 @@ const SIGNS = { wrong: "▲", doubt: "●", note: "○" };
 const MOST_SAID = 4;
 
 /**
+ * Act whenever the view, or one of these nodes, has another size.
+ * @param {View} view
+ * @param {() => void} act
+ * @param {...Element} nodes
+ */
+export function onResize(view, act, ...nodes) {
+  const watch = new ResizeObserver(act);
+  for (const node of [view.root, ...nodes]) watch.observe(node);
+  view.signal.addEventListener("abort", () => watch.disconnect());
+}
+
+/**
  * What is wrong with what the view shows, worst first; each is a button that leads to its row.
  * @param {View} view
  * @param {Pick<Data, "title" | "findings">} data

@@ -1,12 +1,12 @@
 // Numbers over steps: lines with a value at each hover, smoothing and a logarithmic axis.
-import { button, el, mountView, svg } from "./base.js";
+import { button, el, mountView, onResize, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { byUnit, linePath, nearest, ordinary, smooth, ticks, valueAt, valueRange } from "./scale.js";
+import { EDGE, emptyPlot, frameOf, legendKey, lineLook, smoothing } from "./plot.js";
+import { byUnit, linePath, nearest, ordinary, smooth, valueAt, valueRange } from "./scale.js";
 
 /** @typedef {{ name: string, steps: number[], values: number[], unit?: string }} Series */
 
 const HEIGHT = 210;
-const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
 const DASHES = ["", "6 3", "2 3", "8 3 2 3"];
 
 /** @typedef {import("./payload.js").CurveData} CurveData */
@@ -30,18 +30,12 @@ function draw(view, data) {
     log.setAttribute("aria-pressed", String(state.log));
     paint();
   });
-  const slider = el("input", "slider");
-  Object.assign(slider, { type: "range", min: "0", max: "0.98", step: "0.02", value: String(state.weight), title: "smoothing" });
-  slider.setAttribute("aria-label", "Smoothing");
-  slider.addEventListener("input", () => {
-    state.weight = Number(slider.value);
-    slider.setAttribute("aria-valuetext", state.weight ? `smoothing ${state.weight}` : "no smoothing");
+  const smooth = smoothing(state.weight, (weight) => {
+    state.weight = weight;
     paint();
   });
-  view.tools.append(el("label", "quiet", "smooth ", slider), log);
-  const resize = new ResizeObserver(paint);
-  resize.observe(view.root);
-  view.signal.addEventListener("abort", () => resize.disconnect());
+  view.tools.append(smooth, log);
+  onResize(view, paint);
   paint();
 }
 
@@ -53,20 +47,15 @@ function draw(view, data) {
  * @param {string} axis
  */
 function plot(unit, members, width, state, axis) {
-  const [low, high] = valueRange(members.map((s) => s.values), state.log);
   const steps = members.flatMap((s) => [s.steps[0], s.steps[s.steps.length - 1]]).filter((v) => v !== undefined);
   const [first, last] = [Math.min(...steps, Infinity), Math.max(...steps, -Infinity)];
-  const inner = { w: width - EDGE.left - EDGE.right, h: HEIGHT - EDGE.top - EDGE.bottom };
-  const x = (/** @type {number} */ s) => EDGE.left + (last > first ? (s - first) / (last - first) : 0.5) * inner.w;
-  const scaled = (/** @type {number} */ v) => (state.log ? (v > 0 ? Math.log10(v) : NaN) : v);
-  const y = (/** @type {number} */ v) => EDGE.top + (1 - (Math.max(low - 1e3, scaled(v)) - low) / (high - low)) * inner.h;
-  const drawing = svg("svg", { class: "nbm-curve", width, height: HEIGHT, role: "img", "aria-label": sentence(unit, members) });
-  const clip = svg("svg", { x: EDGE.left, y: EDGE.top, width: inner.w, height: inner.h, viewBox: `${EDGE.left} ${EDGE.top} ${inner.w} ${inner.h}` });
-  drawing.append(...axes(low, high, first, last, x, inner, state.log, axis), clip);
+  const frame = frameOf(width, HEIGHT, [first, last], valueRange(members.map((s) => s.values), state.log), state.log);
+  const { x, y } = frame;
+  const { drawing, clip } = emptyPlot(frame, sentence(unit, members), axis);
   members.forEach((s, k) => {
     const shown = smooth(s.values, state.weight);
     const xs = s.steps.map(x);
-    const look = { class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": DASHES[Math.min(k, DASHES.length - 1)] };
+    const look = lineLook(k, dashOf(k));
     if (state.weight) clip.append(svg("path", { ...look, d: linePath(xs, s.values.map(y)), opacity: 0.25 }));
     clip.append(svg("path", { ...look, d: linePath(xs, shown.map(y)) }));
     if (s.values.length === 1) clip.append(svg("circle", { cx: xs[0], cy: y(s.values[0]), r: 3, class: `nbm-dot nbm-c${k % 8}` }));
@@ -81,18 +70,17 @@ function plot(unit, members, width, state, axis) {
     legend.replaceChildren(
       ...members.map((s, k) => {
         const { value, note } = valueAt(s.steps, s.values, at);
-        const key = svg("svg", { width: 22, height: 8 }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": DASHES[Math.min(k, 3)] }));
-        return el("span", "", key, ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
+        return el("span", "", legendKey(k, dashOf(k)), ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       }),
       el("span", "quiet", Number.isNaN(at) ? "" : `${axis} ${count(at)}`),
       beyond ? el("span", "quiet", `beyond this axis: ${beyond} (log shows all)`) : "",
     );
   };
-  const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + inner.h, class: "nbm-rule", visibility: "hidden" });
+  const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + frame.height, class: "nbm-rule", visibility: "hidden" });
   drawing.append(rule);
   drawing.addEventListener("pointermove", (event) => {
     const point = /** @type {PointerEvent} */ (event);
-    const step = first + ((point.clientX - drawing.getBoundingClientRect().left - EDGE.left) / inner.w) * (last - first);
+    const step = frame.step(point.clientX - drawing.getBoundingClientRect().left);
     const longest = members.reduce((a, b) => (b.steps.length > a.steps.length ? b : a));
     const at = longest.steps[nearest(longest.steps, step)];
     if (at === undefined) return;
@@ -109,29 +97,9 @@ function plot(unit, members, width, state, axis) {
   return el("div", "plotbox", legend, drawing);
 }
 
-/**
- * @param {number} low
- * @param {number} high
- * @param {number} first
- * @param {number} last
- * @param {(step: number) => number} x
- * @param {{ w: number, h: number }} inner
- * @param {boolean} log
- * @param {string} axis
- */
-function axes(low, high, first, last, x, inner, log, axis) {
-  const parts = [];
-  for (const t of ticks(low, high, 4)) {
-    const at = EDGE.top + (1 - (t - low) / (high - low)) * inner.h;
-    parts.push(svg("line", { x1: EDGE.left, x2: EDGE.left + inner.w, y1: at, y2: at, class: "nbm-grid" }));
-    parts.push(svg("text", { x: EDGE.left - 6, y: at + 4, "text-anchor": "end" }, number(log ? 10 ** t : t, 3)));
-  }
-  if (last > first) {
-    for (const t of ticks(first, last, Math.max(2, Math.floor(inner.w / 120)))) {
-      parts.push(svg("text", { x: x(t), y: HEIGHT - 6, "text-anchor": "middle" }, `${t === 0 ? `${axis} ` : ""}${count(t)}`));
-    }
-  }
-  return parts;
+/** @param {number} k */
+function dashOf(k) {
+  return DASHES[Math.min(k, DASHES.length - 1)];
 }
 
 /**

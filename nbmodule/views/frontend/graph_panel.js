@@ -1,5 +1,6 @@
 // What stands around the picture of a graph: the tools, the way back, the legend, the detail of what is selected.
 import { button, copy, el, sending } from "./base.js";
+import { menu } from "./fields.js";
 import { saveSvg } from "./graph_save.js";
 import { factsOf, fullName, numberOf, numberText, returnOf } from "./graph_words.js";
 
@@ -50,19 +51,14 @@ function writesButton(graph) {
 /** @param {GraphView} graph */
 function colorChoice(graph) {
   const { data } = graph.forms;
-  const choice = el("select", "button");
-  choice.setAttribute("aria-label", "Color boxes by");
   const timed = Object.keys(data.seconds).length ? ["time"] : [];
   const returns = Object.values(data.returns).flat();
   const known = [...(returns.some((one) => one.std !== undefined) ? ["std"] : []), ...(returns.length ? ["non-finite"] : [])];
-  for (const name of ["", "flops", "bytes", ...timed, ...known, ...(data.color === "value" ? ["value"] : [])]) {
-    choice.append(new Option(`color: ${name || "none"}`, name, false, name === graph.color));
-  }
-  choice.addEventListener("change", () => {
-    graph.color = choice.value;
+  const names = ["", "flops", "bytes", ...timed, ...known, ...(data.color === "value" ? ["value"] : [])];
+  return menu("Color boxes by", names.map((name) => [name, `color: ${name || "none"}`]), graph.color, (name) => {
+    graph.color = name;
     graph.refresh();
   });
-  return choice;
 }
 
 /**

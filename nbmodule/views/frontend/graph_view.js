@@ -1,5 +1,5 @@
 // The state of one graph on a page: what is open, selected, lit and found, and which group fills the picture.
-import { button, el, svg } from "./base.js";
+import { button, el, onResize, svg } from "./base.js";
 import { Camera } from "./graph_camera.js";
 import { Drawing } from "./graph_draw.js";
 import { Forms, isPill, itemAt, rootItem, search } from "./graph_forms.js";
@@ -116,12 +116,9 @@ export class GraphView {
     this.view.root.addEventListener("nbm-snapshot", () => this.refresh(), { signal });
     this.view.root.addEventListener("nbm-look", (event) => this.camera.follow(/** @type {CustomEvent} */ (event).detail), { signal });
     this.view.root.addEventListener("nbm-mark", (event) => this.markCall(/** @type {CustomEvent} */ (event).detail), { signal });
-    const resize = new ResizeObserver(() => this.resized());
-    resize.observe(this.view.root);
-    resize.observe(this.port);
+    onResize(this.view, () => this.resized(), this.port);
     const off = this.channel?.onMessage((message) => message?.type === "mark" && this.markCall(message));
     signal.addEventListener("abort", () => {
-      resize.disconnect();
       off?.();
       cancelAnimationFrame(this.waiting);
     });

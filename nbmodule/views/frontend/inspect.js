@@ -1,5 +1,5 @@
 // One call of a model, all of it, joined: modules, calls, returns and the graph under one selection.
-import { button, copy, el, mountView, reader, readers, sending } from "./base.js";
+import { button, copy, el, mountView, onResize, reader, readers, sending } from "./base.js";
 import { render as calls } from "./calls.js";
 import { count, seconds } from "./format.js";
 import { render as graph } from "./graph.js";
@@ -146,11 +146,9 @@ class Panel {
       pane.addEventListener("nbm-select", (event) => this.told(/** @type {CustomEvent} */ (event), name), options);
     }
     view.root.addEventListener("keydown", (event) => this.key(event), { ...options, capture: true });
-    const resize = new ResizeObserver(() => this.arrange());
-    resize.observe(view.root);
+    onResize(view, () => this.arrange());
     const off = channel?.onMessage((message) => message?.type === "mark" && this.choose({ path: message.path ?? "", call: message.call ?? 0 }, "kernel"));
     view.signal.addEventListener("abort", () => {
-      resize.disconnect();
       off?.();
       for (const end of this.ends) end();
     });

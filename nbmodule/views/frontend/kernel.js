@@ -1,5 +1,6 @@
 // One view's side of the line to its kernel: questions with their answers, what changed since, steps, all rows.
 import { button, el, unpack } from "./base.js";
+import { input } from "./fields.js";
 import { count } from "./format.js";
 import { sampleAt } from "./scale.js";
 import { opener, viewer } from "./viewer.js";
@@ -244,9 +245,7 @@ export class Kernel {
 function stepSlider(kernel, view) {
   const { steps } = kernel;
   const at = Math.max(0, steps.indexOf(kernel.wanted));
-  const slider = el("input", "slider");
-  Object.assign(slider, { type: "range", min: "0", max: String(steps.length - 1), value: String(at) });
-  slider.setAttribute("aria-label", "Step");
+  const slider = input("Step", { type: "range", min: "0", max: String(steps.length - 1), value: String(at), disabled: !kernel.isThere }, () => go(Number(slider.value)));
   const shown = el("span", "number");
   const speak = (/** @type {number} */ k) => {
     shown.textContent = `step ${count(steps[k])} of ${count(steps[steps.length - 1])}`;
@@ -264,8 +263,6 @@ function stepSlider(kernel, view) {
     const k = kernel.isThere ? sampleAt(steps, /** @type {CustomEvent} */ (event).detail) : -1;
     if (k >= 0 && steps[k] !== kernel.wanted) go(k, false);
   }, { signal: view.signal });
-  slider.disabled = !kernel.isThere;
-  slider.addEventListener("input", () => go(Number(slider.value)));
   view.turn = (by) => go(Number(slider.value) + by);
   const back = button("‹", "Previous step ([)", () => view.turn?.(-1));
   const on = button("›", "Next step (])", () => view.turn?.(1));

@@ -1,10 +1,12 @@
 // The view of a run: is it learning? It draws what a record holds, and follows the loop where a kernel answers.
-import { bugBar, button, el, mountView, tableButton } from "./base.js";
+import { bugBar, button, el, mountView, onResize, tableButton } from "./base.js";
+import { input } from "./fields.js";
 import { bytes, count, number, seconds } from "./format.js";
 import { ReplayPanel } from "./live_replay.js";
 import { Buttons, ControlPanel } from "./live_controls.js";
 import { Line } from "./live_line.js";
 import { Plots } from "./live_plots.js";
+import { smoothing } from "./plot.js";
 import { MediaPanel } from "./live_media.js";
 import { addTick, openRun, stepRange } from "./live_store.js";
 import { StripTable } from "./live_strips.js";
@@ -98,13 +100,11 @@ class RunView {
     };
     const views = live.views.get(this.run.run) ?? new Set();
     live.views.set(this.run.run, views.add(connect));
-    const resize = new ResizeObserver(() => this.later());
-    resize.observe(view.root);
+    onResize(view, () => this.later());
     const clock = setInterval(() => this.beat(), 500);
     view.signal.addEventListener("abort", () => {
       views.delete(connect);
       if (!views.size) live.views.delete(this.run.run);
-      resize.disconnect();
       clearInterval(clock);
       cancelAnimationFrame(this.frame);
       line.close();
@@ -129,24 +129,20 @@ class RunView {
       this.line.send({ kind: "clear" });
       this.later();
     });
-    const smooth = el("input", "slider");
-    Object.assign(smooth, { type: "range", min: "0", max: "0.98", step: "0.02", value: String(look.weight) });
-    smooth.setAttribute("aria-label", "Smoothing");
-    smooth.addEventListener("input", () => {
-      look.weight = Number(smooth.value);
+    const smooth = smoothing(look.weight, (weight) => {
+      look.weight = weight;
       this.later();
     });
     const table = tableButton(view, () => this.table());
-    this.toolNodes = { log, all, pale, smooth };
-    view.tools.append(el("div", "run-tools tools", el("label", "quiet", "smooth ", smooth), log, table, all, pale, this.buttons.said));
+    this.toolNodes = { log, all, pale };
+    view.tools.append(el("div", "run-tools tools", smooth, log, table, all, pale, this.buttons.said));
   }
 
   drawTools() {
-    const { log, all, pale, smooth } = /** @type {NonNullable<typeof this.toolNodes>} */ (this.toolNodes);
+    const { log, all, pale } = /** @type {NonNullable<typeof this.toolNodes>} */ (this.toolNodes);
     log.setAttribute("aria-pressed", String(this.look.log));
     all.hidden = !this.look.zoom;
     pale.hidden = !this.run.earlier.length;
-    smooth.setAttribute("aria-valuetext", this.look.weight ? `smoothing ${this.look.weight}` : "no smoothing");
   }
 
   /** The points that are drawn, as rows of a table. */
@@ -161,10 +157,7 @@ class RunView {
   slider() {
     const back = button("‹", "Previous step ([)", () => this.move(-1));
     const next = button("›", "Next step (])", () => this.move(1));
-    const input = el("input", "slider");
-    Object.assign(input, { type: "range", step: "1" });
-    input.setAttribute("aria-label", "Step that is shown");
-    input.addEventListener("input", () => this.goTo(Number(input.value)));
+    const slider = input("Step that is shown", { type: "range", step: "1" }, () => this.goTo(Number(slider.value)));
     const text = el("span", "run-value");
     const compare = button("compare", "Show what changes from this step on: means by how much, deviations by which factor", () => {
       const range = stepRange(this.run);
@@ -174,9 +167,9 @@ class RunView {
     document.addEventListener("nbm-step", (event) => this.goTo(/** @type {CustomEvent} */ (event).detail, false), { signal: this.view.signal });
     const now = button("live", "Follow the newest step", () => this.goTo(NaN));
     const cost = el("span", "quiet");
-    this.stepNodes = { input, text, now, compare };
+    this.stepNodes = { input: slider, text, now, compare };
     this.cost = cost;
-    this.boxes.steps.append(el("span", "quiet", "step"), back, input, next, text, compare, now, cost);
+    this.boxes.steps.append(el("span", "quiet", "step"), back, slider, next, text, compare, now, cost);
   }
 
   /**

@@ -1,5 +1,6 @@
 // What a reader can do to a run: buttons for the loop, and the controls of this run, each a labeled input.
 import { button, el } from "./base.js";
+import { input, menu } from "./fields.js";
 import { number } from "./format.js";
 import { UNCONFIRMED_AFTER } from "./live_line.js";
 
@@ -138,40 +139,38 @@ function inputOf(control, send) {
  * @param {(value: Value) => void} send
  */
 function slider(control, send) {
-  const input = el("input", "slider run-slider");
-  Object.assign(input, { type: "range", min: "0", max: String(SLIDER_PARTS), step: "1" });
   const value = el("span", "run-value");
   const [low, high] = [Number(control.low), Number(control.high)];
   const fromPlace = (/** @type {number} */ p) => rounded(control.log ? low * (high / low) ** p : low + (high - low) * p, low, high);
   const toPlace = (/** @type {number} */ v) => (control.log ? Math.log(v / low) / Math.log(high / low) : (v - low) / (high - low));
   const say = (/** @type {number} */ v) => {
     value.textContent = number(v, 3);
-    input.setAttribute("aria-valuetext", number(v, 3));
+    node.setAttribute("aria-valuetext", number(v, 3));
   };
   let held = false;
   let sent = NaN;
   let timer = 0;
   const post = () => {
     timer = 0;
-    const v = fromPlace(Number(input.value) / SLIDER_PARTS);
+    const v = fromPlace(Number(node.value) / SLIDER_PARTS);
     if (v !== sent) send((sent = v));
   };
-  input.addEventListener("input", () => {
+  const node = input("", { type: "range", min: "0", max: String(SLIDER_PARTS), step: "1" }, () => {
     held = true;
-    say(fromPlace(Number(input.value) / SLIDER_PARTS));
+    say(fromPlace(Number(node.value) / SLIDER_PARTS));
     if (!timer) timer = setTimeout(post, 50);
-  });
-  input.addEventListener("change", () => {
+  }, "slider run-slider");
+  node.addEventListener("change", () => {
     held = false;
     clearTimeout(timer);
     post();
   });
   return {
-    input,
+    input: node,
     value,
     show: (/** @type {Control} */ now) => {
       if (held) return;
-      input.value = String(Math.round(toPlace(Number(now.value)) * SLIDER_PARTS));
+      node.value = String(Math.round(toPlace(Number(now.value)) * SLIDER_PARTS));
       say(Number(now.value));
     },
   };
@@ -189,15 +188,13 @@ export function rounded(v, low, high) {
 
 /** @param {(value: Value) => void} send */
 function toggle(send) {
-  const input = el("input");
-  input.type = "checkbox";
-  input.addEventListener("change", () => send(input.checked));
+  const node = input("", { type: "checkbox" }, () => send(node.checked));
   const value = el("span", "run-value");
   return {
-    input,
+    input: node,
     value,
     show: (/** @type {Control} */ now) => {
-      input.checked = Boolean(now.value);
+      node.checked = Boolean(now.value);
       value.textContent = now.value ? "on" : "off";
     },
   };
@@ -208,10 +205,8 @@ function toggle(send) {
  * @param {(value: Value) => void} send
  */
 function choice(control, send) {
-  const input = el("select", "button");
-  for (const text of control.choices ?? []) input.append(new Option(text, text));
-  input.addEventListener("change", () => send(input.value));
-  return { input, value: el("span", "run-value"), show: (/** @type {Control} */ now) => void (input.value = String(now.value)) };
+  const node = menu("", (control.choices ?? []).map((text) => [text, text]), undefined, send);
+  return { input: node, value: el("span", "run-value"), show: (/** @type {Control} */ now) => void (node.value = String(now.value)) };
 }
 
 /**
@@ -219,20 +214,19 @@ function choice(control, send) {
  * @param {(value: Value) => void} send
  */
 function field(control, send) {
-  const input = el("input", "filter run-field");
-  input.type = control.type === "str" ? "text" : "number";
-  if (control.type !== "int") input.step = "any";
-  input.addEventListener("change", () => {
-    if (control.type === "str") send(input.value);
-    else if (input.value !== "" && Number.isFinite(Number(input.value))) send(Number(input.value));
-  });
+  const type = control.type === "str" ? "text" : "number";
+  const node = input("", { type, step: control.type === "int" ? "" : "any" }, () => {
+    if (control.type === "str") send(node.value);
+    else if (node.value !== "" && Number.isFinite(Number(node.value))) send(Number(node.value));
+  }, "filter run-field");
   const value = el("span", "run-value");
   return {
-    input,
+    input: node,
     value,
     show: (/** @type {Control} */ now) => {
-      if (document.activeElement !== input && input.getRootNode() instanceof ShadowRoot && /** @type {ShadowRoot} */ (input.getRootNode()).activeElement === input) return;
-      if (String(input.value) !== String(now.value)) input.value = String(now.value);
+      const root = node.getRootNode();
+      if (root instanceof ShadowRoot && root.activeElement === node) return;
+      if (node.value !== String(now.value)) node.value = String(now.value);
     },
   };
 }

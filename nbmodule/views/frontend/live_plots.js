@@ -1,14 +1,15 @@
 // The curves of a run: one plot for each unit, all with one axis of steps, one hover and one zoom.
 import { el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { linePath, smooth, ticks, valueAt, valueRange } from "./scale.js";
+import { EDGE, emptyPlot, frameOf, legendKey, lineLook } from "./plot.js";
+import { linePath, smooth, valueAt, valueRange } from "./scale.js";
 import { firstAtLeast, reduced, stepRange, stepUnder } from "./live_store.js";
 
 /**
  * @typedef {import("./live_store.js").Run} Run
  * @typedef {import("./live_store.js").Series} Series
  * @typedef {{ log: boolean, weight: number, hidden: Set<string>, zoom: [number, number] | null, pale: boolean }} Look
- * @typedef {{ x: (step: number) => number, step: (x: number) => number, y: (value: number) => number, width: number, height: number }} Frame
+ * @typedef {import("./plot.js").Frame} Frame
  */
 
 const BESTS = 3;
@@ -16,7 +17,6 @@ const HEIGHT = 160;
 const GAP = 16;
 const LEAST_WIDTH = 260;
 const MOST_ACROSS = 3;
-const EDGE = { left: 52, right: 12, top: 6, bottom: 20 };
 const DASH = { train: "", val: "6 3", test: "2 3" };
 const LEAST_DRAG = 6;
 const NO_STEP = NaN;
@@ -83,26 +83,16 @@ export class Plots {
    */
   plot(run, group, members, width, [first, last], at) {
     const { look } = this;
-    const inner = { w: width - EDGE.left - EDGE.right, h: HEIGHT - EDGE.top - EDGE.bottom };
-    const shown = members.filter((s) => !look.hidden.has(s.name)).map((s) => ({ series: s, ...this.windowOf(s, first, last, inner.w) }));
+    const columns = width - EDGE.left - EDGE.right;
+    const shown = members.filter((s) => !look.hidden.has(s.name)).map((s) => ({ series: s, ...this.windowOf(s, first, last, columns) }));
     const ahead = run.branches.flatMap((f) => f.curves.filter((c) => members.some((s) => s.name === c.name)).map((c) => [...c.values]));
-    const [low, high] = valueRange([...shown.map((c) => [...c.raw]), ...ahead], look.log);
-    const scaled = (/** @type {number} */ v) => (look.log ? (v > 0 ? Math.log10(v) : NaN) : v);
-    /** @type {Frame} */
-    const frame = {
-      x: (s) => EDGE.left + ((s - first) / (last - first)) * inner.w,
-      step: (x) => first + ((x - EDGE.left) / inner.w) * (last - first),
-      y: (v) => EDGE.top + (1 - (scaled(v) - low) / (high - low)) * inner.h,
-      width: inner.w,
-      height: inner.h,
-    };
-    const drawing = svg("svg", { class: "nbm-curve", width, height: HEIGHT, role: "img", "aria-label": sentence(group, members) });
-    const clip = svg("svg", { x: EDGE.left, y: EDGE.top, width: inner.w, height: inner.h, viewBox: `${EDGE.left} ${EDGE.top} ${inner.w} ${inner.h}` });
-    drawing.append(...axes(frame, low, high, first, last, look.log), clip);
+    const values = valueRange([...shown.map((c) => [...c.raw]), ...ahead], look.log);
+    const frame = frameOf(width, HEIGHT, [first, last], values, look.log);
+    const { drawing, clip } = emptyPlot(frame, sentence(group, members));
     if (look.pale) clip.append(...this.paleLines(run, members, frame));
     for (const c of shown) clip.append(...lines(c, members.indexOf(c.series), frame, look.weight > 0));
     clip.append(...branchLines(run, members, frame));
-    drawing.append(...eventMarks(run, frame, first, last), ...this.pointer(drawing, frame, at, shown.map(({ series: c }) => ({ steps: c.steps.subarray(0, c.size), values: c.values.subarray(0, c.size) }))));
+    drawing.append(...eventMarks(run, frame), ...this.pointer(drawing, frame, at, shown.map(({ series: c }) => ({ steps: c.steps.subarray(0, c.size), values: c.values.subarray(0, c.size) }))));
     const legend = el("div", "legend");
     const tall = this.tall;
     this.marks.push(() => {
@@ -219,7 +209,7 @@ export class Plots {
   legendOf(group, members, at) {
     const parts = members.map((s, k) => {
       const { value, note } = Number.isNaN(at) && s.size ? { value: number(s.last), note: "" } : valueAt(s.steps.subarray(0, s.size), s.values, at);
-      const key = svg("svg", { width: 22, height: 8, "aria-hidden": "true" }, svg("line", { x1: 0, x2: 22, y1: 4, y2: 4, class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(s) }));
+      const key = legendKey(k, dashOf(s));
       const off = this.look.hidden.has(s.name);
       const text = el("button", "button run-key", key, ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       text.type = "button";
@@ -246,7 +236,7 @@ export class Plots {
  * @param {boolean} isSmooth
  */
 function lines(curve, k, frame, isSmooth) {
-  const look = { class: `nbm-line nbm-c${k % 8}`, "stroke-dasharray": dashOf(curve.series) };
+  const look = lineLook(k, dashOf(curve.series));
   const path = (/** @type {Float64Array} */ steps, /** @type {Float32Array} */ values) => linePath(Array.from(steps, frame.x), Array.from(values, frame.y));
   const parts = [];
   if (isSmooth) parts.push(svg("path", { ...look, d: path(curve.rawSteps, curve.raw), opacity: 0.25 }));
@@ -281,10 +271,9 @@ function branchLines(run, members, frame) {
  * Marks at the steps at which something happened: compiled, changed, rewound.
  * @param {Run} run
  * @param {Frame} frame
- * @param {number} first
- * @param {number} last
  */
-function eventMarks(run, frame, first, last) {
+function eventMarks(run, frame) {
+  const [first, last] = frame.steps;
   return run.messages
     .filter((m) => m.mark && m.step >= first && m.step <= last)
     .map((m) => svg("text", { x: frame.x(m.step), y: EDGE.top + frame.height - 3, class: "nbm-event", "text-anchor": "middle" }, "◆", svg("title", {}, `step ${count(m.step)}: ${m.text}`)));
@@ -293,27 +282,6 @@ function eventMarks(run, frame, first, last) {
 /** @param {Series} s */
 function dashOf(s) {
   return DASH[/** @type {keyof typeof DASH} */ (s.role)] ?? "";
-}
-
-/**
- * @param {Frame} frame
- * @param {number} low
- * @param {number} high
- * @param {number} first
- * @param {number} last
- * @param {boolean} log
- */
-function axes(frame, low, high, first, last, log) {
-  const parts = [];
-  for (const t of ticks(low, high, 4)) {
-    const at = frame.y(log ? 10 ** t : t);
-    parts.push(svg("line", { x1: EDGE.left, x2: EDGE.left + frame.width, y1: at, y2: at, class: "nbm-grid" }));
-    parts.push(svg("text", { x: EDGE.left - 6, y: at + 4, "text-anchor": "end" }, number(log ? 10 ** t : t, 3)));
-  }
-  for (const t of ticks(first, last, Math.max(2, Math.floor(frame.width / 110)))) {
-    if (Number.isInteger(t)) parts.push(svg("text", { x: frame.x(t), y: HEIGHT - 5, "text-anchor": "middle" }, count(t)));
-  }
-  return parts;
 }
 
 /**

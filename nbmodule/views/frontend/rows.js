@@ -1,5 +1,6 @@
 // A list of rows that fold: the one widget under all trees and tables. It draws only the rows in view.
-import { button, copy, el, name, sending } from "./base.js";
+import { button, copy, el, name, onResize, sending } from "./base.js";
+import { menu } from "./fields.js";
 import { count } from "./format.js";
 import { rowKey, toolKey } from "./keys.js";
 import { filterRows, shapeOf, sortedLeaves, visibleRows } from "./fold.js";
@@ -149,16 +150,12 @@ export class Rows {
     tools.append(field);
     const names = Object.keys(this.spec.sorts ?? {});
     if (names.length) {
-      const choice = el("select", "button");
-      choice.setAttribute("aria-label", "Sort rows");
-      choice.append(new Option(`sort: ${this.spec.order ?? "order"}`, "order"));
-      for (const text of names) choice.append(new Option(`sort: ${text}`, text));
-      choice.addEventListener("change", () => {
-        this.sort = choice.value === "order" ? "" : choice.value;
+      const orders = [["order", `sort: ${this.spec.order ?? "order"}`], ...names.map((text) => [text, `sort: ${text}`])];
+      this.sorting = menu("Sort rows", orders, "order", (name) => {
+        this.sort = name === "order" ? "" : name;
         this.refresh();
       });
-      this.sorting = choice;
-      tools.append(choice);
+      tools.append(this.sorting);
     }
     this.spec.tinting?.tools(this);
     if (this.spec.depth.some((d) => d > 0)) {
@@ -191,9 +188,7 @@ export class Rows {
     this.view.root.addEventListener("copy", (event) => this.copied(event), options);
     globalThis.addEventListener("beforeprint", () => this.print(true), options);
     globalThis.addEventListener("afterprint", () => this.print(false), options);
-    const resize = new ResizeObserver(() => this.place());
-    resize.observe(this.view.root);
-    this.view.signal.addEventListener("abort", () => resize.disconnect());
+    onResize(this.view, () => this.place());
   }
 
   /**

@@ -1,5 +1,6 @@
 // Rows tinted by a number, with its scale.
 import { el } from "./base.js";
+import { menu } from "./fields.js";
 import { number } from "./format.js";
 
 /** @typedef {import("./rows.js").Rows} Rows */
@@ -13,12 +14,9 @@ const STRONGEST = 45;
 function colorTools(list) {
   const names = Object.keys(list.spec.colors ?? {});
   if (!names.length || list.view.inside) return;
-  const choice = el("select", "button");
-  choice.setAttribute("aria-label", "Tint rows");
-  for (const text of ["none", ...names]) choice.append(new Option(`color: ${text}`, text));
   const legend = el("span", "scale");
-  choice.addEventListener("change", () => {
-    list.color = choice.value === "none" ? "" : choice.value;
+  const choice = menu("Tint rows", ["none", ...names].map((text) => [text, `color: ${text}`]), "none", (name) => {
+    list.color = name === "none" ? "" : name;
     showScale(list, legend);
     list.drawn = "";
     list.draw();

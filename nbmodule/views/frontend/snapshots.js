@@ -1,5 +1,6 @@
 // The steps that a page has of what was recorded: one of them is shown, under one slider; what changed since another.
 import { button, el, reader, readers } from "./base.js";
+import { input } from "./fields.js";
 import { changed, count } from "./format.js";
 import { sampleAt } from "./scale.js";
 
@@ -116,9 +117,7 @@ export class Snapshots {
    */
   slider(view, keys = true) {
     const { steps, last } = this;
-    const node = el("input", "slider");
-    Object.assign(node, { type: "range", min: "0", max: String(last), value: String(last) });
-    node.setAttribute("aria-label", "Step");
+    const node = input("Step", { type: "range", min: "0", max: String(last), value: String(last) }, () => go(Number(node.value)));
     const shown = el("span", "number step");
     const speak = () => {
       shown.textContent = `step ${count(steps[this.now])} of ${count(steps[last])}`;
@@ -137,7 +136,6 @@ export class Snapshots {
       this.base = this.base < 0 ? this.now : -1;
       speak();
     });
-    node.addEventListener("input", () => go(Number(node.value)));
     document.addEventListener("nbm-step", (event) => {
       const k = sampleAt(steps, /** @type {CustomEvent} */ (event).detail);
       if (k >= 0 && k !== this.now) go(k, false);

@@ -1,6 +1,7 @@
 // One array, in place: its picture at full width, zoom and pan on it, the exact value under the pointer, another scale, other axes.
 // The kernel reduces each window anew from all of its elements; without one the page works with what was saved.
 import { button, copy, el, needsKernel } from "./base.js";
+import { input, menu } from "./fields.js";
 import { cut, rescaled, scalesOf } from "./cut.js";
 import { count, tsv } from "./format.js";
 import { numbers, textTable, valueTable } from "./marks.js";
@@ -339,9 +340,8 @@ export class Viewer {
     ];
     for (const node of all.slice(0, this.kernel ? 0 : 2)) Object.assign(node, { disabled: true, title: this.why });
     const sliders = rest.filter((axis) => !look.tiles.includes(axis) && shape[axis] > 1 && (this.kernel || this.over.includes(axis))).map((axis) => this.slider(axis, shape[axis]));
-    const same = el("input");
-    Object.assign(same, { type: "checkbox", checked: look.same || !this.kernel, disabled: !this.kernel }); // what was saved has one
-    same.addEventListener("change", () => this.go({ same: same.checked }));
+    const state = { type: "checkbox", checked: look.same || !this.kernel, disabled: !this.kernel }; // what was saved has one
+    const same = input("", state, () => this.go({ same: same.checked }));
     this.axes.append(...all, ...sliders, el("label", "quiet", same, " one scale for all of it"));
   }
 
@@ -351,16 +351,13 @@ export class Viewer {
    */
   slider(axis, n) {
     const labels = this.options.labels ?? [];
-    const slider = el("input", "slider");
-    Object.assign(slider, { type: "range", min: "0", max: String(n - 1), value: String(this.look.at[axis] ?? 0) });
     const text = el("span", "number");
     const speak = () => {
       const named = labels.length === n ? ` ${labels[Number(slider.value)]}` : "";
       text.textContent = `axis ${axis}: ${slider.value}${named}`;
       slider.setAttribute("aria-valuetext", `${slider.value} of ${n}${named}`);
     };
-    slider.setAttribute("aria-label", `index on axis ${axis}`);
-    slider.addEventListener("input", () => {
+    const slider = input(`index on axis ${axis}`, { type: "range", min: "0", max: String(n - 1), value: String(this.look.at[axis] ?? 0) }, () => {
       speak();
       for (const each of this.together) {
         each.look = { ...each.look, at: each.look.at.map((k, i) => (i === axis ? Number(slider.value) : k)) };
@@ -536,11 +533,7 @@ export class Viewer {
  * @param {(k: number) => void} act
  */
 function choice(title, names, at, act) {
-  const node = el("select", "button");
-  node.setAttribute("aria-label", title);
-  names.forEach((text, k) => node.append(new Option(`${title}: ${text}`, String(k), false, k === at)));
-  node.addEventListener("change", () => act(Number(node.value)));
-  return node;
+  return menu(title, names.map((text, k) => [String(k), `${title}: ${text}`]), String(at), (k) => act(Number(k)));
 }
 
 /**

@@ -1,5 +1,6 @@
 // What if: settings and edits tried by hand; the output before and after, what each module changes by, sweeps, attributions.
 import { button, copy, el, mountView, needsKernel, unpack } from "./base.js";
+import { input, menu } from "./fields.js";
 import { number } from "./format.js";
 import { bars, heat } from "./heat.js";
 import { drawPicture } from "./picture.js";
@@ -119,14 +120,7 @@ class WhatIf {
    * @param {string} [chosen]
    */
   choice(label, options, chosen) {
-    const node = el("select");
-    node.setAttribute("aria-label", label);
-    for (const [value, text] of options) {
-      const option = el("option", "", text);
-      option.value = value;
-      option.selected = value === chosen;
-      node.append(option);
-    }
+    const node = menu(label, options, chosen);
     node.disabled = !this.canAsk;
     return node;
   }
@@ -141,9 +135,7 @@ class WhatIf {
     const parts = PARTS.map((part, k) => [part, `${part} of ${counts[k + 1]}`]).filter((_, k) => counts[k + 1]);
     const { memory } = this.view;
     const part = this.choice("Part", [["", "all of it"], ...parts], memory.get("part") ?? (counts[1] ? "head" : ""));
-    const index = el("input");
-    Object.assign(index, { type: "number", min: "0", value: String(memory.get("index") ?? 0), disabled: !this.canAsk || !part.value });
-    index.setAttribute("aria-label", "Index of the part");
+    const index = input("Index of the part", { type: "number", min: "0", value: String(memory.get("index") ?? 0) }, () => void memory.set("index", Number(index.value)));
     const bound = () => {
       index.disabled = !this.canAsk || !part.value;
       if (part.value) index.max = String(Number(counts[PARTS.indexOf(part.value) + 1]) - 1);
@@ -152,12 +144,9 @@ class WhatIf {
       memory.set("part", part.value);
       bound();
     });
-    index.addEventListener("change", () => void memory.set("index", Number(index.value)));
     bound();
     const what = this.choice("Setting", WHATS, memory.get("what") ?? "zero");
-    const row = el("input");
-    Object.assign(row, { type: "number", min: "0", value: "0", hidden: what.value !== "example", disabled: !this.canAsk });
-    row.setAttribute("aria-label", "Row of the input");
+    const row = input("Row of the input", { type: "number", min: "0", value: "0", hidden: what.value !== "example", disabled: !this.canAsk });
     what.addEventListener("change", () => {
       memory.set("what", what.value);
       row.hidden = what.value !== "example";
@@ -176,9 +165,8 @@ class WhatIf {
   drawMore() {
     const { data } = this;
     const asked = Boolean(data.noun);
-    const look = el("input");
-    Object.assign(look, { type: "number", min: "0", value: /^output \d+$/.test(data.noun) ? data.noun.slice(7) : "0", disabled: !this.canAsk });
-    look.setAttribute("aria-label", "Output to display");
+    const output = /^output \d+$/.test(data.noun) ? data.noun.slice(7) : "0";
+    const look = input("Output to display", { type: "number", min: "0", value: output, disabled: !this.canAsk });
     const overs = ["heads", "channels", "units", "tokens", "layers"].filter((over, k) => over === "layers" || data.places.some((p) => p[k + 1]));
     const over = this.choice("Sweep over", overs.map((text) => [text, `each of the ${text}`]));
     const method = this.choice("Attribution", [["gradient", "gradient × input"], ["integrated", "integrated gradients"]]);
@@ -203,9 +191,7 @@ class WhatIf {
     const known = Object.hasOwn(this.data.attributes, this.place) ? this.data.attributes[this.place] : {};
     const names = Object.keys(known);
     const name = this.choice("Attribute", names.length ? names.map((text) => [text, text]) : [["", "it has none"]], memory.get("attribute"));
-    const value = el("input", "given");
-    value.disabled = !this.canAsk;
-    value.setAttribute("aria-label", "Value of the attribute");
+    const value = input("Value of the attribute", { disabled: !this.canAsk }, undefined, "given");
     const parts = /** @type {Record<string, HTMLElement[]>} */ ({ replace: [by], insert: [by], after: [by], share: [other], set: [name, value] });
     const asked = () => {
       const shown = parts[edit.value] ?? [];
@@ -248,15 +234,12 @@ class WhatIf {
    * @param {number} at
    */
   setting([path, part, words, kind, value, on], at) {
-    const flag = el("input");
-    Object.assign(flag, { type: "checkbox", checked: on, disabled: !this.canAsk });
     const place = `${path || this.data.root}${part ? ` ${part}` : ""}`;
-    flag.setAttribute("aria-label", `${place} on`);
-    flag.addEventListener("change", () => void this.act("switch", { at, on: flag.checked }));
-    const box = el("div", on ? "setting" : "setting off", flag, el("span", "mono", path || this.data.root), el("span", "", part), el("span", "", ["scale", "noise"].includes(kind) ? words.split(" ").slice(0, -1).join(" ") : words));
-    if (["scale", "noise"].includes(kind)) box.append(...this.slider(place, kind, value, at));
-    box.append(this.doing("✕", `Take ${place} away`, () => void this.act("drop", { at })));
-    return box;
+    const flag = input(`${place} on`, { type: "checkbox", checked: on, disabled: !this.canAsk }, () => void this.act("switch", { at, on: flag.checked }));
+    const line = el("div", on ? "setting" : "setting off", flag, el("span", "mono", path || this.data.root), el("span", "", part), el("span", "", ["scale", "noise"].includes(kind) ? words.split(" ").slice(0, -1).join(" ") : words));
+    if (["scale", "noise"].includes(kind)) line.append(...this.slider(place, kind, value, at));
+    line.append(this.doing("✕", `Take ${place} away`, () => void this.act("drop", { at })));
+    return line;
   }
 
   /**
@@ -266,12 +249,9 @@ class WhatIf {
    * @param {number} at
    */
   slider(place, kind, value, at) {
-    const node = el("input", "slider");
-    const [low, high] = kind === "scale" ? [-2, 2] : [0, 2];
-    Object.assign(node, { type: "range", min: String(low), max: String(high), step: "0.05", value: String(value), disabled: !this.canAsk });
-    node.setAttribute("aria-label", `${kind} of ${place}`);
     const shown = el("span", "number", number(value));
-    node.addEventListener("input", () => {
+    const ends = { min: kind === "scale" ? "-2" : "0", max: "2", step: "0.05" };
+    const node = input(`${kind} of ${place}`, { type: "range", ...ends, value: String(value), disabled: !this.canAsk }, () => {
       shown.textContent = number(Number(node.value));
       this.wanted = { at, number: Number(node.value) };
       void this.follow();
