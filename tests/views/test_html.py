@@ -78,7 +78,7 @@ def test_the_content_of_a_small_view_takes_little_room(records, content_of, name
 
 @pytest.mark.parametrize("view", ["modules", "variables", "calls", "graph", "live", "inspect"])
 def test_the_script_of_a_view_leaves_room_for_its_content_in_250_kb(view):
-    assert len(_loader(view)) <= 120_000
+    assert len(_loader(view)) <= 100_000
 
 
 def test_a_view_asks_for_nothing_from_outside(record):

@@ -1,9 +1,10 @@
 """Join the ES modules of this folder into one script.
 
 A notebook output and a widget each arrive as one text, and neither can import files. Each module
-becomes a function scope that returns its exports; its code is not changed. The repository holds
-plain modules. `hatch_build.py` replaces them by what esbuild makes of each when a wheel is built,
-so both spellings of `import` and `export` are read: `export function f` and `export{a as f}`.
+becomes a function scope that returns its exports; its code is not changed, and comments on lines
+of their own are left out. The repository holds plain modules. `hatch_build.py` replaces them by
+what esbuild makes of each when a wheel is built, so both spellings of `import` and `export` are
+read: `export function f` and `export{a as f}`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _EXPORT = re.compile(
     r"^export ((?:async )?(?:function|const|class) ([A-Za-z_$][\w$]*))", re.MULTILINE
 )
 _EXPORTS = re.compile(r"^export ?\{([^}]+)\};", re.MULTILINE)
+_COMMENT = re.compile(r"^[ \t]*(?://.*|/\*\*(?:(?!\*/)[\s\S])*\*/[ \t]*)\n", re.MULTILINE)
 _OTHER = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
@@ -92,7 +94,7 @@ def _collect(name: str, done: dict[str, None], importers: tuple[str, ...]) -> No
 
 def _scope(name: str) -> str:
     """Wrap one file into a function that returns its exports."""
-    text = read_frontend(f"{name}.js")
+    text = _COMMENT.sub("", read_frontend(f"{name}.js"))
     exports = [match[2] for match in _EXPORT.finditer(text)]
     for match in _EXPORTS.finditer(text):
         for part in match[1].split(","):
