@@ -1,7 +1,8 @@
 // Draws the pictures of arrays: tiles of one byte per cell on a canvas, bars, and the legend that is always there.
 import { bytesOf, el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { linePath, ticks } from "./scale.js";
+import { emptyPlot, frameOf } from "./plot.js";
+import { linePath } from "./scale.js";
 
 /**
  * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
@@ -640,19 +641,12 @@ function line(box, picture, room) {
   const n = values.length;
   const finite = values.filter(Number.isFinite);
   const [low, high] = [finite.reduce((a, b) => Math.min(a, b), picture.l[0]), finite.reduce((a, b) => Math.max(a, b), picture.l[1])];
-  const [left, height, width] = [52, 150, Math.min(room, 900)];
-  const x = (/** @type {number} */ k) => left + (k / (n - 1)) * (width - left - 12);
-  const y = (/** @type {number} */ v) => 6 + (1 - (v - low) / (high - low || 1)) * (height - 12);
-  const drawing = svg("svg", { class: "nbm-curve", width, height: height + 18, role: "img", "aria-label": picture.about });
-  for (const t of ticks(low, high, 4)) {
-    drawing.append(svg("line", { x1: left, x2: width - 12, y1: y(t), y2: y(t), class: "nbm-grid" }));
-    drawing.append(svg("text", { x: left - 6, y: y(t) + 4, "text-anchor": "end" }, number(t, 3)));
-  }
-  for (const t of ticks(0, n - 1, Math.max(2, Math.floor(width / 120)))) drawing.append(svg("text", { x: x(t), y: height + 14, "text-anchor": "middle" }, t ? count(t) : "index 0"));
-  drawing.append(svg("path", { class: "nbm-line nbm-c0", d: linePath(Array.from(values, (_, k) => x(k)), Array.from(values, (v) => (Number.isFinite(v) ? y(v) : NaN))) }));
+  const frame = frameOf(Math.min(room, 900), 172, [0, n - 1], [low, high], false);
+  const { drawing, clip } = emptyPlot(frame, picture.about, "index");
+  clip.append(svg("path", { class: "nbm-line nbm-c0", d: linePath(Array.from(values, (_, k) => frame.x(k)), Array.from(values, (v) => (Number.isFinite(v) ? frame.y(v) : NaN))) }));
   const value = el("div", "value", "\u00a0");
   drawing.addEventListener("pointermove", (event) => {
-    const at = ((/** @type {PointerEvent} */ (event).clientX - drawing.getBoundingClientRect().left - left) / (width - left - 12)) * (n - 1);
+    const at = frame.step(/** @type {PointerEvent} */ (event).clientX - drawing.getBoundingClientRect().left);
     const k = Math.min(Math.max(Math.round(at), 0), n - 1);
     value.textContent = `[${k}] ${number(values[k])}`;
   });

@@ -28,7 +28,7 @@ export function frameOf(width, height, steps, values, log) {
   return {
     x: (s) => EDGE.left + (last > first ? (s - first) / (last - first) : 0.5) * inner.width,
     step: (x) => first + ((x - EDGE.left) / inner.width) * (last - first),
-    y: (v) => EDGE.top + (1 - (Math.max(low - 1e3, scaled(v)) - low) / (high - low)) * inner.height,
+    y: (v) => EDGE.top + (1 - (Math.max(low - 1e3, scaled(v)) - low) / (high - low || 1)) * inner.height,
     steps, values, log, ...inner,
   };
 }
