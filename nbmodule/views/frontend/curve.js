@@ -1,7 +1,7 @@
 // Numbers over steps: lines with a value at each hover, smoothing and a logarithmic axis.
 import { button, el, mountView, onResize, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { EDGE, emptyPlot, frameOf, legendKey, lineLook, smoothing } from "./plot.js";
+import { EDGE, emptyPlot, frameOf, legendKey, lineLook, plotBox, smoothing } from "./plot.js";
 import { byUnit, linePath, nearest, ordinary, smooth, valueAt, valueRange } from "./scale.js";
 
 /** @typedef {{ name: string, steps: number[], values: number[], unit?: string }} Series */
@@ -94,7 +94,7 @@ function plot(unit, members, width, state, axis) {
     fill(NaN);
   });
   fill(NaN);
-  return el("div", "plotbox", legend, drawing);
+  return plotBox(legend, drawing);
 }
 
 /** @param {number} k */

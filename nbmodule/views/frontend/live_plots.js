@@ -1,7 +1,7 @@
 // The curves of a run: one plot for each unit, all with one axis of steps, one hover and one zoom.
 import { el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { EDGE, emptyPlot, frameOf, legendKey, lineLook } from "./plot.js";
+import { EDGE, emptyPlot, frameOf, legendKey, lineLook, plotBox } from "./plot.js";
 import { linePath, smooth, valueAt, valueRange } from "./scale.js";
 import { firstAtLeast, reduced, stepRange, stepUnder } from "./live_store.js";
 
@@ -100,7 +100,7 @@ export class Plots {
       tall.set(group, Math.max(tall.get(group) ?? 0, legend.offsetHeight)); // a line more or less would move the curve under the pointer
       legend.style.minHeight = `${tall.get(group)}px`;
     });
-    return el("div", "plotbox", legend, drawing);
+    return plotBox(legend, drawing);
   }
 
   /**

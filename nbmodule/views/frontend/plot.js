@@ -90,3 +90,14 @@ export function smoothing(weight, act) {
   speak();
   return el("label", "quiet", "smooth ", slider);
 }
+
+/**
+ * A plot below its legend, which is no wider: else plots that fit beside each other would stand below each other.
+ * @param {HTMLElement} legend
+ * @param {SVGElement} drawing
+ */
+export function plotBox(legend, drawing) {
+  const node = el("div", "plotbox", legend, drawing);
+  node.style.width = `${drawing.getAttribute("width")}px`;
+  return node;
+}
