@@ -11,7 +11,7 @@ import io
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,6 @@ STYLE = {
     "ytick.labelcolor": "black",
     "legend.frameon": False,
 }
-_DRAWERS: dict[type, Callable[..., None]] = {}
 
 
 def plot(
@@ -103,17 +102,11 @@ def plot(
         )
     record = value if isinstance(value, Picture) else record_for(value)
     record = record.calls if isinstance(record, Panel) else record
-    drawer = _DRAWERS.get(type(record))
-    if drawer is None:
-        raise ArgumentTypeError(
-            f"there is no figure of {type(value).__name__}; nb.show(x) shows it, and a graph has "
-            "save()."
-        )
     figure = figure_class()(layout="constrained", dpi=100)
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        drawer(figure, record, **options)
+        draw(record, figure, **options)
     if file is not None:
         with whole_file(file) as target:
             target.write(bytes_of(figure, Path(file).suffix.lower()[1:], dpi))
@@ -156,14 +149,13 @@ def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
     return out.getvalue()
 
 
-def drawer(cls: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register how one kind of record is drawn: `fn(figure, record, **options)`."""
-
-    def keep(fn: Callable[..., None]) -> Callable[..., None]:
-        _DRAWERS[cls] = fn
-        return fn
-
-    return keep
+@functools.singledispatch
+def draw(record: Any, figure: Figure) -> None:
+    """Draw one kind of record into an empty figure."""
+    kind = type(record).__name__.removesuffix("Record")
+    raise ArgumentTypeError(
+        f"there is no figure of {kind}; nb.show(x) shows it, and a graph has save()."
+    )
 
 
 # -- figures --
@@ -188,14 +180,14 @@ def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4
     return list(axes[:count])
 
 
-@drawer(Picture)
-def _picture(figure: Figure, picture: Picture) -> None:
+@draw.register(Picture)
+def _picture(picture: Picture, figure: Figure) -> None:
     figure.set_size_inches(4.5, 2.6 if picture.kind == "bars" else 4)
     draw_picture(figure, figure.subplots(), picture, picture.of)
 
 
-@drawer(ArrayCard)
-def _array(figure: Figure, card: ArrayCard) -> None:
+@draw.register(ArrayCard)
+def _array(card: ArrayCard, figure: Figure) -> None:
     if card.error or card.statistics is None or card.picture is None:
         raise _empty(card, card.error or "its values cannot be read")
     picture, histogram = _grid(figure, 2, 4, 3.4)
@@ -204,8 +196,8 @@ def _array(figure: Figure, card: ArrayCard) -> None:
     _titled(figure, card)
 
 
-@drawer(VariableTree)
-def _variables(figure: Figure, tree: VariableTree) -> None:
+@draw.register(VariableTree)
+def _variables(tree: VariableTree, figure: Figure) -> None:
     measured = [(r.path, r.statistics) for r in tree.rows if r.statistics and r.statistics.size]
     if not measured:
         raise _empty(tree, "no array of it was measured")
@@ -215,8 +207,8 @@ def _variables(figure: Figure, tree: VariableTree) -> None:
     _titled(figure, tree, len(measured) - MOST_PANELS, "histogram")
 
 
-@drawer(ModuleTree)
-def _modules(figure: Figure, tree: ModuleTree) -> None:
+@draw.register(ModuleTree)
+def _modules(tree: ModuleTree, figure: Figure) -> None:
     rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
     if not rows:
         raise _empty(tree, "it has no parameters")
@@ -227,8 +219,8 @@ def _modules(figure: Figure, tree: ModuleTree) -> None:
     _titled(figure, tree)
 
 
-@drawer(CallTable)
-def _calls(figure: Figure, table: CallTable) -> None:
+@draw.register(CallTable)
+def _calls(table: CallTable, figure: Figure) -> None:
     rows = [row for row in table.rows if row.statistics or row.seconds is not None]
     if not rows:
         raise _empty(table, "no call has values or a time")
@@ -248,8 +240,8 @@ def _calls(figure: Figure, table: CallTable) -> None:
     _titled(figure, table, len(rows) - len(shown), "call")
 
 
-@drawer(ReturnTable)
-def _returns(figure: Figure, table: ReturnTable) -> None:
+@draw.register(ReturnTable)
+def _returns(table: ReturnTable, figure: Figure) -> None:
     rows = zip(_call_names(table.rows), table.rows, strict=True)
     named = [(name.strip(), p) for name, row in rows for p in row.pictures if p.kind != "text"]
     if not named:
@@ -260,9 +252,9 @@ def _returns(figure: Figure, table: ReturnTable) -> None:
     _titled(figure, table, len(named) - MOST_PANELS, "picture")
 
 
-@drawer(ComparisonTable)
-@drawer(DifferenceTree)
-def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None:
+@draw.register(ComparisonTable)
+@draw.register(DifferenceTree)
+def _differences(tree: DifferenceTree | ComparisonTable, figure: Figure) -> None:
     changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
     if not changed:
         raise _empty(tree, "no values of it differ")
@@ -284,8 +276,8 @@ def _differences(figure: Figure, tree: DifferenceTree | ComparisonTable) -> None
     _titled(figure, tree, len(changed) - len(shown))
 
 
-@drawer(HistoryRecord)
-def _history(figure: Figure, history: HistoryRecord, *, log: bool = False) -> None:
+@draw.register(HistoryRecord)
+def _history(history: HistoryRecord, figure: Figure, *, log: bool = False) -> None:
     groups: dict[str, list[SeriesRecord]] = {}
     for series in history.series:
         if series.values:

@@ -16,7 +16,7 @@ from nbmodule.views.panels.graph_view import graph_record, still_picture
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.plain_text import text_form
+from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import body_of
 from nbmodule.views.renderers.titles import title_parts
 
@@ -62,7 +62,7 @@ def _change(change: Any) -> list[Any]:
     return [SIGNS[change.status], plain(str(change)[2:], 300), *places]
 
 
-@text_form(GraphPair)
+@lines_of.register(GraphPair)
 def _(pair: GraphPair, width: int, color: bool) -> list[str]:
     return [plain(str(change), width) for change in pair.comparison.changes]
 

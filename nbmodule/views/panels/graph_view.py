@@ -24,7 +24,7 @@ from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.drawing import address_of, image_source
 from nbmodule.views.renderers.html import Markup, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.plain_text import text_form
+from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
 from nbmodule.views.renderers.titles import title_parts
 
@@ -156,7 +156,7 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
             returned[call.index] |= {"picture": image_source(picture), "size": size}
 
 
-@text_form(GraphRecord)
+@lines_of.register(GraphRecord)
 def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
     return _outline(record).split("\n")[1:]
 

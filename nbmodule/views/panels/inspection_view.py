@@ -19,7 +19,7 @@ from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note,
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline, module_outline
 from nbmodule.views.renderers.payload import fitted, payload_of
-from nbmodule.views.renderers.plain_text import text_form, text_of
+from nbmodule.views.renderers.plain_text import lines_of, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
 from nbmodule.views.renderers.titles import title_parts
 
@@ -136,7 +136,7 @@ def _code(lines: Lines) -> list[Any]:
     return [plain(lines.place), lines.first, text, lines.left_out]
 
 
-@text_form(Panel)
+@lines_of.register(Panel)
 def _text(panel: Panel, width: int, color: bool) -> list[str]:
     lines: list[str] = []
     for name, part in panel.parts():

@@ -23,7 +23,7 @@ from nbmodule.views.records.records import Picture, ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import text_form
+from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import body_of
 from nbmodule.views.renderers.titles import title_parts
 
@@ -253,7 +253,7 @@ def _static(record: Intervention) -> Markup:
 
 for kind in (SweepRecord, AttributionRecord, WhatIfRecord):
     title_parts.register(kind)(_title)
-    text_form(kind)(_lines)
+    lines_of.register(kind, _lines)
     body_of.register(kind)(_static)
 
 

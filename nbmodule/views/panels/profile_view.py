@@ -13,7 +13,7 @@ from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import PROFILE, cells_of, columns_of
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import head_line, table_lines, text_form
+from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines
 from nbmodule.views.renderers.text_layout import Line
 from nbmodule.views.renderers.titles import title_parts
 
@@ -62,7 +62,7 @@ def _(tree: ProfileTree) -> dict[str, Any]:
     }
 
 
-@text_form(ProfileTree)
+@lines_of.register(ProfileTree)
 def _text(tree: ProfileTree, width: int, color: bool) -> list[str]:
     lines = [head_line("profile", "")]
     for row in tree.rows:

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import (
@@ -76,7 +76,6 @@ MOST_JOINED = 200
 """Variables whose numbers a text joins in one line; of more it names only their type."""
 MOST_SAID = 6
 """Findings that a text names."""
-_FORMS: dict[type, Callable[..., list[str]]] = {}
 
 
 def text_of(
@@ -120,7 +119,7 @@ def text_of(
     ):  # what will not be shown is not laid out
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=first_rows(rows, limit))  # type: ignore
-    lines += _FORMS[type(record)](record, width, color)
+    lines += lines_of(record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
 
@@ -162,16 +161,10 @@ def capped_text_of(record: ViewRecord) -> str:
     return text_of(record, width=80, limit=MOST_LINES, color=False)
 
 
-def text_form(cls: type) -> Callable[[Callable[..., list[str]]], Callable[..., list[str]]]:
-    """Register how one kind of record is written: `fn(record, width, color)` gives the lines below
-    the title.
-    """
-
-    def keep(fn: Callable[..., list[str]]) -> Callable[..., list[str]]:
-        _FORMS[cls] = fn
-        return fn
-
-    return keep
+@functools.singledispatch
+def lines_of(record: Any, width: int, color: bool) -> list[str]:
+    """Write the lines below the title; each kind of record registers its own."""
+    raise TypeError(f"{type(record).__name__} has no text.")
 
 
 # -- trees and tables of rows --
@@ -205,8 +198,8 @@ def head_line(view: str, *names: str, **titles: str) -> Line:
     return Line((*names, *(titles.get(c.name, c.title) for c in columns)), color="dim")
 
 
-@text_form(ModuleTree)
-@text_form(VariableTree)
+@lines_of.register(ModuleTree)
+@lines_of.register(VariableTree)
 def _tree(tree: ModuleTree | VariableTree, width: int, color: bool) -> list[str]:
     view, outline, lines = tree_text(tree)
     if not lines and isinstance(tree, ModuleTree):
@@ -309,8 +302,8 @@ def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[
     return [*words, *(["zeros"] if zeros and 0 < stats.size == stats.zero else [])]
 
 
-@text_form(CallTable)
-@text_form(ReturnTable)
+@lines_of.register(CallTable)
+@lines_of.register(ReturnTable)
 def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]:
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
@@ -330,7 +323,7 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
     return [*out, *([f"not called: {names}"] if missing else [])]
 
 
-@text_form(DifferenceTree)
+@lines_of.register(DifferenceTree)
 def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
     lines = [head_line("difference", "path", a=plain(tree.a), b=plain(tree.b))]
     for row in tree.rows:
@@ -347,7 +340,7 @@ def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
 _SIGNS = {"changed": "~", "missing": "−", "unexpected": "+", "shape": "≠", "dtype": "≠"}
 
 
-@text_form(HistoryRecord)
+@lines_of.register(HistoryRecord)
 def _history(history: HistoryRecord, width: int, color: bool) -> list[str]:
     lines = []
     for series in history.series:
@@ -357,11 +350,8 @@ def _history(history: HistoryRecord, width: int, color: bool) -> list[str]:
         best = best_of(series)
         at = series.steps[series.values.index(best)]
         said = f"best {format_number(best)} @{format_count(int(at))}" if math.isfinite(best) else ""
-        lines.append(
-            Line(
-                (plain(series.name), format_number(series.values[-1]), said, heights(series.values))
-            )
-        )
+        last = format_number(series.values[-1])
+        lines.append(Line((plain(series.name), last, said, heights(series.values))))
     return align(lines, frozenset({1}), width, color)
 
 
@@ -398,7 +388,7 @@ def heights(values: tuple[float, ...], width: int = 24) -> str:
     )
 
 
-@text_form(ArrayCard)
+@lines_of.register(ArrayCard)
 def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
     stats = card.statistics
     lines = [paint(plain(card.error), "red", color)] if card.error else []
@@ -410,7 +400,7 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
     return lines
 
 
-@text_form(Note)
+@lines_of.register(Note)
 def _note(note: Note, _: int, color: bool) -> list[str]:
     return [
         paint(plain(line, 2000), "red" if note.is_error else "", color)
@@ -423,7 +413,7 @@ CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "�
 """One letter for each call: it agrees, is at fault, contains the fault, carries it."""
 
 
-@text_form(ComparisonTable)
+@lines_of.register(ComparisonTable)
 def _comparison(table: ComparisonTable, width: int, color: bool) -> list[str]:
     outline = comparison_outline(table)
     lines = [head_line("comparison", "call")]
@@ -471,13 +461,13 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
 
 
 # -- tables and pictures of users --
-@text_form(DataTable)
+@lines_of.register(DataTable)
 def _table(table: DataTable, width: int, color: bool) -> list[str]:
     del width, color
     return [plain(line, 2000) for line in table.text]
 
 
-@text_form(UserPicture)
+@lines_of.register(UserPicture)
 def _user_picture(picture: UserPicture, width: int, color: bool) -> list[str]:
     del width, color
     shown = picture.picture
