@@ -29,6 +29,7 @@ from nbmodule.views.builders.pictured import drawn_by_user, picture_for
 from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.suspects import call_findings
+from nbmodule.views.records.outline import occurrences
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -369,13 +370,9 @@ def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[P
 
 
 def _places(paths: Iterable[str]) -> list[tuple[str, int]]:
-    """Each path with how many calls of it came before."""
-    counts: dict[str, int] = {}
-    out = []
-    for path in paths:
-        counts[path] = counts.get(path, -1) + 1
-        out.append((path, counts[path]))
-    return out
+    """Return each path with how many calls of it came before."""
+    paths = list(paths)
+    return list(zip(paths, occurrences(paths), strict=True))
 
 
 def recorded_table(recorder: Recorder, step: int) -> CallTable:

@@ -22,7 +22,6 @@ from nbmodule.base.format import (
     cut_middle,
     format_number,
     format_seconds,
-    ordinal,
     plain,
 )
 from nbmodule.base.whole_file import whole_file
@@ -30,6 +29,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyE
 from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.panels.inspection_view import Panel
+from nbmodule.views.records.outline import numbered
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -386,13 +386,8 @@ def draw_bars_down(
 
 def _call_names(rows: Sequence[CallRow]) -> list[str]:
     """Name calls, indented by depth; a repeated call has its number."""
-    counts: dict[str, int] = {}
-    names = []
-    for row in rows:
-        n = counts[row.path] = counts.get(row.path, 0) + 1
-        name = plain(row.path or row.class_name, 36)
-        names.append("  " * row.depth + (name if n == 1 else f"{name} ({ordinal(n)})"))
-    return names
+    names = ["  " * row.depth + plain(row.path or row.class_name, 36) for row in rows]
+    return numbered(names, [row.path for row in rows])
 
 
 def _draw_spreads(axes: Axes, rows: Sequence[CallRow]) -> None:

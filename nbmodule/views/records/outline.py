@@ -8,10 +8,13 @@ become one line, `blocks 0…11 · 12 × Block`, and so do neighbors that altern
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Sequence
+import collections
+from collections.abc import Container, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
+
+from nbmodule.base.format import ordinal
 
 OPEN_ROWS = 18
 """As many as are seen in a view before anybody scrolls."""
@@ -21,6 +24,34 @@ SMALLEST_PATTERN = 4
 LONGEST_PERIOD = 4
 MOST_GROUPED = 20_000
 """Rows from which neighbors are not grouped: such a tree is searched, not read."""
+
+
+def occurrences(keys: Iterable[Hashable]) -> list[int]:
+    """Return for each key how often it came before.
+
+    Example:
+        >>> occurrences(["a", "b", "a"])
+        [0, 0, 1]
+    """
+    counts: collections.Counter[Hashable] = collections.Counter()
+    before = []
+    for key in keys:
+        before.append(counts[key])
+        counts[key] += 1
+    return before
+
+
+def numbered(names: Iterable[str], keys: Iterable[Hashable]) -> list[str]:
+    """Add to the name of a repeated call that it is the second, the third ...
+
+    Example:
+        >>> numbered(["cell", "head", "cell"], ["cell", "head", "cell"])
+        ['cell', 'head', 'cell (2nd)']
+    """
+    return [
+        f"{name} ({ordinal(n + 1)})" if n else name
+        for name, n in zip(names, occurrences(keys), strict=True)
+    ]
 
 
 @dataclass

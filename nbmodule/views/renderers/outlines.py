@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from nbmodule.base.format import ordinal
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.outline import (
     MOST_GROUPED,
@@ -18,6 +17,7 @@ from nbmodule.views.records.outline import (
     group_lines,
     group_neighbors,
     join_levels,
+    numbered,
     outline_of_keys,
 )
 from nbmodule.views.records.records import (
@@ -125,12 +125,8 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
         grouped: Whether neighbors of one list, or calls of one module, that are alike in class,
             shapes and all that is within them are one line, which opens to them.
     """
-    counts: dict[str, int] = {}
-    labels = []
-    for row in rows:
-        n = counts[row.path] = counts.get(row.path, 0) + 1
-        name = row.path or row.class_name or "(root)"
-        labels.append(name if n == 1 else f"{name} ({ordinal(n)})")
+    names = [row.path or row.class_name or "(root)" for row in rows]
+    labels = numbered(names, [row.path for row in rows])
     lowest = min((row.depth for row in rows), default=0)
     depths = [row.depth - lowest for row in rows]
     whole = Outline(depths, labels, list(range(len(rows))))
@@ -242,11 +238,8 @@ def comparison_outline(table: ComparisonTable) -> Outline:
     to them.
     """
     out = Outline()
-    counts: dict[str, int] = {}
-    labels = []
-    for row in table.rows:
-        n = counts[row.path] = counts.get(row.path, 0) + 1
-        labels.append(row.path if n == 1 else f"{row.path} ({ordinal(n)})")
+    paths = [row.path for row in table.rows]
+    labels = numbered(paths, paths)
     k = 0
     while k < len(table.rows):
         end = k
