@@ -1,4 +1,4 @@
-"""What can be said of a leaf without computing: its type, device and readability; its values as
+"""Facts of a leaf that need no computing: its type, device and readability; its values as
 NumPy numbers, as exact bytes and as text.
 
 Nothing here moves a device array to the host or raises for a leaf that cannot be read: a tracer, a

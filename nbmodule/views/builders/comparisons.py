@@ -66,7 +66,7 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
 
 
 def _ranks(comparison: Comparison, changes: list[float | None]) -> dict[int, str]:
-    """What is said of the modules at fault: the worst is the 1st, where there are several."""
+    """Rank the modules at fault: the worst is the 1st, where there are several."""
     faults = [k for k, pair in enumerate(comparison) if pair.fault == "module"]
     if len(faults) < 2:
         return dict.fromkeys(faults, "at fault")
@@ -117,7 +117,7 @@ def _listed(arrays: list[Any]) -> str:
 
 
 def _given(pair: Pair) -> str:
-    """What is known of the input of a module."""
+    """Say what is known of the input of a module."""
     gap = pair.input_gap
     if gap is None:
         return "was not kept"

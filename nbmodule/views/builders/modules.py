@@ -41,15 +41,15 @@ def module_tree(module: CoreModule) -> ModuleTree:
         ([('0', 'Linear', 8), ('1', 'ReLU', 0)], 'train')
     """
     ensure_built(module)
-    boxes = plan_of(module).boxes
+    all_variables = plan_of(module).boxes
     modes = {child.training for child in module.modules()}
     names = {id(part): name for name, part in module.named_modules()}
     rows = list(_Rows(names, plan_of(module).places).below(module, "", 0))
     tree = ModuleTree(
         type(module).__name__,
         rows,
-        *_sizes(boxes),
-        device=_devices(boxes),
+        *_sizes(all_variables),
+        device=_devices(all_variables),
         mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval",
         variables=_own_variables(module),
     )
@@ -57,10 +57,10 @@ def module_tree(module: CoreModule) -> ModuleTree:
 
 
 def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
-    """What the variables of a model tell of what is wrong with it."""
-    places = [(location.name, box) for box, location in plan_of(module).places.items()]
+    """Return the faults that the variables of a model tell of."""
+    places = [(location.name, variable) for variable, location in plan_of(module).places.items()]
     at = {row.path: k for k, row in enumerate(rows)}
-    variables = ((name, box, at.get(name.rpartition(".")[0])) for name, box in places)
+    variables = ((name, variable, at.get(name.rpartition(".")[0])) for name, variable in places)
     return [*frozen_findings(rows, places), *equal_findings(variables)]
 
 
@@ -90,7 +90,9 @@ class _Rows:
             yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
 
     def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
-        variables = {box: size for child in inside for box, size in self.boxes(child).items()}
+        variables = {
+            variable: size for child in inside for variable, size in self.variables(child).items()
+        }
         name, count = path.rpartition(".")[2], f"{len(inside)} modules"
         return ModuleRow(path, name, count, "", *_total(variables), depth, "list")
 
@@ -103,7 +105,7 @@ class _Rows:
             name,
             type(module).__name__,
             brief(),
-            *_total(self.boxes(module)),
+            *_total(self.variables(module)),
             depth,
             input_shapes=inputs,
             output_shapes=returned,
@@ -131,7 +133,7 @@ class _Rows:
         )
         return next((first for first, name in names if first != f"{path}.{name}"), None)
 
-    def boxes(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
+    def variables(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
         """Return the variables of a module, list, dict or plain object, once each, with sizes."""
         sizes = self.held.get(id(obj))
         if sizes is None:
@@ -141,7 +143,7 @@ class _Rows:
                     if not item.value.is_released:
                         sizes[item.value] = _sizes((item.value,))
                 elif is_module(item.value) or is_branch(item.value):
-                    sizes.update(self.boxes(item.value))
+                    sizes.update(self.variables(item.value))
         return sizes
 
 
@@ -150,14 +152,18 @@ def _total(variables: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, i
     return trained, nbytes, buffers
 
 
-def _sizes(boxes: Any) -> tuple[int, int, int]:
+def _sizes(all_variables: Any) -> tuple[int, int, int]:
     """Number of trained values, bytes of all variables, number of buffers."""
-    trained = sum(box.size for box in boxes if isinstance(box, Parameter))
-    return trained, sum(box.nbytes for box in boxes), sum(isinstance(box, Buffer) for box in boxes)
+    trained = sum(variable.size for variable in all_variables if isinstance(variable, Parameter))
+    return (
+        trained,
+        sum(variable.nbytes for variable in all_variables),
+        sum(isinstance(variable, Buffer) for variable in all_variables),
+    )
 
 
-def _devices(boxes: Any) -> str:
-    names = sorted({describe_device(box) for box in boxes})
+def _devices(all_variables: Any) -> str:
+    names = sorted({describe_device(variable) for variable in all_variables})
     return names[0] if len(names) == 1 else f"{len(names)} devices" if names else ""
 
 
@@ -165,7 +171,7 @@ def _own_variables(module: object) -> tuple[str, ...]:
     """The variables of a module that no module below it holds; nothing below is walked."""
     names: dict[Variable, str] = {}
     _find_own(module, "", (), names)
-    return tuple(f"{name} {describe_shape(box)}" for box, name in names.items())
+    return tuple(f"{name} {describe_shape(variable)}" for variable, name in names.items())
 
 
 def _find_own(
@@ -200,9 +206,9 @@ def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
     ensure_built(module)
     plan = plan_of(module)
     others: dict[Variable, list[str]] = {}
-    for alias, box in aliases(module):
-        if alias != plan.places[box].name:
-            others.setdefault(box, []).append(alias)
+    for alias, variable in aliases(module):
+        if alias != plan.places[variable].name:
+            others.setdefault(variable, []).append(alias)
     chosen = [(v, at) for v, at in plan.places.items() if buffers or isinstance(v, Parameter)]
     rows = [_variable_row(variable, at, others.get(variable)) for variable, at in chosen]
     tree = measured(VariableTree("v", rows, root="model.v"), [_value(v) for v, _ in chosen])
@@ -226,8 +232,8 @@ def _variable_row(variable: Variable, location: Any, others: list[str] | None) -
     )
 
 
-def _value(box: Variable) -> Any:
-    return None if box.is_pending and box._pending.draw is None else box.value
+def _value(variable: Variable) -> Any:
+    return None if variable.is_pending and variable._pending.draw is None else variable.value
 
 
 def container_record(container: Container) -> VariableTree:
@@ -253,12 +259,12 @@ def module_of(container: Container) -> CoreModule | None:
 
 def parameters_of(module: CoreModule) -> list[Variable]:
     """Return the parameters of a module, one for each row of the record of its `v`."""
-    return [box for box in plan_of(module).places if isinstance(box, Parameter)]
+    return [variable for variable in plan_of(module).places if isinstance(variable, Parameter)]
 
 
-def variable_card(box: Variable) -> ArrayCard:
+def variable_card(variable: Variable) -> ArrayCard:
     """Make the record of one variable."""
-    return array_card(box.value, type(box).__name__)
+    return array_card(variable.value, type(variable).__name__)
 
 
 register_record(Container, container_record)

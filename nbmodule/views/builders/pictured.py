@@ -1,4 +1,4 @@
-"""What users add to records: pictures for a kind of value or for places, names of classes and
+"""Additions of users to records: pictures for a kind of value or for places, names of classes and
 tokens, numbers that tint rows.
 """
 

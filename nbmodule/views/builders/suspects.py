@@ -1,4 +1,4 @@
-"""What only arrays tell of what is wrong.
+"""Faults that only arrays tell of.
 
 A softmax over the wrong axis, a mask that is off by one, weights that are equal but not shared, and
 which part of an array is not finite.
@@ -75,7 +75,7 @@ def _part_of(array: Array) -> str:
 
 
 def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
-    """What is odd in an array that looks like weights: between 0 and 1, summing to one."""
+    """Yield what is odd in an array that looks like weights: between 0 and 1, summing to one."""
     s = row.statistics
     if s is None or s.nan + s.inf or s.low < 0 or s.high > 1 + TOLERANCE or not s.zero + s.mean > 0:
         return
@@ -109,11 +109,11 @@ def _of_mask(k: int, row: CallRow, x: Any, name: str) -> Iterator[Finding]:
 
 # -- variables --
 def equal_findings(places: Iterable[tuple[str, Variable, int | None]]) -> Iterator[Finding]:
-    """Weights that hold the same values in boxes of their own: tied by a copy, or one layer copied
-    many times.
+    """Yield weights that hold the same values in variables of their own: tied by a copy, or one
+    layer copied many times.
 
     Args:
-        places: Path, box and row of each variable, in the order of reading.
+        places: Path, variable and row of each, in the order of reading.
     """
     like: dict[Any, list[tuple[str, Variable, int | None]]] = {}
     for entry in places:
@@ -149,10 +149,14 @@ def _equal(group: Sequence[tuple[str, Variable, int | None]]) -> Finding:
 def frozen_findings(
     rows: Sequence[ModuleRow], places: Sequence[tuple[str, Variable]]
 ) -> Iterator[Finding]:
-    """What of a model is not trained: the outermost modules all of whose parameters are frozen,
-    else the parameters.
+    """Yield what of a model is not trained: the outermost modules all of whose parameters are
+    frozen, else the parameters.
     """
-    trained = [(path, box.requires_grad) for path, box in places if isinstance(box, Parameter)]
+    trained = [
+        (path, variable.requires_grad)
+        for path, variable in places
+        if isinstance(variable, Parameter)
+    ]
     if all(trains for _, trains in trained):
         return
     if not any(trains for _, trains in trained):

@@ -100,7 +100,7 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
 
 
 def _of_each(lines: Outline, i: int, name: str, shown: Sequence[SummaryRow | None]) -> str | None:
-    """What each member of a group has, as `12 × Block`; members that differ in it say nothing."""
+    """Say what each member of a group has, as `12 × Block`; None where they differ in it."""
     members = [row for j in group_lines(lines, i) if (row := shown[j]) is not None]
     values = {getattr(row, name) for row in members}
     if len(values) != 1 or (value := values.pop()) in (None, "", 0):

@@ -343,7 +343,7 @@ def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
 
 
 def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Picture]:
-    """What calls returned, drawn small, by place among `rows`; these are numbers of calls, -1 for
+    """Draw the returns of calls small, by place among `rows`; these are numbers of calls, -1 for
     none.
     """
     pictures = {}

@@ -1,4 +1,4 @@
-"""What views hold of a user's arrays: in host memory, within one budget, and only until their cell
+"""Arrays of users that views hold: in host memory, within one budget, and only until their cell
 runs again.
 
 A notebook keeps each last value in `Out[]`, so a view must not keep device memory alive. Its arrays

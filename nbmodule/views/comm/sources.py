@@ -1,5 +1,5 @@
-"""What a live view may still ask of the value it shows: its arrays by row, a fresh record, whether
-it has changed.
+"""Questions that a live view may still ask of the value it shows: its arrays by row, a fresh
+record, whether it has changed.
 
 Models, calls and recorders are asked weakly: a view keeps none of them alive, and says so when one
 is gone. Of plain arrays and trees a view keeps the leaves, in host memory and within the budget of
@@ -28,7 +28,7 @@ place.
 
 
 class Gone(Exception):
-    """What a view showed is no longer there; the text says what to do."""
+    """The value that a view showed is no longer there; the text says what to do."""
 
 
 class LiveSource:
@@ -48,7 +48,7 @@ class LiveSource:
         return None
 
     def has_changed(self) -> bool:
-        """Whether the value is no longer the one that was drawn."""
+        """Return True if the value is no longer the one that was drawn."""
         return False
 
     def renew(self) -> None:

@@ -164,7 +164,7 @@ class CallsSource(WeakSource):
 
 
 class ReturnsSource(WeakSource):
-    """What `model(x, track_submod_rets=True)` filled: a row for each return."""
+    """The returns that `model(x, track_submod_rets=True)` kept: a row for each return."""
 
     noun = "record of returns"
 

@@ -164,7 +164,7 @@ def _once(
 
 
 def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
-    """What there is to show of calls that were recorded of a module, as they are now."""
+    """Return all there is to show of calls that were recorded of a module, as they are now."""
     calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
     return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
 

@@ -112,19 +112,19 @@ class Inspection(Shown):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with what is shown, the worst first; see `nb.findings`."""
+        """The faults in what is shown, the worst first; see `nb.findings`."""
         return findings_of(self.record)
 
     @property
     def record(self) -> Panel:
-        """What the panel shows; with what was tried last."""
+        """The record that the panel shows, with what was tried last."""
         if self._what_if is None:
             return self._shown
         return dataclasses.replace(self._shown, what_if=what_if_record(self._what_if))
 
     @property
     def what_if(self) -> WhatIf:
-        """What is tried in the panel, as `nb.what_if` gives it; made when it is first asked for.
+        """The changes that are tried in the panel, as `nb.what_if` gives them; made when first asked.
 
         It looks at the largest output.
         """
@@ -140,7 +140,7 @@ class Inspection(Shown):
 
     @property
     def result(self) -> WhatIfResult:
-        """What was tried last in the panel: output before and after, and by how much each module
+        """The last trial in the panel: output before and after, and by how much each module
         changes.
         """
         return self.what_if.result

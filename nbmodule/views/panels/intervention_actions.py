@@ -1,4 +1,4 @@
-"""What the page of `nb.what_if` asks of its kernel: try, turn, switch, sweep, attribute, edit,
+"""Requests of the page of `nb.what_if` of its kernel: try, turn, switch, sweep, attribute, edit,
 undo, keep; each is answered by what to draw.
 """
 
@@ -17,10 +17,10 @@ from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import payload_of
 
 SETTLE = "settle"
-"""What a page asks when the hand has left it."""
+"""The request of a page when the hand has left it."""
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
 KINDS = tuple(FUNCTIONS)
-"""What a page can set a place to."""
+"""The settings that a page can give a place."""
 
 
 class WhatIfSource(WeakSource):

@@ -84,7 +84,7 @@ class AttributionRecord(ViewRecord):
 
 @dataclass(frozen=True)
 class WhatIfRecord(ViewRecord):
-    """What was tried, and what it changes."""
+    """The settings that were tried, and what they change."""
 
     name: str
     tried: tuple[TriedRow, ...] = ()
@@ -99,7 +99,7 @@ class WhatIfRecord(ViewRecord):
     sweep: SweepRecord | None = None
     attribution: AttributionRecord | None = None
     parts: tuple[str, ...] = ()
-    """What can be put in the place of a module, or beside it, by name."""
+    """Parts that can be put in the place of a module, or beside it, by name."""
     can_undo: bool = False
     can_keep: bool = False
     text: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What is wrong with what a view shows, derived from its record: the bug bar below a title, the
+"""The faults in what a view shows, derived from its record: the bug bar below a title, the
 text, `view.findings`.
 
 A finding is a sentence, a path and a severity. The builder of a record adds what only the arrays

@@ -96,7 +96,7 @@ class Outline:
         return members
 
     def kinds(self, i: int, names: Sequence[str]) -> str:
-        """What a group holds, as `12 × Block` or `125 × (A, B)`.
+        """Say what a group holds, as `12 × Block` or `125 × (A, B)`.
 
         Args:
             i: The line of the group.

@@ -17,7 +17,7 @@ from nbmodule.views.records.outline import Outline
 
 
 class ShownStatistics(NamedTuple):
-    """What one array looks like in numbers; `mean` to `high` are over the finite elements, NaN
+    """One array in numbers; `mean` to `high` are over the finite elements, NaN
     where there are none.
     """
 
@@ -65,7 +65,7 @@ class Picture(NamedTuple):
     about: str = ""
     """One sentence for readers who do not see the picture."""
     notes: tuple[str, ...] = ()
-    """What the picture does not show: blocks that were averaged, tiles left out, values clipped."""
+    """All that it does not show: blocks that were averaged, tiles left out, values clipped."""
     extremes: Mapping[int, float] = MappingProxyType({})
     """Cells that show an element that stands out of its block, in place of the mean, with its
     value.
@@ -105,7 +105,7 @@ class Finding(NamedTuple):
     """
 
     text: str
-    """What it is and where, as `NaN first in blocks.3.mlp`."""
+    """A sentence of what and where, as `NaN first in blocks.3.mlp`."""
     path: str = ""
     """The place, as an attribute path below the root."""
     kind: str = "doubt"
@@ -124,9 +124,9 @@ class ViewRecord:
     title: tuple[str, ...] = ()
     """The facts of the title line, the name first. Empty: worked out from the rows."""
     notes: tuple[str, ...] = ()
-    """What the foot line says: what was left out, what is stale, what failed, what it costs."""
+    """The foot line: what was left out, what is stale, what failed, what it costs."""
     findings: tuple[Finding, ...] | None = None
-    """What is wrong with it, the worst first. None: worked out from the rows."""
+    """The faults, the worst first. None: worked out from the rows."""
 
     def plot(self, file: object = None, **options: object) -> Any:
         """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
@@ -168,7 +168,7 @@ class ModuleRow(NamedTuple):
 
 @dataclass(frozen=True)
 class ModuleTree(ViewRecord):
-    """What a model is made of. `rows` leaves out the root, which is the title."""
+    """The parts of a model. `rows` leaves out the root, which is the title."""
 
     name: str
     rows: Sequence[ModuleRow]
@@ -212,7 +212,7 @@ class CallRow(NamedTuple):
 
 
 class StepSnapshot(NamedTuple):
-    """What the calls of a table returned at an earlier step, in numbers."""
+    """The returns of the calls of a table at an earlier step, in numbers."""
 
     step: int
     statistics: tuple[ShownStatistics | None, ...]
@@ -223,7 +223,7 @@ class StepSnapshot(NamedTuple):
 
 @dataclass(frozen=True)
 class CallTable(ViewRecord):
-    """What ran, in which order, with what result."""
+    """The calls that ran, in their order, with their results."""
 
     name: str
     rows: Sequence[CallRow]
@@ -243,7 +243,7 @@ class CallTable(ViewRecord):
 
 @dataclass(frozen=True)
 class ReturnTable(ViewRecord):
-    """What the submodules gave back, as pictures; the same rows as the table of calls."""
+    """The returns of submodules as pictures; the same rows as the table of calls."""
 
     name: str
     rows: Sequence[CallRow]
@@ -298,7 +298,7 @@ class PairRow(NamedTuple):
     """'module' (it is at fault), 'inside', 'input', 'tap', or empty: it agrees."""
     inputs: str = ""
     given: str = ""
-    """What is known of its input: `agrees to 1e-06`."""
+    """A remark about its input: `agrees to 1e-06`."""
     a: str = ""
     b: str = ""
     change: float | None = None
@@ -306,7 +306,7 @@ class PairRow(NamedTuple):
     largest: float | None = None
     where: tuple[int, ...] | None = None
     values: tuple[float, float] | None = None
-    """What was expected and what was found there."""
+    """The expected array and the found one."""
     pictures: tuple[Picture, ...] = ()
     """Expected, actual, difference."""
     source: str | None = None
@@ -377,7 +377,7 @@ class Column(NamedTuple):
     kind: str = "text"
     """'text', 'count', 'bytes' or 'number'."""
     has_bar: bool = False
-    """Whether each number has a bar of its share of the largest."""
+    """True where each number has a bar of its share of the largest."""
     leaves: int = 0
     """Which of the columns goes first where there is no room for all, from 1; 0 stays."""
 

@@ -39,7 +39,7 @@ class LeafMetadata(NamedTuple):
 
     @property
     def is_readable(self) -> bool:
-        """Whether it is an array whose values can be read."""
+        """Return True for an array whose values can be read."""
         return self.shape is not None and not self.unreadable and not self.error
 
     @property

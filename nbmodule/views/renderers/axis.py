@@ -60,5 +60,5 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
 
 
 def is_placed(s: ShownStatistics) -> bool:
-    """Whether an array has a mean to be shown."""
+    """Return True for an array with a mean to be shown."""
     return bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)

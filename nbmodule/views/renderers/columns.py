@@ -179,7 +179,7 @@ class ColumnField(NamedTuple):
     type: str
     """Of one cell, in TypeScript."""
     cell: Callable[[Any], Any]
-    """What a row gives."""
+    """The value of a row."""
     pack: Callable[[Any], Any] = texts
 
 
@@ -312,7 +312,7 @@ class ShownColumn(NamedTuple):
     name: str
     title: str
     text: Callable[[Any], str] | None
-    """What a row says; None for a drawing of the page."""
+    """The words of a row; None for a drawing of the page."""
     style: str = ""
     """Classes of its cells on a page; `right` aligns the text too."""
     drop: int = 0

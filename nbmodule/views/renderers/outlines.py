@@ -160,7 +160,7 @@ def call_label(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
 
 
 def call_kinds(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
-    """What a group holds, as `24 × Block`."""
+    """Say what a group holds, as `24 × Block`."""
     return outline.kinds(i, [rows[outline.row[j]].class_name for j in outline.pattern(i)])
 
 
@@ -255,7 +255,7 @@ def comparison_outline(table: ComparisonTable) -> Outline:
 
 
 def _without(steps: Sequence[str], at: int) -> tuple[str, str]:
-    """What stands before and after one step of a path."""
+    """Return the parts before and after one step of a path."""
     return ".".join(steps[:at]), ".".join(steps[at + 1 :])
 
 
