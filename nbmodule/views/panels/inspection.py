@@ -124,7 +124,7 @@ class Inspection(Shown):
 
     @property
     def what_if(self) -> WhatIf:
-        """The changes that are tried in the panel, as `nb.what_if` gives them; made when first asked.
+        """The changes that are tried in the panel, as `nb.what_if` gives them.
 
         It looks at the largest output.
         """
