@@ -98,11 +98,16 @@ def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_html
     said = "shapes are of the first call, histograms of the last tracked call"
     page.locator(".nbm-foot", has_text=said).wait_for()
     assert calls and said in mimebundle(model)["text/plain"]
-    del calls  # what nobody has any more is not shown
-    assert all(row.statistics is None for row in record_for(model).rows)
     view = nb.inspect(model, jnp.ones((2, 3)))  # shows the shapes of its own call
     rows = {row.path: row.output_shapes for row in view.record.modules.rows}
     assert rows["layers.0"] == "float32[2, 4]" and rows["unused"] is None
+
+
+def test_calls_that_nobody_has_any_more_are_not_shown(model):
+    with nb.track(model) as calls:
+        model(jnp.ones((5, 3)))
+    del calls
+    assert all(row.statistics is None for row in record_for(model).rows)
 
 
 def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():

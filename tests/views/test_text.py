@@ -80,7 +80,7 @@ def test_calls_have_their_number_and_failures_their_error_and_only_differences_a
 
 def test_the_text_of_a_history_tells_the_last_value_and_the_best_that_a_run_names():
     def row_of(name, steps, values):
-        return text_of(HistoryRecord("run", (SeriesRecord(name, steps, values),))).splitlines()[1]
+        return text_of(HistoryRecord("run", (SeriesRecord(name, steps, values),))).splitlines()[-1]
 
     assert "1  best 0.5 @1" in row_of("loss", (0, 1, 2), (2.0, 0.5, 1.0))
     assert "NaN  best 0.1 @0" in row_of("acc", (0, 1), (0.1, np.nan))
