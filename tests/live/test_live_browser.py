@@ -243,7 +243,7 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     assert notebook.kernel_eval("live.step") == step - 1
     out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
     early = out.locator(
-        ".nbm-run-replay-text", has_text="again", has_not_text=f"step {step} "
+        ".nbm-run-replay-text", has_text="replay of", has_not_text=f"step {step}"
     ).first
     for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
         box = plot.bounding_box()
@@ -254,4 +254,4 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
             early.wait_for(timeout=10_000)
             break
     out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
-    assert int(early.inner_text().split()[1]) < step
+    assert int(early.inner_text().split()[-1]) < step
