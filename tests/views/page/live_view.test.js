@@ -88,6 +88,13 @@ function live(data = record()) {
   paint();
 }
 
+/** Let the beat come at this second. */
+function wait(seconds) {
+  now = seconds;
+  beats[0]();
+  paint();
+}
+
 let number = 0;
 function tick(more, parts = []) {
   listener({ kind: "tick", n: ++number, t: now, ...more }, parts.length ? [new DataView(Float32Array.from(parts).buffer)] : []);
@@ -115,9 +122,7 @@ test("the title says state in mark and word, progress, rate and remaining time",
 test("before the first step it says for how long the step compiles", () => {
   const waiting = record({ progress: progress({ done: 0, step: 0, state: "waiting", rate: null, remaining: null }) });
   show(waiting, channel);
-  now = 4.2;
-  beats[0]();
-  paint();
+  wait(4.2);
   assert.match(facts(), /compiling the first step, 4 s/);
 });
 
@@ -128,27 +133,21 @@ test("without a kernel buttons and controls are off, and say why", () => {
     assert.equal(button(label).title, "needs the running kernel");
   }
   assert.ok($$(".nbm-run-control input").every((node) => node.disabled));
-  now = 6;
-  beats[0]();
-  paint();
+  wait(6);
   assert.match($(".nbm-foot").textContent, /had not ended when the view was saved/);
 });
 
 test("a view that no kernel has answered says so within three seconds, and does not say that it is gone", () => {
   const seen = Math.floor(Date.now() / 1000) - 20;
   show(record({ progress: progress({ done: 12, seen }) }));
-  now = 3.1;
-  beats[0]();
-  paint();
+  wait(3.1);
   assert.match(facts(), /^○ no answer from the kernel, step 12, \d\d:\d\d · digits$/);
   assert.match($(".nbm-foot").textContent, /busy, or cannot be reached from here.*live\.show_widget\(\)/);
 });
 
 test("a view whose kernel is gone says at which step, and neither a rate nor a time left", () => {
   show(record({ progress: progress({ done: 11856, seen: 1700000000 }) }));
-  now = 6;
-  beats[0]();
-  paint();
+  wait(6);
   assert.match(facts(), /^■ kernel gone at step 11,856, \d\d:\d\d · digits$/);
   assert.match($(".nbm-foot").textContent, /nb\.last_run\(\) has what its journal holds/);
 });
@@ -230,9 +229,7 @@ test("a run that is over has no buttons, and reads like a static form", () => {
   assert.ok(button("Pause after this step").hidden);
   assert.match(facts(), /■ stopped .* by button after step 20/);
   assert.equal(sent.length, 0);
-  now = 10;
-  beats[0]();
-  paint();
+  wait(10);
   assert.ok(!$(".nbm-foot").textContent.includes("had not ended"));
 });
 
@@ -301,9 +298,7 @@ test("a press acts at once in the page and again when the loop confirms", () => 
 test("a press that is not confirmed for two seconds says what else works", () => {
   live();
   button("Stop after this step; what follows the loop runs").click();
-  now = 2.5;
-  beats[0]();
-  paint();
+  wait(2.5);
   assert.match($(".nbm-run-said").textContent, /stopping after this step … .*interrupt button, pressed twice/);
 });
 
@@ -553,9 +548,7 @@ test("messages show their line, how often they came, and the traceback on demand
 
 test("silence is told, since nobody can know whether the step is long or the kernel gone", () => {
   live();
-  now = 12;
-  beats[0]();
-  paint();
+  wait(12);
   assert.match($(".nbm-foot").textContent, /nothing heard for 12 s: the step is long, or the kernel is gone/);
 });
 
