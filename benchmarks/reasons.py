@@ -65,9 +65,6 @@ REASONS: dict[tuple[str, str], str] = {
         "the calling thread takes 8 to 16 µs more; the rest of the wall time is that of XLA's threads, for which a native step of this size "
         "need not wait, although both compile to as many fusions (90 each for Linen)."
     ),
-    ("Flatten, 200 leaves", "nb.Module"): (
-        "a registered node that does nothing at all takes 1.19, which is JAX's own; half a microsecond is ours."
-    ),
     ("Start of the process to the first trained step", "nbmodule"): (
         "importing JAX, tracing and compiling the same step by hand, from arrays of NumPy and with nothing else, is 0.43 of it in CPU time "
         "already, more than the target allows; of what is ours, the import takes 0.17 s and the model 0.07 s."

@@ -13,7 +13,9 @@ from nbmodule.base.version import __version__
 _HOMES: dict[str, str] = {
     **nn._HOMES,
     "nbmodule.core.variables.variable": "Variable Parameter Buffer",
-    "nbmodule.core.structure.state": "StateEntry StateKey export_state update_state merge_states",
+    "nbmodule.core.structure.functional": (
+        "StateEntry StateKey export_state update_state merge_states"
+    ),
     "nbmodule.core.structure.hooks": "HookHandle",
     "nbmodule.core.numbers.random": "RandomStream seed",
     "nbmodule.core.compiled.jit": "jit eval_shape make_jaxpr",
@@ -23,7 +25,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.core.transforms.mapped": "vmap scan",
     "nbmodule.core.transforms.stacked": "stack",
     "nbmodule.core.transforms.branching": "cond switch while_loop checkpoint",
-    "nbmodule.core.structure.tree_text": "tree_repr",
+    "nbmodule.core.structure.naming": "tree_repr",
     "nbmodule.tree.container": "Container",
     "nbmodule.files": "checkpoint_steps wait_for_saving",
     "nbmodule.api.graphs": "graph",

@@ -1,4 +1,1 @@
-"""What a user holds: `nb.Module` with its verbs, and the functions that join several rooms.
-
-Each door is a line or two.
-"""
+"""`nb.Module` with its methods, and functions that join several packages: files, graphs, health."""

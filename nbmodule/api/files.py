@@ -25,7 +25,7 @@ from nbmodule.base.trees import flat, nest
 from nbmodule.base.whole_file import file_name
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built, move_each
-from nbmodule.core.structure.linked import in_older_form, in_present_form
+from nbmodule.core.structure.linked import in_present_form
 from nbmodule.core.structure.state_dict import checked
 from nbmodule.core.structure.walk import aliases, is_module, plan_of
 from nbmodule.core.variables.donation import at_one_moment
@@ -277,13 +277,19 @@ def _by_level(variables: Any) -> Any:
 def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
     """Return the variables of one class as nested arrays, by chain."""
     places = plan_of(module).places.items()
-    return nest({location.chain: box.value for box, location in places if isinstance(box, cls)})
+    return nest(
+        {
+            location.chain: variable.value
+            for variable, location in places
+            if isinstance(variable, cls)
+        }
+    )
 
 
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return parameters and buffers as nested arrays, all values of one moment."""
     return at_one_moment(
-        [plan_of(module).boxes], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
+        [plan_of(module).variables], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
     )
 
 
@@ -295,7 +301,7 @@ def _ensure_has_variables(module: Module, action: str) -> None:
             "as parts of one: nb.Module(first=model, second=other)."
         )
     ensure_built(module)
-    if not module.built_ and not plan_of(module).boxes:
+    if not module.built_ and not plan_of(module).variables:
         raise NotBuiltError(
             f"cannot {action} {type(module).__name__}: it is not built and has no variables yet. "
             "Call it once, or its build(), first."
@@ -305,7 +311,7 @@ def _ensure_has_variables(module: Module, action: str) -> None:
 def _ensure_writable(module: Module, action: str) -> None:
     """Refuse a model without values, whose file would be empty."""
     _ensure_has_variables(module, action)
-    if any(box.sharding is None for box in plan_of(module).boxes):
+    if any(variable.sharding is None for variable in plan_of(module).variables):
         raise NotBuiltError(
             f"cannot {action} {type(module).__name__}: it holds shapes alone, as nb.eval_shape "
             "makes it. Make the model itself."
@@ -324,24 +330,6 @@ def _ensure_is_optimizer(optimizer: object) -> None:
     raise ArgumentTypeError(
         f"optimizer= takes an optimizer of nb, got {type(optimizer).__name__}. {fix}"
     )
-
-
-def save_weights(
-    module: Module,
-    path: str | os.PathLike[str],
-    *,
-    buffers: bool = True,
-    packed: bool | None = None,
-    compression: str | int | None = None,
-    dtype: DTypeLike | None = None,
-) -> None:
-    """Write a model's variables; see `Module.save_weights`."""
-    from nbmodule import files
-
-    _ensure_writable(module, "save")
-    parameters, buffers_tree = nested_variables(module)
-    options = {"packed": packed, "compression": compression, "dtype": dtype}
-    files.save(path, parameters, buffers=buffers_tree if buffers else None, **options)
 
 
 def load_weights(
@@ -415,11 +403,8 @@ def _has_chains(module: Any, entries: Mapping[str, Any]) -> bool:
     """Return True if a name is a chain in `v`, and none of a state dict: only nbmodule writes
     it.
     """
-    chains: set[str] = set()
-    for location in plan_of(module).places.values():
-        spellings = {".".join(location.chain), ".".join(in_older_form(location.chain))}
-        chains |= spellings - {location.name}
-    return any(name in chains for name in entries)
+    places = plan_of(module).places.values()
+    return any(".".join(p.chain) in entries and ".".join(p.chain) != p.name for p in places)
 
 
 def _checked(
@@ -432,12 +417,12 @@ def _checked(
 ) -> tuple[dict[str, Variable], dict[str, Any], dict[Variable, Any]]:
     """Return the variables and the entries of a file by its names, and the arrays to write."""
     names, entries = {}, {"/".join(chain): value for chain, value in flat(variables)}
-    for box, location in plan_of(module).places.items():
+    for variable, location in plan_of(module).places.items():
         chain = "/".join(location.chain)
-        if isinstance(box, Parameter):
-            names[chain] = box
+        if isinstance(variable, Parameter):
+            names[chain] = variable
         elif buffers is not None:
-            names[f"{BUFFERS}/{chain}"] = box
+            names[f"{BUFFERS}/{chain}"] = variable
     if buffers is not None:
         entries |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
     entries, fix = in_present_form(entries, names), ""
@@ -515,12 +500,12 @@ def _training_state(
     """Return the trees of a checkpoint, and whether each host writes its own part."""
     _ensure_writable(model, "save a checkpoint of")
     _ensure_is_optimizer(optimizer)
-    boxes = plan_of(model).boxes
+    variables = plan_of(model).variables
     if sharded is None:
-        sharded = any(not box.sharding.is_fully_addressable for box in boxes)
-    optimizer_boxes = () if optimizer is None else plan_of(optimizer).boxes
+        sharded = any(not variable.sharding.is_fully_addressable for variable in variables)
+    state = () if optimizer is None else plan_of(optimizer).variables
     return at_one_moment(
-        [boxes, optimizer_boxes, [random.default.state]],
+        [variables, state, [random.default.state]],
         lambda: trees_of(model, optimizer, sharded),
     ), sharded
 
@@ -717,28 +702,18 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 def _load_optimizer(
     optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
 ) -> None:
-    optimizer.load_state_dict(_present_names(state, model))
-    variables = {location.chain: box for box, location in plan_of(model).places.items()}
+    optimizer.load_state_dict(state)
+    variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
     check_belongs(optimizer, f"cannot restore {where}", variables)
-    layout = next((layout for box in arrays if (layout := layout_of(box)) is not None), None)
+    layout = next(
+        (layout for variable in arrays if (layout := layout_of(variable)) is not None), None
+    )
     if layout is not None:
         from nbmodule.scale.shard import places_of_state
 
-        shardings = {box: box.sharding for box in variables.values()}
+        shardings = {variable: variable.sharding for variable in variables.values()}
         targets = places_of_state(optimizer, model, layout.mesh, shardings)
         move_each(tuple(targets), tuple(targets.values()))
-
-
-def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
-    """Return optimizer state under present names; chains at their ends may be of the older form."""
-    chains = ["/".join(location.chain) for location in plan_of(model).places.values()]
-    present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
-
-    def renamed(name: str) -> str:
-        starts = (at + 1 for at, letter in enumerate(name) if letter == "/")
-        return next((name[:at] + present[name[at:]] for at in starts if name[at:] in present), name)
-
-    return {renamed(name): value for name, value in state.items()}
 
 
 # Sharded checkpoints
@@ -759,7 +734,9 @@ def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
     rates = vars(optimizer)["_rates"]
     names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
     numbers = {
-        tuple(name.split("/")): box.value for name, box in zip(names, rates) if type(box) is Buffer
+        tuple(name.split("/")): variable.value
+        for name, variable in zip(names, rates)
+        if type(variable) is Buffer
     }
     state = {chain: leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
     return nest(numbers | state)
@@ -771,15 +748,14 @@ def restore_sharded(
     """Return the trees of a sharded checkpoint, each array placed like its variable."""
     from nbmodule.files.sharded import restore_sharded as restore
 
-    boxes = {location.chain: box for box, location in plan_of(model).places.items()}
-    boxes = {in_older_form(chain): box for chain, box in boxes.items()} | boxes
+    variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
 
     def sharding_of(chain: tuple[str, ...], shape: tuple[int, ...]) -> Any:
         """Return the sharding of the variable at this chain; None for a NumPy array."""
         for start in range(1, len(chain)):
-            box = boxes.get(chain[start:])
-            if box is not None and box.shape == shape:
-                return box.sharding
+            variable = variables.get(chain[start:])
+            if variable is not None and variable.shape == shape:
+                return variable.sharding
         return None
 
     restored_step, trees, extra = restore(directory, sharding_of=sharding_of, step=step)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.core.call.example_inputs import remembered
+from nbmodule.core.call.stages import remembered
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.graphs import Graph, Options, write_graph

@@ -62,7 +62,7 @@ class Report(tuple[Checked, ...]):
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing is broken."""
+        """True if nothing is broken."""
         return not any(check.is_broken for check in self)
 
     def __repr__(self) -> str:

@@ -1,7 +1,4 @@
-"""`nb.Module`: the base of all models, with its doors to the other rooms.
-
-Each door is one line; the room does the work.
-"""
+"""`nb.Module`: the base of all models. Methods that need upper packages import them when called."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from jax.typing import DTypeLike
 from nbmodule.base.sockets import socket
 from nbmodule.core.call import compiling
 from nbmodule.core.call.module import CoreModule as CoreModule
-from nbmodule.core.structure import partition
+from nbmodule.core.structure import functional
 from nbmodule.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
@@ -24,21 +21,7 @@ class Module(CoreModule):
     __doc__ = CoreModule.__doc__
     _takes_attributes = True
 
-    # -- functional --
-    def partition(self, *filters: Any) -> tuple[Any, ...]:
-        """Split the model into `(definition, leaves of filter 1, ..., rest)`, each a dict from key
-        path to array.
-
-        A filter is a type or a predicate on variables and modules. The outermost match decides, the
-        first filter on a tie. `definition(*leaves)` builds the model again.
-
-        Example:
-            >>> import nbmodule as nb
-            >>> definition, weights, rest = nb.BatchNorm1d(2).partition(nb.Parameter)
-            >>> list(weights), list(rest)
-            (['.bias', '.weight'], ['.running_mean', '.running_var'])
-        """
-        return partition.partition(self, *filters)
+    partition = functional.partition
 
     # -- files --
     def save_weights(
@@ -73,13 +56,11 @@ class Module(CoreModule):
             >>> nb.load(path).w.shape
             (3, 2)
         """
-        from nbmodule.api import (
-            files,
-        )  # with all that knows files, of which most programs begin without any
+        # Most programs begin without any file.
+        from nbmodule.api import files
 
-        files.save_weights(
-            self, path, buffers=buffers, packed=packed, compression=compression, dtype=dtype
-        )
+        options = {"packed": packed, "compression": compression, "dtype": dtype}
+        files.save(path, self, buffers=buffers, **options)
 
     def load_weights(
         self,
@@ -210,14 +191,14 @@ class Module(CoreModule):
         run or changed.
 
         Args:
-            randomness_factor: From 0 to 1, how far boxes are moved at random, always in the same
+            randomness_factor: From 0 to 1, how far nodes are moved at random, always in the same
                 way.
             save_to_disk: Write a file, `fname` or else `<class name>.html`.
             notebook: Show it inline even where no notebook is found; in a notebook that is always
                 done.
             with_edge_labels: Dtype and shape beside the edges.
-            with_arg_labels: What goes into a box, as hover text.
-            with_output_labels: What comes out of a box, as hover text.
+            with_arg_labels: What goes into a node, as hover text.
+            with_output_labels: What comes out of a node, as hover text.
             output_connected_only: Leave out what the output does not depend on.
             highlight_subgraph: Path of a submodule or an index into `graph.groups`, drawn in red.
             fname: Write to this file; its ending, `.html`, `.svg`, `.png`, `.pdf`, `.dot` or
@@ -297,5 +278,5 @@ class Module(CoreModule):
 
     @property
     def compiled_(self) -> bool:
-        """Whether calls of this module are compiled."""
+        """True if calls of this module are compiled."""
         return self._nbm.compiled is not None

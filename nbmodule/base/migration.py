@@ -200,7 +200,8 @@ def _missing_error(cls: type, missing: list[str]) -> ArgumentTypeError:
 
 def accepts_aliases(fn: Callable[P, R]) -> Callable[P, R]:
     """Let a function, or a method of `Module`, accept aliases of its arguments."""
-    where = f"Module.{fn.__name__}" if "." in fn.__qualname__ else f"nb.{fn.__name__}"
+    is_method = fn.__code__.co_varnames[:1] == ("self",)
+    where = f"{'Module' if is_method else 'nb'}.{fn.__name__}"
 
     @functools.wraps(fn)
     def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:

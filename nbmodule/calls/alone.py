@@ -51,7 +51,7 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     if supplied is None or module is None:
         return None
     arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    boxes = plan_of(module).boxes
+    boxes = plan_of(module).variables
     values = [box.value for box in boxes]
 
     def run(values: list[Any], arrays: list[Any]) -> Any:
@@ -104,7 +104,9 @@ def _program_key(module: CoreModule) -> Any:
     """
     if module is None:
         return None
-    return structure_of(module), tuple([(box.shape, box.dtype) for box in plan_of(module).boxes])
+    return structure_of(module), tuple(
+        [(box.shape, box.dtype) for box in plan_of(module).variables]
+    )
 
 
 def estimate(calls: Sequence[Call]) -> None:

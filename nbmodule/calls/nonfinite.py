@@ -19,12 +19,12 @@ from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.call.scopes import own_name
+from nbmodule.core.call.stages import own_name
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import extract_objects, insert_objects
 from nbmodule.core.transforms.differentiate import grad, is_floating

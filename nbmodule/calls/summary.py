@@ -325,9 +325,9 @@ def _rows(model: Any, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
         yield SummaryRow(
             path,
             type(module).__name__,
-            sum(box.size for box in plan.boxes if isinstance(box, Parameter)),
-            sum(box.size for box in plan.boxes if isinstance(box, Buffer)),
-            sum(box.nbytes for box in plan.boxes),
+            sum(box.size for box in plan.variables if isinstance(box, Parameter)),
+            sum(box.size for box in plan.variables if isinstance(box, Buffer)),
+            sum(box.nbytes for box in plan.variables),
             *(call or ("", "", 0, None)),
             shared,
         )

@@ -57,7 +57,7 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
             outputs = rebuilt(*args, **kwargs)
             changed = {
                 path: box.value
-                for path, box in zip(paths, plan_of(rebuilt).boxes)
+                for path, box in zip(paths, plan_of(rebuilt).variables)
                 if not variables[path].trained and box.value is not values[path]
             }
             if draws and stream in frame.written:

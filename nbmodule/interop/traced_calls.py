@@ -19,7 +19,7 @@ from jax.interpreters import batching
 
 from nbmodule.base.jax_names import Primitive
 from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.scopes import scope_of
+from nbmodule.core.call.stages import scope_of
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.frame import calling, now
 from nbmodule.errors import TraceError

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.scopes import observed
+from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.walk import plan_of

@@ -33,7 +33,7 @@ def kind_of(setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
 
 
 def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
-    """Return the numbers of a setting, in the order of `Dials.boxes`."""
+    """Return the numbers of a setting, in the order of `Dials.variables`."""
     indices = [np.asarray(at, np.int32) for _, at in setting.parts]
     return [
         np.asarray(on),
@@ -71,11 +71,11 @@ class Dials:
 
     def set(self, setting: Setting, values: list[Any] | None = None) -> None:
         """Take over the numbers of a setting."""
-        numbers = zip(self.boxes, numbers_of(setting, values), strict=True)
-        write_all(self.boxes, [variable.admitted(number) for variable, number in numbers])
+        numbers = zip(self.variables, numbers_of(setting, values), strict=True)
+        write_all(self.variables, [variable.admitted(number) for variable, number in numbers])
 
     @property
-    def boxes(self) -> list[Buffer]:
+    def variables(self) -> list[Buffer]:
         """All of them, in one order."""
         return [self.on, self.number, self.seed, *self.at, *(self.values or ())]
 
@@ -193,11 +193,11 @@ class Interventions:
         self.received: list[dict[str, Any]] = []
 
     @property
-    def boxes(self) -> list[Buffer]:
+    def variables(self) -> list[Buffer]:
         """All variables of these interventions, in one order."""
         sent = (intervention for intervention, _ in self.sent)
         each = (*self.inputs, *self.returns, *sent)
-        return [variable for intervention in each for variable in intervention.dials.boxes]
+        return [variable for intervention in each for variable in intervention.dials.variables]
 
     def before(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -25,8 +25,8 @@ from nbmodule.core.recording.tracker import (
     untracked,
     wants_none,
 )
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of, find_modules
-from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of

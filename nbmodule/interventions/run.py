@@ -23,7 +23,7 @@ from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.structure import Static
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
@@ -256,7 +256,7 @@ class Template:
             ((target, _),) = values_by_target(model, {name: setting})
             interventions.append(Intervention(target, setting, dials))
         pairs = [
-            pair for dials, item in zip(self.dials, numbers) for pair in zip(dials.boxes, item)
+            pair for dials, item in zip(self.dials, numbers) for pair in zip(dials.variables, item)
         ]
         return observed(model, *arguments, interventions, pairs)
 

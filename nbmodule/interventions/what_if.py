@@ -363,8 +363,8 @@ class WhatIf(Shown):
                 getattr(edits, method)(*args)
                 undone.callback(edits.undo)
             if self._draft is not None:
-                drawn = plan_of(self._draft[1].model).boxes
-                boxes = list(plan_of(self.run.model).boxes)
+                drawn = plan_of(self._draft[1].model).variables
+                boxes = list(plan_of(self.run.model).variables)
                 undone.callback(write_all, boxes, [variable.value for variable in boxes])
                 write_all(
                     boxes, [variable.admitted(new.value) for variable, new in zip(boxes, drawn)]
@@ -456,9 +456,9 @@ class KeptAct:
         self.intervention = intervention
 
     @property
-    def boxes(self) -> list[Any]:
+    def variables(self) -> list[Any]:
         """The variables that the setting reads."""
-        return self.intervention.dials.boxes
+        return self.intervention.dials.variables
 
     def before(self, module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """A pre-hook: what the output projection is given."""

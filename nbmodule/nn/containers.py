@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from jax import Array
@@ -14,7 +14,7 @@ from nbmodule.api.module import Module
 from nbmodule.base.kinds import DeviceLike, is_whole
 from nbmodule.base.paths import closest
 from nbmodule.core.numbers.random import RandomStream
-from nbmodule.core.structure.state import StateKey
+from nbmodule.core.structure.functional import StateKey
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError, LayerIndexError, PathError, ShapeError
 from nbmodule.nn.kernel import plain
@@ -89,11 +89,13 @@ class Sequential(Module):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._submodules)
 
-    def __getattr__(self, name: str) -> Any:
-        names = vars(self).get("names", ())
-        if name in names:
-            return self._submodules[names.index(name)]
-        return super().__getattr__(name)  # pyright: ignore[reportAttributeAccessIssue]
+    if not TYPE_CHECKING:  # a checker would take every name; it knows layers as `model["name"]`
+
+        def __getattr__(self, name: str) -> Any:
+            names = vars(self).get("names", ())
+            if name in names:
+                return self._submodules[names.index(name)]
+            return super().__getattr__(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in vars(self).get("names", ()):

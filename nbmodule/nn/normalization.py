@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.core.structure.state import StateKey, update_state
+from nbmodule.core.structure.functional import StateKey, update_state
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError

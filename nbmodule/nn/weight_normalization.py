@@ -19,7 +19,7 @@ from jax.core import Tracer
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal
 from nbmodule.core.numbers.random import as_key, next_key
-from nbmodule.core.structure.state import StateKey, update_state
+from nbmodule.core.structure.functional import StateKey, update_state
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable

@@ -17,9 +17,9 @@ from nbmodule.base.paths import hint
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.compiled.call_record import RecordedMethod, call_recorded, is_recorded, recording
 from nbmodule.core.compiled.jit import jit
+from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
-from nbmodule.core.structure.trainable import warn_if_nothing_trains
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
@@ -395,7 +395,7 @@ class Optimizer:
         self, part: Pairs, grads: object, ignore_missing: bool, idle: frozenset[Chain]
     ) -> list[Any]:
         if now.frame is not None:  # make all variables inputs of a compiled function at once
-            values_of(self, plan_of(self).boxes)
+            values_of(self, plan_of(self).variables)
         elif here() != EAGER:  # a raw trace: refuse the step before there is state
             self._counter.value = self._counter.value
         title = f"{type(self).__name__} cannot take a step"

@@ -20,7 +20,7 @@ from nbmodule.base.jax_names import INLINE
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import link
 from nbmodule.base.trees import flat, nest
-from nbmodule.core.structure.linked import box_behind as variable_behind
+from nbmodule.core.structure.linked import variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.frame import calling, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable

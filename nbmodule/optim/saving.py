@@ -66,7 +66,7 @@ def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
         arrays = {"count": named.pop("count"), **rates, **named}
         return OrderedDict((name, frozen_copy(jnp.asarray(x))) for name, x in arrays.items())
 
-    return at_one_moment([plan_of(optimizer).boxes], read)
+    return at_one_moment([plan_of(optimizer).variables], read)
 
 
 def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None:
@@ -124,7 +124,7 @@ def as_one_act(optimizer: Any, change: Callable[[], None]) -> None:
 def all_or_nothing(optimizer: Optimizer) -> Iterator[None]:
     """Put an optimizer back if the block raises."""
     before = attributes.attributes_of(optimizer)
-    variables = [x for x in plan_of(optimizer).boxes if not isinstance(x, FunctionRate)]
+    variables = [x for x in plan_of(optimizer).variables if not isinstance(x, FunctionRate)]
     values = [variable.value for variable in variables]
     try:
         yield

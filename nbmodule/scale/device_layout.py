@@ -104,40 +104,44 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     if not is_module(model):
         raise ArgumentTypeError(f"nb.layout describes a module, got {type(model).__name__}.")
     ensure_built(model)
-    named = [(location.name, box) for box, location in plan_of(model).places.items()]
+    named = [(location.name, variable) for variable, location in plan_of(model).places.items()]
     if optimizer is not None:
         named += [
-            (f"{type(optimizer).__name__}.{'.'.join(chain)}", box)
-            for chain, box in optimizer._state_variables()
+            (f"{type(optimizer).__name__}.{'.'.join(chain)}", variable)
+            for chain, variable in optimizer._state_variables()
         ]
-    rows = tuple(laid_out(name, box) for name, box in named)
+    rows = tuple(laid_out(name, variable) for name, variable in named)
     totals: dict[Any, int] = {}
     for row in rows:
         for device in row.devices:
             totals[device] = totals.get(device, 0) + row.per_device
     meshes = [
-        box.sharding.mesh
-        for _, box in named
-        if hasattr(box.sharding, "mesh") and len(box.sharding.device_set) > 1
+        variable.sharding.mesh
+        for _, variable in named
+        if hasattr(variable.sharding, "mesh") and len(variable.sharding.device_set) > 1
     ]
     by_name = {f"{d.platform}:{d.id}": totals[d] for d in sorted(totals, key=lambda d: d.id)}
     grid = dict(meshes[0].shape) if meshes else {}
     return Layout(type(model).__name__, grid, rows, by_name, sum(row.nbytes for row in rows))
 
 
-def laid_out(name: str, box: Any) -> LaidOut:
+def laid_out(name: str, variable: Any) -> LaidOut:
     """Describe the placement of one variable."""
-    sharding = box.sharding
+    sharding = variable.sharding
     if sharding is None:  # it has a shape and no value
-        return LaidOut(name, tuple(box.shape), str(box.dtype), "no value", box.nbytes, 0, ())
+        return LaidOut(
+            name, tuple(variable.shape), str(variable.dtype), "no value", variable.nbytes, 0, ()
+        )
     devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
-    per_device = math.prod(sharding.shard_shape(box.shape)) * (box.nbytes // max(box.size, 1))
+    per_device = math.prod(sharding.shard_shape(variable.shape)) * (
+        variable.nbytes // max(variable.size, 1)
+    )
     return LaidOut(
         name,
-        tuple(box.shape),
-        str(box.dtype),
-        split_of(sharding, len(box.shape)),
-        box.nbytes,
+        tuple(variable.shape),
+        str(variable.dtype),
+        split_of(sharding, len(variable.shape)),
+        variable.nbytes,
         per_device,
         devices,
     )

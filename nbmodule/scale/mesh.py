@@ -45,9 +45,9 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
     if -1 in sizes and len(devices) % product == 0:
         sizes[sizes.index(-1)] = len(devices) // product
     if math.prod(sizes) != len(devices):
-        wanted = " × ".join(f"{name}={size}" for name, size in axes.items())
+        grid = " × ".join(f"{name}={size}" for name, size in axes.items())
         raise DeviceError(
-            f"a mesh of {wanted} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
+            f"a mesh of {grid} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
             f"devices; there {'is' if len(devices) == 1 else 'are'} {len(devices)}: "
             f"{device_names(devices)}. "
             "Pass devices= to use some of them, or other sizes."

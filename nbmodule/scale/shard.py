@@ -10,7 +10,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built, move_each
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.variable import Buffer, Parameter
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.scale.mesh import as_mesh
 from nbmodule.scale.sharding_rules import Decision, RuledVariable, as_rules
@@ -59,8 +59,10 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
     leaves = list(leaves_of(model))
     decisions = {leaf.name: Decision() for leaf in leaves}
     for rule in as_rules(rules):
-        rule.apply(leaves, decisions, mesh)
-    places = {leaf.box: NamedSharding(mesh, shortest(decisions[leaf.name].spec)) for leaf in leaves}
+        rule(leaves, decisions, mesh)
+    places = {
+        leaf.variable: NamedSharding(mesh, shortest(decisions[leaf.name].spec)) for leaf in leaves
+    }
     if optimizer is not None:
         places |= places_of_state(optimizer, model, mesh, places)
     stream = random.default.state
@@ -83,28 +85,31 @@ def shortest(spec: PartitionSpec | None) -> PartitionSpec:
 def leaves_of(model: Any) -> Iterator[RuledVariable]:
     """Yield the variables of a model as rules see them."""
     plan = plan_of(model)
-    for box, location in plan.places.items():
+    for variable, location in plan.places.items():
         holder = plan.modules[location.owner].owner if location.owner in plan.modules else None
-        yield RuledVariable(location.name, box, location.owner or model, holder or model)
+        yield RuledVariable(location.name, variable, location.owner or model, holder or model)
 
 
 def places_of_state(
     optimizer: Any, model: Any, mesh: Mesh, places: Mapping[Any, Any]
 ) -> dict[Any, Any]:
     """Return the sharding of optimizer state: that of its variables; counters are replicated."""
-    by_chain = {location.chain: box for box, location in plan_of(model).places.items()}
+    by_chain = {location.chain: variable for variable, location in plan_of(model).places.items()}
     whole = NamedSharding(mesh, PartitionSpec())
     named = dict(optimizer._state_variables())
-    owners = {box: variable_of(chain, box, by_chain) for chain, box in named.items()}
+    owners = {variable: variable_of(chain, variable, by_chain) for chain, variable in named.items()}
     # Variables of other classes call a function at each step.
-    stored = [box for box in plan_of(optimizer).boxes if type(box) in (Buffer, Parameter)]
-    return {box: places.get(owners.get(box), whole) for box in stored}
+    stored = [
+        variable
+        for variable in plan_of(optimizer).variables
+        if type(variable) in (Buffer, Parameter)
+    ]
+    return {variable: places.get(owners.get(variable), whole) for variable in stored}
 
 
-def variable_of(chain: tuple[str, ...], box: Any, by_chain: dict[tuple[str, ...], Any]) -> Any:
+def variable_of(
+    chain: tuple[str, ...], state: Variable, by_chain: dict[tuple[str, ...], Variable]
+) -> Variable | None:
     """Return the variable of an array of state: its chain ends that of the array."""
-    for start in range(len(chain)):
-        variable = by_chain.get(chain[start:])
-        if variable is not None and variable.shape == box.shape:
-            return variable
-    return None
+    candidates = (by_chain.get(chain[start:]) for start in range(len(chain)))
+    return next((x for x in candidates if x is not None and x.shape == state.shape), None)

@@ -6,9 +6,10 @@ pattern has, and `fsdp` splits further what another preset has left whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 from jax.sharding import Mesh, PartitionSpec
 
@@ -29,13 +30,13 @@ class RuledVariable(NamedTuple):
     """
 
     name: str
-    box: Any
+    variable: Any
     owner: Any
     holder: Any
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.box.shape
+        return self.variable.shape
 
 
 @dataclass
@@ -48,124 +49,27 @@ class Decision:
 
 Variables = Sequence[RuledVariable]
 Decisions = dict[str, Decision]
+Rule = Callable[[Variables, Decisions, Mesh], None]
 
 
-class Patterns:
-    """Specs by glob; each pattern must fit something."""
-
-    def __init__(self, specs: Mapping[str, Any]) -> None:
-        self.specs = {pattern: as_spec(pattern, spec) for pattern, spec in specs.items()}
-
-    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
-        for pattern, spec in self.specs.items():
-            names = [leaf.name for leaf in leaves]
-            fitting = [leaf for leaf in leaves if match(pattern, leaf.name)]
-            if not fitting:
-                raise PathError(
-                    f'no variable fits the rule "{pattern}"{hint(pattern, names)} '
-                    "`model.named_tensors()` lists them all."
-                )
-            for leaf in fitting:
-                if not decisions[leaf.name].final:
-                    check_spec(leaf, spec, mesh)
-                    decisions[leaf.name] = Decision(spec, True)
-
-
-@dataclass(frozen=True)
-class DataParallel:
-    """See `data_parallel`."""
-
-    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
-        for leaf in leaves:
-            if decisions[leaf.name].spec is None:
-                decisions[leaf.name].spec = PartitionSpec()
-
-
-@dataclass(frozen=True)
-class Fsdp:
-    """See `fsdp`."""
-
-    axis: str
-    min_size: int
-
-    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
-        parts = size_of(mesh, check_axis(mesh, self.axis, "fsdp"))
-        for leaf in leaves:
-            decision = decisions[leaf.name]
-            if decision.final or leaf.box.size < self.min_size:
-                continue
-            spec = [*(decision.spec or ()), *[None] * len(leaf.shape)][: len(leaf.shape)]
-            free = [i for i, size in enumerate(leaf.shape) if spec[i] is None and size % parts == 0]
-            if free and self.axis not in spec:
-                spec[max(free, key=lambda i: leaf.shape[i])] = self.axis
-                decision.spec = PartitionSpec(*spec)
-
-
-@dataclass(frozen=True)
-class TensorParallel:
-    """See `tensor_parallel`."""
-
-    axis: str
-    columns: tuple[str, ...] = field(default=())
-    rows: tuple[str, ...] = field(default=())
-
-    def apply(self, leaves: Variables, decisions: Decisions, mesh: Mesh) -> None:
-        check_axis(mesh, self.axis, "tensor_parallel")
-        owners = list(dict.fromkeys(leaf.name.rpartition(".")[0] for leaf in leaves))
-        for pattern in (*self.columns, *self.rows):
-            if not any(match(pattern, owner) for owner in owners):
-                raise PathError(
-                    "tensor_parallel: no layer with variables fits "
-                    f'"{pattern}"{hint(pattern, owners)} '
-                )
-        splits_any = False
-        for leaf in leaves:
-            part, decision = self.part_of(leaf), decisions[leaf.name]
-            splits_any = splits_any or part is not None
-            if part is not None and not decision.final and decision.spec is None:
-                spec = self.spec_of(leaf, part)
-                check_spec(leaf, spec, mesh)
-                self.check_heads(leaf, mesh)
-                decision.spec = spec
-        if not splits_any:
+def _by_pattern(
+    specs: Mapping[str, PartitionSpec], variables: Variables, decisions: Decisions, mesh: Mesh
+) -> None:
+    """Apply specs by glob, each of which must fit a variable."""
+    for pattern, spec in specs.items():
+        fitting = [x for x in variables if match(pattern, x.name)]
+        if not fitting:
             raise PathError(
-                "tensor_parallel found no attention and no transformer layer of nbmodule. "
-                "Name the layers: nb.tensor_parallel(columns=['*.up'], "
-                "rows=['*.down']), or use patterns of variables."
+                f'no variable fits the rule "{pattern}"{hint(pattern, [x.name for x in variables])}'
+                " `model.named_tensors()` lists them all."
             )
-
-    def part_of(self, leaf: RuledVariable) -> str | None:
-        """`columns` or `rows` for a variable that is split."""
-        owner, _, _ = leaf.name.rpartition(".")
-        name = owner.rpartition(".")[2]
-        classes = [cls.__name__ for cls in type(leaf.holder).__mro__]
-        patterns = {"columns": self.columns, "rows": self.rows}
-        for part, table in (("columns", _COLUMNS), ("rows", _ROWS)):
-            if match(patterns[part], owner) or any(name in table.get(c, ()) for c in classes):
-                return part
-        return None
-
-    def spec_of(self, leaf: RuledVariable, part: str) -> PartitionSpec:
-        """Weights are `(out, in)`: columns split the first axis of weight and bias, rows the second
-        of the weight alone.
-        """
-        if part == "columns":
-            return PartitionSpec(self.axis)
-        return PartitionSpec(None, self.axis) if len(leaf.shape) > 1 else PartitionSpec()
-
-    def check_heads(self, leaf: RuledVariable, mesh: Mesh) -> None:
-        if not hasattr(type(leaf.holder), "_attends_by_heads"):
-            return
-        heads = getattr(leaf.holder, "num_kv_heads", None)  # the fewer, which divide the others
-        if heads is not None and heads % mesh.shape[self.axis]:
-            raise ShapeError(
-                f'cannot split "{leaf.name}" by heads: {heads} heads are not divided by the '
-                f'{mesh.shape[self.axis]} devices of the mesh axis "{self.axis}". Use a smaller '
-                "axis, or another number of heads."
-            )
+        for variable in fitting:
+            if not decisions[variable.name].final:
+                check_spec(variable, spec, mesh)
+                decisions[variable.name] = Decision(spec, True)
 
 
-def data_parallel() -> DataParallel:
+def data_parallel() -> Rule:
     """Keep a whole copy of each variable on each device; only batches are split.
 
     Example:
@@ -173,10 +77,15 @@ def data_parallel() -> DataParallel:
         >>> model.weight.sharding.spec
         P()
     """
-    return DataParallel()
+
+    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
+        for decision in decisions.values():
+            decision.spec = decision.spec or PartitionSpec()
+
+    return apply
 
 
-def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
+def fsdp(axis: str = "data", *, min_size: int = 1024) -> Rule:
     """Split each variable along its largest axis that divides over the devices that also share the
     batch.
 
@@ -194,12 +103,25 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Fsdp:
     """
     if not is_whole(min_size) or min_size < 0:
         raise ArgumentError(f"min_size is a number of elements from 0 on, got {min_size!r}.")
-    return Fsdp(axis, int(min_size))
+
+    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
+        parts = size_of(mesh, check_axis(mesh, axis, "fsdp"))
+        for variable in variables:
+            decision, shape = decisions[variable.name], variable.shape
+            if decision.final or variable.variable.size < min_size:
+                continue
+            spec = [*(decision.spec or ()), *[None] * len(shape)][: len(shape)]
+            free = [i for i, size in enumerate(shape) if spec[i] is None and size % parts == 0]
+            if free and axis not in spec:
+                spec[max(free, key=lambda i: shape[i])] = axis
+                decision.spec = PartitionSpec(*spec)
+
+    return apply
 
 
 def tensor_parallel(
     axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()
-) -> TensorParallel:
+) -> Rule:
     """Split attention by heads and the two linear layers after it by hidden features.
 
     Queries, keys, values and the first linear layer are split by what they give (columns), the
@@ -222,17 +144,75 @@ def tensor_parallel(
     for name, value in (("columns", columns), ("rows", rows)):
         if isinstance(value, str):
             raise ArgumentTypeError(f"{name} takes a list of globs, as in {name}=[{value!r}].")
-    return TensorParallel(axis, tuple(columns), tuple(rows))
+    patterns = {"columns": tuple(columns), "rows": tuple(rows)}
+
+    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
+        check_axis(mesh, axis, "tensor_parallel")
+        owners = list(dict.fromkeys(x.name.rpartition(".")[0] for x in variables))
+        for pattern in (*patterns["columns"], *patterns["rows"]):
+            if not any(match(pattern, owner) for owner in owners):
+                raise PathError(
+                    "tensor_parallel: no layer with variables fits "
+                    f'"{pattern}"{hint(pattern, owners)} '
+                )
+        parts = [(x, part) for x in variables if (part := _part_of(x, patterns)) is not None]
+        for variable, part in parts:
+            decision = decisions[variable.name]
+            if not decision.final and decision.spec is None:
+                decision.spec = _spec_of(variable, part, axis)
+                check_spec(variable, decision.spec, mesh)
+                _check_heads(variable, mesh, axis)
+        if not parts:
+            raise PathError(
+                "tensor_parallel found no attention and no transformer layer of nbmodule. "
+                "Name the layers: nb.tensor_parallel(columns=['*.up'], "
+                "rows=['*.down']), or use patterns of variables."
+            )
+
+    return apply
 
 
-def as_rules(rules: object) -> list[Any]:
-    """Return rules as a list of objects with `apply`."""
+def _part_of(variable: RuledVariable, patterns: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Return `columns` or `rows` for a variable that is split."""
+    owner = variable.name.rpartition(".")[0]
+    name = owner.rpartition(".")[2]
+    classes = [cls.__name__ for cls in type(variable.holder).__mro__]
+    for part, table in (("columns", _COLUMNS), ("rows", _ROWS)):
+        if match(patterns[part], owner) or any(name in table.get(c, ()) for c in classes):
+            return part
+    return None
+
+
+def _spec_of(variable: RuledVariable, part: str, axis: str) -> PartitionSpec:
+    """Return the spec of a part. Weights are `(out, in)`: columns split the first axis of weight
+    and bias, rows the second of the weight alone.
+    """
+    if part == "columns":
+        return PartitionSpec(axis)
+    return PartitionSpec(None, axis) if len(variable.shape) > 1 else PartitionSpec()
+
+
+def _check_heads(variable: RuledVariable, mesh: Mesh, axis: str) -> None:
+    if not hasattr(type(variable.holder), "_attends_by_heads"):
+        return
+    heads = getattr(variable.holder, "num_kv_heads", None)  # the fewer, which divide the others
+    if heads is not None and heads % mesh.shape[axis]:
+        raise ShapeError(
+            f'cannot split "{variable.name}" by heads: {heads} heads are not divided by the '
+            f'{mesh.shape[axis]} devices of the mesh axis "{axis}". Use a smaller '
+            "axis, or another number of heads."
+        )
+
+
+def as_rules(rules: object) -> list[Rule]:
+    """Return rules as a list of functions."""
     if rules is None:
-        return [DataParallel()]
+        return [data_parallel()]
     if isinstance(rules, Mapping):
-        return [Patterns(rules)]
-    if hasattr(rules, "apply"):
-        return [rules]
+        specs = {pattern: as_spec(pattern, spec) for pattern, spec in rules.items()}
+        return [partial(_by_pattern, specs)]
+    if callable(rules):
+        return [cast(Rule, rules)]
     if isinstance(rules, Sequence) and not isinstance(rules, str):
         return [part for rule in rules for part in as_rules(rule)]
     raise ArgumentTypeError(
@@ -257,7 +237,7 @@ def as_spec(pattern: object, spec: object) -> PartitionSpec:
 
 def check_spec(leaf: RuledVariable, spec: PartitionSpec, mesh: Mesh) -> None:
     """Refuse a spec that does not fit a variable."""
-    title = f'cannot shard "{leaf.name}", {describe_shape(leaf.box)}, as P{tuple(spec)}'
+    title = f'cannot shard "{leaf.name}", {describe_shape(leaf.variable)}, as P{tuple(spec)}'
     if len(spec) > len(leaf.shape):
         raise ShapeError(f"{title}: it has {len(leaf.shape)} axes, the spec names {len(spec)}.")
     parts = [(part,) if isinstance(part, str) else part or () for part in spec]

@@ -119,37 +119,15 @@ def test_a_checkpoint_without_an_optimizer_says_so(tmp_path):
         nb.restore_checkpoint(tmp_path, model=model, optimizer=nb.Adam())
 
 
-def test_the_command_line_shows_and_compares_files(tmp_path):
-    first, second = tmp_path / "a.h5", tmp_path / "b.h5"
-    nb.Linear(2, 3).save_weights(first)
-    nb.Linear(2, 3).save_weights(second)
-    shown = subprocess.run(
-        [sys.executable, "-m", "nbmodule", "show", first],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "float32[3, 2]" in shown.stdout
-    compared = subprocess.run(
-        [sys.executable, "-m", "nbmodule", "diff", first, second],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert compared.returncode == 1
-    assert "w" in compared.stdout
-
-
-def test_the_command_line_writes_pages_too(tmp_path):
+def test_the_command_line_shows_and_compares_files_as_text_and_as_pages(tmp_path):
     first, second, page = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "page.html"
     nb.Linear(2, 3).save_weights(first)
     nb.Linear(2, 3).save_weights(second)
-    for words in (["show", first], ["diff", first, second]):
-        subprocess.run(
-            [sys.executable, "-m", "nbmodule", *words, "--html", page],
-            capture_output=True,
-            check=False,
-        )
+    for words, code in ((["show", first], 0), (["diff", first, second], 1)):
+        run = [sys.executable, "-m", "nbmodule", *words]
+        shown = subprocess.run(run, capture_output=True, text=True, check=False)
+        assert (shown.returncode, "float32[3, 2]" in shown.stdout) == (code, True)
+        subprocess.run([*run, "--html", page], capture_output=True, check=False)
         text = page.read_text()
         page.unlink()
         assert "<nbm-view" in text
@@ -175,20 +153,6 @@ def test_loading_that_is_not_strict_says_what_matched(tmp_path):
 
 
 # -- nb.save and nb.load --
-def test_saving_a_model_and_loading_into_one_gives_the_same_model(tmp_path):
-    model = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
-    model(jnp.arange(12.0).reshape(4, 3))
-    nb.save(tmp_path / "model.h5", model)
-    other = nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
-    assert nb.load(tmp_path / "model.h5", other) is other
-    for name, value in model.state_dict().items():
-        np.testing.assert_array_equal(value, other.state_dict()[name])
-    assert (nb.load(tmp_path / "model.h5").submodules.v0.w == model[0].weight).all()
-
-
-def test_saving_without_buffers_leaves_them_out(tmp_path):
-    nb.save(tmp_path / "model.h5", nb.BatchNorm1d(2), buffers=False)
-    assert "running_mean" not in str(nb.load(tmp_path / "model.h5", buffers=True)[1])
 
 
 @pytest.mark.parametrize(
@@ -227,19 +191,6 @@ def test_a_state_dict_as_safetensors_keeps_its_names(tmp_path):
         nb.save_safetensors(path, {"a": np.ones(1), "a.b": np.ones(1)})
 
 
-def test_shared_weights_and_square_convolutions_survive_safetensors(tmp_path):
-    def tied():
-        model = nb.Module(a=nb.Conv2d(3, 3, 3), b=nb.Conv2d(3, 3, 3))
-        model.b.weight = model.a.weight
-        return model
-
-    model, other, path = tied(), tied().to(dtype="bfloat16"), tmp_path / "w.safetensors"
-    nb.save_safetensors(path, model)
-    nb.load(path, other)
-    assert other.b.weight is other.a.weight
-    np.testing.assert_array_equal(other.a.weight, np.asarray(model.a.weight).astype(jnp.bfloat16))
-
-
 class Late(nb.Module):
     """A model that learns the size of its input from the first call."""
 
@@ -275,35 +226,6 @@ def test_a_model_that_waits_for_its_first_call_is_neither_saved_nor_loaded_as_an
     assert same(late, built)
 
 
-def test_a_checkpoint_is_neither_of_nor_for_a_model_that_waits_for_its_first_call(tmp_path):
-    late = Late(build_mode="on_call")
-    with pytest.raises(
-        nb.NotBuiltError,
-        match="cannot save a checkpoint of Late: it is not built .* Call it once",
-    ):
-        nb.save_checkpoint(tmp_path / "runs", step=0, model=late)
-    assert not (tmp_path / "runs").exists()
-    built = Late(build_mode="on_call")
-    built(X)
-    nb.save_checkpoint(tmp_path / "runs", step=0, model=built)
-    with pytest.raises(
-        nb.NotBuiltError,
-        match="cannot restore a checkpoint into Late: it is not built .* Call it once",
-    ):
-        nb.restore_checkpoint(tmp_path / "runs", model=late)
-
-
-def test_what_else_lies_in_the_folder_of_checkpoints_is_none_of_them(tmp_path):
-    model = nb.Linear(3, 2)
-    nb.save_checkpoint(tmp_path, step=1, model=model)
-    for name in ("²", "٣"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "12").write_text("no folder of a step")
-    assert nb.restore_checkpoint(tmp_path, model=model) == (1, None)
-    nb.save_checkpoint(tmp_path, step=2, model=model, keep=np.int64(1))
-    assert nb.checkpoint_steps(tmp_path) == [2]
-
-
 class Tied(nb.Module):
     def __init__(self):
         super().__init__()
@@ -315,24 +237,8 @@ class Tied(nb.Module):
         return self.head(self.embedding(x))
 
 
-def test_a_file_that_names_a_shared_variable_once_is_whole(tmp_path):
-    """As `safetensors.torch.save_model` writes it, which drops the other names."""
-    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
-
-    class Twin(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.embedding = torch.nn.Embedding(5, 3)
-            self.head = torch.nn.Linear(3, 5, bias=False)
-            self.head.weight = self.embedding.weight
-
-    twin, path = Twin(), str(tmp_path / "tied.safetensors")
-    package.save_model(twin, path)
-    with package.safe_open(path, "np") as file:
-        assert len(list(file.keys())) == 1
-    model = nb.load(path, Tied())
-    table = twin.embedding.weight.detach().numpy()
-    np.testing.assert_allclose(model(jnp.array([0, 3])), table[[0, 3]] @ table.T, rtol=1e-5)
+def test_a_state_that_names_a_shared_variable_once_is_whole():
+    table = np.arange(15, dtype=np.float32).reshape(5, 3)
     for name in ("embedding.weight", "head.weight"):
         other = Tied()
         other.load_state_dict({name: table})
@@ -340,21 +246,6 @@ def test_a_file_that_names_a_shared_variable_once_is_whole(tmp_path):
         assert other.head.weight is other.embedding.weight
     with pytest.raises(nb.MissingKeysError, match="embedding.weight"):
         Tied().load_state_dict({})
-
-
-def test_a_dtype_that_does_not_fit_says_which_variable_of_the_file_it_is(tmp_path):
-    model, path = nb.Sequential(nb.Linear(3, 2)), tmp_path / "w.h5"
-    nb.save(
-        path,
-        {"submodules": {"v0": {"w": np.ones((2, 3), np.complex64), "b": np.zeros(2, np.float32)}}},
-    )
-    before = model.state_dict()
-    with pytest.raises(
-        nb.DtypeError,
-        match=r'cannot load "submodules/v0/w": cannot set parameter float32\[2, 3\] to complex64',
-    ):
-        model.load_weights(path)
-    assert same_arrays(before, model.state_dict())
 
 
 def same_arrays(a, b):
@@ -499,14 +390,6 @@ class TestParts:
             other.backbone[0].weight.value, whole.backbone[0].weight.value
         )
 
-    def test_loading_nothing_warns(self, whole, tmp_path):
-        nb.save(tmp_path / "w.h5", whole)
-        part = nb.Linear(4, 2)
-        with pytest.warns(UserWarning, match="none of its .* names fits.*prefix="):
-            part.load_weights(tmp_path / "w.h5", strict=False)
-        with pytest.warns(UserWarning, match="none of its 2 names fits"):
-            part.load_state_dict({"x.weight": np.ones((2, 4)), "x.bias": np.ones(2)}, strict=False)
-
 
 class TestRepositories:
     """Folders as Hugging Face keeps them."""
@@ -552,12 +435,6 @@ class TestRepositories:
         folder, table = shards
         write_index(folder, change(table))
         with pytest.raises(nb.FileFormatError, match=message):
-            nb.load(folder)
-
-    def test_an_index_that_is_no_json_is_refused(self, shards):
-        folder, _ = shards
-        (folder / "model.safetensors.index.json").write_text("[" * 100_000)
-        with pytest.raises(nb.FileFormatError, match="index.json"):
             nb.load(folder)
 
 

@@ -177,17 +177,6 @@ def test_what_cannot_be_called_is_refused():
         nb.graph(np.ones(3))
 
 
-def test_nb_graph_is_the_function_even_after_the_room_was_imported():
-    code = (
-        "import nbmodule.graphs, nbmodule as nb; from nbmodule.graphs import Graph; "
-        "print(nb.graph.__name__, callable(nb.graph))"
-    )
-    assert (
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
-        == "graph True\n"
-    )
-
-
 # -- looking changes nothing --
 def state(model):
     return [np.asarray(box.value) for _, box in model.named_tensors()], random.default._position()
@@ -256,26 +245,14 @@ def test_looking_is_not_tracked_and_is_not_a_call(model):
     with nb.track(model) as calls:
         nb.graph(model, X)
     assert not list(calls)
-    with pytest.raises(nb.NotBuiltError, match="never been called"):
-        model.show_graph()
-
-
-def test_a_graph_holds_no_array_of_the_model(model):
-    graph = nb.graph(model, X)
-    assert not [
-        leaf
-        for leaf in jax.tree.leaves(vars(graph))
-        if isinstance(leaf, jax.Array) and leaf.shape == (4, 3)
-    ]
-
-
-# -- show_graph --
-def test_before_the_first_call_the_error_says_what_to_do(model):
     with pytest.raises(
         nb.NotBuiltError,
         match=r"model\(x\), or model.compile\(args=\(x,\)\), or ask nb.graph\(model, x\)",
     ):
         model.show_graph()
+
+
+# -- show_graph --
 
 
 @pytest.mark.parametrize(
@@ -399,14 +376,6 @@ def test_save_to_disk_alone_writes_a_page_named_after_the_class(model, tmp_path,
     model(X)
     model.show_graph(save_to_disk=True)
     assert [path.name for path in tmp_path.iterdir()] == ["Sequential.html"]
-
-
-def test_dot_text_names_the_submodules(model, tmp_path):
-    model(X)
-    model.show_graph(fname=tmp_path / "g.dot")
-    text = (tmp_path / "g.dot").read_text()
-    assert text.startswith("digraph Sequential")
-    assert "BatchNorm1d" in text
 
 
 @pytest.mark.graphviz

@@ -278,9 +278,6 @@ def test_the_first_return_that_differs_is_named(way, net, x):
         nb.SubmoduleReturnError, match=r'"blocks__1__act", call 1,.*0\.5 at \[2, 3\]'
     ) as caught:
         WAYS[way](lambda x: net(x, expected_submod_rets=given), x)
-    table = str(caught.value).splitlines()[1:]
-    assert [line.split()[0] for line in table] == ["at", "expected", "actual", "difference"]
-    assert table[3].split()[-1] == "-0.5"
     assert (caught.value.path, caught.value.number) == ("blocks__1__act", 1)
 
 

@@ -98,15 +98,6 @@ def test_an_array_put_where_a_buffer_stood_goes_into_that_buffer():
     assert model.state_dict()["layers.1"].shape == (5,) and model.layers[1] is not box
 
 
-def test_a_buffer_that_has_moved_in_its_list_keeps_its_value():
-    model = nb.Module(items=[jnp.array([1.0]), jnp.array([2.0])])
-    first, second = model.items
-    assert len(list(model.buffers())) == 2
-    model.items.insert(0, jnp.array([0.0]))
-    assert [float(value[0]) for value in model.state_dict().values()] == [0.0, 1.0, 2.0]
-    assert model.items[1] is first and model.items[2] is second
-
-
 def test_a_list_that_is_assigned_again_keeps_its_buffers():
     model = nb.Module(h=[jnp.zeros(2), jnp.ones(2)])
     boxes = list(model.h)
@@ -165,12 +156,10 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
 @pytest.mark.parametrize(
     "look",
     [
-        lambda m: m.v,
-        lambda m: m.state_dict(),
         jax.tree.leaves,
         lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2)),
     ],
-    ids=["v", "state dict", "leaves", "compiled"],
+    ids=["leaves", "compiled"],
 )
 def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_look_and_taken_out(
     look, is_walked_before
@@ -192,38 +181,13 @@ def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_l
     )
     with pytest.raises(
         nb.TracerLeakError,
-        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .* that is over.* taken out again",
+        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .*; it was taken out again",
     ):
         look(model)
     assert list(model.seen) == ["first"]
     assert sorted(model.state_dict()) == ["layer.bias", "layer.weight", "seen.first"]
     model(jnp.ones(2))
     look(model)
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_list_of_layers_into_which_a_traced_value_is_put_keeps_its_layers():
-    class Grows(nb.Module):
-        def __init__(self):
-            self.layers = [nb.Linear(2, 2), nb.Linear(2, 2)]
-
-        def forward(self, x):
-            for layer in list(self.layers):
-                x = layer(x)
-            self.layers.append(x)
-            return x
-
-    model = Grows()
-    layers, names = list(model.layers), list(model.state_dict())
-    with pytest.raises(
-        nb.TracerLeakError,
-        match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module",
-    ):
-        nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
-    assert (
-        all(a is b for a, b in zip(model.layers, layers, strict=True))
-        and list(model.state_dict()) == names
-    )
 
 
 class Forgotten(nb.Module):

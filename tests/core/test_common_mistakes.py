@@ -35,15 +35,6 @@ def test_a_choice_of_the_constructor_that_is_no_bool_is_refused(name):
         nb.Module(**{name: "false"})
 
 
-def test_loading_is_strict_or_not_by_a_bool():
-    model = nb.Linear(2, 2)
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=r"strict of load_state_dict\(\) must be True or False, found 'no'",
-    ):
-        model.load_state_dict(model.state_dict(), strict="no")
-
-
 def test_requires_grad_can_be_set():
     model = nb.Linear(2, 2)
     model.weight.requires_grad = False
@@ -79,14 +70,6 @@ def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps
     y, after = jax.jit(lambda m, x: (m(x), m))(cured, x)
     np.testing.assert_array_equal(y, nb.jit(lambda m, x: m(x))(cured, x))
     assert not np.array_equal(jax.jit(lambda m, x: m(x))(after, x), y)
-
-
-def test_another_buffer_under_a_raw_transform_keeps_its_own_remedy():
-    layer = nb.BatchNorm1d(2)
-    with pytest.raises(
-        nb.TracerLeakError, match="or pass the model in as an argument and return it"
-    ):
-        jax.vmap(layer)(jnp.ones((2, 3, 2)))
 
 
 # -- attributes that nothing reads --
@@ -141,3 +124,36 @@ def test_a_misspelled_forward_is_named(name):
     cls = type("Net", (nb.Module,), {name: lambda self, x: x})
     with pytest.raises(NotImplementedError, match=f"rename its {name} to forward"):
         cls()(1.0)
+
+
+# -- streams --
+STREAM_MISUSES = {
+    "an attribute": lambda stream: stream.key,
+    "next": next,
+    "as a key": jax.random.normal,
+    "as a key to split": jax.random.split,
+}
+
+
+@pytest.mark.parametrize("misuse", STREAM_MISUSES.values(), ids=STREAM_MISUSES)
+def test_a_stream_that_is_taken_for_a_key_names_what_gives_one(misuse):
+    stream = nb.RandomStream(0)
+    with pytest.raises(
+        nb.NbModuleError, match=r"stream\.draw\(\) gives the next key, stream\.split"
+    ):
+        misuse(stream)
+    assert not hasattr(stream, "dtype")
+
+
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
+def test_a_stream_of_a_module_in_a_raw_jit_closure_names_the_public_way():
+    class Noisy(nb.Module):
+        def __init__(self):
+            self.stream = nb.RandomStream(1)
+
+        def forward(self, x):
+            return x + jax.random.normal(self.stream(), x.shape)
+
+    model = Noisy()
+    with pytest.raises(nb.TracerLeakError, match=r"nb\.jit.*or pass a key.*stream\.draw\(\)"):
+        jax.jit(lambda x: model(x))(jnp.ones(2))

@@ -181,36 +181,15 @@ def elsewhere(tmp_path_factory):
         name: np.asarray(called(cloudpickle.loads(cloudpickle.dumps(case)), x))
         for name, case in names["CASES"].items()
     }
-    again = notebook()["CASES"]
-    direct = {name: np.asarray(called(again[name], x)) for name in UNTRAINED}
-    return found, here, direct
+    return found, here
 
 
-CASES = (
-    "a function that uses the package", "a class", "a class with a call of its own", "a class in a transform", "an instance",
-    "an unread layer", "a compiled step", "a compiled function", "a compiled model", "a box of a class of one's own", "an optimizer",
-    "an optimizer of one's own", "a gradient", "hooks", "a tracker", "calls", "a stream", "a container", "spectral",
-)  # fmt: skip
-
-
-UNTRAINED = ("an instance", "a class in a transform", "a tracker", "a gradient", "a stream")
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_what_a_notebook_defines_gives_the_same_in_another_process(case, elsewhere):
-    found, here, _ = elsewhere
-    assert not isinstance(found[case], str), found[case]
-    np.testing.assert_allclose(found[case], here[case], rtol=1e-6)
-
-
-def test_every_case_of_the_notebook_is_tried(elsewhere):
-    assert set(elsewhere[0]) == set(CASES)
-
-
-@pytest.mark.parametrize("case", UNTRAINED)
-def test_the_copy_gives_what_the_original_gives(case, elsewhere):
-    _, here, direct = elsewhere
-    np.testing.assert_allclose(here[case], direct[case], rtol=1e-6)
+def test_what_a_notebook_defines_gives_the_same_in_another_process(elsewhere):
+    found, here = elsewhere
+    assert found.keys() == here.keys()
+    for case, value in found.items():
+        assert not isinstance(value, str), (case, value)
+        np.testing.assert_allclose(value, here[case], rtol=1e-6, err_msg=case)
 
 
 def test_what_there_is_one_of_is_itself_in_a_pickle():
@@ -235,29 +214,6 @@ def test_the_handle_of_a_copy_removes_the_hook_of_the_copy():
     other = copy.deepcopy(layer)
     other.handle.remove()
     assert (layer(1), other(1)) == (2, 1)
-
-
-def one_more(module, inputs, outputs):
-    return outputs + 1
-
-
-def test_a_hook_that_was_unpickled_is_not_replaced_by_the_next_one():
-    layer = nb.Identity()
-    handles = [layer.register_forward_hook(one_more) for _ in range(3)]
-    data = pickle.dumps(layer)
-    first = handles[0].hook.number
-    from nbmodule.core.structure import hooks
-
-    before, hooks._numbers = (
-        hooks._numbers,
-        iter(range(first, first + 100)),
-    )  # as in a fresh process
-    try:
-        again = pickle.loads(data)
-        again.register_forward_hook(one_more)
-    finally:
-        hooks._numbers = before
-    assert again(0) == 4
 
 
 def test_a_copy_of_a_compiled_function_compiles_for_itself():

@@ -34,18 +34,6 @@ def test_looking_again_walks_nothing_again(walks: list[object], stage: str) -> N
     assert walks == []
 
 
-def test_a_look_before_the_first_call_leaves_the_compiled_form_as_it_is(
-    walks: list[object],
-) -> None:
-    model = nb.Sequential(nb.Linear(2, 2), nb.Tanh())
-    run, x = nb.jit(lambda m, x: m(x)), jnp.ones((3, 2))
-    run(model, x)
-    run.eval_shape(model, x)
-    walks.clear()
-    run(model, x)
-    assert walks == []
-
-
 def test_a_look_that_changes_the_structure_puts_it_back_and_is_noticed() -> None:
     class Switching(nb.Module):
         def __init__(self) -> None:

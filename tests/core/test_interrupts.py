@@ -29,7 +29,7 @@ def hunt(act, *things, most=150):
     boxes = [
         box
         for thing in things
-        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)
+        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
     ]
     before, count = [np.array(box._value) for box in boxes], -1
     for _ in points(act, most=most):
@@ -128,7 +128,7 @@ def hunt_between(act, *things, most=150):
     boxes = [
         box
         for thing in things
-        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).boxes)
+        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
     ]
     states = []
     for _ in range(2):
@@ -233,7 +233,7 @@ def test_an_optimizer_step_is_one_act(make):
     act()
     boxes = [
         box
-        for box in plan_of(optimizer).boxes
+        for box in plan_of(optimizer).variables
         if np.array(box._value).shape == (1,) or box is optimizer._counter
     ]
     hunt(act, model, *boxes)
@@ -404,7 +404,7 @@ def test_a_step_of_ones_own_optimizer_is_one_act():
         model,
         *(
             box
-            for box in plan_of(optimizer).boxes
+            for box in plan_of(optimizer).variables
             if box is optimizer._counter or box.shape == (1,)
         ),
     )
@@ -453,7 +453,7 @@ def test_laying_a_model_out_is_one_act():
             model.to("cpu:0")
 
     for _ in points(act):
-        assert len({type(box.value.sharding) for box in plan_of(model).boxes}) == 1
+        assert len({type(box.value.sharding) for box in plan_of(model).variables}) == 1
 
 
 def test_a_profiled_block_leaves_nothing_open():

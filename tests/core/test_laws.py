@@ -69,7 +69,7 @@ FEW = settings(max_examples=60, deadline=None)
 @given(models())
 def test_every_view_gives_the_same_variables_under_the_same_names(model):
     named = dict(model.named_tensors())
-    assert {id(box) for box in named.values()} == {id(box) for box in plan_of(model).boxes}
+    assert {id(box) for box in named.values()} == {id(box) for box in plan_of(model).variables}
     assert len({id(box) for box in named.values()}) == len(named)
     chains = model.v.cont_all_key_chains()
     places = plan_of(model).places

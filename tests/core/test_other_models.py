@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.core.rerunning import Net, X, loss
+from tests.core.rerunning import X
 
 
 def test_models_that_share_a_variable_are_not_run_by_the_program_of_models_that_do_not():
@@ -42,17 +42,6 @@ def test_two_names_that_swap_their_models_are_followed():
     np.testing.assert_allclose(both(X), -a(X), rtol=1e-5, atol=1e-6)
 
 
-def test_an_address_that_is_used_again_is_another_model():
-    @nb.jit
-    def predict(x):
-        return model(x)
-
-    for i in range(30):
-        model = nb.Linear(3, 2, key=i)
-        np.testing.assert_array_equal(predict(X), model(X))
-        del model
-
-
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_training_and_evaluation_stay_two_programs_for_a_new_model():
     traced = []
@@ -84,37 +73,6 @@ def test_a_hook_of_one_model_does_not_run_for_another():
         step, model = make(hooked)
         np.testing.assert_allclose(step(X), model(X), rtol=1e-6)
         assert (np.asarray(step(X)) == 0).all() == hooked
-
-
-def test_a_frozen_parameter_of_a_new_model_has_no_gradient():
-    def make(frozen):
-        model = Net(
-            64
-        )  # so wide that some unit is positive, whatever is drawn: else no weight has a gradient
-        model.a.weight.requires_grad_(not frozen)
-        return nb.jit(lambda: nb.grad(loss)(model))()
-
-    assert [bool((np.asarray(make(frozen).a.w) == 0).all()) for frozen in (False, True, False)] == [
-        False,
-        True,
-        False,
-    ]
-
-
-def test_what_a_trace_leaves_on_an_object_is_left_on_each_object():
-    class Holder:
-        def __init__(self):
-            self.model, self.shape = nb.Linear(3, 2), None
-
-        @nb.jit
-        def run(self, x):
-            self.shape = x.shape
-            return self.model(x)
-
-    for _ in range(3):
-        holder = Holder()
-        holder.run(X)
-        assert holder.shape == (4, 3)
 
 
 def test_a_model_that_builds_at_its_first_call_is_built_each_time():

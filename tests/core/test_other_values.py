@@ -2,9 +2,6 @@
 behind a property, in an array ...
 """
 
-import itertools
-import types
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -26,46 +23,10 @@ def rate_as_a_default(value):
     return nb.jit(lambda x, rate=value: model(x) * rate), lambda x: model(x) * value
 
 
-def rate_as_a_keyword_default(value):
-    model = nb.Linear(3, 2, key=0)
-
-    def step(x, *, rate=value):
-        return model(x) * rate
-
-    return nb.jit(step), lambda x: model(x) * value
-
-
 def rate_as_a_global(value):
     names = {"model": nb.Linear(3, 2, key=0), "rate": value}
     exec("def step(x):\n    return model(x) * rate", names)
     return nb.jit(names["step"]), lambda x: names["model"](x) * value
-
-
-def rate_as_a_global_of_a_helper(value):
-    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
-    exec("def helper(y):\n    return y * rate\ndef step(x):\n    return helper(model(x))", names)
-    return nb.jit(names["step"]), lambda x: names["model"](x) * value
-
-
-def rate_in_a_helper_that_is_passed_along(value):
-    model = nb.Linear(3, 2, key=0)
-    helper = lambda y: y * value
-    return nb.jit(lambda x: helper(model(x))), lambda x: model(x) * value
-
-
-def rate_in_a_list(value):
-    model, rates = nb.Linear(3, 2, key=0), [1, value]
-    return nb.jit(lambda x: model(x) * rates[1]), lambda x: model(x) * value
-
-
-def rate_in_a_dict(value):
-    model, settings = nb.Linear(3, 2, key=0), {"inner": {"rate": value}}
-    return nb.jit(lambda x: model(x) * settings["inner"]["rate"]), lambda x: model(x) * value
-
-
-def rate_in_a_namespace(value):
-    model, settings = nb.Linear(3, 2, key=0), types.SimpleNamespace(rate=value)
-    return nb.jit(lambda x: model(x) * settings.rate), lambda x: model(x) * value
 
 
 class Settings:
@@ -85,44 +46,9 @@ def rate_behind_a_property(value):
     return nb.jit(lambda x: model(x) * settings.rate), lambda x: model(x) * value
 
 
-def rate_behind_a_method(value):
-    model, settings = nb.Linear(3, 2, key=0), Settings(value)
-    return nb.jit(lambda x: settings.scaled(model(x))), lambda x: model(x) * value
-
-
-def rate_behind_getattr(value):
-    model, settings = nb.Linear(3, 2, key=0), types.SimpleNamespace(rate_1=value)
-    return nb.jit(lambda x: model(x) * getattr(settings, f"rate_{1}")), lambda x: model(x) * value
-
-
-def rate_in_a_partial(value):
-    import functools
-
-    model = nb.Linear(3, 2, key=0)
-    scale = functools.partial(lambda rate, y: y * rate, value)
-    return nb.jit(lambda x: scale(model(x))), lambda x: model(x) * value
-
-
 def rate_in_an_array(value):
     model, rate = nb.Linear(3, 2, key=0), np.array(value, FLOAT)
     return nb.jit(lambda x: model(x) * rate), lambda x: model(x) * value
-
-
-def rate_in_a_jax_array(value):
-    model, rate = nb.Linear(3, 2, key=0), jnp.array(value)
-    return nb.jit(lambda x: model(x) * rate), lambda x: model(x) * value
-
-
-def rate_of_the_model(value):
-    class Scaled(nb.Module):
-        def __init__(self):
-            self.inner, self.rate = nb.Linear(3, 2, key=0), value
-
-        def forward(self, x):
-            return self.inner(x) * self.rate
-
-    model = Scaled()
-    return nb.jit(lambda x: model(x)), lambda x: model.inner(x) * value
 
 
 class Shared(nb.Module):
@@ -136,29 +62,6 @@ class Shared(nb.Module):
 def rate_in_a_function_of_the_model(value):
     model = Shared(lambda y: y * value)
     return nb.jit(lambda x: model(x)), lambda x: model.inner(x) * value
-
-
-def rate_in_a_class(value):
-    kind = type("Scale", (), {"rate": value, "__call__": lambda self, y: y * self.rate})
-    model, scale = nb.Linear(3, 2, key=0), kind()
-    return nb.jit(lambda x: scale(model(x))), lambda x: model(x) * value
-
-
-def rate_in_a_jitted_helper(value):
-    model = nb.Linear(3, 2, key=0)
-    helper = jax.jit(lambda y: y * value)
-    return nb.jit(lambda x: helper(model(x))), lambda x: model(x) * value
-
-
-def rate_in_a_generator(value):
-    model, rates = nb.Linear(3, 2, key=0), itertools.repeat(value)
-    return nb.jit(lambda x: model(x) * next(rates)), lambda x: model(x) * value
-
-
-def rate_by_eval(value):
-    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
-    exec("def step(x):\n    return model(x) * eval('ra' + 'te')", names)
-    return nb.jit(names["step"]), lambda x: names["model"](x) * value
 
 
 def rate_in_the_rule_of_a_derivative(value):

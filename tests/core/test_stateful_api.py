@@ -38,17 +38,6 @@ def test_sub_mods_of_depth_zero_is_v():
     assert net.sub_mods(depth=0, show_v=False) == ""
 
 
-def test_variables_under_the_chains_of_the_root_are_the_same_arrays():
-    net = Net()
-    part = net.dl0.l0.v_with_top_v_key_chains()
-    assert part.cont_all_key_chains() == ["dl0/l0/b", "dl0/l0/w"]
-    assert all(part[chain] is net.v[chain] for chain in part.cont_all_key_chains())
-    below = net.layers[0].v_with_top_v_key_chains()
-    assert below.layers.submodules.v0.w is net.v.layers.submodules.v0.w
-    flat = net.dl0.v_with_top_v_key_chains(flatten_key_chains=True)
-    assert flat["dl0__l1__w"] is net.v.dl0.l1.w
-
-
 def test_the_structure_is_shown_with_names_and_classes(capsys):
     Net().show_structure()
     assert capsys.readouterr().out.splitlines() == [
@@ -62,14 +51,6 @@ def test_the_structure_is_shown_with_names_and_classes(capsys):
     ]
     nb.Linear(2, 2).show_structure()
     assert capsys.readouterr().out == "Linear has no modules below it.\n"
-
-
-def test_modules_come_with_their_parents():
-    net = Net()
-    pairs = list(net.modules(with_parent=True))
-    assert pairs[0] == (net, None)
-    assert dict(pairs)[net.dl0.l1] is net.dl0 and dict(pairs)[net.layers[0]] is net.layers
-    assert [module for module, _ in pairs] == list(net.modules())
 
 
 def test_a_sequential_times_n_is_the_same_layers_again_as_in_torch():

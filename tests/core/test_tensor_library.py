@@ -64,32 +64,16 @@ def test_an_operation_on_boxes_gives_a_plain_array():
     np.testing.assert_array_equal(np.ones((2, 2)) @ p, [3.0, 3.0])
 
 
-def test_items_are_set_in_place():
-    p = nb.Parameter(jnp.zeros((2, 2)))
-    p[0] = 1.0
-    p[1, 1] = jnp.float32(5)
-    np.testing.assert_array_equal(p, [[1, 1], [0, 5]])
-    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values"):
-        nb.Buffer([1, 2])[0] = 1.5
-
-
 def test_items_are_set_from_lists_as_those_of_numpy():
     p, expected = nb.Parameter(jnp.zeros((2, 3))), np.zeros((2, 3))
     p[:], expected[:] = [[1, 2, 3], [4, 5, 6]], [[1, 2, 3], [4, 5, 6]]
     p[0, 1:], expected[0, 1:] = (7, 8.5), (7, 8.5)
+    p[1, 1], expected[1, 1] = jnp.float32(5), 5
     np.testing.assert_array_equal(p, expected)
     with pytest.raises(nb.ShapeError, match=r"to an array of shape \[2\]"):
         p[:] = [1, 2]
     with pytest.raises(nb.DtypeError, match=f"{FLOAT} values"):
         nb.Buffer([1, 2])[:] = [1.5, 2]
-
-
-def test_items_are_set_from_lists_of_python_numbers_where_no_dtype_is_promoted():
-    p = nb.Parameter(jnp.zeros(3, "bfloat16"))
-    with jax.numpy_dtype_promotion("strict"):
-        p[:], p[1:] = [1, 2, 3], (4, 0.5)
-    assert p.dtype == "bfloat16"
-    np.testing.assert_array_equal(np.asarray(p, float), [1, 4, 0.5])
 
 
 def test_a_write_keeps_dtype_and_shape():
@@ -211,22 +195,11 @@ def test_a_frozen_parameter_gets_no_gradient():
     assert float(jnp.abs(grads.head.w).max()) == 0
 
 
-def test_to_changes_floating_dtypes_only():
-    model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
-    assert model.to(dtype=jnp.bfloat16) is model
-    assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
-
-
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.dtype("bfloat16"), "bfloat16"])
 def test_to_takes_a_dtype_that_stands_alone(dtype):
     model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
     assert model.to(dtype) is model
     assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
-
-
-def test_to_takes_a_dtype_of_pytorch():
-    torch = pytest.importorskip("torch")
-    assert nb.Linear(2, 2).to(torch.bfloat16).weight.dtype == jnp.bfloat16
 
 
 @pytest.mark.parametrize(
@@ -288,13 +261,6 @@ def test_own_tensors_come_first_and_shared_ones_under_each_name():
     names = list(model.state_dict())
     assert names[:2] == ["count", "weight"]
     assert {"blocks.0.linear.weight", "blocks.1.linear.weight"} <= set(names)
-
-
-def test_loading_a_state_dict_is_the_identity():
-    a, b = Net(), Net()
-    b.load_state_dict(a.state_dict())
-    for (name, x), (_, y) in zip(a.named_tensors(), b.named_tensors()):
-        np.testing.assert_array_equal(x, y, err_msg=name)
 
 
 @pytest.mark.parametrize(
@@ -360,24 +326,6 @@ def test_loading_keeps_boxes_sharing_and_dtype():
     state["blocks.1.linear.weight"] = state["blocks.1.linear.weight"] + 1
     with pytest.warns(UserWarning, match="two different values.*blocks.1.linear.weight"):
         model.load_state_dict(state)
-
-
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.not_under("nans", reason="makes NaN on purpose")
-def test_a_shared_variable_of_another_dtype_is_loaded_without_a_warning(dtype):
-    def tied():
-        model = nb.Module(a=nb.Linear(3, 3), b=nb.Linear(3, 3))
-        model.b.weight = model.a.weight
-        return model
-
-    source, target = tied(), tied().to(dtype=dtype)
-    source.a.weight[0, 0] = jnp.nan
-
-    target.load_state_dict(source.state_dict())
-
-    loaded, want = np.asarray(target.a.weight), np.asarray(source.a.weight).astype(dtype)
-    np.testing.assert_array_equal(loaded.astype(np.float32), want.astype(np.float32))
-    assert target.b.weight is target.a.weight
 
 
 # -- hooks --
@@ -555,16 +503,6 @@ def test_a_hook_that_cannot_be_is_refused_with_a_cure(options, words):
     assert layer(1) == 1
 
 
-def test_a_key_that_a_variable_holds_is_taken_or_its_value_is_asked_for():
-    held = nb.Buffer(jax.random.key(3))
-    np.testing.assert_array_equal(
-        nb.Linear(2, 2, key=held).weight, nb.Linear(2, 2, key=held.value).weight
-    )
-    with pytest.raises(TypeError) as caught:
-        nb.Lambda(lambda x: x + jax.random.normal(held))(1.0)
-    assert any("jax.random.split(self.key.value)" in note for note in caught.value.__notes__)
-
-
 @pytest.mark.parametrize("part", [lambda: nb.Linear(2, 2), lambda: nb.Parameter(jnp.ones(2))])
 def test_an_attribute_that_would_be_called_v_is_told_of_another_name(part):
     model = nb.Module(query=nb.Linear(2, 2))
@@ -577,8 +515,6 @@ def test_an_attribute_that_would_be_called_v_is_told_of_another_name(part):
 
 
 # -- whose numbers they are --
-def averaged(state):
-    return {name: (array + array) / 2 for name, array in state.items()}
 
 
 def through_npz(state):
@@ -591,15 +527,12 @@ def through_npz(state):
 @pytest.mark.parametrize(
     "copied",
     [
-        copy.copy,
         copy.deepcopy,
-        lambda state: pickle.loads(pickle.dumps(state)),
         through_npz,
         lambda state: {name: jnp.asarray(array) for name, array in state.items()},
-        averaged,
         lambda state: lambda name, variable: np.array(state[name]),
     ],
-    ids=["copy", "deepcopy", "pickle", "npz", "jax", "average", "function"],
+    ids=["deepcopy", "npz", "jax", "function"],
 )
 def test_copies_of_a_state_dict_are_loaded_also_where_the_order_of_axes_could_be_pytorchs(copied):
     model = nb.Sequential(nb.Conv2d(3, 8, 3), nb.ReLU(), nb.Flatten(), nb.Linear(8, 2))

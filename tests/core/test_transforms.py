@@ -274,7 +274,8 @@ def test_a_batched_write_names_the_variable_and_the_cures():
         return x
 
     with pytest.raises(
-        nb.BatchedWriteError, match=rf"(?s)buffer {FLOAT}\[3\].*Average over the axis.*stacked copy"
+        nb.BatchedWriteError,
+        match=rf"(?s)buffer \"mean\" \({FLOAT}\[3\]\).*Average over the axis.*stacked copy",
     ):
         nb.vmap(row)(X)
 

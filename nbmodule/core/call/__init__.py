@@ -1,1 +1,1 @@
-"""What a call does: it builds, takes options, records, compiles, and runs the user's forward."""
+"""Calls of modules: build, take options, record, compile, and run the user's forward."""

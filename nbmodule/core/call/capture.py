@@ -1,4 +1,5 @@
-"""`model(x, track_submod_rets=True)`: returns and call order of the submodules of one call.
+"""`model(x, track_submod_rets=True)`: returns and call order of the submodules of one call, and the
+first submodule whose return is not as expected.
 
 The request travels with the record of the call. In a compiled function the values come out as extra
 outputs, and the request is fulfilled when they are out: no traced value reaches the module.
@@ -15,17 +16,27 @@ import jax.core
 import numpy as np
 
 from nbmodule.base.foreign import received
+from nbmodule.base.format import count_noun
 from nbmodule.base.jax_names import is_eager
-from nbmodule.base.kinds import is_whole
-from nbmodule.core.call.expected_returns import check_expected, compare
+from nbmodule.base.kinds import is_real, is_whole
+from nbmodule.base.sockets import Displayed
+from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
 from nbmodule.core.structure.building import settle
 from nbmodule.core.structure.linked import v_of
-from nbmodule.core.structure.naming import as_key, depths, entries_of, find_modules, key_of
+from nbmodule.core.structure.naming import (
+    GLOB,
+    as_key,
+    depths,
+    entries_of,
+    find_modules,
+    key_of,
+    modules_named,
+)
 from nbmodule.core.structure.structure import Same, Static
-from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
@@ -39,8 +50,9 @@ from nbmodule.core.variables.frame import (
     write_all,
 )
 from nbmodule.core.variables.variable import Buffer
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, SubmoduleReturnError
 from nbmodule.tree.container import Container
+from nbmodule.tree.leaf import without_torch
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -155,6 +167,7 @@ def tracked_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
             "submod_depth counts levels below the called module and must be None or a number of "
             f"at least 0, got {depth!r}."
         )
+    # Not the root itself: what it returns is the output of the call.
     modules = {
         m for m, level in depths(root).items() if 0 < level <= (level if depth is None else depth)
     }
@@ -191,8 +204,8 @@ class Replacement:
     A number, or an array without axes, fills the whole return; any other array must have its shape.
     """
 
-    def __init__(self, boxes: list[Buffer], tree: object, name: str) -> None:
-        self.boxes, self.tree, self.name = boxes, tree, name
+    def __init__(self, variables: list[Buffer], tree: object, name: str) -> None:
+        self.variables, self.tree, self.name = variables, tree, name
         self.slot = Slot(self)  # weak: keys of programs may outlive the trace
 
     @staticmethod
@@ -216,17 +229,19 @@ class Replacement:
         if (
             current is not None
             and current.tree == tree
-            and [(box.shape, box.dtype) for box in current.boxes] == types
+            and [(variable.shape, variable.dtype) for variable in current.variables] == types
         ):
-            admitted = [box.admitted(array) for box, array in zip(current.boxes, arrays)]
-            write_all(current.boxes, admitted)
+            admitted = [
+                variable.admitted(array) for variable, array in zip(current.variables, arrays)
+            ]
+            write_all(current.variables, admitted)
             return current
         module._nbm.instead = Replacement(list(map(Buffer, arrays)), tree, name)
         return module._nbm.instead
 
     def __call__(self, outputs: object) -> Any:
         leaves, tree = jax.tree.flatten(outputs)
-        values = [box.value for box in self.boxes]
+        values = [variable.value for variable in self.variables]
         if len(values) == 1 and values[0].ndim == 0:
             filled = [jax.numpy.full_like(leaf, values[0]) for leaf in leaves]
             return jax.tree.unflatten(tree, filled)
@@ -254,12 +269,12 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
         module = request.module()
         if module is None:
             continue
-        below = _descendants(infos, index)
-        returns = _returns(module, request, infos, values, below)
+        descendants = _descendants(infos, index)
+        returns = _returns(module, request, infos, values, descendants)
         order = None
         if request.order:
-            tracked = [i for i in below if infos[i].module in request.modules]
-            listed = _with_callers(infos, index, tracked) if request.is_bounded else below
+            tracked = [i for i in descendants if infos[i].module in request.modules]
+            listed = _with_callers(infos, index, tracked) if request.is_bounded else descendants
             order = _call_order(module, infos, index, listed)
         if not has_captured(module):
             # The next compiled call must take the stages once, to empty the results.
@@ -298,6 +313,7 @@ def _returns(
     locations = plan_of(module).modules
     result: dict[str, list[Any]] = {}
     returned = [i for i in calls if infos[i].returned >= 0 and infos[i].kind == "call"]
+    # In the order of returns, which is that of the stateful library.
     for index in sorted(returned, key=lambda i: infos[i].returned):
         info, value = infos[index], values[index]
         if info.module in request.modules and "output" in value and ran(value):
@@ -380,3 +396,153 @@ def _key_within_owner(info: CallInfo, locations: Any) -> str:
         return info.name
     owner = locations.get(location.owner)
     return as_key(location.name if owner is None else location.name.removeprefix(f"{owner.name}."))
+
+
+# -- expected returns --
+_DEFAULTS = {"atol": 1e-6, "rtol": 1e-5}
+
+
+def check_expected(module: CoreModule, expected: object) -> Any:
+    """Check the form of expected returns.
+
+    Raises:
+        ArgumentTypeError: They are no mapping, or a tolerance is no number.
+        ArgumentError: An entry has tolerances and no `val`, or the arrays are traced.
+    """
+    if expected is not None and not isinstance(expected, Mapping):
+        raise ArgumentTypeError(
+            "expected_submod_rets takes a Container or a dict, by submodule, got "
+            f"{type(expected).__name__}."
+        )
+    for key, value in (expected or {}).items():
+        if is_module(key):
+            find_modules(module, key)
+        if not isinstance(value, Mapping):
+            continue
+        if "val" not in value:
+            raise ArgumentError(
+                f'expected_submod_rets["{key}"] must be {{"val": values, "atol": ..., "rtol": '
+                f'...}} or the values alone; there is no "val" among '
+                f"{', '.join(map(repr, value))}."
+            )
+        for name in _DEFAULTS:
+            tolerances = value.get(name)
+            if not isinstance(tolerances, (list, tuple)):
+                tolerances = [tolerances]
+            if not all(x is None or is_real(x) or getattr(x, "ndim", 1) == 0 for x in tolerances):
+                raise ArgumentTypeError(
+                    f'expected_submod_rets["{key}"]: {name} must be a number, or one for each '
+                    f"call, got {value[name]!r}."
+                )
+    # A comparison decides whether to raise, so it needs numbers.
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(expected)):
+        raise ArgumentError(
+            "expected_submod_rets holds traced arrays: it was passed through a transform, where "
+            "nothing can be compared. Let the compiled function use it from the surrounding code; "
+            "the comparison is made when the call is over."
+        )
+    return expected
+
+
+def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raise for the first submodule whose return differs from the expected one."""
+    expected = {_key(module, entry): value for entry, value in expected.items()}
+    for key, returned in returns.items():
+        value = expected.get(key)
+        if value is None:
+            continue
+        tolerances: Mapping[str, Any] = {}
+        if isinstance(value, Mapping):
+            tolerances, value = value, value["val"]
+        values = value if isinstance(value, (list, tuple)) else [value]
+        if any(value is not None for value in values[len(returned) :]):
+            raise SubmoduleReturnError(
+                f'{type(module).__name__}: "{key}" returned {count_noun(len(returned), "time")}, '
+                f"expected were {len(values)} returns."
+            )
+        for number, (actual, value) in enumerate(zip(returned, values)):
+            if value is not None:
+                atol, rtol = (_nth(tolerances, name, number) for name in _DEFAULTS)
+                _compare_call(module, key, number, actual, value, atol=atol, rtol=rtol)
+
+
+def _key(module: CoreModule, entry: object) -> Any:
+    """Return the key of a submodule in the returns, for any of its names."""
+    modules = plan_of(module).modules
+    if isinstance(entry, str) and not GLOB.intersection(entry):
+        named: Any = next(iter(modules_named(module, entry)), None)
+    else:
+        named = entry
+    return key_of(modules[named]) if is_module(named) and named in modules else entry
+
+
+def _nth(tolerances: Mapping[str, Any], name: str, number: int) -> float:
+    value = tolerances.get(name)
+    if isinstance(value, (list, tuple)):
+        value = value[number] if number < len(value) else None
+    return _DEFAULTS[name] if value is None else float(value)
+
+
+def _compare_call(
+    module: CoreModule,
+    key: str,
+    number: int,
+    actual: object,
+    expected: object,
+    *,
+    atol: float,
+    rtol: float,
+) -> None:
+    leaves, expected_leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    title = f'{type(module).__name__}: the return of "{key}", call {number},'
+    if len(leaves) != len(expected_leaves):
+        raise SubmoduleReturnError(
+            f"{title} has {len(leaves)} arrays, expected were {len(expected_leaves)}."
+        )
+    for leaf, value in zip(leaves, expected_leaves):
+        a, b = np.asarray(leaf), _as_ours(module, leaf, value)
+        if a.shape != b.shape and b.ndim:
+            raise SubmoduleReturnError(
+                f"{title} has shape {list(a.shape)}, expected was {list(b.shape)}."
+            )
+        if not holds_numbers(a) or not holds_numbers(b):
+            text = "" if np.array_equal(a, b) else f"{title} is {a!s:.40}, expected was {b!s:.40}."
+        else:
+            text = _difference(title, a, b, atol=atol, rtol=rtol)
+        if text:
+            error: Any = SubmoduleReturnError(text)
+            error.path, error.number, error.expected, error.actual = key, number, b, a
+            raise error
+
+
+def _difference(
+    title: str, actual: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float
+) -> str:
+    """Return a text about the largest difference, or "" if all elements agree."""
+    expected = np.broadcast_to(expected, actual.shape)
+    gap, agree = numbers_apart(actual, expected, rtol, atol)
+    if agree.all():
+        return ""
+    a, b = widened(actual, expected)
+    at = np.unravel_index(int(np.argmax(gap)), gap.shape)
+    return (
+        f"{title} differs from the expected one: the largest difference is {gap[at]:.6g} at "
+        f"[{', '.join(map(str, at))}] (expected {b[at]:.6g}, got {a[at]:.6g}; "
+        f"atol {atol:g}, rtol {rtol:g})."
+    )
+
+
+def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
+    """Return an expected array for NumPy.
+
+    A tensor of PyTorch gets its channels in our order, unless the module is of PyTorch, too.
+    """
+    if not hasattr(expected, "detach"):
+        return np.asarray(expected)
+    value = np.asarray(without_torch(expected))
+    is_of_torch = hasattr(type(module), "_framework") and cast(Any, module)._framework == "torch"
+    return value if is_of_torch else channels_as_in(actual, value)
+
+
+# Errors lie below sockets, so the class cannot name its display itself.
+SubmoduleReturnError._repr_mimebundle_ = Displayed._repr_mimebundle_  # type: ignore[attr-defined]

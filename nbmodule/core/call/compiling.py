@@ -12,16 +12,21 @@ import jax
 
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.core.call.capture import capture_submodules
-from nbmodule.core.call.example_inputs import remember
-from nbmodule.core.call.scopes import observe, run_hooks
-from nbmodule.core.call.stages import ModuleCall, Stages, enter, stages_of, take_options
-from nbmodule.core.call.variables import give_variables
+from nbmodule.core.call.stages import (
+    ModuleCall,
+    Stages,
+    enter,
+    give_variables,
+    observe,
+    prepare,
+    run_hooks,
+    stages_of,
+    take_options,
+)
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.structure.building import (
-    PLAIN,
     STATEFUL,
     as_stateful_option,
-    build_for_call,
     settle,
 )
 from nbmodule.core.structure.structure import Static
@@ -146,6 +151,7 @@ def _step(
     contents, objects = stateful[0], _current.objects
     if not contents:
         return _run_inside(module, v, args, kwargs)
+    # No traced value may stay in an object of the user after the trace.
     before = [_shallow_copy(obj) for obj in objects]
     args, kwargs = _with_objects((args, kwargs), objects)
     try:
@@ -184,16 +190,15 @@ def compile_module(module: Any, args: object, kwargs: object, options: dict[str,
             f"{type(kwargs).__name__}."
         )
     inner = module._nbm
+    # Another `compile()` replaces the options of the first, and its programs.
     inner.compiled = compiled = Compiled(module, options)
-    inner.config = replace(inner.config or PLAIN, **compiled.choices)
+    inner.config = replace(inner.config, **compiled.choices)
     settle(module)
     if args is None and kwargs is None:
         return module
     args, kwargs = tuple(args or ()), dict(kwargs or {})
     call = _call_of(module, args, kwargs)
-    remember(module, args, call.kwargs)
-    build_for_call(module, args, call.kwargs)
-    settle(module)
+    prepare(module, args, call.kwargs)
     stages = stages_of(call, ((ModuleCall.is_captured, capture_submodules),))
     try:
         enter(call, (*stages, lambda call, _: compiled.lower(call)))

@@ -1,5 +1,10 @@
-"""How the class of a module is made: which function is its forward, and the entry that every call
-goes through.
+"""The entry that every call of a module goes through, and how its class is made: which function is
+the forward.
+
+`Module.__call__` calls the forward directly where nothing else is needed. Otherwise the options are
+taken out of the arguments, the module is built, and the call enters the stages that it needs:
+capture of its submodules, compiled form, variables, scope and record, hooks, and the user's
+forward.
 """
 
 from __future__ import annotations
@@ -15,20 +20,37 @@ import jax
 import jax.core
 import numpy as np
 
-from nbmodule.base.foreign import is_native
+from nbmodule.base.foreign import as_read_or_left, is_native
+from nbmodule.base.jax_names import is_eager
 from nbmodule.base.migration import is_ours
-from nbmodule.core.call.calling import call
+from nbmodule.core.call.capture import capture_submodules, forget_captured
+from nbmodule.core.call.compiling import INSIDE, run_compiled
 from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.stages import OPTIONS, TRACKING
+from nbmodule.core.call.stages import (
+    ModuleCall,
+    Run,
+    Stages,
+    check_variables,
+    enter,
+    prepare,
+    remember_return,
+    stages_of,
+    take_options,
+)
 from nbmodule.core.structure import building
-from nbmodule.core.structure.building import STATEFUL
+from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.frame import gate, now
+from nbmodule.core.variables.frame import gate, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
+from nbmodule.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from nbmodule.core.call.module import CoreModule
 
 FORWARDS = ("__call__", "forward", "_forward")
 DERIVED = ("__call__", "_run", "_own_parameters", "_asked_by_name")
-"""What `resolve_forward` gives each class, made of the forwards."""
+"""Attributes that `resolve_forward` derives for each class from its forwards."""
 _dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 _LOOKED_AT = (jax.core.Tracer, np.ndarray)
 P = ParamSpec("P")
@@ -218,3 +240,58 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
     __call__.__doc__ = run.__doc__
     __call__.__wrapped__ = run  # type: ignore[attr-defined]
     return __call__
+
+
+# -- calls beyond a bare method call --
+AROUND: Stages = (
+    (ModuleCall.is_captured, capture_submodules),
+    (ModuleCall.was_captured, forget_captured),
+)
+STAGES: Stages = (*AROUND, (ModuleCall.is_compiled, run_compiled), *INSIDE)
+
+
+def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module` through its stages."""
+    __tracebackhide__ = True
+    if any(isinstance(x, np.ndarray) for x in args):
+        args = tuple(map(as_read_or_left, args))
+    if kwargs:
+        kwargs = {name: as_read_or_left(x) for name, x in kwargs.items()}
+    options = take_options(module, kwargs) if kwargs and not OPTIONS.isdisjoint(kwargs) else {}
+    this = ModuleCall(module, run, args, kwargs, options, options.pop("v", None))
+    if module._nbm.special:
+        prepare(module, args, kwargs)
+    check_variables(this)
+    if this.v is None and now.frame is None and module._nbm.home is None and not is_eager():
+        if plan_of(module).variables:
+            warn_of_constant(module)
+    stages = stages_of(this, STAGES)
+    outputs = stages[0](this, stages[1:])
+    if module._nbm.returned is None:
+        remember_return(module, outputs)
+    return outputs
+
+
+def call_beside(
+    module: Any,
+    run: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    names: frozenset[str] = OPTIONS,
+) -> Any:
+    """Call `run`, a compiled form of `module`, and apply the options of the call around it."""
+    __tracebackhide__ = True
+    kwargs = dict(kwargs)
+    options = take_options(module, kwargs, type(module)._asked_by_name & names)
+    for name in STATEFUL:
+        if options.get(name):
+            raise ArgumentError(
+                f"{name} belongs to model.compile(); nb.jit({type(module).__name__}) would lose "
+                "these changes. Compile the module by model.compile(), or keep in a module what "
+                "changes."
+            )
+    if module._nbm.special:
+        prepare(module, args, kwargs)
+    this = ModuleCall(module, run, args, kwargs, options)
+    stages = stages_of(this, AROUND)
+    return enter(this, (*stages, lambda call, _: run(*call.args, **call.kwargs)))

@@ -9,8 +9,8 @@ from typing import Any
 from nbmodule.base.format import printable
 from nbmodule.base.migration import error_hint
 from nbmodule.base.paths import closest
-from nbmodule.core.call.stages import OPTIONS
 from nbmodule.core.recording.tracker import describe_arguments
+from nbmodule.core.structure.building import OPTIONS
 from nbmodule.core.structure.walk import name_within, plan_of
 
 _ENDS = 5
@@ -46,6 +46,7 @@ def annotate(
         fix = _fix_for(error, args)
         if fix is not None:
             error.add_note(fix)
+    # The innermost module does not know its caller; the caller names it.
     if trail:
         trail[-1].name = name_within(module, trail[-1].module)
     trail.append(_Passed(module, describe_arguments(args, kwargs)))

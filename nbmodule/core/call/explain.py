@@ -14,11 +14,11 @@ from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.paths import entry_text
 from nbmodule.core.call.compiling import step_call
-from nbmodule.core.call.example_inputs import remembered
-from nbmodule.core.call.stages import OPTIONS, TRACKING
+from nbmodule.core.call.stages import remembered
 from nbmodule.core.compiled.jit import Jit, TraceNote
 from nbmodule.core.compiled.key import SETTINGS, Shapes, cells, signature_of
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.building import OPTIONS, TRACKING
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.beside import asked_of, called_module
@@ -138,6 +138,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     """
     module = asked_of(fn, kwargs)
     options = frozenset(TRACKING) if is_module(fn) else OPTIONS
+    # Options of a call, such as tracking, are part of the key: they must be in force here too.
     if module is not None and not options.isdisjoint(kwargs):
         with unchanged([module]):
             return module._call_beside(
@@ -160,8 +161,12 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     def changes_since(note: TraceNote) -> tuple[RetraceCause, ...]:
         captured, causes = _check_guards(note)
         objects = [*call.call.objects, *(value for _, value in captured)]
-        boxes = {id(box): box for obj in objects for box in boxes_of(obj)}.values()
-        shapes = call.shapes._replace(variables=tuple((box.shape, box.dtype) for box in boxes))
+        variables = {
+            id(variable): variable for obj in objects for variable in boxes_of(obj)
+        }.values()
+        shapes = call.shapes._replace(
+            variables=tuple((variable.shape, variable.dtype) for variable in variables)
+        )
         signatures = [(text, signature_of(value)) for text, value in captured]
         return causes + _changes(facts_of(note), _facts(call.structure, shapes, signatures, labels))
 
@@ -187,6 +192,7 @@ def _fewest(
     candidates: Iterable[tuple[tuple[RetraceCause, ...], int]],
 ) -> tuple[tuple[RetraceCause, ...], int]:
     """Return the shortest list of changes with its number; of equal ones the latest."""
+    # The closest trace says most shortly what is new about this one.
     return min(candidates, key=lambda pair: (len(pair[0]), -pair[1]), default=((), 0))
 
 
@@ -266,7 +272,7 @@ def _facts(
         if isinstance(signature, Structure):
             names = [_joined(label, ".".join(map(entry_text, key.path))) for key in signature.keys]
             facts |= _structure_facts(label, signature, names)
-            variables += [(name, *box) for name, box in zip(names, signature.boxes)]
+            variables += [(name, *variable) for name, variable in zip(names, signature.variables)]
         else:
             variables.append((label, *signature))
     for (name, cls, frozen), (shape, dtype) in zip(dict.fromkeys(variables), shapes.variables):
@@ -295,7 +301,7 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
             facts["", location] = (_text(reference.value), reference)
             return
         category, number = reference[:2]
-        if category == "box" and names[number] != location:
+        if category == "variable" and names[number] != location:
             facts["", location] = (f"the variable {names[number]}", reference)
         elif category == "object" and number in paths:
             facts["", location] = (f"the same as {paths[number]}", reference)

@@ -1,43 +1,40 @@
-"""The base of all modules: ordinary attributes that hold boxes and other modules, and one call that
-everything goes through.
+"""The base of all modules: ordinary attributes that hold variables and other modules, and one call
+that everything goes through.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from types import MemberDescriptorType
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
-import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.migration import accepts_aliases, field_hint
-from nbmodule.core.call.calling import call_beside
 from nbmodule.core.call.capture import empty_captured
-from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
+from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R, call_beside
 from nbmodule.core.structure import (
     attributes,
     building,
     copying,
     hooks,
     naming,
-    position,
-    state_dict,
     structure,
 )
+from nbmodule.core.structure import state_dict as states
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.hooks import HookHandle
 from nbmodule.core.structure.linked import set_v, v_of
 from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
-from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
+from nbmodule.core.variables.inner import Hull, Inner, living_modules, switch
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
+
+Named = Iterator[tuple[str, Variable]]
 
 
 class CoreModule(Hull, metaclass=ModuleMeta):
@@ -91,7 +88,6 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     __slots__ = ()
     __signature__ = ConstructorSignature()
     _is_module = True
-    _is_plainly_made = True  # whether no class has a `__new__` of its own
     _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
     _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
 
@@ -113,13 +109,13 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             name for name, item in vars(cls).items() if type(item) is MemberDescriptorType
         ]:
             delattr(cls, name)  # a module has a dict: what its slots would hold, no walk would see
-        cls._is_plainly_made = cls.__new__ is CoreModule.__new__
         structure.register(cls)
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         module = object.__new__(cls)
         inner = Inner()
         inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
+        inner.config = building.PLAIN  # until the constructor has its choices
         object.__setattr__(module, "_nbm", inner)
         living_modules.add(module)
         return module
@@ -196,48 +192,17 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return {}
 
     # -- building --
-    def build(
-        self,
-        *args: object,
-        from_call: bool = False,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        dynamic_backend: bool | None = None,
-        **kwargs: object,
-    ) -> Any:
-        """Make the variables now; returns `v` when there are variables, else True.
-
-        An `on_call` module that has not been called stays unbuilt and False is returned: its shapes
-        are not known yet.
-
-        Args:
-            *args: Handed to `_build`.
-            from_call: Whether this is the first call of an `on_call` module.
-            device: Device for the variables, instead of the constructor's.
-            dtype: Dtype for the variables, instead of the constructor's.
-            dynamic_backend: Whether variables follow JAX's default device.
-            **kwargs: Handed to `_build`.
-        """
-        return building.build(
-            self,
-            *args,
-            from_call=from_call,
-            device=device,
-            dtype=dtype,
-            dynamic_backend=dynamic_backend,
-            **kwargs,
-        )
+    build = building.build
 
     @property
     def built_(self) -> bool:
-        """Whether this module and all modules below it are built."""
+        """True if this module and all modules below it are built."""
         return building.is_built(self)
 
     @property
     def build_mode(self) -> str:
         """When the module builds: `on_init`, `explicit` or `on_call`."""
-        config = self._nbm.config
-        return building.PLAIN.build_mode if config is None else config.build_mode
+        return self._nbm.config.build_mode
 
     # -- variables --
     @property
@@ -252,15 +217,6 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     def v(self, provided: Mapping[str, Any]) -> None:
         ensure_built(self)
         set_v(self, provided)
-
-    if not TYPE_CHECKING:
-
-        @property
-        def __dict__(self) -> dict[str, Any]:
-            """The attributes; those of a module that JAX unflattened are made when first read."""
-            if type(self._nbm) is structure.Folded:
-                structure.unfolded(self)
-            return attributes_of(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         attributes.assign(self, name, value)
@@ -278,42 +234,36 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     # -- walking --
     @accepts_aliases
-    def named_parameters(
-        self, prefix: str | None = None, recursive: bool = True
-    ) -> Iterator[tuple[str, Variable]]:
+    def named_parameters(self, prefix: str | None = None, recursive: bool = True) -> Named:
         """Yield names and Parameters, each once, in canonical order; `recursive=False` leaves out
         those of submodules.
         """
         return naming.named_variables(self, naming.PARAMETERS, prefix, recursive)
 
     @accepts_aliases
-    def named_buffers(
-        self, prefix: str | None = None, recursive: bool = True
-    ) -> Iterator[tuple[str, Variable]]:
+    def named_buffers(self, prefix: str | None = None, recursive: bool = True) -> Named:
         """Yield names and Buffers, each once, in canonical order."""
         return naming.named_variables(self, naming.BUFFERS, prefix, recursive)
 
     @accepts_aliases
-    def named_tensors(
-        self, prefix: str | None = None, recursive: bool = True
-    ) -> Iterator[tuple[str, Variable]]:
+    def named_tensors(self, prefix: str | None = None, recursive: bool = True) -> Named:
         """Yield names and variables of both kinds, each once, in canonical order."""
         return naming.named_variables(self, naming.TENSORS, prefix, recursive)
 
     @accepts_aliases
     def parameters(self, recursive: bool = True) -> Iterator[Variable]:
         """Yield the Parameters, each once."""
-        return (box for _, box in self.named_parameters(recursive=recursive))
+        return (variable for _, variable in self.named_parameters(recursive=recursive))
 
     @accepts_aliases
     def buffers(self, recursive: bool = True) -> Iterator[Variable]:
         """Yield the Buffers, each once."""
-        return (box for _, box in self.named_buffers(recursive=recursive))
+        return (variable for _, variable in self.named_buffers(recursive=recursive))
 
     @accepts_aliases
     def tensors(self, recursive: bool = True) -> Iterator[Variable]:
         """Yield the variables of both kinds, each once."""
-        return (box for _, box in self.named_tensors(recursive=recursive))
+        return (variable for _, variable in self.named_tensors(recursive=recursive))
 
     def named_children(self) -> Iterator[tuple[str, CoreModule]]:
         """Yield names and modules directly below this one, each once."""
@@ -344,7 +294,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     # -- changing --
     @property
     def training(self) -> bool:
-        """Whether the module is in training mode; see `train` and `eval`."""
+        """The mode of the module, True for training; see `train` and `eval`."""
         return self._nbm.training
 
     @training.setter
@@ -358,11 +308,8 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         module.
         """
         mode = as_flag("mode of train()", mode)
-        of = [
-            m._nbm
-            for m in (self.modules() if as_flag("recursive of train()", recursive) else (self,))
-        ]
-        switch([inner for inner in of if inner.training != mode], mode)
+        modules = self.modules() if as_flag("recursive of train()", recursive) else (self,)
+        switch([m._nbm for m in modules if m._nbm.training != mode], mode)
         return self
 
     def eval(self) -> Self:
@@ -377,7 +324,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
                 f"each; found {type(fn).__name__}. "
                 "To call the module with variables given, write model(x, v=v)."
             )
-        for module in reversed(list(self.modules())):
+        for module in reversed(list(self.modules())):  # a list: `fn` may change the structure
             fn(module)
         return self
 
@@ -387,9 +334,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         Returns the module.
         """
         flag = as_flag("flag of requires_grad_()", flag)
-        freeze(
-            [parameter for parameter in self.parameters() if parameter._frozen == flag], not flag
-        )
+        freeze([p for p in self.parameters() if p._frozen == flag], not flag)
         return self
 
     @accepts_aliases
@@ -416,76 +361,16 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             )
         setattr(self, name, value if value is None or isinstance(value, Buffer) else Buffer(value))
 
-    @accepts_aliases
-    def register_forward_pre_hook(
-        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `fn(module, inputs)` before each forward; what it returns, if not None, replaces the
-        inputs.
+    register_forward_pre_hook = hooks.register_forward_pre_hook
+    register_forward_hook = hooks.register_forward_hook
 
-        A tuple replaces all positional inputs, any other value is one input. With
-        `with_kwargs=True` it is `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
-        """
-        return hooks.add_hook(
-            self, self._nbm.pre_hooks, fn, prepend=prepend, with_kwargs=with_kwargs
-        )
-
-    @accepts_aliases
-    def register_forward_hook(
-        self, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> HookHandle:
-        """Call `fn(module, inputs, outputs)` after each forward; what it returns, if not None,
-        replaces the output.
-
-        With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
-        """
-        return hooks.add_hook(self, self._nbm.hooks, fn, prepend=prepend, with_kwargs=with_kwargs)
-
-    @overload
-    def state_dict(
-        self, prefix: str = "", keep_var: Literal[False] = False
-    ) -> OrderedDict[str, np.ndarray]: ...
-    @overload
-    def state_dict(self, prefix: str, keep_var: bool) -> OrderedDict[str, Any]: ...
-    @overload
-    def state_dict(self, prefix: str = "", *, keep_var: bool) -> OrderedDict[str, Any]: ...
-    @accepts_aliases
-    def state_dict(self, prefix: str = "", keep_var: bool = False) -> OrderedDict[str, Any]:
-        """Return all variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`,
-        of the variables themselves).
-        """
-        return state_dict.state_dict(self, prefix, keep_var)
-
-    @accepts_aliases
-    def load_state_dict(
-        self, mapping: object, strict: bool = True, *, layout: str | None = None
-    ) -> Any:
-        """Set all variables from a mapping, or from a function `(name, variable) -> array or None`;
-        all or nothing.
-
-        Args:
-            mapping: Arrays by name, or a state dict of PyTorch: its tensors are transposed by the
-                layers they go to.
-            strict: Whether the names must agree.
-            layout: How the axes of convolutions lie: `"torch"`, `"nbmodule"`, or None to find out.
-                Tensors and names that only PyTorch gives tell it, else the shapes.
-
-        Returns:
-            A report of what was matched, where the state is one of PyTorch.
-
-        Raises:
-            UnexpectedKeysError: the mapping has names that the model has not (unless
-                `strict=False`).
-            MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
-            ShapeError: an array has another shape than its variable.
-            ArgumentError: nothing tells how the axes lie, and both ways fit.
-        """
-        return state_dict.load_state_dict(self, mapping, strict, layout)
+    state_dict = states.state_dict
+    load_state_dict = states.load_state_dict
 
     # -- what the last tracked call left --
     @property
     def submod_rets(self) -> Container:
-        """What the submodules returned in the last tracked call, by path, a list for each; see
+        """Returns of the submodules in the last tracked call, by path, a list for each; see
         `track_submod_rets`.
         """
         return self._nbm.results[0] if self._nbm.results[0] is not None else Container()
@@ -496,27 +381,21 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return self._nbm.results[1] if self._nbm.results[1] is not None else Container()
 
     # -- where am I --
-    top_mod, top_v, mod_depth, mod_height = (
-        position.top_mod,
-        position.top_v,
-        position.mod_depth,
-        position.mod_height,
-    )
-    sub_mods, v_with_top_v_key_chains = position.sub_mods, position.v_with_top_v_key_chains
-    mod_with_top_mod_key_chain, get_mod_key = (
-        position.mod_with_top_mod_key_chain,
-        position.get_mod_key,
-    )
-    show_v_in_top_v, show_mod_in_top_mod = position.show_v_in_top_v, position.show_mod_in_top_mod
-    show_structure, show_submod_call_order = (
-        position.show_structure,
-        position.show_submod_call_order,
-    )
+    top_mod = naming.top_mod
+    top_v = naming.top_v
+    mod_depth = naming.mod_depth
+    mod_height = naming.mod_height
+    sub_mods = naming.sub_mods
+    v_with_top_v_key_chains = naming.v_with_top_v_key_chains
+    mod_with_top_mod_key_chain = naming.mod_with_top_mod_key_chain
+    get_mod_key = naming.get_mod_key
+    show_v_in_top_v = naming.show_v_in_top_v
+    show_mod_in_top_mod = naming.show_mod_in_top_mod
+    show_structure = naming.show_structure
+    show_submod_call_order = naming.show_submod_call_order
 
-    _call_beside, _empty_captured = (
-        call_beside,
-        empty_captured,
-    )  # where a compiled form of the module is called
+    # Called where a compiled form of the module is called.
+    _call_beside, _empty_captured = call_beside, empty_captured
 
     # -- copies and text --
     def __getstate__(self) -> dict[str, Any]:
@@ -535,7 +414,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         return copying.shallow(self)
 
     def extra_repr(self) -> str:
-        """What `repr` shows between the parentheses; override where the arguments matter."""
+        """Return the text between the parentheses of `repr`; override where arguments matter."""
         return ""
 
     @printable_repr
@@ -545,24 +424,19 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
 def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> tuple[Any, Any]:
     """Positional arguments `(device, v)`, the older form of the constructor."""
-    if args and isinstance(args[0], (int, float, tuple, list)):
+    if len(args) > 2 or (args and isinstance(args[0], (int, float, tuple, list))):
         raise ArgumentTypeError(
-            f"{cls.__name__} takes a device first, such as 'cpu:0', then variables: "
-            "Module.__init__ takes no other arguments by position, "
-            f"and there is no _build to take them; found {type(args[0]).__name__}."
-            ""
+            f"{cls.__name__} takes at most two arguments by position: a device, such as 'cpu:0', "
+            "then variables. There is no _build to take others, got "
+            f"{', '.join(type(x).__name__ for x in args)}."
             f"{field_hint(cls, getattr(cls, '__annotations__', {}))}"
-        )
-    if len(args) > 2:
-        raise ArgumentTypeError(
-            "Module.__init__ takes at most two positional arguments, (device, v), unless _build "
-            f"is overridden; found {len(args)}."
         )
     if (args and device is not None) or (len(args) > 1 and v is not None):
         raise ArgumentTypeError(
             "Module.__init__ was given device or v both by position and by name."
         )
-    return (args[0] if args else device), (args[1] if len(args) > 1 else v)
+    device, v = (*args, *(device, v)[len(args) :])
+    return device, v
 
 
 CoreModule._base_build, CoreModule._base_create_variables = (

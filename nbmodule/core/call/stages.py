@@ -3,28 +3,49 @@
 A stage takes the call and the remaining stages, does its part, and enters the next one by `enter`.
 A call has only the stages that it needs, so options that are not used cost no nested Python call:
 models may be deep.
+
+While a call is traced, the operations inside carry its name, which graphs and profiles read. Of the
+first call, which is never a bare method call, a module keeps the shapes of inputs and output, for
+its graph and its rows; arrays are kept as shapes, other objects weakly.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.structure.building import STATEFUL
-from nbmodule.core.variables.frame import EAGER, here
+import jax
+
+from nbmodule.base.foreign import Unconvertible, reader_of
+from nbmodule.base.jax_names import is_eager, source_info_util
+from nbmodule.core.call.error_notes import annotate
+from nbmodule.core.recording import tracker
+from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.core.structure import hooks
+from nbmodule.core.structure.building import OPTIONS, TRACKING, build_for_call, move, settle
+from nbmodule.core.structure.linked import matched
+from nbmodule.core.structure.walk import is_module, name_within, plan_of
+from nbmodule.core.variables.call_log import Log
+from nbmodule.core.variables.frame import (
+    EAGER,
+    Frame,
+    calling,
+    framed,
+    here,
+    is_captured,
+    now,
+    take_over,
+    write_all,
+)
+from nbmodule.core.variables.placement import default_device
+from nbmodule.core.variables.variable import Variable
+from nbmodule.errors import ArgumentTypeError, NotBuiltError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
-
-TRACKING = (
-    "track_submod_rets",
-    "submod_depth",
-    "submods_to_track",
-    "track_submod_call_order",
-    "expected_submod_rets",
-    "replace_submod_rets",
-)
-OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
 
 Run = Callable[..., Any]
 Remaining = tuple[Callable[["ModuleCall", Any], Any], ...]
@@ -110,3 +131,243 @@ def enter(call: ModuleCall, stages: Remaining) -> Any:
     if stages:
         return stages[0](call, stages[1:])
     return call.run(call.module, *call.args, **call.kwargs)
+
+
+# -- before the stages --
+def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Build at the first call, and follow JAX's default device with `dynamic_backend`."""
+    inner = module._nbm
+    if now.keep is not None:  # a view is under way and will restore the module
+        now.keep(module)
+    if not inner.built:
+        build_for_call(module, args, kwargs)
+        settle(module)
+    if inner.shown is None:
+        if not now.stack:
+            plan_of(module)  # raises Python's limit of recursion for a deep model
+        remember(module, args, kwargs)
+    if inner.config.dynamic_backend and here() == EAGER:
+        device = default_device()
+        variables = [
+            variable
+            for variable in plan_of(module).variables
+            if variable.sharding.device_set != {device}
+        ]
+        move(variables, device, None)
+
+
+_PLAIN = (str, bytes, int, float, complex, bool, type(None))
+
+
+def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Keep the shapes of these arguments; later calls may be bare method calls."""
+    inner = module._nbm
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
+    inner.shown = ([_reference(leaf) for leaf in leaves], tree)
+    settle(module)
+
+
+def remember_return(module: Any, outputs: Any) -> None:
+    """Keep the shapes of the output."""
+    module._nbm.returned = describe(outputs)
+
+
+def first_shapes(module: Any) -> tuple[str | None, str | None]:
+    """Return the shapes of the arguments and of the return of the first call, as text; None before
+    it.
+
+    Example:
+        >>> model = nb.Linear(3, 2)
+        >>> _ = model(jnp.ones((5, 3)))
+        >>> first_shapes(model)
+        ('float32[5, 3]', 'float32[5, 2]')
+    """
+    provided = remembered(module)
+    return None if provided is None else describe_arguments(*provided) or None, module._nbm.returned
+
+
+def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+    """Return the arguments of the first call, arrays as shapes; None before it, or if one is
+    gone.
+    """
+    if module._nbm.shown is None:
+        return None
+    leaves, tree = module._nbm.shown
+    leaves = [leaf() if isinstance(leaf, weakref.ref) else leaf for leaf in leaves]
+    if any(leaf is None for leaf in leaves):
+        return None
+    return jax.tree.unflatten(tree, leaves)
+
+
+def _is_whole(obj: object) -> bool:
+    return isinstance(obj, Variable) or hasattr(type(obj), "_is_stateful") or is_module(obj)
+
+
+def _reference(leaf: Any) -> Any:
+    """Return a shape, a plain value or a weak reference."""
+    reader = reader_of(type(leaf))
+    if reader is not None:
+        try:
+            leaf = reader(leaf)
+        except Unconvertible:  # the layer that meets it says so
+            return None
+    if not _is_whole(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+        return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
+    if isinstance(leaf, _PLAIN):
+        return leaf
+    try:
+        return weakref.ref(leaf)
+    except TypeError:  # a dict, a list: it must be held
+        return leaf
+
+
+# -- the variables of `v=` --
+def give_variables(call: ModuleCall, stages: Remaining) -> Any:
+    """Run the call with the given variables; writes into other variables are committed outside."""
+    __tracebackhide__ = True
+    module, v = call.module, call.v
+    title = f"cannot call {type(module).__name__} with v="
+    is_partial = module._nbm.config.with_partial_v
+    pairs = matched(plan_of(module).template, v, title=title, partial=is_partial)  # type: ignore
+    # A frozen parameter gets no gradient, also where its value is given.
+    values = [
+        (variable, jax.lax.stop_gradient(array) if variable._frozen else array)
+        for _, variable, array in pairs
+    ]
+
+    def body(frame: Frame) -> tuple[Any, list[tuple[Any, Any]]]:
+        outputs = enter(call, stages)
+        _refuse_deferred(module, outputs)
+        return outputs, [(variable, frame.values[variable]) for variable in frame.written]
+
+    # In a raw transform the recorded values must not come out: they go to a log of their own.
+    log = tracker.current_log()
+    separate = Log() if log is not None and not is_captured() else None
+    outputs, written = framed(body, values, log=separate or log)
+    if separate is not None:
+        take_over(tuple(separate.infos), separate.values)
+    write_all([variable for variable, _ in written], [value for _, value in written])
+    return outputs
+
+
+_DEFERRED = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
+def _refuse_deferred(module: CoreModule, outputs: Any) -> None:
+    """Refuse a forward that continues after the call, when its variables are gone."""
+    if isinstance(outputs, _DEFERRED):
+        if not isinstance(
+            outputs, AsyncGeneratorType
+        ):  # else Python warns of a coroutine that was never awaited
+            outputs.close()
+        raise ArgumentTypeError(
+            f"cannot call {type(module).__name__} with v=: its forward is async or a generator and "
+            "continues after the call, when these variables are gone. Set them (`model.v = "
+            "variables`), or let a plain forward compute, and wait or yield around it."
+        )
+
+
+def check_variables(call: ModuleCall) -> None:
+    """Refuse a call without variables."""
+    module = call.module
+    if call.v is None and not module._nbm.config.store_vars and not _has_values(module):
+        raise NotBuiltError(
+            f"{type(module).__name__} was made with store_vars=False and keeps no variables: call "
+            "model(x, v=variables) with those that model.build() returned."
+        )
+
+
+def _has_values(module: CoreModule) -> bool:
+    """Return True if a frame holds values for a module that keeps none itself."""
+    frame, released = now.frame, plan_of(module).released
+    while frame is not None and released:
+        if any(variable in frame.values for variable in released):
+            return True
+        frame = frame.outside
+    return not released
+
+
+# -- scope, record and hooks --
+def scope_of(module: CoreModule) -> Any:
+    """Return the name scope of a traced call: the child's escaped name, numbered from its second
+    call on.
+    """
+    if is_eager() or getattr(type(module), "_has_scope_already", False):
+        return nullcontext()
+    caller = now.stack[-1] if now.stack else None
+    name = escape_scope(own_name(module, caller))
+    if caller is not None:
+        count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
+        name = f"{name}#{count}" if count > 1 else name
+    # As `jax.named_scope` does, without a generator.
+    return source_info_util.extend_name_stack(name)
+
+
+def own_name(module: Any, caller: Any = None) -> str:
+    """Return the name of `module` within its caller, else within its parent, else its class."""
+    if caller is not None:
+        # Only a shared module has several names, of which the plan has the first one; asking the
+        # plan is dear in deep chains.
+        name = name_within(caller, module) if len(module._nbm.parents) < 2 else None
+        if name is None:
+            location = plan_of(caller).modules.get(module)
+            name = location.name if location is not None else None
+        if name is not None:
+            return name
+    for reference in module._nbm.parents:
+        parent = reference()
+        name = name_within(parent, module) if parent is not None else None
+        if name is not None:
+            return name
+    return type(module).__name__
+
+
+def escape_scope(name: str) -> str:
+    """Escape the characters that separate scopes."""
+    return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
+
+
+def observe(call: ModuleCall, stages: Remaining) -> Any:
+    """Run the call in its scope, and record it for trackers, also when it fails."""
+    __tracebackhide__ = True
+    module = call.module
+    is_recorded = now.tracker is not None
+    if is_recorded:
+        call.args, call.kwargs = now.tracker.given(module, call.args, call.kwargs)
+    arguments = call.args, call.kwargs
+    index = tracker.begin(module, arguments) if is_recorded else -1
+    scope = scope_of(module)  # named within the caller, so before `calling`
+    if now.frame is not None and len(now.stack) == now.frame.base and module._nbm.home is None:
+        now.frame.touched.setdefault(module)
+    try:
+        with calling(module), scope:
+            if stages:  # as `enter`, one Python call less
+                outputs = stages[0](call, stages[1:])
+            else:
+                outputs = call.run(module, *call.args, **call.kwargs)
+            if is_recorded:
+                outputs = now.tracker.replaced(module, arguments[0], outputs)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        if is_recorded:
+            tracker.fail(index, error)
+        if isinstance(error, Exception):
+            annotate(error, module, *arguments)
+        raise
+    if is_recorded:
+        tracker.end(index, module, arguments, outputs)
+    return outputs
+
+
+def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run another function than the forward of a module as a call of it, with hooks and record."""
+    __tracebackhide__ = True
+    call = ModuleCall(module, run, args, kwargs, {})
+    return observe(call, (run_hooks,) if call.has_hooks() else ())
+
+
+def run_hooks(call: ModuleCall, stages: Remaining) -> Any:
+    """Run pre-hooks, which may replace the arguments, and forward hooks, which may the output."""
+    __tracebackhide__ = True
+    module = call.module
+    call.args, call.kwargs = hooks.run_before(module, call.args, call.kwargs)
+    return hooks.run_after(module, call.args, call.kwargs, enter(call, stages))

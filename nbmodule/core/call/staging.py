@@ -16,25 +16,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 
-from nbmodule.core.call.calling import prepare
 from nbmodule.core.call.capture import capture_submodules
-from nbmodule.core.call.scopes import own_name, run_hooks
 from nbmodule.core.call.stages import (
     ModuleCall,
     Remaining,
     Stages,
     enter,
+    give_variables,
+    own_name,
+    prepare,
+    run_hooks,
     stages_of,
     take_options,
 )
-from nbmodule.core.call.variables import give_variables
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import joined, other_names
-from nbmodule.core.structure.restoring import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import boxes_of, extract_objects, insert_objects, packed
 from nbmodule.core.transforms.options import of_forward, taken
@@ -111,6 +112,7 @@ def staged(
     others = (obj for obj in reachable(fn) if not isinstance(obj, random.MadeCount))
     objects = [*provided, *(obj for obj in others if id(obj) not in known)]
     stage = _Stage(fn, provided, objects)
+    # A trace for a view must neither show in the user's records nor serve the user's gradients.
     with unchanged(objects) as keep, tracker.untracked(), serving(None):
         while True:
             try:
@@ -124,7 +126,7 @@ class _Stage:
 
     def __init__(self, fn: Callable[..., Any], provided: list[Any], objects: list[Any]) -> None:
         self.fn, self.provided, self.objects = fn, provided, objects
-        self.boxes: list[Variable] = []
+        self.variables: list[Variable] = []
         # The frame of the last trace, weak: it holds traced values, which must not outlive it.
         self.frame: Callable[[], Frame | None] = lambda: None
 
@@ -138,12 +140,14 @@ class _Stage:
                 names.setdefault(obj, prefix)
                 continue
             locations = plan_of(obj).places
-            for box in boxes_of(obj):
-                names.setdefault(box, joined(prefix, locations[box].name))
+            for variable in boxes_of(obj):
+                names.setdefault(variable, joined(prefix, locations[variable].name))
             own_titles, own_aliases = _paths(obj, prefix)
             titles, aliases = own_titles | titles, own_aliases | aliases
-        self.boxes = list(names)
-        values = [jax.ShapeDtypeStruct(box.shape, box.dtype) for box in self.boxes]
+        self.variables = list(names)
+        values = [
+            jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in self.variables
+        ]
         log = Log()
         whole = self._pure_function(names, log)
         fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
@@ -158,7 +162,7 @@ class _Stage:
             values: Sequence[Any], *args: object, **kwargs: object
         ) -> tuple[Any, dict[str, Any]]:
             __tracebackhide__ = True
-            frame = Frame(zip(self.boxes, values), wall=True, guarded=True, log=log)
+            frame = Frame(zip(self.variables, values), wall=True, guarded=True, log=log)
             self.frame = weakref.ref(frame)
             with closing(frame), frame:
                 args, kwargs = insert_objects((args, kwargs), self.provided)
@@ -183,13 +187,13 @@ class _Stage:
         """Add the outermost module under way that holds the missed variable, else that alone."""
         if missed.frame is not self.frame():
             raise missed
-        if any(missed.box is box for box in self.boxes):
+        if any(missed.variable is variable for variable in self.variables):
             raise TraceError(
-                f"cannot trace {self.fn!r}: {missed.box.describe()} is unknown although it is an "
-                "input; please report it."
+                f"cannot trace {self.fn!r}: {missed.variable.describe()} is unknown although it is "
+                "an input; please report it."
             )
         modules = (m for m in missed.modules if m._nbm.home is None)
-        obj = next((m for m in modules if missed.box in plan_of(m).places), missed.box)
+        obj = next((m for m in modules if missed.variable in plan_of(m).places), missed.variable)
         if not any(obj is other for other in self.objects):
             self.objects.append(obj)
         return obj
@@ -206,10 +210,10 @@ def _object_name(obj: object) -> str:
 def _written(frame: Frame, names: dict[Variable, str]) -> dict[str, Any]:
     """Return written values by the name of the variable; equal names are numbered."""
     result: dict[str, Any] = {}
-    for box in frame.written:
-        name = names.get(box) or type(box).__name__.lower()
+    for variable in frame.written:
+        name = names.get(variable) or type(variable).__name__.lower()
         count = sum(other == name or other.startswith(f"{name} (") for other in result)
-        result[f"{name} ({count + 1})" if count else name] = frame.values[box]
+        result[f"{name} ({count + 1})" if count else name] = frame.values[variable]
     return result
 
 

@@ -23,7 +23,8 @@ from nbmodule.base.jax_names import is_eager, outside_traces
 from nbmodule.core.compiled.capture import LOST, Guards
 from nbmodule.core.compiled.key import CallArguments, aval_of, cells, signature_of
 from nbmodule.core.compiled.program import Traced, TraceFacts, of_these
-from nbmodule.core.structure.walk import MOST_KEPT, are_same, is_module, plan_of
+from nbmodule.core.structure.linked import MOST_KEPT
+from nbmodule.core.structure.walk import are_same, is_module, plan_of
 from nbmodule.core.transforms.carried import Packed, boxes_of, sharing_of, unpacked
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import draw_lock, targets_of

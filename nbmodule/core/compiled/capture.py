@@ -207,8 +207,10 @@ class Search:
                 is_self = name == "__self__" and node.path.text
                 self._step(node, "." * bool(is_self) + text, (getattr, name))
         elif _lists_variables(cls):
-            for i in range(len(value.boxes)):
-                self._step(node, f".boxes[{i}]", (getattr, "boxes"), (getitem, i), is_named=False)
+            for i in range(len(value.variables)):
+                self._step(
+                    node, f".variables[{i}]", (getattr, "variables"), (getitem, i), is_named=False
+                )
         elif _is_of_library(cls.__module__) and cls is not types.SimpleNamespace:
             if callable(value) and callable(getattr(value, "__wrapped__", None)):
                 self._step(node, "", (getattr, "__wrapped__"))
@@ -307,7 +309,7 @@ class Search:
         except StructureError:
             return
         modules = (obj, *plan.modules)
-        parts = frozenset(map(id, (*modules, *plan.boxes)))
+        parts = frozenset(map(id, (*modules, *plan.variables)))
         for part in modules:
             if "_making" in vars(part):
                 self._making_of(part, node)
@@ -509,7 +511,7 @@ def _holds(obj: Any, part: Any) -> bool:
 def _lists_variables(cls: type) -> bool:
     """Whether objects of this class of the package list the variables that they read."""
     return cls.__module__.startswith("nbmodule.") and isinstance(
-        getattr(cls, "boxes", None), property
+        getattr(cls, "variables", None), property
     )
 
 

@@ -49,7 +49,7 @@ from nbmodule.core.compiled.key import (
 from nbmodule.core.compiled.program import Job, Traced, inner_program, of_these, spread_over, trace
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.beside import asked_of, called_module
 from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, unpacked
@@ -314,7 +314,7 @@ class Jit(Generic[P, R]):
             except Missed as missed:
                 if missed.frame is not job.frame():
                     raise
-                captured = self._with(missed.box, job, missed)
+                captured = self._with(missed.variable, job, missed)
             else:
                 more = self._uncaptured(job)
                 if more is None:

@@ -9,7 +9,7 @@ compiled function may move it on: its state goes in and comes out like any other
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.core
@@ -24,9 +24,10 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import Frame, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Buffer, Variable
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentTypeError, AttributePathError
 
 _DRAWING = 0x80000000  # keeps the keys of the two lanes apart
+_DRAW_HINT = "stream() or stream.draw() gives the next key, stream.split(n) gives n of them."
 
 
 @jax.jit
@@ -43,15 +44,25 @@ class StreamState(Buffer):
     __slots__ = ()
 
     has_own_name = False
-    remedy = (
-        "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in as an "
-        "argument and return it: the "
-        "default stream is no part of the model"
-    )
+
+    @property
+    def remedy(self) -> str:
+        """The end of a message about a write that could not leave a raw transform."""
+        if self is default.state:
+            return (
+                "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in "
+                "as an argument and return it: the default stream is no part of the model"
+            )
+        return (
+            "pass the model in as an argument and return it, or pass a key that was drawn outside, "
+            "by stream(), stream.draw() or stream.split(n)"
+        )
 
     def describe(self) -> str:
         """For messages."""
-        return "the state of a random stream, from which Dropout draws,"
+        if self is default.state:
+            return "the state of the default random stream, from which Dropout draws,"
+        return "the state of a random stream"
 
 
 class MadeCount(Buffer):
@@ -221,6 +232,19 @@ class RandomStream:
         return wrapped(words) if state is None else (wrapped(words[0]), words[1])
 
     __call__ = draw
+
+    def __jax_array__(self) -> Any:
+        raise ArgumentTypeError(f"a RandomStream is no key, which jax.random wants: {_DRAW_HINT}")
+
+    def __next__(self) -> Any:
+        raise ArgumentTypeError(f"a RandomStream is no iterator: {_DRAW_HINT}")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "ndim":  # which functions of jax.random read of a key first
+                return self.__jax_array__()
+            raise AttributePathError(f'RandomStream has no attribute "{name}": {_DRAW_HINT}')
 
     def split(self, number: int = 2) -> Any:
         """Return an array of `number` keys and advance the stream by one draw."""

@@ -230,13 +230,13 @@ class Tracker:
 
         A compiled function captures them through its tracker, which is part of its key.
         """
-        boxes: list[Any] = []
+        variables: list[Any] = []
         tracker: Tracker | None = self
         while tracker is not None:
             for change in (*tracker.replacements.values(), *tracker.changes.values()):
-                boxes += getattr(change, "boxes", ())
+                variables += getattr(change, "variables", ())
             tracker = tracker.around()
-        return boxes
+        return variables
 
     def replaces(self, module: Hull) -> bool:
         """Return True if an intervention changes what `module` returns."""

@@ -1,3 +1,1 @@
-"""The shape of a model: the one walk, and what is read from it: names, variables, state, structure,
-copies.
-"""
+"""The structure of a model: one traversal, and names, variables, state and copies from it."""

@@ -1,26 +1,33 @@
 """Assignment to an attribute of a module: a new value for a variable, another variable, or a
-change of structure.
+change of structure; and warnings about what its attributes do not make part of the model.
 """
 
 from __future__ import annotations
 
+import functools
 import types
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.foreign import is_parameter, is_tensor
+from nbmodule.base.foreign import (
+    FRAMEWORKS_APART,
+    framework_of,
+    is_parameter,
+    is_tensor,
+    is_variable,
+)
 from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
-from nbmodule.core.structure.array_buffers import has_array_items, with_buffers
-from nbmodule.core.structure.holders import is_branch
-from nbmodule.core.structure.structure import Folded, unfolded
+from nbmodule.core.structure.holders import has_array_items, is_branch, with_buffers
 from nbmodule.core.structure.walk import is_module, items, plan_of, remember_parent
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, now
+from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import AttributePathError, ShapeError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -58,13 +65,10 @@ def assign(module: Hull, name: str, value: Any) -> None:
         if isinstance(value, _ARRAYS):
             value = Buffer(value)
     elif has_array_items(value) and is_branch(value):
-        home, trace = module._nbm.home, here()
-        is_local = trace == EAGER or (home is not None and home.trace == trace)
-        arguments = () if is_local else jax.tree.leaves(module._nbm.building)
         if isinstance(value, Container):  # it may be the `v` of another model
             value = value.cont_copy()
         previous = module.__dict__.get(name, ())
-        value = with_buffers(value, previous, is_local=is_local, arguments=arguments)
+        value = with_buffers(value, previous, module._nbm.home, deep=True)
     bind(module, name, value)
 
 
@@ -152,11 +156,6 @@ def missing(module: Hull, name: str) -> Any:
     Raises:
         AttributePathError: There is none; the message has the closest name.
     """
-    if type(module._nbm) is Folded:
-        unfolded(module)
-        return getattr(module, name)
-    if name in module.__dict__:  # made by a `__getattr__` of its class that read another attribute
-        return module.__dict__[name]
     if is_of_class(module, name):
         return object.__getattribute__(module, name)
     if name.startswith("__"):
@@ -200,23 +199,123 @@ def adopt(module: Hull, name: str, value: Any) -> None:
     Raises:
         TracerLeakError: A new variable in it holds a traced value.
     """
-    boxes: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
-    if is_module(value) or (not boxes and is_branch(value)):
-        boxes = plan_of(value).boxes
-    elif not boxes and not now.outside:
+    variables: tuple[Variable, ...] = (value,) if isinstance(value, Variable) else ()
+    if is_module(value) or (not variables and is_branch(value)):
+        variables = plan_of(value).variables
+    elif not variables and not now.outside:
         warnings.warn(
             f"{type(module).__name__}.{name} is set inside a transform: that happens once, while "
             "the function is traced, not at each call. Keep what changes in a variable "
             "(nb.Buffer), or return it.",
             stacklevel=5,
         )
-    for box in boxes:
-        if box._home is not None and not (now.outside and box.is_concrete) and not box.let_go():
+    for variable in variables:
+        if (
+            variable._home is not None
+            and not (now.outside and variable.is_concrete)
+            and not variable.let_go()
+        ):
             fix = "Create it outside, or in `_build` with build_mode='on_call'."
             if now.outside:
                 fix = "Keep its shape (`x.shape`), or call the module once outside before."
             raise TracerLeakError(
                 f"cannot set {type(module).__name__}.{name} inside a transform: the new "
-                f"{box.describe()} would keep a traced value. {fix}"
+                f"{variable.describe()} would keep a traced value. {fix}"
             )
-        box._home = None
+        variable._home = None
+
+
+# -- models that do not train --
+_SHOWN = 3
+
+
+def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
+    """Warn once for each model that has floating arrays and no parameter to train.
+
+    Args:
+        model: A module.
+        consequence: The rest of the sentence, as `its gradient is empty`.
+    """
+    inner, plan = model._nbm, plan_of(model)
+    if inner.told or plan.absent or any(variable.requires_grad for variable in plan.variables):
+        return
+    frozen = [
+        location.name
+        for variable, location in plan.places.items()
+        if isinstance(variable, Parameter)
+    ]
+    buffers = [
+        location.name
+        for variable, location in plan.places.items()
+        if isinstance(variable, Buffer) and jnp.issubdtype(variable.dtype, jnp.floating)
+    ]
+    names = frozen or buffers
+    if not names:
+        return
+    listed = ", ".join(names[:_SHOWN]) + (
+        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    )
+    if frozen:
+        cause = (
+            f"all of them are frozen ({listed}), so their gradients are zero. Unfreeze them by "
+            "requires_grad_(True)."
+        )
+    else:
+        cause = (
+            f"{consequence}. Its arrays are buffers, which are not trained: {listed}. To train "
+            "one, assign nb.Parameter(array)."
+        )
+    _warn(inner, f"{type(model).__name__} has no trainable parameter: {cause}")
+
+
+def _warn(inner: Any, text: str) -> None:
+    inner.told = True
+    warnings.warn(f"{text} (This warning is shown once.)", stacklevel=level_of_user_code())
+
+
+def warn_of_untrained_parts(model: Hull) -> None:
+    """Warn once for each model about parts with parameters that do not belong to it.
+
+    These are layers and variables of another framework, and modules that only a method or a
+    `functools.partial` in an attribute holds.
+    """
+    inner, plan = model._nbm, plan_of(model)
+    if inner.told or plan.is_searched or any(ref() is not None for ref in inner.parents):
+        return  # a part may use what the rest of the model holds
+    plan.is_searched = True
+    name = type(model).__name__
+    names = {model: name} | {module: f"{name}.{p.name}" for module, p in plan.modules.items()}
+    for module, name in names.items():
+        for attribute, value in list(vars(module).items()):
+            for part in _parts_of(value):
+                fix = _fix_for(part, names)
+                if fix is not None:
+                    _warn(
+                        inner,
+                        f"{name}.{attribute} uses a {type(part).__name__} that is no part of the "
+                        f"model: it is neither trained nor saved. {fix}",
+                    )
+                    return
+
+
+def _parts_of(value: Any) -> Iterable[Any]:
+    """Return what an attribute holds, or what its method or partial is bound to."""
+    if isinstance(value, types.MethodType):
+        return (value.__self__,)
+    if isinstance(value, functools.partial):
+        return (*_parts_of(value.func), value.func, *value.args, *value.keywords.values())
+    if type(value) in (list, tuple):
+        return value
+    return value.values() if type(value) is dict else (value,)
+
+
+def _fix_for(part: Any, names: Mapping[Any, str]) -> str | None:
+    """Return what to do about a part of a model that is not trained; None if all is well."""
+    if is_variable(part):
+        return "Wrap it in nb.Parameter(...)."
+    framework = framework_of(part)
+    if framework not in (None, *FRAMEWORKS_APART):
+        return f"Wrap it in nb.from_{framework.partition('_')[0]}(...)."
+    if is_module(part) and part not in names and any(p.requires_grad for p in part.parameters()):
+        return "Make it an attribute of the model."
+    return None

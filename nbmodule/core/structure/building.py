@@ -17,7 +17,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.trees import flat, nest
-from nbmodule.core.structure.linked import in_older_form, matched, v_of
+from nbmodule.core.structure.linked import matched, v_of, write_pairs
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.commit import Pending
@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
 
 BUILD_MODES = ("on_init", "explicit", "on_call")
+# Options that every call of a module takes, before those of its forward.
 STATEFUL = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
+TRACKING = (
+    "track_submod_rets",
+    "submod_depth",
+    "submods_to_track",
+    "track_submod_call_order",
+    "expected_submod_rets",
+    "replace_submod_rets",
+)
+OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
 
 
 @dataclass(frozen=True)
@@ -110,8 +120,6 @@ def as_stateful_option(name: str, provided: object) -> tuple[Any, ...]:
 def finish(module: Hull) -> None:
     """Finish a constructor: build now if that is the mode, and decide how calls go."""
     inner = module._nbm
-    if inner.config is None:
-        inner.config = PLAIN
     if not inner.built and inner.config.build_mode == "on_init":
         make(module, inner.args, inner.kwargs)
     settle(module)
@@ -138,9 +146,10 @@ def settle(module: Hull) -> None:
 def ensure_built(module: Any) -> None:
     """Before variables are read, build a module whose constructor still runs."""
     inner = module._nbm
+    # While it builds, a module may read its own variables.
     if inner.built or inner.building or not has_own_build(module):
         return
-    if inner.config is None or inner.config.build_mode == "on_init":
+    if inner.config.build_mode == "on_init":
         build(module)
 
 
@@ -157,20 +166,19 @@ def build_for_call(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     inner = module._nbm
     if inner.built or inner.building:
         return
-    config = inner.config or PLAIN
-    if config.build_mode == "explicit":
+    if inner.config.build_mode == "explicit":
         raise NotBuiltError(
             f"{type(module).__name__} is not built: it was made with build_mode='explicit'. "
             "Call its build() first, or make it with build_mode='on_init' or 'on_call'."
         )
-    if config.build_mode == "on_call":
+    if inner.config.build_mode == "on_call":
         build(module, *args, from_call=True, **kwargs)
     else:
         finish(module)
 
 
 def build(
-    module: Hull,
+    self: Any,
     *args: object,
     from_call: bool = False,
     device: DeviceLike | None = None,
@@ -178,10 +186,21 @@ def build(
     dynamic_backend: bool | None = None,
     **kwargs: object,
 ) -> Any:
-    """Make the variables; see `Module.build`."""
-    inner = module._nbm
-    if inner.config is None:
-        inner.config = PLAIN
+    """Make the variables now; returns `v` when there are variables, else True.
+
+    An `on_call` module that has not been called stays unbuilt and False is returned: its shapes
+    are not known yet.
+
+    Args:
+        self: The module.
+        *args: Handed to `_build`.
+        from_call: Whether this is the first call of an `on_call` module.
+        device: Device for the variables, instead of the constructor's.
+        dtype: Dtype for the variables, instead of the constructor's.
+        dynamic_backend: Whether variables follow JAX's default device.
+        **kwargs: Handed to `_build`.
+    """
+    inner = self._nbm
     if inner.config.build_mode == "on_call" and not from_call and not inner.built:
         return False
     change_config(
@@ -190,12 +209,12 @@ def build(
     if not inner.built:
         if inner.config.build_mode == "on_init" and not (args or kwargs):
             args, kwargs = inner.args, inner.kwargs
-        make(module, args, kwargs)
-    settle(module)
+        make(self, args, kwargs)
+    settle(self)
     if not inner.config.store_vars:
         variables = inner.released
     else:
-        variables = v_of(module) if now.frame is None else None
+        variables = v_of(self) if now.frame is None else None
     return variables if variables is not None and variables.keys() else True
 
 
@@ -243,7 +262,7 @@ def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         inner.version += 1
         clock.structure_changed()
     if config.devices is not None:
-        move(plan_of(module).boxes, config.devices, None)
+        move(plan_of(module).variables, config.devices, None)
     if inner.given is not None:
         provided, inner.given = inner.given, None
         use_given(module, provided)
@@ -276,14 +295,14 @@ def create(module: Any) -> dict[str, Any]:
             f"arrays, got {type(created).__name__}."
         )
     lent = {
-        id(box._value): box
+        id(variable._value): variable
         for lender in lenders
-        for box in plan_of(lender).boxes
-        if not box.is_pending
+        for variable in plan_of(lender).variables
+        if not variable.is_pending
     }
     variables = {name: _variable_for(module, name, x, lent) for name, x in created.items()}
     shared = set(lent.values())
-    module._nbm.taken = frozenset(box for _, box in flat(variables) if box in shared)
+    module._nbm.taken = frozenset(variable for _, variable in flat(variables) if variable in shared)
     return variables
 
 
@@ -296,43 +315,46 @@ def _variable_for(module: Hull, name: str, value: Any, lent: dict[int, Variable]
     if id(value) in lent and not isinstance(value, Variable):
         return lent[id(value)]
     if isinstance(value, Variable):
-        box, is_new = value, value.is_pending and id(value) not in lent
+        variable, is_new = value, value.is_pending and id(value) not in lent
     elif isinstance(value, (jax.Array, np.ndarray, np.generic, int, float, complex)):
-        box, is_new = Parameter(value), True
+        variable, is_new = Parameter(value), True
     else:
         raise ArgumentTypeError(
             f"{title} {name!r} must be an array or a nested dict of arrays, got "
             f"{type(value).__name__}."
         )
     if is_new:
-        move((box,), module._nbm.config.device, module._nbm.config.dtype)
-    return box
+        move((variable,), module._nbm.config.device, module._nbm.config.dtype)
+    return variable
 
 
-def move(boxes: Sequence[Variable], location: Any, dtype: DTypeLike | None) -> None:
+def move(variables: Sequence[Variable], location: Any, dtype: DTypeLike | None) -> None:
     """Move variables to a device or sharding, and cast floating ones; pending draws stay
     pending.
     """
-    move_each(boxes, [location] * len(boxes), dtype)
+    move_each(variables, [location] * len(variables), dtype)
 
 
 def move_each(
-    boxes: Sequence[Variable], locations: Sequence[Any], dtype: DTypeLike | None = None
+    variables: Sequence[Variable], locations: Sequence[Any], dtype: DTypeLike | None = None
 ) -> None:
     """Move each variable to its location, all at one moment; see `move`."""
     pending, draws, moved, values = [], [], [], []
-    for box, location in zip(boxes, locations, strict=True):
-        is_cast = jnp.issubdtype(box.dtype, jnp.floating) and dtype not in (None, box.dtype)
+    for variable, location in zip(variables, locations, strict=True):
+        is_cast = jnp.issubdtype(variable.dtype, jnp.floating) and dtype not in (
+            None,
+            variable.dtype,
+        )
         new_dtype = dtype if is_cast else None
-        if box.is_pending:
-            pending.append(box)
-            draws.append(_moved_draw(box._pending, location, new_dtype))
+        if variable.is_pending:
+            pending.append(variable)
+            draws.append(_moved_draw(variable._pending, location, new_dtype))
             continue
-        value = _moved(box.value, location, new_dtype)
-        if value is not box.value:
-            moved.append(box)
+        value = _moved(variable.value, location, new_dtype)
+        if value is not variable.value:
+            moved.append(variable)
             values.append(value)
-    write_all(moved, values, pending, draws, declared(boxes, locations))
+    write_all(moved, values, pending, draws, declared(variables, locations))
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
@@ -363,28 +385,31 @@ def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
     for child, location in plan.modules.items():
         if child._nbm.built:
             continue
-        part = {}
-        for prefix in (location.chain, in_older_form(location.chain)):
-            for chain in [
-                chain for chain in remaining if prefix and chain[: len(prefix)] == prefix
-            ]:
-                part[chain[len(prefix) :]] = remaining.pop(chain)
-        if part:
-            child._nbm.given = nest(part)
-    config = module._nbm.config or PLAIN
-    template = nest({p.chain: box for box, p in plan.places.items() if isinstance(box, Parameter)})
+        depth = len(location.chain)
+        chains = [chain for chain in remaining if chain[:depth] == location.chain]
+        if chains:
+            child._nbm.given = nest({chain[depth:]: remaining.pop(chain) for chain in chains})
+    config = module._nbm.config
+    template = nest(
+        {
+            p.chain: variable
+            for variable, p in plan.places.items()
+            if isinstance(variable, Parameter)
+        }
+    )
     title = f"cannot use v= for {type(module).__name__}"
     pairs = matched(template, nest(remaining), title=title, partial=config.with_partial_v)
-    write_all([box for _, box, _ in pairs], [box.admitted(array) for _, box, array in pairs])
+    write_pairs(pairs, narrow=False)
 
 
 def _release(module: Hull) -> None:
     """Keep only the shapes of the variables of a module made with store_vars=False."""
+    # A copy: the container itself would set variables that have no value any more.
     module._nbm.released = v_of(module).cont_copy()
     plan = plan_of(module)
-    for box in plan.boxes:
-        if isinstance(box, Parameter):
-            box.release()
+    for variable in plan.variables:
+        if isinstance(variable, Parameter):
+            variable.release()
     for part in (module, *plan.modules):
         part._nbm.current = None
         part._nbm.version += 1

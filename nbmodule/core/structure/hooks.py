@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.migration import accepts_aliases
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.inner import Inner
@@ -70,13 +71,33 @@ class HookHandle:
         self.remove()
 
 
-def add_hook(
-    module: Hull,
-    group: dict[int, Hook],
-    fn: Callable[..., Any],
-    *,
-    prepend: bool,
-    with_kwargs: bool,
+@accepts_aliases
+def register_forward_pre_hook(
+    self: Any, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+) -> HookHandle:
+    """Call `fn(module, inputs)` before each forward; what it returns, if not None, replaces the
+    inputs.
+
+    A tuple replaces all positional inputs, any other value is one input. With
+    `with_kwargs=True` it is `fn(module, inputs, kwargs)` and may return `(inputs, kwargs)`.
+    """
+    return _add_hook(self, self._nbm.pre_hooks, fn, prepend, with_kwargs)
+
+
+@accepts_aliases
+def register_forward_hook(
+    self: Any, fn: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+) -> HookHandle:
+    """Call `fn(module, inputs, outputs)` after each forward; what it returns, if not None,
+    replaces the output.
+
+    With `with_kwargs=True` it is `fn(module, inputs, kwargs, outputs)`.
+    """
+    return _add_hook(self, self._nbm.hooks, fn, prepend, with_kwargs)
+
+
+def _add_hook(
+    module: Hull, group: dict[int, Hook], fn: Callable[..., Any], prepend: bool, with_kwargs: bool
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -84,11 +105,10 @@ def add_hook(
         raise ArgumentTypeError(
             f"cannot register {fn!r} as a hook: it must be a plain function, got {got}."
         )
-    prepend, with_kwargs = as_flag("prepend", prepend), as_flag("with_kwargs", with_kwargs)
-    hook = Hook(fn, with_kwargs)
-    others = dict(group) if prepend else {}
-    if prepend:
-        group.clear()
+    hook = Hook(fn, as_flag("with_kwargs", with_kwargs))
+    others = dict(group) if as_flag("prepend", prepend) else {}
+    for number in others:
+        del group[number]
     group |= {hook.number: hook, **others}
     hooks_changed(module._nbm)
     return HookHandle(module, hook)

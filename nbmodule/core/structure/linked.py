@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
 
 
+MOST_KEPT = 2**24
+"""Bytes of arrays that may be kept beyond their time, to save work."""
+
+
 class Tie:
     """Ties one level of a module's container to the variables there."""
 
@@ -50,7 +54,7 @@ class Tie:
             return value
         target = self.level.get(key)
         if target is None:
-            self.detach_all(module)
+            self.deleting(container, key)
             return value
         if not isinstance(target, dict):
             # Checked before anything is detached, so that a refused value changes nothing.
@@ -66,30 +70,30 @@ class Tie:
             )
         pairs = matched(target, value, title=title)
         part = dict.__getitem__(container, key)
-        arrays = [box.admitted(array) for _, box, array in pairs]
+        arrays = [variable.admitted(array) for _, variable, array in pairs]
         levels = {id(level): level for chain, _, _ in pairs for level in _levels(part, chain)}
         for level in levels.values():
             protect(level._link)
-        write_all([box for _, box, _ in pairs], arrays)
+        write_all([variable for _, variable, _ in pairs], arrays)
         for (chain, _, _), array in zip(pairs, arrays):
             part._put_at(chain, array)
         return part
 
     def deleting(self, container: Container, key: str) -> None:
-        """Before `del container[key]`, detach the container from its module."""
+        """Before `del container[key]`, detach the container from its module, and those that hold
+        it: they will have other keys.
+        """
         module = self.current_module()
-        if module is not None:
-            self.detach_all(module)
-
-    def detach_all(self, module: Hull) -> None:
-        """Detach the container of `module`, and those that hold it: they will have other keys."""
+        if module is None:
+            return
         for reference, _ in self.embedders:
             outer = reference()
-            link = None if outer is None else outer._link
-            owner = None if link is None else link.current_module()
-            if link is not None and owner is not None:
-                link.detach_all(owner)
-        forget(module)
+            if outer is not None and outer._link is not None:
+                outer._link.deleting(outer, key)
+        if now.frame is not None:
+            now.frame.views.pop(id(module), None)
+        else:
+            module._nbm.current = None
 
     def current_module(self) -> Any:
         """Return the module whose current container this level belongs to; else None."""
@@ -99,7 +103,7 @@ class Tie:
         return module if holds(root, plan_of(module).template) else None
 
 
-def box_behind(container: Container, key: str) -> Variable | None:
+def variable_behind(container: Container, key: str) -> Variable | None:
     """Return the variable of this leaf, and detach containers of older values from it."""
     link = container._link
     if link is None or link.current_module() is None:
@@ -126,18 +130,11 @@ def protect(link: Tie) -> None:
         if outer._link.current_module() is not None:
             protect(outer._link)
             current.append((reference, key))
-        else:
-            _copy_level(outer, key)
+        else:  # it gets a copy of the level; without its link it sets no variable
+            outer_link, outer._link = outer._link, None
+            outer._put(key, dict.__getitem__(outer, key).cont_copy())
+            outer._link = outer_link
     link.embedders = current
-
-
-def _copy_level(outer: Container, key: str) -> None:
-    """Replace a shared level by a copy; without its link the container sets no variable."""
-    link, outer._link = outer._link, None
-    try:
-        outer._put(key, dict.__getitem__(outer, key).cont_copy())
-    finally:
-        outer._link = link
 
 
 def known_current(module: Hull) -> Container | None:
@@ -148,23 +145,13 @@ def known_current(module: Hull) -> Container | None:
     return None if current is None else current[1]()
 
 
-def remember(module: Hull, container: Container) -> None:
-    """Make a container the current one."""
+def remember(module: Hull, container: Container, *, keeps: bool) -> None:
+    """Make a container the current one, which the module `keeps` or its readers alone."""
     if now.frame is not None:
         now.frame.views[id(module)] = (module, container)
         return
-    plan = module._nbm.plan
-    is_light = plan is None or plan.is_light  # large arrays are kept by their readers alone
-    owned = container if is_light else None
-    module._nbm.current = (clock.values, weakref.ref(container), plan, owned)
-
-
-def forget(module: Hull) -> None:
-    """Detach the container given out last."""
-    if now.frame is not None:
-        now.frame.views.pop(id(module), None)
-    else:
-        module._nbm.current = None
+    owned = container if keeps else None
+    module._nbm.current = (clock.values, weakref.ref(container), module._nbm.plan, owned)
 
 
 def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
@@ -184,7 +171,7 @@ def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
 def v_of(module: Hull) -> Container:
     """Return the current container of the arrays of all Parameters of `module`."""
     plan = plan_of(module)
-    if now.lent is not None:
+    if now.lent is not None:  # `_create_variables` may take arrays of this `v`
         now.lent.append(module)
     if now.frame is None:
         if module._nbm.home is None and not is_eager():
@@ -197,16 +184,18 @@ def v_of(module: Hull) -> Container:
     # A read that misses names this module.
     with nullcontext() if now.frame is None else calling(module):
         container = known_current(module)
+        keeps = sum(variable.nbytes for variable in plan.variables) <= MOST_KEPT
         if container is None or not holds(container, plan.template):
-            container = build_whole(module, plan, plan.template)
-    remember(module, container)
+            return build_whole(module, plan, plan.template, keeps)
+    remember(module, container, keeps=keeps)
     return container
 
 
-def build_whole(module: Hull, plan: Plan, template: dict[str, Any]) -> Container:
-    """Return a new container of a module, tied to its variables."""
-    container = build_level(module, plan, template)
+def build_whole(module: Hull, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
+    """Return a new container of a module, tied to its variables, as the current one."""
+    container = build_level(module, plan, template, keeps)
     _set_root(container, weakref.ref(container), module)
+    remember(module, container, keeps=keeps)
     return container
 
 
@@ -217,16 +206,7 @@ def _set_root(level: Container, root: weakref.ref[Container], module: Hull) -> N
             _set_root(part, root, module)
 
 
-def part_of(submodule: Hull, plan: Plan, level: dict[str, Any]) -> Container:
-    """Return the current container of a submodule whose `v` is a level of the root's."""
-    container = known_current(submodule)
-    if container is None or not holds(container, level):
-        container = build_whole(submodule, plan, level)
-        remember(submodule, container)
-    return container
-
-
-def build_level(module: Hull, plan: Plan, level: dict[str, Any]) -> Container:
+def build_level(module: Hull, plan: Plan, level: dict[str, Any], keeps: bool) -> Container:
     """Return one level of `v`: arrays, levels, and containers of submodules."""
     leaves: dict[str, Any] = {}
     for key, target in level.items():
@@ -235,9 +215,12 @@ def build_level(module: Hull, plan: Plan, level: dict[str, Any]) -> Container:
             continue
         submodule = embedded(plan).get(id(target))
         if submodule is None:
-            leaves[key] = build_level(module, plan, target)
-        else:
-            leaves[key] = part_of(submodule, plan, target)
+            leaves[key] = build_level(module, plan, target, keeps)
+            continue
+        part = known_current(submodule)
+        if part is None or not holds(part, target):
+            part = build_whole(submodule, plan, target, keeps)
+        leaves[key] = part
     container = Container._from_dict(leaves)
     container._link = Tie(module, level)
     for key, part in leaves.items():
@@ -255,7 +238,7 @@ def embedded(plan: Plan) -> dict[int, Any]:
             for key in location.chain:
                 part = part.get(key) if isinstance(part, dict) else None
             if isinstance(part, dict) and (
-                submodule not in plan.partial or _same_boxes(part, plan_of(submodule).template)
+                not plan.has_sharing or _are_same(part, plan_of(submodule).template)
             ):
                 plan.embedded[id(part)] = submodule
     return plan.embedded
@@ -266,10 +249,10 @@ def is_level_of_v(plan: Plan, submodule: Any) -> bool:
     return any(module is submodule for module in embedded(plan).values())
 
 
-def _same_boxes(a: Any, b: Any) -> bool:
+def _are_same(a: Any, b: Any) -> bool:
     if not isinstance(a, dict) or not isinstance(b, dict):
         return a is b
-    return a.keys() == b.keys() and all(_same_boxes(value, b[key]) for key, value in a.items())
+    return a.keys() == b.keys() and all(_are_same(value, b[key]) for key, value in a.items())
 
 
 # Matching given containers with variables
@@ -298,6 +281,7 @@ def matched(
             f"{title}: expected a Container or a dict of arrays, got {type(provided).__name__}."
             f"{fix if is_part else ''}"
         )
+    # Chains are compared, not levels, so that the message lists every difference at once.
     variables = dict(flat(template))
     arrays = in_present_form(dict(flat(provided)), variables)
     if partial and arrays.keys() <= variables.keys():
@@ -310,7 +294,7 @@ def matched(
             {"/".join(chain): x for chain, x in leaves.items()} for leaves in (variables, arrays)
         )
         if partial:
-            expected = {chain: box for chain, box in expected.items() if chain in actual}
+            expected = {chain: variable for chain, variable in expected.items() if chain in actual}
         cls = ShapeStructureError if same_chains else StructureError
         raise cls(f"{title}: the structures differ.\n{structure_difference(expected, actual)}")
     return [
@@ -330,11 +314,14 @@ def _shape_of(array: Any) -> tuple[int, ...] | None:
 def set_v(module: Hull, provided: Mapping[str, Any]) -> None:
     """Set all variables of a module, or none; each keeps its dtype."""
     title = f"cannot set the variables of {type(module).__name__}"
-    pairs = matched(plan_of(module).template, provided, title=title)
-    # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros. All values are
-    # checked before the first is written.
-    arrays = [box.admitted(array, narrow=True) for _, box, array in pairs]
-    write_all([box for _, box, _ in pairs], arrays)
+    # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros.
+    write_pairs(matched(plan_of(module).template, provided, title=title), narrow=True)
+
+
+def write_pairs(pairs: list[tuple[tuple[str, ...], Variable, Any]], *, narrow: bool) -> None:
+    """Write arrays to matched variables; all are checked before the first is written."""
+    arrays = [variable.admitted(array, narrow=narrow) for _, variable, array in pairs]
+    write_all([variable for _, variable, _ in pairs], arrays)
 
 
 LEVEL = "submodules"

@@ -1,21 +1,39 @@
-"""Named variables and modules, as lazy generators over the one walk, and the text of a module."""
+"""Names of variables and modules, as lazy generators over the one walk, the text of a module, and
+its position: parent, path, and its part of the variables.
+
+A module notes weakly which modules hold it; of several, the first one counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import jax
+import numpy as np
 from jax.typing import DTypeLike
 
+from nbmodule.base.format import describe_shape, printable, printable_lines
 from nbmodule.base.interpreter import allow
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest, match
 from nbmodule.core.structure.building import ensure_built, move
-from nbmodule.core.structure.holders import contents_of, is_branch
-from nbmodule.core.structure.walk import is_module, items, listed_items, module_aliases, plan_of
+from nbmodule.core.structure.holders import attributes, contents_of, is_branch
+from nbmodule.core.structure.linked import is_level_of_v, v_of
+from nbmodule.core.structure.walk import (
+    is_module,
+    listed_items,
+    module_aliases,
+    name_within,
+    plan_of,
+)
 from nbmodule.core.variables.placement import find_place_and_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
-from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.tree.container import Container
+from nbmodule.tree.printing import container_text, wants_color
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
@@ -27,7 +45,7 @@ SMALLEST_GROUP = 3
 """Layers of a list that read alike are written once."""
 GLOB = frozenset("*?[")
 MOST_NAMES = 10_000
-"""Names of shared modules that a glob is compared with; nested sharing has too many."""
+"""Names of modules that a path is compared with; nested sharing has too many."""
 
 
 def joined(prefix: str | None, name: str) -> str:
@@ -40,9 +58,9 @@ def named_variables(
 ) -> Iterator[tuple[str, Variable]]:
     """Yield names and variables of these types, each once."""
     ensure_built(module)
-    for box, location in plan_of(module).places.items():
-        if isinstance(box, types) and (recursive or location.owner in (None, module)):
-            yield joined(prefix, location.name), box
+    for variable, location in plan_of(module).places.items():
+        if isinstance(variable, types) and (recursive or location.owner in (None, module)):
+            yield joined(prefix, location.name), variable
 
 
 def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
@@ -66,7 +84,7 @@ def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
     """Move all variables, or none if the device or dtype makes no sense."""
     ensure_built(module)
     location, dtype = find_place_and_dtype(location, dtype)
-    move(plan_of(module).boxes, location, dtype)
+    move(plan_of(module).variables, location, dtype)
     return module
 
 
@@ -74,7 +92,7 @@ def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
 def describe_module(module: Any, ancestors: tuple[int, ...] = ()) -> str:
     """Return the tree of children in the order of their definition; no array is read."""
     name, extra = type(module).__name__, module.extra_repr()
-    if id(module) in ancestors:
+    if id(module) in ancestors:  # a cycle
         return f"{name}(...)"
     allow(len(ancestors))
     children = list(defined_children(module))
@@ -171,7 +189,7 @@ def find_modules(root: Hull, entry: object) -> list[Any]:
     modules = modules_named(root, entry)
     if not modules:
         locations = plan_of(root).modules.values()
-        names = [spell(location) for spell in (_name_of, key_of) for location in locations]
+        names = [*(p.name for p in locations), *map(key_of, locations)]
         near = closest(entry, names)
         raise PathError(
             f'{type(root).__name__} has no submodule "{entry}"'
@@ -184,31 +202,12 @@ def modules_named(root: Hull, entry: str) -> list[Any]:
     """Return modules below `root` by dotted path, key or glob, in order, under any of their
     names.
     """
-    modules = plan_of(root).modules
-    for spell in (_name_of, key_of):
-        matches = [module for module, location in modules.items() if spell(location) == entry]
-        if matches:
-            return matches
-    matches = [*_at(root, entry, ".", str), *_at(root, entry, "__", _without_underscore)]
-    if matches:
-        return [module for module in modules if module is matches[0]]
-    others = other_names(root) if GLOB.intersection(entry) else {}
-    listed = {name for alias, name in others.items() if match(entry, alias)}
-    return [
-        module
-        for module, location in modules.items()
-        if location.name in listed or match(entry, location.name)
-    ]
-
-
-def _at(obj: object, path: str, separator: str, spell: Callable[[str], str]) -> Iterator[Any]:
-    """Yield the modules to which a path leads, step by step."""
-    for item in items(obj):
-        name = spell(item.name)
-        if name == path and is_module(item.value):
-            yield item.value
-        elif path.startswith(name + separator):
-            yield from _at(item.value, path[len(name + separator) :], separator, spell)
+    # All names at once: a shared module goes by any of them.
+    spelled = [(name, module) for name, module, _ in islice(module_aliases(root), MOST_NAMES)]
+    chosen = {module for name, module in spelled if entry in (name, as_key(name))}
+    if not chosen:
+        chosen = {module for name, module in spelled if match(entry, name)}
+    return [module for module in plan_of(root).modules if module in chosen]
 
 
 def other_names(root: Hull) -> dict[str, str]:
@@ -222,14 +221,6 @@ def other_names(root: Hull) -> dict[str, str]:
     return {alias: name for alias, name in named if alias != name}
 
 
-def _without_underscore(name: str) -> str:
-    return name.removeprefix("_")
-
-
-def _name_of(location: Any) -> str:
-    return location.name
-
-
 def key_of(location: Any) -> str:
     """Return the key of a submodule in `submod_rets`: `dl0__l0`, `layers__0`."""
     return as_key(location.name)
@@ -237,4 +228,279 @@ def key_of(location: Any) -> str:
 
 def as_key(name: str) -> str:
     """Return a dotted name as one key of a Container."""
-    return "__".join(map(_without_underscore, name.split(".")))
+    return "__".join(part.removeprefix("_") for part in name.split("."))
+
+
+def tree_repr(tree: object) -> str:
+    """Write a model, or any nested data, with all attributes; arrays as `float32[3, 4]`, and none
+    of them is copied.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> print(nb.tree_repr(nb.Linear(3, 2)))
+        Linear(
+          in_features = 3
+          out_features = 2
+          with_bias = True
+          weight = Parameter float32[2, 3]
+          bias = Parameter float32[2]
+        )
+    """
+    return printable_lines(_text(tree, ()))
+
+
+def _text(obj: Any, ancestors: tuple[int, ...]) -> str:
+    if isinstance(obj, Variable):
+        frozen = ", frozen" if obj._frozen else ""
+        return f"{type(obj).__name__} {describe_shape(obj)}{frozen}"
+    if isinstance(obj, (jax.Array, np.ndarray)):
+        return describe_shape(obj)
+    if id(obj) in ancestors:
+        return f"{type(obj).__name__}(...)"
+    inside = (*ancestors, id(obj))
+    allow(len(inside))
+    if isinstance(obj, Mapping):
+        return _block("{", [f"{key!r}: {_text(value, inside)}" for key, value in obj.items()], "}")
+    if isinstance(obj, (list, tuple)):
+        opening, closing = ("(", ")") if isinstance(obj, tuple) else ("[", "]")
+        lines = [_text(value, inside) for value in obj]
+        return (
+            f"{opening}{', '.join(lines)}{closing}"
+            if all(map(_is_short, lines))
+            else _block(opening, lines, closing)
+        )
+    if is_module(obj) or is_branch(obj):
+        attrs = vars(obj) | obj._nbm.variables if is_module(obj) else attributes(obj)
+        lines = [
+            f"{name} = {_text(value, inside)}" for name, value in attrs.items() if name != "_nbm"
+        ]
+        return _block(f"{type(obj).__name__}(", lines, ")")
+    name = getattr(obj, "__qualname__", None)
+    return name if name is not None else repr(obj)
+
+
+def _is_short(text: str) -> bool:
+    return len(text) < 20 and "\n" not in text and "[" not in text
+
+
+def _block(opening: str, lines: list[str], closing: str) -> str:
+    if not lines:
+        return opening + closing
+    return "\n".join([opening, *("  " + line.replace("\n", "\n  ") for line in lines), closing])
+
+
+# -- the position of a module in its model --
+# Functions take the module as `self`, since they are the methods of `Module`.
+def _depth(depth: object, name: str = "depth") -> int | None:
+    if depth is not None and (not is_whole(depth) or depth < 0):
+        raise ArgumentError(
+            f"{name} counts levels and must be None or a number of at least 0, got {depth!r}."
+        )
+    return None if depth is None else int(depth)
+
+
+def parent_of(module: Hull) -> Any:
+    """Return the module that holds `module`, or None for a root."""
+    for reference in list(module._nbm.parents):
+        parent = reference()
+        if parent is not None and parent is not module:
+            if name_within(parent, module) is not None:
+                return parent
+    return None
+
+
+def line_of(module: Hull, depth: int | None = None) -> list[Any]:
+    """Return the modules from `depth` levels up (None: the root) down to `module`."""
+    line = [module]
+    while depth is None or len(line) <= depth:
+        parent = parent_of(line[0])
+        if parent is None or parent in line:
+            break
+        line.insert(0, parent)
+    return line
+
+
+def step_name(parent: Hull, child: Hull) -> str:
+    """Return the name of a child below the module that holds it, as part of a key."""
+    return as_key(name_within(parent, child) or "")
+
+
+def _steps(line: list[Any]) -> list[str]:
+    """Return the name of each module of a line below the one before."""
+    return [step_name(parent, child) for parent, child in zip(line, line[1:])]
+
+
+def top_mod(self: Any, depth: int | None = None) -> Any:
+    """Return the module `depth` levels above this one; None means the root. A root is its own."""
+    return line_of(self, _depth(depth))[0]
+
+
+def top_v(self: Any, depth: int | None = None, flatten_key_chains: bool = False) -> Container:
+    """Return the variables of the module `depth` levels above this one."""
+    return _flattened(v_of(top_mod(self, depth)), flatten_key_chains)
+
+
+def mod_depth(self: Any) -> int:
+    """Return the number of levels from the root down to this module."""
+    return len(line_of(self)) - 1
+
+
+def mod_height(self: Any) -> int:
+    """Return the number of levels of modules below this one."""
+    ensure_built(self)
+    return max(depths(self).values())
+
+
+def _children(module: Hull) -> dict[Any, list[Any]]:
+    """Return the children of this module and of each below it."""
+    result: dict[Any, list[Any]] = {}
+    for child, location in plan_of(module).modules.items():
+        result.setdefault(location.owner or module, []).append(child)
+    return result
+
+
+def sub_mods(
+    self: Any, *, show_v: bool = True, depth: int | None = None, flatten_key_chains: bool = False
+) -> Any:
+    """Return the modules below this one, nested, `depth` levels down (None: all); at the bottom
+    their variables, or `''`; depth 0 is `v`.
+    """
+    ensure_built(self)
+    if _depth(depth) == 0 and show_v and not flatten_key_chains:
+        return v_of(self)
+    return _flattened(_sub_mods(self, _children(self), show_v, depth), flatten_key_chains)
+
+
+def _sub_mods(module: Hull, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
+    if depth == 0 or module not in children:
+        return v_of(module).cont_copy() if show_v else ""
+    nested = None if depth is None else depth - 1
+    result = {}
+    for child in children[module]:
+        result[step_name(module, child)] = _sub_mods(child, children, show_v, nested)
+    return Container(result)
+
+
+def v_with_top_v_key_chains(
+    self: Any, *, depth: int | None = None, flatten_key_chains: bool = False
+) -> Container:
+    """Return the variables of this module under their chains in the module `depth` levels above.
+
+    Where they are one level of the upper `v`, that level is this module's own, connected `v`.
+    """
+    top = top_mod(self, depth)
+    plan = plan_of(top)
+    location = plan.modules.get(self)
+    if top is self:
+        tree = v_of(self)
+    elif location is not None and is_level_of_v(plan, self):
+        tree = Container()
+        tree._put_at(location.chain, v_of(self))
+    else:
+        variables = set(plan_of(self).variables)
+        tree = Container()
+        for variable, where in plan.places.items():
+            if variable in variables and _has_chain(plan.template, where.chain):
+                tree._put_at(where.chain, variable.value)
+    return _flattened(tree, flatten_key_chains)
+
+
+def _has_chain(template: object, chain: tuple[str, ...]) -> bool:
+    for key in chain:
+        if not isinstance(template, dict) or key not in template:
+            return False
+        template = template[key]
+    return True
+
+
+def mod_with_top_mod_key_chain(
+    self: Any, *, depth: int | None = None, flatten_key_chain: bool = False
+) -> Any:
+    """Return the names from the module `depth` levels above down to this one, as a list, or as one
+    key; depth 0 is the own name.
+    """
+    depth = _depth(depth)
+    line = line_of(self)
+    names = [type(line[0]).__name__, *_steps(line)]
+    if depth == 0:
+        return names[-1]
+    names = names if depth is None else names[-(depth + 1) :]
+    return "__".join(names) if flatten_key_chain else names
+
+
+def get_mod_key(self: Any) -> str:
+    """Return the path of this module from the root, `dl0__l0`; for a root the name of its class."""
+    return "__".join(_steps(line_of(self))) or type(self).__name__
+
+
+def _flattened(tree: object, flatten: bool) -> Any:
+    return tree.cont_flatten_key_chains() if flatten and isinstance(tree, Container) else tree
+
+
+# Display
+def show_marked(tree: object, marked: Iterable[str]) -> None:
+    """Print a tree with parts of it marked by a sign at the start of the line; in color on a
+    terminal.
+    """
+    if not isinstance(tree, Container):
+        print(tree)
+        return
+    print(container_text(tree, marked=marked, color=wants_color(sys.stdout)))
+
+
+def show_v_in_top_v(self: Any, *, depth: int | None = None) -> None:
+    """Show the variables of the module `depth` levels above, with this module's own part marked."""
+    if parent_of(self) is None:
+        _print_about(self, " is a root: all of its variables are its own.")
+        return
+    local = v_with_top_v_key_chains(self, depth=depth)
+    show_marked(top_v(self, depth), local.cont_all_key_chains())
+
+
+def show_mod_in_top_mod(
+    self: Any,
+    *,
+    upper_depth: int | None = None,
+    lower_depth: int | None = None,
+    flatten_key_chains: bool = False,
+) -> None:
+    """Show the modules around this one, `upper_depth` levels up and `lower_depth` down, with this
+    one marked.
+    """
+    if parent_of(self) is None:
+        _print_about(self, " is a root: there is no module above it.")
+        return
+    line = line_of(self, _depth(upper_depth, "upper_depth"))
+    down = _depth(lower_depth, "lower_depth")
+    down = None if down is None else down + len(line) - 1
+    tree = sub_mods(line[0], show_v=False, depth=down)
+    separator = "__" if flatten_key_chains else "/"
+    tree, local = _flattened(tree, flatten_key_chains), separator.join(_steps(line))
+    chains = tree.cont_all_key_chains() if isinstance(tree, Container) else []
+    show_marked(tree, {local, *(c for c in chains if c.startswith(local + separator))})
+
+
+def show_structure(self: Any) -> None:
+    """Show this module and those below it, by name and class."""
+    ensure_built(self)
+    modules, levels = plan_of(self).modules, depths(self)
+    if not modules:
+        _print_about(self, " has no modules below it.")
+        return
+    print(printable(type(self).__name__))
+    for child, location in modules.items():
+        name = step_name(location.owner or self, child)
+        print("    " * levels[child] + printable(f"{name}: {type(child).__name__}"))
+
+
+def show_submod_call_order(self: Any) -> None:
+    """Show the order of the calls in the last tracked call."""
+    order = self.submod_call_order
+    if not order.keys():
+        _print_about(self, ": no calls yet; run model(x, track_submod_call_order=True).")
+        return
+    show_marked(order, ())
+
+
+def _print_about(module: Hull, text: str) -> None:
+    print(printable(type(module).__name__ + text))

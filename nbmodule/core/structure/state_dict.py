@@ -14,6 +14,7 @@ import numpy as np
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.format import describe_shape, plain
 from nbmodule.base.kinds import Shaped
+from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import refuse_other_names
 from nbmodule.core.structure.building import ensure_built
@@ -34,18 +35,21 @@ from nbmodule.errors import (
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    pass
 
 
-def state_dict(module: Hull, prefix: str, keep_var: bool) -> OrderedDict[str, Any]:
-    """Return all variables by name; see `Module.state_dict`."""
-    ensure_built(module)
-    pairs = [(joined(prefix, name), box) for name, box in aliases(module)]
-    if keep_var:
-        return OrderedDict(pairs)
+@accepts_aliases
+def state_dict(self: Any, prefix: str = "", keep_var: bool = False) -> OrderedDict[str, np.ndarray]:
+    """Return all variables as an `OrderedDict` of read-only NumPy arrays (with `keep_var=True`,
+    of the variables themselves).
+    """
+    ensure_built(self)
+    pairs = [(joined(prefix, name), variable) for name, variable in aliases(self)]
+    if keep_var:  # which read like arrays
+        return OrderedDict(pairs)  # type: ignore[arg-type]
     return at_one_moment(
-        [[box for _, box in pairs]],
-        lambda: OrderedDict((name, frozen_copy(box.value)) for name, box in pairs),
+        [[variable for _, variable in pairs]],
+        lambda: OrderedDict((name, frozen_copy(variable.value)) for name, variable in pairs),
     )
 
 
@@ -66,25 +70,45 @@ def frozen_copy(value: Any) -> Any:
     return array
 
 
-def load_state_dict(module: Hull, source: object, strict: bool, layout: str | None = None) -> Any:
-    """Set all variables, or none; see `Module.load_state_dict`."""
+@accepts_aliases
+def load_state_dict(
+    self: Any, mapping: Any, strict: bool = True, *, layout: str | None = None
+) -> Any:
+    """Set all variables from a mapping, or from a function `(name, variable) -> array or None`;
+    all or nothing.
+
+    Args:
+        self: The module.
+        mapping: Arrays by name, or a state dict of PyTorch: its tensors are transposed by the
+            layers they go to.
+        strict: Whether the names must agree.
+        layout: How the axes of convolutions lie: `"torch"`, `"nbmodule"`, or None to find out.
+            Tensors and names that only PyTorch gives tell it, else the shapes.
+
+    Returns:
+        A report of what was matched, where the state is one of PyTorch.
+
+    Raises:
+        UnexpectedKeysError: the mapping has names that the model has not (unless
+            `strict=False`).
+        MissingKeysError: the mapping lacks names that the model has (unless `strict=False`).
+        ShapeError: an array has another shape than its variable.
+        ArgumentError: nothing tells how the axes lie, and both ways fit.
+    """
     strict = as_flag("strict of load_state_dict()", strict)
     layout = as_layout("load_state_dict()", layout)
-    ensure_built(module)
-    names = dict(aliases(module))
-    provided = source
-    if callable(source) and not isinstance(source, Mapping) and not is_module(source):
-        values = ((name, source(name, box)) for name, box in names.items())
-        provided = {name: value for name, value in values if value is not None}
-    if not isinstance(provided, Mapping):
-        fix = ""
-        if is_module(source):
-            fix = " Pass its state: model.load_state_dict(other.state_dict())."
+    ensure_built(self)
+    names, provided = dict(aliases(self)), mapping
+    if is_module(mapping) or not (callable(mapping) or isinstance(mapping, Mapping)):
+        fix = " Pass its state: model.load_state_dict(other.state_dict())."
         raise ArgumentTypeError(
             "load_state_dict takes a mapping from names to arrays, or a function, got "
-            f"{type(source).__name__}.{fix}"
+            f"{type(mapping).__name__}.{fix if is_module(mapping) else ''}"
         )
-    title = f"cannot load the state of {type(module).__name__}"
+    if not isinstance(mapping, Mapping):
+        values = ((name, mapping(name, variable)) for name, variable in names.items())
+        provided = {name: value for name, value in values if value is not None}
+    title = f"cannot load the state of {type(self).__name__}"
     if isinstance(provided, Container):
         # `nb.load` of a saved state dict: the dots of its names became levels.
         flat = {chain.replace("/", "."): leaf for chain, leaf in provided.cont_to_iterator()}
@@ -104,7 +128,7 @@ def load_state_dict(module: Hull, source: object, strict: bool, layout: str | No
     if layout == "torch" or is_torch or (layout is None and _has_other_shapes(names, provided)):
         options = {"title": title, "strict": strict, "layout": layout, "is_torch": is_torch}
         entries = {str(name): value for name, value in provided.items()}
-        result = socket("torch_state")(module, entries, **options)
+        result = socket("torch_state")(self, entries, **options)
     arrays, report = result or (checked(title, names, provided, strict), None)
     write_all(tuple(arrays), tuple(arrays.values()))
     return report
@@ -136,27 +160,29 @@ def checked(
         source: A noun for what holds the arrays.
     """
     if strict:
-        matched = {box for name, box in names.items() if name in provided}
-        required = [name for name, box in names.items() if name in provided or box not in matched]
+        matched = {variable for name, variable in names.items() if name in provided}
+        required = [
+            name for name, variable in names.items() if name in provided or variable not in matched
+        ]
         refuse_other_names(title, required, provided, "No variable", fix)
     arrays: dict[Variable, Any] = {}
-    for name, box in names.items():
+    for name, variable in names.items():
         if name not in provided:
             continue
         array = provided[name]
         array = array.value if isinstance(array, Variable) else array
-        _check_shape(name, box, array, fix, source)
+        _check_shape(name, variable, array, fix, source)
         try:
-            admitted = box.admitted(array)  # cast: two copies of one value are one again
+            admitted = variable.admitted(array)  # cast: two copies of one value are one again
         except DtypeError as error:
             raise DtypeError(f'cannot load "{name}": {error}') from None
-        if box in arrays and not _are_equal(arrays[box], admitted):
+        if variable in arrays and not _are_equal(arrays[variable], admitted):
             warnings.warn(
                 f"{title}: two different values were given for one shared variable; that of "
                 f'"{name}", the last, is used.',
                 stacklevel=level_of_user_code(),
             )
-        arrays[box] = admitted
+        arrays[variable] = admitted
     if provided and names and not arrays:
         warnings.warn(
             f"{plain(title, 300)}: none of its {len(provided)} names fits, so nothing was loaded. "
@@ -168,11 +194,11 @@ def checked(
     return arrays
 
 
-def _check_shape(name: str, box: Variable, array: Shaped, fix: str, source: str) -> None:
-    if tuple(np.shape(array)) != box.shape:
+def _check_shape(name: str, variable: Variable, array: Shaped, fix: str, source: str) -> None:
+    if tuple(np.shape(array)) != variable.shape:
         got = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
         raise ShapeError(
-            f'cannot load "{name}": the model has {describe_shape(box)}, {source} has {got}.\n'
+            f'cannot load "{name}": the model has {describe_shape(variable)}, {source} has {got}.\n'
             f"{fix or 'Was it saved by a model of another size?'}"
         )
 

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 import types
 import weakref
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -31,10 +30,9 @@ from nbmodule.core.structure.holders import (
     make_tuple,
     option_of,
 )
-from nbmodule.core.structure.walk import Plan, are_same, is_module, plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.frame import Home, birthplace, now, warn_of_constant
-from nbmodule.core.variables.inner import Inner, attributes_of
+from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Variable, released
 
 if TYPE_CHECKING:
@@ -75,6 +73,8 @@ def static_key(value: Any) -> Any:
         return (Same(value), value.__code__)
     if isinstance(value, types.MethodType):
         return (types.MethodType, static_key(value.__func__), Same(value.__self__))
+    if cls is functools.partial:
+        return (cls, static_key(value.func), static_key(value.args), static_key(value.keywords))
     if cls.__hash__ is None and dataclasses.is_dataclass(cls):  # settings: compared by fields
         fields = (field.name for field in dataclasses.fields(cls) if field.compare)
         return (cls, *(static_key(getattr(value, name, None)) for name in fields))
@@ -108,22 +108,21 @@ class Same:
 
 
 class Structure:
-    """An interned table: `objects` (the root first), `boxes` and `absent` ones, with references
+    """An interned table: `objects` (the root first), `variables` and `absent` ones, with references
     between them by index.
     """
 
-    __slots__ = ("__weakref__", "absent", "boxes", "codes", "keys", "objects")
+    __slots__ = ("__weakref__", "absent", "keys", "objects", "variables")
 
     def __init__(
         self,
         objects: tuple[Any, ...],
-        boxes: tuple[Any, ...],
+        variables: tuple[Any, ...],
         absent: tuple[Any, ...],
         keys: tuple[Any, ...],
-        codes: tuple[Any, ...],
     ) -> None:
-        self.objects, self.boxes, self.absent, self.keys = objects, boxes, absent, keys
-        self.codes = codes  # forwards and hooks, with their code
+        self.objects, self.variables = objects, variables
+        self.absent, self.keys = absent, keys
 
     def __repr__(self) -> str:
         """Return a line for each object: JAX shows by these how two structures differ."""
@@ -163,10 +162,11 @@ def structure_of(root: Any) -> Structure:
         codes, structure = plan.structure
         if codes_hold(codes):
             return structure
+    # By id, since a function of the user may define `__eq__`.
     functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
     # A reloader swaps the code of a function and keeps the function.
     codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
-    structure = _intern(root, plan, codes)
+    structure = _intern(root, plan)
     plan.structure = (codes, structure)
     return structure
 
@@ -179,16 +179,16 @@ def functions_of(module: object) -> tuple[Any, ...]:
     return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
 
 
-def _intern(root: Hull, plan: Plan, codes: tuple[Any, ...]) -> Structure:
+def _intern(root: Hull, plan: Plan) -> Structure:
     table = _Table(root, plan)
     table.enter(root)
-    boxes = tuple((type(box), box._frozen) for box in plan.boxes)
-    absent = tuple((type(box), box.shape, box.dtype, box._frozen) for box in plan.absent)
-    key = (tuple(map(tuple, table.objects)), boxes, absent)
+    variables = tuple((type(x), x._frozen) for x in plan.variables)
+    absent = tuple((type(x), x.shape, x.dtype, x._frozen) for x in plan.absent)
+    key = (tuple(map(tuple, table.objects)), variables, absent)
     structure = _interned.get(key)
     if structure is None:
         keys = tuple(CompositeKey(location.path) for location in plan.places.values())
-        structure = _interned[key] = Structure(*key, keys, codes)
+        structure = _interned[key] = Structure(*key, keys)
     return structure
 
 
@@ -202,8 +202,8 @@ class _Table:
         self.members = set(map(id, (root, *plan.modules)))
         self.objects: list[list[Any]] = []
         self.index: dict[int, int] = {}
-        self.references = {box: ("box", i) for i, box in enumerate(plan.boxes)}
-        self.references |= {box: ("absent", i) for i, box in enumerate(plan.absent)}
+        self.references = {x: ("variable", i) for i, x in enumerate(plan.variables)}
+        self.references |= {x: ("absent", i) for i, x in enumerate(plan.absent)}
 
     def refer(self, value: Any) -> Any:
         if isinstance(value, Variable):
@@ -275,58 +275,11 @@ def _header(module: Any) -> Any:
     )
 
 
-class Folded:
-    """The private state of a module that was built around leaves and not read yet.
-
-    A module that JAX unflattens is often flattened next (`jax.tree.map`, a step that takes and
-    returns a model): then its attributes are never made. The first access to one makes them all.
-    """
-
-    __slots__ = ("_home", "_leaves", "_root", "_structure")
-    leaves: Any = None  # see `flatten`
-
-    def __init__(
-        self, root: object, structure: Structure, leaves: tuple[Any, ...], home: Home | None
-    ) -> None:
-        values = {"_root": weakref.ref(root), "_structure": structure, "_leaves": leaves}
-        for name, value in (values | {"_home": home}).items():
-            object.__setattr__(self, name, value)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(unfolded(self._root()), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(unfolded(self._root()), name, value)
-
-
-# Two threads may read attributes of one folded module at once.
-_unfolding = threading.RLock()
-
-
-def unfolded(module: Hull) -> Inner:
-    """Return the private state of `module`, after making all its attributes."""
-    with _unfolding:
-        folded = module._nbm
-        if type(folded) is Folded:
-            inner = Inner()
-            _Builder(folded._structure, folded._leaves, folded._home).build((module, inner))
-            object.__setattr__(module, "_nbm", inner)
-        return module._nbm
-
-
 def rebuild(structure: Structure, leaves: Any) -> Any:
     """Return the module that `structure` describes, around any leaves: arrays, tracers, None."""
     # Outside of traces a rebuilt model is like any other; inside, its variables are local.
     home = None if now.frame is None and is_eager() else birthplace()
-    cls = structure.objects[0][1]
-    if not getattr(cls, "_is_plainly_made", False):
-        return _Builder(structure, leaves, home).build()
-    module = object.__new__(cls)
-    _set_inner(module, "_nbm", Folded(module, structure, tuple(leaves), home))
-    return module
-
-
-_set_inner = object.__setattr__
+    return _Builder(structure, leaves, home).build()
 
 
 class _Builder:
@@ -334,43 +287,36 @@ class _Builder:
 
     def __init__(self, structure: Structure, leaves: Any, home: Home | None) -> None:
         self.structure, self.home = structure, home
-        self.boxes = []
-        for (cls, frozen), leaf in zip(structure.boxes, leaves):
-            box = object.__new__(cls)
-            box._frozen, box._value, box._home = frozen, leaf, home
-            self.boxes.append(box)
+        self.variables = []
+        for (cls, frozen), leaf in zip(structure.variables, leaves):
+            variable = object.__new__(cls)
+            variable._frozen, variable._value, variable._home = frozen, leaf, home
+            self.variables.append(variable)
         self.absent = [released(*arguments) for arguments in structure.absent]
         self.objects: list[Any] = []
 
-    def build(self, root: tuple[Any, Inner] | None = None) -> Any:
-        """Return the first object, with all others below it.
-
-        Args:
-            root: That module and its private state, if it exists already.
-        """
+    def build(self) -> Any:
+        """Return the first object, with all others below it."""
         rows = self.structure.objects
-        self.objects = [self._blank(row, root if i == 0 else None) for i, row in enumerate(rows)]
-        for i, row in enumerate(rows):
-            inner = root[1] if root is not None and i == 0 else None
-            if row[0] == "module":
-                self._fill_module(self.objects[i], row, inner)
-            elif row[1] is list:
-                self.objects[i] += [self.resolve(reference) for _, reference in row[3:]]
-            elif not issubclass(row[1], tuple):
-                fill(self.objects[i], *self._contents(row))
+        self.objects = list(map(self._blank, rows))
+        for i, (category, cls, _, *parts) in enumerate(rows):
+            if category == "module":
+                self._fill_module(self.objects[i], parts)
+            elif not issubclass(cls, tuple):
+                fill(self.objects[i], *self._contents(parts))
         return self.objects[0]
 
     def resolve(self, reference: Any) -> Any:
         if type(reference) is Static:
             return reference.value
         category, index, *parts = reference
-        if category == "box":
-            return self.boxes[index]
+        if category == "variable":
+            return self.variables[index]
         if category == "object":
-            obj = self.objects[index]
-            if type(obj) is _Tuple:  # created once its items exist
-                obj = self.objects[index] = make_tuple(obj.row[1], *self._contents(obj.row))
-            return obj
+            if self.objects[index] is None:  # a tuple is made once its items exist
+                _, cls, _, *contents = self.structure.objects[index]
+                self.objects[index] = make_tuple(cls, *self._contents(contents))
+            return self.objects[index]
         if category == "absent":
             return self.absent[index]
         if category == "method":
@@ -379,57 +325,43 @@ class _Builder:
         count = len(values) - len(index)
         return functools.partial(function, *values[:count], **dict(zip(index, values[count:])))
 
-    def _contents(self, row: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
-        """Return the items and the attributes of a row."""
+    def _contents(self, parts: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        """Return the items and the attributes of a branch."""
         items, attrs = [], {}
-        for key, reference in row[3:]:
+        for key, reference in parts:
             if type(key) is Static:
                 items.append((key.value, self.resolve(reference)))
             else:
                 attrs[key] = self.resolve(reference)
         return items, attrs
 
-    def _blank(self, row: Any, root: tuple[Any, Inner] | None) -> Any:
+    def _blank(self, row: Any) -> Any:
+        """Return an object without contents; None for a tuple, which cannot be filled later."""
         category, cls, header = row[:3]
-        if cls is list or cls is dict:
-            return cls()
         if category != "module":
             if issubclass(cls, tuple):
-                return _Tuple(row)
+                return None
             obj = blank(cls)
-            if hasattr(cls, "_unwatched"):
+            if hasattr(cls, "_unwatched"):  # a stream has private state that no row describes
                 obj._revive()
             return obj
-        if root is not None:
-            obj, inner = root
-        elif cls._is_plainly_made:
-            obj, inner = object.__new__(cls), Inner()
-            _set_inner(obj, "_nbm", inner)
-        else:
-            obj = cls.__new__(cls)
-            inner = obj._nbm
+        # Neither `__new__` nor the constructor runs: the rows describe what they have made.
+        module, inner = object.__new__(cls), Inner()
+        object.__setattr__(module, "_nbm", inner)
         inner.training, inner.built, hooks, config, arguments, _ = header
         inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
-        inner.home = self.home  # pyright: ignore[reportAttributeAccessIssue]
+        inner.home = self.home
         for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
             group.update((hook.value.number, hook.value) for hook in same)
-        return obj
+        return module
 
-    def _fill_module(self, module: Any, row: Any, inner: Inner | None) -> None:
-        attrs = attributes_of(module)
-        state: Inner = module._nbm if inner is None else inner
-        for name, reference in row[3:]:
+    def _fill_module(self, module: Any, parts: Any) -> None:
+        attrs = vars(module)
+        for name, reference in parts:
             if name == "_nbm.variables":
-                state.variables = self.resolve(reference)
+                module._nbm.variables = self.resolve(reference)
             else:
                 attrs[name] = self.resolve(reference)
-        state.special = True  # until the first call
-
-
-class _Tuple(NamedTuple):
-    """Stands for a tuple that is not created yet."""
-
-    row: Any
 
 
 class CompositeKey:
@@ -455,54 +387,24 @@ class CompositeKey:
 
 def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
     """Return the arrays of a module's distinct variables, and its structure."""
-    inner = module._nbm
-    cached = inner.leaves
-    # JAX flattens here what a raw jax.jit closes over; reading a folded module would unfold it.
-    if type(inner) is not Folded and inner.home is None and now.frame is None and not is_eager():
+    # JAX flattens here what a raw jax.jit closes over.
+    if module._nbm.home is None and now.frame is None and not is_eager():
         warn_of_constant(module)
-    if cached is not None:
-        values, epoch, plan, lists, codes, result = cached
-        if (
-            values == clock.values
-            and epoch == clock.structure
-            and inner.plan is plan
-            and now.frame is None
-        ):
-            # As `lists_hold` and `codes_hold`, whose calls would cost a tenth of this one.
-            try:
-                for live, previous in lists:
-                    if live != previous:
-                        break
-                else:
-                    for fn, code in codes:
-                        if fn.__code__ is not code:
-                            break
-                    else:
-                        return result
-            except Exception:  # an object other than a module was added; see `are_same`
-                if are_same(lists):
-                    raise
-    if type(inner) is Folded and codes_hold(inner._structure.codes):
-        return inner._leaves, inner._structure
     structure = structure_of(module)
-    plan = inner.plan
-    result = tuple(_values_of(plan.boxes)), structure
-    if now.frame is None and not plan.watched and plan.is_light:
-        inner.leaves = (clock.values, clock.structure, plan, plan.lists, plan.structure[0], result)
-    return result
+    return tuple(_values_of(module._nbm.plan.variables)), structure
 
 
 _value = attrgetter("_value")
 
 
-def _values_of(boxes: tuple[Variable, ...]) -> list[Any]:
+def _values_of(variables: tuple[Variable, ...]) -> list[Any]:
     """Return the values of many variables, as each of them would be read."""
     if now.frame is None:
         try:
-            return list(map(_value, boxes))
+            return list(map(_value, variables))
         except AttributeError:  # one is still to be drawn
             pass
-    return [box.value for box in boxes]
+    return [variable.value for variable in variables]
 
 
 def codes_hold(codes: tuple[Any, ...]) -> bool:
@@ -519,5 +421,5 @@ def flatten_with_keys(module: Hull) -> tuple[tuple[tuple[Any, Any], ...], Struct
 
 
 def register(cls: type) -> None:
-    """Make a class of modules one flat PyTree node: leaves are the arrays of its distinct boxes."""
+    """Make a class of modules one flat PyTree node; its leaves are the arrays of its variables."""
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, rebuild, flatten)

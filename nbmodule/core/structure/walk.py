@@ -2,9 +2,8 @@
 is shared.
 
 Its result, a `Plan`, is cached on the module and dropped when the structure changes: attributes
-bump
-the version of their module; lists, dicts and plain objects are compared with a shallow copy by
-identity.
+bump the version of their module; lists, dicts and plain objects are compared with a shallow copy
+by identity.
 """
 
 from __future__ import annotations
@@ -23,22 +22,18 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.interpreter import allow
 from nbmodule.base.sockets import plug
 from nbmodule.base.trees import nest
-from nbmodule.core.structure.array_buffers import (
-    has_array_items,
-    put_back,
-    refuse_outlived,
-    with_buffers,
-)
 from nbmodule.core.structure.holders import (
     LEAF_TYPES,
     attributes,
+    drop_traced,
+    has_array_items,
     has_attributes,
     is_branch,
     refuse_hidden,
     refuse_keys,
+    with_buffers,
 )
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
@@ -69,28 +64,15 @@ class Location(NamedTuple):
     is_claimed: bool = False  # by `_create_variables` of the owner, whose name wins over others
     order: int = 0
     owner: Any = None  # the module that holds it; None for the root, which its plan must not hold
-    ends: tuple[int, ...] = ()  # length of the chain after each step of the path
+    outer: Location | None = None  # the location that holds it; None for the root
 
     def step(
         self, item: Item, owner: object, order: int = 0, *, is_claimed: bool = False
     ) -> Location:
         """Return the location one step below."""
         name = f"{self.name}.{item.name}" if self.name else item.name
-        chain = self.chain + item.chain
-        ends = (*self.ends, len(chain))
-        return Location((*self.path, item.key), name, chain, is_claimed, order, owner, ends)
-
-    def chain_steps(self) -> Iterator[tuple[str, Any]]:
-        """Yield the keys of the chain, each with its step of the path.
-
-        A key that has none, such as the level of a Sequential, counts as an attribute.
-        """
-        start = 0
-        for step, end in zip(self.path, self.ends):
-            for key in self.chain[start : end - 1]:
-                yield key, GetAttrKey(key)
-            yield self.chain[end - 1], step
-            start = end
+        path, chain = (*self.path, item.key), self.chain + item.chain
+        return Location(path, name, chain, is_claimed, order, owner, self)
 
 
 def items(obj: object) -> list[Item]:
@@ -98,6 +80,7 @@ def items(obj: object) -> list[Item]:
     number.
     """
     cls = type(obj)
+    # Exact types first: nearly all holders are of them.
     if cls in (list, tuple):
         return _numbered(obj)
     if cls is dict:
@@ -136,6 +119,7 @@ def _levels_of(name: str) -> tuple[str, ...]:
 
 
 def _attribute_items(cls: type, attrs: Mapping[str, Any], without: str | None = None) -> list[Item]:
+    # `weight` of a library layer is `w` in `v`, as in the stateful library.
     short = getattr(cls, "_short_names", {})
     path_name = getattr(cls, "_path_name", str)  # of foreign modules, see interop/naming.py
     return [
@@ -174,41 +158,46 @@ def is_module(obj: object) -> bool:
 
 def keeps_nothing(obj: Any) -> bool:
     """Return True for a module with `store_vars=False`, whose Parameters its parents do not see."""
-    config = obj._nbm.config if is_module(obj) else None
-    return config is not None and not config.store_vars
+    return is_module(obj) and not obj._nbm.config.store_vars
 
 
 # All plans in use: a message names a variable as the widest of them does.
 _living: weakref.WeakSet[Plan] = weakref.WeakSet()
 
 
-MOST_KEPT = 2**24
-"""Bytes of arrays that may be kept beyond their time."""
-
-
 class Plan:
     """The result of one traversal, from the root's point of view.
 
-    It holds everything below the root, but not the root.
+    It holds everything below the root, but not the root: a plan that holds its owner would wait for
+    the garbage collector.
+
+    Attributes:
+        variables: The variables, each once.
+        places: The location of each of them.
+        released: Locations of Parameters without values, of the root if it keeps none.
+        absent: All variables without values, also those of parts that keep none.
+        modules: The location of each module below the root.
+        lists: Lists of nothing but modules, each with a copy.
+        watched: Other lists, dicts and attributes of plain objects, each with a copy.
+        has_sharing: Whether a module, branch or variable has several names.
     """
 
     __slots__ = (
         "__weakref__",
-        "_is_light",
         "_template",
         "absent",
-        "boxes",
         "embedded",
         "epoch",
         "flags",
+        "has_sharing",
         "is_searched",
         "lists",
         "modules",
         "names",
-        "partial",
         "places",
         "released",
         "structure",
+        "variables",
         "version",
         "versions",
         "watched",
@@ -218,25 +207,25 @@ class Plan:
         self.epoch, self.flags = clock.structure, clock.flags
         self.structure: Any = None  # see structure.py
         self.embedded: Any = None  # see linked.py
-        self.is_searched = False  # see trainable.py
+        self.is_searched = False  # see attributes.py
         self._template: Any = None
-        self._is_light: bool | None = None
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
         walker = _Walker(root)
         self.modules: dict[Any, Location] = walker.modules
         self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
+        # A variable is listed once, under its first path or the name that its owner has claimed.
         chosen = {
-            box: next((place for place in places if place.is_claimed), places[0])
-            for box, places in walker.boxes.items()
+            variable: next((location for location in places if location.is_claimed), places[0])
+            for variable, places in walker.variables.items()
         }
         ordered = sorted(chosen.items(), key=lambda pair: pair[1].order)
-        self.places: dict[Variable, Location] = {b: p for b, p in ordered if not b.is_released}
-        self.released: dict[Variable, Location] = {b: p for b, p in ordered if b.is_released}
-        hidden = (box for box in walker.hidden if box not in chosen)
+        self.places: dict[Variable, Location] = {x: p for x, p in ordered if not x.is_released}
+        self.released: dict[Variable, Location] = {x: p for x, p in ordered if x.is_released}
+        hidden = (variable for variable in walker.hidden if variable not in chosen)
         self.absent: tuple[Variable, ...] = (*self.released, *hidden)
-        self.boxes: tuple[Variable, ...] = tuple(self.places)
-        self.names: dict[str, Variable] = {p.name: b for b, p in self.places.items()}
-        self.partial = _partial_modules(self, walker)
+        self.variables: tuple[Variable, ...] = tuple(self.places)
+        self.names: dict[str, Variable] = {p.name: x for x, p in self.places.items()}
+        self.has_sharing = walker.has_repeated or walker.count > len(chosen)
         _check_spellings(root, self)
         _living.add(self)
 
@@ -249,33 +238,16 @@ class Plan:
             ):
                 return False
             self.epoch = clock.structure
-        return lists_hold(self.lists) and (
-            not self.watched or all(map(_is_unchanged, self.watched))
-        )
-
-    @property
-    def is_light(self) -> bool:
-        """Whether the arrays are few bytes and may be kept beyond their time to save work."""
-        if self._is_light is None:
-            self._is_light = sum(map(_bytes_of, self.boxes)) <= MOST_KEPT
-        return self._is_light
+        return lists_hold(self.lists) and all(map(_is_unchanged, self.watched))
 
     @property
     def template(self) -> dict[str, Any]:
         """The nested dict of Parameters that `v` shows, and `v=` takes, keys sorted."""
-        if self._template is None:
+        if self._template is None:  # nobody asks for `v` of most parts
             places = {**self.places, **self.released}
             ordered = sorted(places.items(), key=lambda pair: pair[1].order)
-            parameters = {p.chain: box for box, p in ordered if isinstance(box, Parameter)}
-            self._template = nest(parameters)
+            self._template = nest({p.chain: x for x, p in ordered if isinstance(x, Parameter)})
         return self._template
-
-
-def _bytes_of(box: Variable) -> int:
-    try:
-        return box.nbytes
-    except (AttributeError, TypeError):  # a function over PyTrees has replaced its array
-        return 0
 
 
 def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
@@ -305,14 +277,14 @@ def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
 class _Walker:
     def __init__(self, root: Hull) -> None:
         self.root, self.count = root, 0
-        self.boxes: dict[Variable, list[Location]] = {}
+        self.variables: dict[Variable, list[Location]] = {}
         self.modules: dict[Any, Location] = {}
         # Lists of nothing but modules: `==` compares identities, and is fast.
         self.lists: list[tuple[list[Any], list[Any]]] = []
         self.watched: list[tuple[Any, Any]] = []
         self.versions: list[tuple[Any, int]] = []
         self.visited: set[int] = set()
-        self.repeated: list[tuple[Any, Any]] = []  # modules and branches met again, with the holder
+        self.has_repeated = False  # whether a module or branch was met again
         # Parameters of parts with store_vars=False, which have no value here.
         self.hidden: dict[Variable, None] = {}
         self.hiding_depth = 0  # how many such parts the traversal is in
@@ -354,9 +326,9 @@ class _Walker:
                 self.hidden[value] = None
                 return
             is_claimed = owner is not None and value in owner._nbm.taken
-            place = current.step(item, holder, self.count, is_claimed=is_claimed)
+            location = current.step(item, holder, self.count, is_claimed=is_claimed)
             self.count += 1
-            self.boxes.setdefault(value, []).append(place)
+            self.variables.setdefault(value, []).append(location)
             return
         is_part = is_module(value)
         if is_part and owner is not None:
@@ -365,12 +337,12 @@ class _Walker:
             if type(value) not in _PLAINEST:
                 refuse_hidden(value, f"{_described(self.root, current)}.{item.name}")
         elif id(value) in self.visited:
-            self.repeated.append((value, holder))
+            self.has_repeated = True
         else:
-            place = current.step(item, holder, len(self.modules))
-            if is_part:
-                self.modules[value] = place
-            self.walk(value, place, owner)
+            location = current.step(item, holder, len(self.modules))
+            if is_part:  # before its own parts, so that the order is that of paths
+                self.modules[value] = location
+            self.walk(value, location, owner)
 
     def visit_branch(self, obj: Any, location: Location, owner: Any) -> bool:
         """Make buffers of arrays in a list, dict or object, and watch it; True for an object."""
@@ -387,14 +359,11 @@ class _Walker:
 
     def add_buffers(self, collection: Any, module: Hull) -> None:
         """Make buffers of arrays that were put into a list or dict since the last traversal."""
-        previous, home, trace = self.previous.get(id(collection)), module._nbm.home, here()
-        is_local = trace == EAGER or (home is not None and home.trace == trace)
+        previous = self.previous.get(id(collection))
         try:
-            if trace == EAGER and home is None and now.frame is None:
-                refuse_outlived(collection)
-            with_buffers(collection, previous or (), deep=False, is_local=is_local)
+            with_buffers(collection, previous, module._nbm.home, deep=False)
         except TracerLeakError:
-            put_back(collection, previous)
+            drop_traced(collection)
             raise
 
     def watch(self, obj: Any) -> None:
@@ -425,33 +394,6 @@ def _is_unchanged(pair: tuple[Any, Any]) -> bool:
     return all(map(is_, live, previous))
 
 
-def _partial_modules(plan: Plan, walker: _Walker) -> set[Any]:
-    """Return modules that may hold Parameters listed elsewhere.
-
-    What such a module shows by itself may be no part of what the root shows. A variable, module or
-    branch that is met again is listed elsewhere; modules around it count.
-    """
-    partial: set[Any] = set()
-    with_parameters: set[Any] = set()
-    for box, places in walker.boxes.items():
-        if isinstance(box, Parameter):
-            for place in places:
-                _add_upward(with_parameters, place.owner, plan)
-                if len(places) > 1:
-                    _add_upward(partial, place.owner, plan)
-    for obj, holder in walker.repeated:
-        if not is_module(obj) or obj in with_parameters or obj in partial:
-            _add_upward(partial, holder, plan)
-    return partial
-
-
-def _add_upward(modules: set[Any], module: Any, plan: Plan) -> None:
-    """Add a module below the root and those that hold it."""
-    while module in plan.modules and module not in modules:
-        modules.add(module)
-        module = plan.modules[module].owner
-
-
 def _check_spellings(root: object, plan: Plan) -> None:
     """Raise if two paths have one spelling, or a variable has the spelling of a branch.
 
@@ -459,27 +401,32 @@ def _check_spellings(root: object, plan: Plan) -> None:
     chains are checked apart: `_a` and `a` differ as names and agree as chains.
     """
     names: dict[str, Location] = {}
-    tree: dict[Any, Any] = {}
+    chains: dict[tuple[str, ...], Location] = {}
+    # A key of two levels, such as `encoder.0`, has no location for the first.
+    levels: dict[tuple[str, ...], Location] = {}
     for location in plan.places.values():
-        other = names.setdefault(location.name, location)
-        if other is not location:
-            raise _clash(root, other, location, location.chain)
-        level: Any = tree
-        for end, (key, step) in enumerate(location.chain_steps(), start=1):
-            is_variable = end == len(location.chain)
-            entry = level.get(key)
-            if entry is None:
-                entry = level[key] = (step, None if is_variable else {}, location)
-            elif is_variable or entry[1] is None or entry[0] != step:
-                raise _clash(root, entry[2], location, location.chain[:end])
-            level = entry[1]
-
-
-def _clash(root: object, a: Location, b: Location, chain: tuple[str, ...]) -> StructureError:
-    return StructureError(
-        f'{type(root).__name__} has two places that are both spelled "{"/".join(chain)}": '
-        f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of them."
+        pairs = [(names.setdefault(location.name, location), location)]
+        while location.outer is not None and chains.get(location.chain) is not location:
+            pairs.append((chains.setdefault(location.chain, location), location))
+            for end in range(len(location.outer.chain) + 1, len(location.chain)):
+                levels[location.chain[:end]] = location
+            location = location.outer
+        _refuse_clash(root, reversed(pairs))  # the outermost first
+    _refuse_clash(
+        root,
+        [(levels.get(location.chain, location), location) for location in plan.places.values()],
     )
+
+
+def _refuse_clash(root: object, pairs: Iterable[tuple[Location, Location]]) -> None:
+    for a, b in pairs:
+        if a is not b:
+            text = "/".join(min(a.chain, b.chain, key=len))
+            raise StructureError(
+                f'{type(root).__name__} has two places that are both spelled "{text}": '
+                f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of "
+                "them."
+            )
 
 
 def name_within(holder: object, module: Hull) -> str | None:
@@ -491,35 +438,17 @@ def name_within(holder: object, module: Hull) -> str | None:
 
 
 def _name_within(obj: object, module: Hull, ancestors: tuple[int, ...]) -> str | None:
-    for name, value in _candidates(obj, module):
-        if value is module:
-            return name
-        if id(value) not in ancestors:
-            tail = _name_within(value, module, (*ancestors, id(value)))
+    for item in items(obj):
+        if item.value is module:
+            return item.name
+        if _may_hold(item.value) and id(item.value) not in ancestors:
+            tail = _name_within(item.value, module, (*ancestors, id(item.value)))
             if tail is not None:
-                return f"{name}.{tail}"
+                return f"{item.name}.{tail}"
     return None
 
 
-def _candidates(obj: Any, module: Hull) -> list[tuple[str, Any]]:
-    """Return those `items` that are `module` or may hold it; every traced call asks."""
-    if type(obj) in (list, tuple):
-        pairs = [(str(i), value) for i, value in enumerate(obj)]
-    elif isinstance(obj, (list, tuple, Mapping)) or hasattr(type(obj), "_listed"):
-        pairs = [(item.name, item.value) for item in items(obj)]
-    else:
-        attrs = vars(obj) if is_module(obj) else attributes(obj)
-        short = getattr(type(obj), "_short_names", {})
-        named = [
-            (short.get(name) or name.removeprefix("_"), name, value)
-            for name, value in attrs.items()
-            if value is module or (type(value) not in _PLAINEST and _may_hold(value))
-        ]
-        named.sort(key=itemgetter(0))
-        return [(name, value) for _, name, value in named]
-    return [(name, value) for name, value in pairs if value is module or _may_hold(value)]
-
-
+# Names within other modules are theirs: the search stays inside one module.
 def _may_hold(value: object) -> bool:
     return not is_module(value) and not isinstance(value, Variable) and is_branch(value)
 
@@ -557,38 +486,29 @@ def settle_lists(objects: Iterable[Any]) -> None:
 
 
 # Names
-def name_in_plan(box: Variable) -> str:
-    """Return `buffer "norm.running_mean" (float32[3])`, named as in the widest living plan."""
-    plans = [plan for plan in list(_living) if box in plan.places]
-    if not plans or not box.has_own_name:
-        return box.describe()
-    name = max(plans, key=lambda plan: len(plan.places)).places[box].name
-    return f'{type(box).__name__.lower()} "{name}" ({describe_shape(box)})'
+def name_in_plan(variable: Variable, modules: Iterable[Any] = ()) -> str:
+    """Return `buffer "norm.running_mean" (float32[3])`, named as in the widest living plan.
 
-
-def _named_among(box: Variable, modules: Iterable[Any]) -> str:
+    Args:
+        variable: The variable.
+        modules: Modules that may hold it and need not have a plan yet.
+    """
     for module in modules:
         plan_of(module)
-    if box.has_own_name and not any(box in plan.places for plan in list(_living)):
-        for module in _owners(box):  # its model has not been walked yet
-            with contextlib.suppress(StructureError):
-                plan_of(module)
-    return name_in_plan(box)
+    if not any(variable in plan.places for plan in list(_living)):
+        for module in list(living_modules):  # its model has not been walked yet
+            members = (*vars(module).values(), *module._nbm.variables.values())
+            if any(member is variable for member in members):
+                with contextlib.suppress(StructureError):
+                    plan_of(module)
+    plans = [plan for plan in list(_living) if variable in plan.places]
+    if not plans or not variable.has_own_name:
+        return variable.describe()
+    name = max(plans, key=lambda plan: len(plan.places)).places[variable].name
+    return f'{type(variable).__name__.lower()} "{name}" ({describe_shape(variable)})'
 
 
-def _owners(box: Variable) -> list[Any]:
-    """Return the modules that hold a variable as an attribute."""
-    modules: list[Any] = []
-    with contextlib.suppress(RuntimeError):  # another thread makes a module meanwhile
-        modules.extend(living_modules)
-    return [
-        module
-        for module in modules
-        if any(value is box for value in (*vars(module).values(), *module._nbm.variables.values()))
-    ]
-
-
-plug("named", _named_among)
+plug("named", name_in_plan)
 
 
 def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variable]]:

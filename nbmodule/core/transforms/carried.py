@@ -24,7 +24,7 @@ def is_stateful(obj: object) -> bool:
 
 def boxes_of(obj: Any) -> tuple[Variable, ...]:
     """Return the variables of a stateful object, each once."""
-    return (obj,) if isinstance(obj, Variable) else plan_of(obj).boxes
+    return (obj,) if isinstance(obj, Variable) else plan_of(obj).variables
 
 
 def sharing_of(objects: Iterable[Any]) -> tuple[int, ...]:

@@ -13,8 +13,8 @@ import numpy as np
 from nbmodule.base.trees import flat, nest
 from nbmodule.core.recording.taps import Taps, are_watched, asked_by, fill_in, serving
 from nbmodule.core.recording.tracker import nobody
+from nbmodule.core.structure.attributes import warn_if_nothing_trains, warn_of_untrained_parts
 from nbmodule.core.structure.building import is_built
-from nbmodule.core.structure.trainable import warn_if_nothing_trains, warn_of_untrained_parts
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import is_stateful, output_shapes, packed, unpacked
@@ -71,7 +71,7 @@ class Wrt:
         return (
             (self.argument,)
             if isinstance(self.argument, Variable)
-            else plan_of(self.argument).boxes
+            else plan_of(self.argument).variables
         )
 
     def has_been_built(self) -> bool:

@@ -178,7 +178,7 @@ class Missed(BaseException):
 
     def __init__(self, box: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
         super().__init__("a variable was met that is not yet an input")
-        self.box, self.frame, self.modules = box, frame, tuple(modules)
+        self.variable, self.frame, self.modules = box, frame, tuple(modules)
 
 
 class Unguarded(BaseException):

@@ -6,7 +6,7 @@ The state is kept apart from the attributes, so that `vars(module)` is the user'
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ class Inner:
         "built",  # whether `_build` and `_create_variables` have run
         "compiled",  # the compiled call, once asked for
         "config",  # `Config`: the constructor's choices
-        # (tick of values, weakly the container `v` that was current then, the walk, the container
+        # (tick of values, weakly the container `v` that was current then, the plan, the container
         # if it is small)
         "current",
         # what interventions are set to: kept, so that a compiled function takes another number as
@@ -34,7 +34,6 @@ class Inner:
         "hooks",
         "instead",  # what an intervention returns in place of the module's return
         "kwargs",
-        "leaves",  # (tick of values, the arrays of all boxes then)
         "parents",  # weak references to the modules that hold this one
         "plan",  # the cached walk
         "pre_hooks",
@@ -61,7 +60,6 @@ class Inner:
         given: Any
         home: Any
         instead: Any
-        leaves: Any
         plan: Any
         released: Any
         results: Any
@@ -73,7 +71,7 @@ class Inner:
         self.built = False
         self.building = self.compiled = self.config = self.current = self.given = self.home = (
             self.instead
-        ) = self.leaves = self.plan = self.released = self.returned = self.shown = self.slot = None
+        ) = self.plan = self.released = self.returned = self.shown = self.slot = None
         self.dials: dict[Any, Any] = {}
         self.hooks: dict[int, Any] = {}
         self.pre_hooks: dict[int, Any] = {}
@@ -115,6 +113,3 @@ class Hull:
 
 living_modules: weakref.WeakSet[Any] = weakref.WeakSet()
 """Modules that were constructed, so that a message can name their variables."""
-
-attributes_of: Callable[[Any], dict[str, Any]] = vars(Hull)["__dict__"].__get__
-"""Return the attributes of a module as they are; `vars` would unfold a folded one."""

@@ -392,7 +392,7 @@ class Variable(_LikeArray):
     ) -> np.ndarray:
         return np.array(self.value, dtype=dtype) if copy else np.asarray(self.value, dtype=dtype)
 
-    def __getattr__(self, name: str) -> Any:
+    def _attribute_of_array(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         value = self.value_to_replace()  # `hasattr` of another name reads nothing
@@ -408,6 +408,9 @@ class Variable(_LikeArray):
             return object.__getattribute__(self, name)
         said = array_hint(name) or ", neither of its own nor of its array."
         raise AttributePathError(f'{self.describe()} has no attribute "{name}"{said}')
+
+    if not TYPE_CHECKING:  # the base names the attributes of an array; this would allow every name
+        __getattr__ = _attribute_of_array
 
     def __getitem__(self, index: object) -> jax.Array:
         return self.value[_plain(index)]

@@ -16,7 +16,7 @@ import jax
 import jax.core
 
 from nbmodule.base.foreign import framework_of
-from nbmodule.core.call.scopes import observed
+from nbmodule.core.call.stages import observed
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentTypeError

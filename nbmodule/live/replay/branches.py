@@ -10,7 +10,7 @@ import numpy as np
 
 from nbmodule.base.format import count_noun
 from nbmodule.core.compiled.call_record import RecordedMethod
-from nbmodule.core.structure.restoring import ModuleForm
+from nbmodule.core.structure.copying import ModuleForm
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError
 from nbmodule.live.replay.iterations import Iteration, Mode, Output, RecordedCall, Switch, Write

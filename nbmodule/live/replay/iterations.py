@@ -12,7 +12,7 @@ import jax
 
 from nbmodule.base.paths import entry_text
 from nbmodule.calls.nonfinite import InputFault
-from nbmodule.core.structure.restoring import Form
+from nbmodule.core.structure.copying import Form
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
 

@@ -341,7 +341,7 @@ class StepKeeper:
         """Return the largest module that the calls of an iteration can reach."""
         functions = [getattr(c.function, "__wrapped__", c.function) for c in iteration.calls]
         modules = [obj for function in functions for obj in reachable(function) if is_module(obj)]
-        return max(modules, key=lambda m: len(plan_of(m).boxes), default=None)
+        return max(modules, key=lambda m: len(plan_of(m).variables), default=None)
 
     def _logged_at(self, name: str, step: int) -> float | None:
         self._settle()

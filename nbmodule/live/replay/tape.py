@@ -42,7 +42,7 @@ from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.restoring import form_of, restorable_objects
+from nbmodule.core.structure.copying import form_of, restorable_objects
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import Packed, boxes_of, extract_objects, is_stateful
 from nbmodule.core.variables.clock import clock

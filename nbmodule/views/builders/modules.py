@@ -12,8 +12,8 @@ from typing import Any
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.scopes import place_in_code
-from nbmodule.core.call.example_inputs import first_shapes
 from nbmodule.core.call.module import CoreModule
+from nbmodule.core.call.stages import first_shapes
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.naming import defined_children
@@ -41,7 +41,7 @@ def module_tree(module: CoreModule) -> ModuleTree:
         ([('0', 'Linear', 8), ('1', 'ReLU', 0)], 'train')
     """
     ensure_built(module)
-    all_variables = plan_of(module).boxes
+    all_variables = plan_of(module).variables
     modes = {child.training for child in module.modules()}
     names = {id(part): name for name, part in module.named_modules()}
     rows = list(_Rows(names, plan_of(module).places).below(module, "", 0))

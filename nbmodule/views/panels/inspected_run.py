@@ -28,7 +28,7 @@ from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import extract_objects
 from nbmodule.core.variables.frame import framed

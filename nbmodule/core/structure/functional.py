@@ -1,28 +1,127 @@
-"""State that is passed in and out, as a plain dict from keys to values.
+"""The functional way: a model as a definition and dicts of arrays, and state that is passed in and
+out as a plain dict.
 
-`StateEntry` marks a value as state where a model is written. `export_state` takes the entries out:
-what is left of the model holds keys, is static there, and passes any JAX transform; the values are
-in the dict.
+`model.partition(...)` splits a model and its definition builds it again. `StateEntry` marks a value
+as state where a model is written. `export_state` takes the entries out: what is left of the model
+holds keys, is static there, and passes any JAX transform; the values are in the dict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import total_ordering
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
 from nbmodule.base.format import printable_repr
 from nbmodule.base.paths import closest
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.holders import is_branch, put
-from nbmodule.core.structure.structure import rebuild, structure_of
+from nbmodule.core.structure.holders import is_branch, make_tuple, put
+from nbmodule.core.structure.structure import Structure, rebuild, structure_of
 from nbmodule.core.structure.walk import is_module, items, plan_of
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import ArgumentTypeError, NotExportedError, PathError, StructureError
+from nbmodule.errors import (
+    ArgumentTypeError,
+    MissingKeysError,
+    NotExportedError,
+    PathError,
+    StructureError,
+    UnexpectedKeysError,
+)
+
+if TYPE_CHECKING:
+    pass
+
+Filter = type | Callable[[Any], Any]
 
 
+class Definition:
+    """The static part of a model; called with the leaves it builds the model again.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> definition, leaves = nb.Linear(2, 3).partition()
+        >>> definition(leaves)
+        Linear(in_features=2, out_features=3, with_bias=True)
+    """
+
+    __slots__ = ("_structure",)
+
+    def __init__(self, structure: Structure) -> None:
+        self._structure = structure
+
+    def __call__(self, *leaves: Mapping[str, Any]) -> Any:
+        provided: dict[str, Any] = {}
+        for part in leaves:
+            if not isinstance(part, Mapping):
+                raise ArgumentTypeError(
+                    f"a definition takes dicts from key path to array, got {type(part).__name__}."
+                )
+            provided |= part
+        keys = [str(key) for key in self._structure.keys]
+        surplus = sorted(provided.keys() - set(keys))
+        missing = [key for key in keys if key not in provided]
+        if surplus:
+            raise UnexpectedKeysError(f"the model has no variables {', '.join(surplus)}.")
+        if missing:
+            raise MissingKeysError(f"leaves are missing: {', '.join(missing)}.")
+        return rebuild(self._structure, [provided[key] for key in keys])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Definition) and self._structure is other._structure
+
+    def __hash__(self) -> int:
+        return hash(self._structure)
+
+    @printable_repr
+    def __repr__(self) -> str:
+        cls = self._structure.objects[0][1]
+        return f"Definition({cls.__name__}, {len(self._structure.keys)} leaves)"
+
+
+jax.tree_util.register_static(Definition)
+
+
+def partition(self: Any, *filters: Filter) -> tuple[Any, ...]:
+    """Split the model into `(definition, leaves of filter 1, ..., rest)`, each a dict from key
+    path to array.
+
+    A filter is a type or a predicate on variables and modules. The outermost match decides, the
+    first filter on a tie. `definition(*leaves)` builds the model again.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> definition, weights, rest = nb.BatchNorm1d(2).partition(nb.Parameter)
+        >>> list(weights), list(rest)
+        (['.bias', '.weight'], ['.running_mean', '.running_var'])
+    """
+    for item in filters:
+        if not isinstance(item, type) and not callable(item):
+            raise ArgumentTypeError(
+                f"partition takes types and predicates, got {type(item).__name__}."
+            )
+    ensure_built(self)
+    structure, plan = structure_of(self), plan_of(self)
+    parts: list[dict[str, Any]] = [{} for _ in range(len(filters) + 1)]
+
+    def first_filter(obj: object) -> int | None:
+        matches = (isinstance(obj, f) if isinstance(f, type) else bool(f(obj)) for f in filters)
+        return next((i for i, is_match in enumerate(matches) if is_match), None)
+
+    # Each module is asked once; the outermost match holds for all below it.
+    numbers: dict[Any, int | None] = {None: first_filter(self)}
+    for child, location in plan.modules.items():
+        outer = numbers[location.owner]
+        numbers[child] = first_filter(child) if outer is None else outer
+    for key, (variable, location) in zip(structure.keys, plan.places.items()):
+        number = numbers[location.owner]
+        number = first_filter(variable) if number is None else number
+        parts[len(filters) if number is None else number][str(key)] = variable.value
+    return (Definition(structure), *parts)
+
+
+# -- state --
 class StateEntry:
     """A value that is state: `export_state` replaces it by a key.
 
@@ -133,7 +232,7 @@ class _Exporter:
         if not is_module(leaf):
             return leaf
         ensure_built(leaf)
-        copy = rebuild(structure_of(leaf), [box.value for box in plan_of(leaf).boxes])
+        copy = rebuild(structure_of(leaf), [variable.value for variable in plan_of(leaf).variables])
         self.replace_entries(copy, path, set())
         copy._nbm.version += 1
         return copy
@@ -154,6 +253,7 @@ class _Exporter:
         for item in items(obj):
             value, item_path = item.value, path + jax.tree_util.keystr((item.key,))
             is_state = isinstance(value, Variable) and item.name in names
+            # Only the copy is changed: `export_state` leaves its input as it is.
             if isinstance(value, StateEntry) or is_state:
                 put(obj, item.key, self.key_for(value, item_path))
             elif not isinstance(value, (Variable, StateKey)) and (
@@ -173,8 +273,7 @@ class _Exporter:
         parts = [self.replaced(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if all(a is b for a, b in zip(parts, value)):
             return value
-        cls: Any = type(value)
-        return cls(*parts) if hasattr(value, "_fields") else cls(parts)
+        return make_tuple(type(value), list(enumerate(parts)))
 
 
 def update_state(
