@@ -18,7 +18,7 @@ import numpy as np
 from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
-from nbmodule.core.structure.restoring import unchanged
+from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.errors import ArgumentError
