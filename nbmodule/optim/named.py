@@ -23,8 +23,8 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
-    is_floating,
-    parameters_of,
+    has_floats,
+    parameters_by_chain,
     text,
     values_of,
 )
@@ -440,7 +440,7 @@ class Optax(SlotOptimizer):
 
     # -- steps --
     def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
-        floating = [i for i, weight in enumerate(part.weights) if is_floating(weight)]
+        floating = [i for i, weight in enumerate(part.weights) if has_floats(weight)]
         chains = tuple(part.chains[i] for i in floating)
         state = self._initial_state(part, floating)
         tree = StateTree(state, lambda path: (SLOT, *map(link, path)))
@@ -475,7 +475,7 @@ class Optax(SlotOptimizer):
         is_local = self._nbm.home is not None
         with nullcontext() if is_local else jax.ensure_compile_time_eval():
             if part.model is not None and not is_local:
-                variables = parameters_of(part.model)[0]
+                variables = parameters_by_chain(part.model)[0]
                 weights = [variables[i].settled() for i in floating]
             if not is_local and any(isinstance(weight, Tracer) for weight in weights):
                 raise TraceError(

@@ -40,11 +40,11 @@ from nbmodule.optim.pairing import (
     commit_in_place,
     flatten_arrays,
     frozen_chains,
-    is_floating,
+    has_floats,
+    leaf_places,
     match,
     next_count,
-    parameters_of,
-    places_of,
+    parameters_by_chain,
     values_of,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
@@ -297,9 +297,9 @@ class Optimizer:
             )
         is_compiled = self._compiles("step", extra)
         leaves, treedef, chains = flatten_arrays(v, "the variables")
-        integers = [chain for chain, leaf in zip(chains, leaves) if not is_floating(leaf)]
+        integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
-        places = places_of(v) if vars(self)["_inplace"] else None
+        places = leaf_places(v) if vars(self)["_inplace"] else None
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             whole = Pairs(chains, leaves, extra=extra)
@@ -378,7 +378,7 @@ class Optimizer:
         ensure_built(model)
 
         def step(model: CoreModule, grads: object, extra: Any) -> None:
-            variables, chains, idle = parameters_of(model)
+            variables, chains, idle = parameters_by_chain(model)
             if not variables:
                 warn_if_nothing_trains(model, "a step changes nothing")
             weights = values_of(model, variables)

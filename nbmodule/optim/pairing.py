@@ -185,7 +185,7 @@ def match(
     return matched
 
 
-def is_floating(array: Shaped) -> bool:
+def has_floats(array: Shaped) -> bool:
     """Return whether an optimizer may act on the array; integers and flags are left alone."""
     return jnp.issubdtype(array.dtype, jnp.inexact)
 
@@ -234,7 +234,7 @@ def state_variable(
 _known_parameters: weakref.WeakKeyDictionary[Plan, Parameters] = weakref.WeakKeyDictionary()
 
 
-def parameters_of(model: CoreModule) -> Parameters:
+def parameters_by_chain(model: CoreModule) -> Parameters:
     """Return the parameters of a module, their chains, and the chains that are left alone."""
     plan = plan_of(model)
     parameters = _known_parameters.get(plan)
@@ -242,7 +242,7 @@ def parameters_of(model: CoreModule) -> Parameters:
         variables = tuple([x for x in plan.places if isinstance(x, Parameter)])
         chains = tuple([plan.places[x].chain for x in variables])
         pairs = zip(variables, chains)
-        idle = frozenset(chain for x, chain in pairs if x._frozen or not is_floating(x))
+        idle = frozenset(chain for x, chain in pairs if x._frozen or not has_floats(x))
         parameters = _known_parameters[plan] = variables, chains, idle
     return parameters
 
@@ -254,7 +254,7 @@ def next_count(count: Any) -> Any:
 
 
 # -- steps in place --
-def places_of(tree: object) -> list[tuple[Any, Any]]:
+def leaf_places(tree: object) -> list[tuple[Any, Any]]:
     """Return where a tree stores each leaf: the dict or list and its key, or a variable and None.
 
     Raises:

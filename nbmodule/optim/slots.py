@@ -43,9 +43,9 @@ from nbmodule.optim.pairing import (
     Pairs,
     as_container,
     flatten_arrays,
-    is_floating,
+    has_floats,
     next_count,
-    parameters_of,
+    parameters_by_chain,
     state_variable,
     text,
     values_of,
@@ -133,12 +133,12 @@ class SlotOptimizer(Optimizer):
         """
         if is_module(model):
             ensure_built(model)
-            variables, chains, idle = parameters_of(model)
+            variables, chains, idle = parameters_by_chain(model)
             part = Pairs(chains, values_of(model, variables), model=model)
             part.grads = [None if chain in idle else 0 for chain in chains]
         else:
             leaves, _, chains = flatten_arrays(model, "the argument of init")
-            part = Pairs(chains, leaves, [0 if is_floating(leaf) else None for leaf in leaves])
+            part = Pairs(chains, leaves, [0 if has_floats(leaf) else None for leaf in leaves])
         self._layout(part)
         return self
 

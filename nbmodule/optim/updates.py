@@ -20,7 +20,7 @@ from jaxtyping import Array, Float
 from nbmodule.base.kinds import RateLike
 from nbmodule.base.promotion import asked_for
 from nbmodule.errors import DtypeError, StructureError
-from nbmodule.optim.pairing import flatten_arrays, is_floating, is_number, match, text
+from nbmodule.optim.pairing import flatten_arrays, has_floats, is_number, match, text
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import (
     OPTIONS,
@@ -86,7 +86,7 @@ def _update(
     given = {slot: options.pop(slot) for slot in slots}
     checked = {option: check_option(name, option, value) for option, value in options.items()}
     leaves, treedef, chains = flatten_arrays(v, f"{title}: the variables")
-    active = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
+    active = [i for i, leaf in enumerate(leaves) if has_floats(leaf)]
     idle = frozenset(chains).difference(chains[i] for i in active)
     gradients = match(title, chains, leaves, idle, grads, False)
     new = {"v": list(leaves)}
