@@ -97,7 +97,8 @@ def _pair_row(
         return PairRow(*head, "shape" if pair.fault else "same", *sides, **more)
     values = (gap.expected, gap.actual) if pair.fault else None
     status = "changed" if pair.fault else "same"
-    return PairRow(*head, status, *sides, gap.largest, gap.where, values, **more)
+    more |= {"largest": gap.largest, "where": gap.where, "values": values}
+    return PairRow(*head, status, *sides, **more)
 
 
 def _shapes(pair: Pair) -> tuple[str, str, str]:

@@ -102,11 +102,14 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
 def _of_each(lines: Outline, i: int, name: str, shown: Sequence[SummaryRow | None]) -> str | None:
     """Say what each member of a group has, as `12 × Block`; None where they differ in it."""
     members = [row for j in group_lines(lines, i) if (row := shown[j]) is not None]
-    values = {getattr(row, name) for row in members}
+    values: set[Any] = {getattr(row, name) for row in members}
     if len(values) != 1 or (value := values.pop()) in (None, "", 0):
         return None
-    text = f"{value:,.0f}" if isinstance(value, int | float) else value
-    return f"{lines.members[i][0]} × {format_bytes(value) if name == 'bytes' else text}"
+    if name == "bytes":
+        value = format_bytes(value)
+    elif isinstance(value, int | float):
+        value = f"{value:,.0f}"
+    return f"{lines.members[i][0]} × {value}"
 
 
 # -- what holds memory --

@@ -77,7 +77,7 @@ class WeakSource(LiveSource):
     noun = "value"
 
     def __init__(self, value: object) -> None:
-        self._value = weakref.ref(value)
+        self._value: weakref.ref[Any] = weakref.ref(value)
         self.renew()
 
     def value(self) -> Any:

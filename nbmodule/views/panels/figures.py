@@ -56,7 +56,7 @@ FORMATS = (".svg", ".png", ".pdf")
 MOST_PANELS = 24
 BLUE, ORANGE, QUIET, WRONG, MAGENTA = "#1158a8", "#c74e08", "#5f6670", "#b3261e", "#d614be"
 FILL, EDGE = "#9db7d5", "#d8dce1"
-STYLE = {
+STYLE: Any = {
     "font.size": 7,
     "axes.titlesize": 8,
     "axes.titlelocation": "left",
@@ -317,7 +317,7 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
     finite = np.isfinite(values)
     colors = np.where((values >= 0) & (picture.limits[0] < 0), ORANGE, BLUE)
     axes.bar(np.flatnonzero(finite), values[finite], color=colors[finite], width=0.85)
-    for at in np.flatnonzero(~finite):
+    for at in np.flatnonzero(~finite).tolist():
         axes.axvline(at, color=MAGENTA, linewidth=1)
     axes.axhline(0, color=QUIET, linewidth=0.6)
     if len(picture.labels) == values.size:
