@@ -39,7 +39,7 @@ def _arguments_of(call: Call) -> tuple[Any, Any] | None:
     shapes = call.values.get("given")
     if not isinstance(shapes, StaticLeaf):
         return None
-    leaves, tree = shapes.static.value
+    leaves, tree = shapes.value
     return jax.tree.unflatten(tree, leaves)
 
 

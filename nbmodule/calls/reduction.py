@@ -167,7 +167,7 @@ def read_statistics(parts: Any) -> Statistics | None:
         return parts.read() if hasattr(parts, "read") else None
     if len(parts) == 2:
         return statistics_of_elements(np.asarray(parts[0]))
-    size = parts[-1].static.value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])
+    size = parts[-1].value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])
     if len(parts) == 3:
         return read_lightly(np.asarray(parts[0]), np.asarray(parts[1]), size)
     sums, careful, places = (np.asarray(part) for part in parts[:-1])

@@ -23,7 +23,7 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker, over_with_its_stack
+from nbmodule.core.recording.tracker import Ending, Tracker
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
@@ -211,7 +211,6 @@ class Tracking:
             "calls",
             lambda calls: f"{calls.name}, {count_noun(len(calls._steps.kept), 'step')}",
         )
-        over_with_its_stack(self._close)
         try:
             tracker.__enter__()
             steps.outer = tracker.outer.log if tracker.outer is not None else None

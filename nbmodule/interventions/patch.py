@@ -21,7 +21,6 @@ from nbmodule.core.recording.tracker import (
     Ending,
     Tracker,
     keeps_nothing,
-    over_with_its_stack,
     untracked,
     wants_none,
 )
@@ -178,7 +177,6 @@ class Patching:
                 "nb.patch was entered inside a function that is being traced, or under v=. Put "
                 "the `with` around the call of the compiled function."
             )
-        over_with_its_stack(block.close)
         try:
             self._open.append(block)
             block.interventions = interventions_for(

@@ -22,7 +22,10 @@ HOME = str(Path(nbmodule.__file__).parent)
 FILES = f"{HOME}/files/"  # reads in threads, before anything is committed
 CLOSE = tuple(
     f"{HOME}/core/{name}"
-    for name in ("boxes/commit.py", "boxes/handing.py", "boxes/frame.py", "transforms/binding.py")
+    for name in (
+        *(f"variables/{file}.py" for file in ("commit", "donation", "frame")),
+        "compiled/call.py",
+    )
 )
 
 
@@ -145,4 +148,4 @@ def assert_nothing_is_open() -> None:
     assert now.tracker is None
     assert not gate.open
     assert not now.stack and not now.counts and not now.programs
-    assert now.taps is None and now.lent is None and now.cold is None
+    assert now.taps is None and now.lent is None

@@ -1,19 +1,22 @@
 """Law: wherever a compiled function finds its model, and however it uses it, a change of the model is
 noticed at the next call, in a script and between the cells of a notebook.
 
-What no name leads to is refused with an error that names the fix.
+A model that no name leads to is refused with an error that names the fix.
 """
 
 from __future__ import annotations
 
 import contextvars
 import functools
+import gc
+import weakref
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.compiled import program
 from nbmodule.core.compiled.key import cells
 
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
@@ -123,14 +126,19 @@ PLACES = {
     ),
 }
 
+# For each use an expression, and the uncompiled one that gives the same.
 USES = {
-    "called": "{m}(x).sum()",
-    "differentiated": "nb.value_and_grad(lambda m: (m(x) ** 2).sum())({m})[0]",
-    "parameters": "sum(p.sum() for p in {m}.parameters())",
-    "one_weight": "(x @ {m}.fc.weight.value.T).sum()",
-    "argument_of_a_raw_transform": "jax.jit(lambda m: m(x).sum())({m})",
-    "called_in_another_compiled_function": "inner(x)",
+    "called": ("{m}(x).sum()",) * 2,
+    "differentiated": (
+        "nb.value_and_grad(lambda m: (m(x) ** 2).sum())({m})[0]",
+        "({m}(x) ** 2).sum()",
+    ),
+    "parameters": ("sum(p.sum() for p in {m}.parameters())",) * 2,
+    "one_weight": ("(x @ {m}.fc.weight.value.T).sum()",) * 2,
+    "argument_of_a_raw_transform": ("jax.jit(lambda m: m(x).sum())({m})", "{m}(x).sum()"),
+    "called_in_another_compiled_function": ("inner(x)", "{m}(x).sum()"),
 }
+CLOCKED = [*((use, "script") for use in USES), ("differentiated", "cells")]
 
 CHANGES = [
     "{m}.eval()",
@@ -143,19 +151,29 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("use", "clock"), [*((use, "script") for use in USES), ("differentiated", "cells")]
-)
-@pytest.mark.parametrize("place", PLACES)
+def cases():
+    """Every place with every use: two for each place in the short suite, all in the long one."""
+    for i, place in enumerate(PLACES):
+        for j, (use, clock) in enumerate(CLOCKED):
+            is_short = (j - i) % len(CLOCKED) in (0, 3)
+            marks = () if is_short else pytest.mark.long
+            yield pytest.param(place, use, clock, marks=marks, id=f"{place}-{use}-{clock}")
+
+
+@pytest.fixture(autouse=True)
+def _all_programs_are_kept(monkeypatch):
+    monkeypatch.setattr(program, "MOST_PROGRAMS", 128)  # each place needs the same programs
+
+
+@pytest.mark.parametrize(("place", "use", "clock"), list(cases()))
 def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock):
     make, found, replace = PLACES[place]
-    expression = USES[use].format(m=found)
+    compiled, plain = (expression.format(m=found) for expression in USES[use])
     names: dict = {"__name__": "__main__"}
-    inner = USES["called"].format(m=found)
     exec(
-        f"{HEADER}\n{make}\n@nb.jit\ndef inner(x):\n    return {inner}\n"
-        f"def plain(x):\n    return {expression if use != 'called_in_another_compiled_function' else inner}\n"
-        f"traces = []\n@nb.jit\ndef step(x):\n    traces.append(1)\n    return {expression}",
+        f"{HEADER}\n{make}\n@nb.jit\ndef inner(x):\n    return {found}(x).sum()\n"
+        f"def plain(x):\n    return {plain}\n"
+        f"traces = []\n@nb.jit\ndef step(x):\n    traces.append(1)\n    return {compiled}",
         names,
     )
     x = names["X"]
@@ -172,7 +190,7 @@ def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock)
 @pytest.mark.parametrize("use", ["called", "differentiated"])
 def test_a_forward_that_is_defined_again_is_noticed(use):
     names: dict = {"__name__": "__main__"}
-    body = USES[use].format(m="model")
+    body = USES[use][0].format(m="model")
     exec(f"{HEADER}\nmodel = Net(0)\n@nb.jit\ndef step(x):\n    return {body}", names)
     names["step"](names["X"])
 
@@ -252,6 +270,49 @@ def test_fresh_models_and_optimizers_of_one_class_share_a_program():
         model = nb.Sequential(nb.Linear(3, 2, key=fold))
         train(model, nb.Adam(1e-3).init(model), x)
     assert len(bodies) == 1
-    for fold in range(3):  # without it, each first call finds out what is missing, and no more
+    for fold in range(3):  # without it, each first call traces again with the new state
         train(nb.Sequential(nb.Linear(3, 2, key=fold)), nb.Adam(1e-3), x)
-    assert len(bodies) == 4
+    assert len(bodies) == 7
+
+
+def test_a_model_that_its_class_no_longer_has_is_missed_by_its_name():
+    class Registry:
+        model = nb.Linear(3, 2)
+
+    step = nb.jit(lambda x: Registry.model(x))
+    for _ in range(3):
+        step(jnp.ones((4, 3)))
+    del Registry.model
+    with pytest.raises(AttributeError, match="has no attribute 'model'"):
+        step(jnp.ones((4, 3)))
+    Registry.model = nb.Linear(3, 2)
+    np.testing.assert_allclose(step(jnp.ones((4, 3))), Registry.model(jnp.ones((4, 3))), rtol=1e-6)
+
+
+def test_an_access_path_to_a_model_keeps_neither_the_model_nor_its_holder_alive():
+    class Holder: ...
+
+    holder = Holder()
+    holder.model = nb.Linear(3, 2)
+    gone = [weakref.ref(holder), weakref.ref(holder.model)]
+    names = {"holder": holder}
+    exec("def run(x):\n    return holder.model(x)", names)
+    step = nb.jit(names["run"])
+    step(jnp.ones((1, 3)))
+    del holder, names["holder"]
+    gc.collect()
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_going_back_to_an_earlier_model_does_not_trace_again():
+    traced = []
+    models = [nb.Linear(2, 1), nb.Linear(2, 1)]
+
+    @nb.jit
+    def step(x):
+        traced.append(1)
+        return model(x)
+
+    for model in models * 3:
+        np.testing.assert_array_equal(step(jnp.ones((1, 2))), model(jnp.ones((1, 2))))
+    assert len(traced) == 1  # both are of one structure

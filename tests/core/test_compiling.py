@@ -40,30 +40,6 @@ def _no_runs():
     RUNS.clear()
 
 
-def test_a_compiled_call_gives_what_the_eager_call_gives():
-    model = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.ReLU())
-    twin = nb.Sequential(nb.Linear(3, 4), nb.BatchNorm1d(4), nb.ReLU())
-    twin.load_state_dict(model.state_dict())
-
-    assert not model.compiled_
-    assert model.compile() is model
-    assert model.compiled_
-
-    np.testing.assert_allclose(model(X), twin(X), rtol=1e-6)
-    np.testing.assert_allclose(model[1].running_mean, twin[1].running_mean, rtol=1e-6)
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_variables_stay_inputs():
-    model = Counted().compile()
-    first = model(X)
-    traced = len(RUNS)
-    model.v = model.v * 2.0
-
-    np.testing.assert_allclose(model(X), first * 2, rtol=1e-6)
-    assert len(RUNS) == traced
-
-
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_compiling_with_arguments_traces_at_once_and_runs_nothing():
     model = nb.Sequential(Counted(), nb.BatchNorm1d(2))
@@ -94,14 +70,6 @@ def test_compiling_on_the_next_call_traces_then(make):
     assert model.compiled_
 
 
-def test_tracking_works_in_a_compiled_call():
-    model = nb.Sequential(nb.Linear(3, 4), nb.ReLU()).compile()
-    model(X, track_submod_rets=True)
-    model.eval()
-
-    np.testing.assert_allclose(model.submod_rets["0"][0], model[0](X), rtol=1e-6)
-
-
 class Branching(nb.Module):
     """A forward that looks at a value, which a trace has not."""
 
@@ -128,12 +96,6 @@ def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
 
     np.testing.assert_allclose(first, model.linear(X + 2), rtol=1e-6)
     np.testing.assert_allclose(second, model.linear(2 - X), rtol=1e-6)
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_without_a_fallback_the_error_comes_out():
-    with pytest.raises(jax.errors.ConcretizationTypeError):
-        Branching().compile()(X)
 
 
 class Plain:
@@ -202,16 +164,6 @@ def test_changes_of_a_named_dict_belong_to_the_compiled_call(way, kind):
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(dict(held)))
 
 
-def test_objects_named_to_compile_are_named_for_all_calls():
-    model, held = Writing(), make(dict)
-    model.compile((X, held), arg_stateful_idxs=[[1]])
-
-    for _ in range(3):
-        model(X + 1, held)
-
-    assert float(held["total"]) == pytest.approx(18.0)
-
-
 def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
     model = Branching()
 
@@ -276,15 +228,6 @@ def test_an_object_of_the_surroundings_is_named_by_itself():
     model(X + 1)
 
     assert float(held["total"]) == pytest.approx(12.0)
-
-
-def test_a_module_among_the_arguments_needs_no_name():
-    counter = nb.Module(count=nb.Buffer(0.0))
-    model = Writing().compile()
-    for _ in range(3):
-        model(X, counter)
-
-    assert float(counter.count()) == 3.0
 
 
 def test_compiling_with_arguments_changes_nothing_that_is_named():

@@ -31,18 +31,6 @@ def test_each_shape_of_one_compiled_function_has_effects_of_its_own():
     assert (float(first), float(second)) == (2.0, 10.0)
 
 
-def test_a_variable_of_a_nested_jit_is_an_input_of_the_outer_one_too():
-    box = nb.Parameter(1.0)
-    inner = nb.jit(lambda x: x * box.value)
-    outer, other = (
-        nb.jit(lambda x: inner(x) + box.value),
-        nb.jit(lambda x: inner(x) * 2 + box.value),
-    )
-    before = float(outer(jnp.float32(3)))
-    box.value = jnp.float32(5)
-    assert (before, float(outer(jnp.float32(3))), float(other(jnp.float32(3)))) == (4.0, 20.0, 35.0)
-
-
 def test_a_write_between_two_calls_of_one_inner_jit_is_seen_by_the_second():
     box = nb.Buffer(1.0)
     inner = nb.jit(lambda x: x * box.value)
@@ -187,17 +175,6 @@ def test_a_model_that_is_given_to_a_raw_transform_inside_leaves_nothing_traced(a
         np.testing.assert_allclose([plain, tracked], [expected, expected], rtol=1e-5)
 
 
-@pytest.mark.not_under("leaks", "eager", reason="counts compiles")
-def test_a_gradient_by_a_variable_given_to_a_compiled_function_of_jax_compiles_once():
-    box, x = nb.Parameter(2.0), jnp.ones(2)
-    gradient = nb.grad(read_by_a_function_of_jax)
-    float(gradient(box, x))
-    with counted_compiles() as compiled:
-        found = float(gradient(box, x))
-    assert not compiled
-    np.testing.assert_allclose(found, 2 * -1 / 5, rtol=1e-6)  # d atan2(y, x) / dx = -y / (x² + y²)
-
-
 @pytest.mark.parametrize("how", [nb.jit, nb.checkpoint], ids=lambda how: how.__name__)
 @pytest.mark.parametrize("kind", RAW)
 @pytest.mark.not_under(
@@ -215,17 +192,6 @@ def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value_of_a_loca
         return first, raw(x)
 
     assert [float(y) for y in inside(jnp.array(3.0))] == [3.0, 6.0]
-
-
-def test_a_module_made_inside_is_local():
-    @nb.jit
-    def inside(x):
-        local = nb.Module(weight=nb.Parameter(np.ones(3, np.float32)))
-        local.weight.value = local.weight * 2
-        return x + local.weight
-
-    np.testing.assert_array_equal(inside(jnp.ones(3)), [3.0, 3.0, 3.0])
-    np.testing.assert_array_equal(inside(jnp.ones(3)), [3.0, 3.0, 3.0])
 
 
 def test_a_module_made_inside_is_local_where_nothing_is_traced():
@@ -255,34 +221,6 @@ def test_one_box_under_two_arguments_is_one_input():
     assert float(twice(model, model)) == 3.0
     assert float(twice(model, nb.Module(scale=nb.Parameter(10.0)))) == 10.0
     assert float(model.scale) == 4.0
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_models_of_equal_structure_share_a_program_and_keep_their_own_values():
-    traces = []
-
-    @nb.jit
-    def double(model):
-        traces.append(1)
-        model.scale.value = model.scale * 2
-
-    a, b = nb.Module(scale=nb.Parameter(1.0)), nb.Module(scale=nb.Parameter(10.0))
-    double(a), double(b), double(a)
-    assert (float(a.scale), float(b.scale), len(traces)) == (4.0, 20.0, 1)
-
-
-def test_an_exception_half_way_changes_nothing():
-    model = nb.Module(count=nb.Buffer(0.0), scale=nb.Parameter(1.0))
-
-    @nb.jit
-    def failing(x):
-        model.count.value = model.count + 1
-        model.scale.value = model.scale * x
-        raise RuntimeError("half way")
-
-    with pytest.raises(RuntimeError, match="half way"):
-        failing(jnp.float32(3))
-    assert (float(model.count), float(model.scale)) == (0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -365,27 +303,6 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     assert float(count) == 6.0
 
 
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_kernel_is_traced_once_for_all_frames():
-    from nbmodule.core.variables.frame import quiet
-
-    traces = []
-
-    @jax.jit
-    def kernel(x):
-        traces.append(1)
-        return x + 1
-
-    def calm(x):
-        with quiet():
-            return kernel(x)
-
-    box = nb.Parameter(1.0)
-    nb.jit(lambda x: calm(calm(x)) * box.value)(jnp.float32(1))
-    nb.jit(lambda x: calm(x) - box.value)(jnp.float32(1))
-    assert len(traces) == 1
-
-
 def test_a_compiled_function_keeps_no_model_alive():
     model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
     step = nb.jit(lambda m, x: x * m.scale)
@@ -395,40 +312,6 @@ def test_a_compiled_function_keeps_no_model_alive():
     gc.collect()
     assert model_ref() is None
     assert box() is None
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_new_value_of_a_variable_never_traces_again():
-    traces, box = [], nb.Parameter(jnp.ones(3))
-
-    @nb.jit
-    def f(x):
-        traces.append(1)
-        return x * box
-
-    f(1.0)
-    for value in (2.0, 3.0):
-        box.value = jnp.full(3, value)
-        np.testing.assert_array_equal(f(1.0), [value] * 3)
-    assert len(traces) == 1
-
-
-def test_jit_checks_for_leaks_cleanly():
-    model = nb.Module(count=nb.Buffer(0.0), scale=nb.Parameter(1.0))
-
-    def loss(model, x):
-        model.count.value = model.count + 1
-        return (model.scale * x).sum()
-
-    @nb.jit
-    def step(x):
-        value, grads = nb.value_and_grad(loss)(model, x)
-        model.v = model.v - 0.1 * grads
-        return value
-
-    with jax.checking_leaks():
-        step(jnp.ones(3)), step(jnp.ones(3))
-    assert float(model.count) == 2.0
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")

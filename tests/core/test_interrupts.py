@@ -4,8 +4,8 @@ open.
 
 from __future__ import annotations
 
-import contextlib
-import gc
+import functools
+import itertools
 import signal
 
 import jax
@@ -16,33 +16,16 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.frame import now
 from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
 
-def hunt(act, *things, most=150):
-    """Interrupt `act` everywhere: all variables of `things` are as before, or all are others.
-
-    Gives how many points there were.
-    """
-    act()
+def values_of(things):
     boxes = [
         box
         for thing in things
         for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
     ]
-    before, count = [np.array(box._value) for box in boxes], -1
-    for _ in points(act, most=most):
-        after = [np.array(box._value) for box in boxes]
-        changed = [not np.array_equal(x, y) for x, y in zip(before, after)]
-        assert_nothing_is_open()
-        assert len(set(changed)) == 1, f"an interrupt has cut a commit in two: {changed}"
-        before, count = after, count + 1
-    act()
-    assert not any(
-        np.array_equal(x, np.array(box._value)) for x, box in zip(before, boxes, strict=True)
-    )
-    return count
+    return [np.array(box._value) for box in boxes]
 
 
 class Walk(nb.Module):
@@ -59,86 +42,6 @@ class Walk(nb.Module):
         return x
 
 
-@pytest.mark.parametrize("donate", [False, True])
-def test_a_compiled_step_is_one_act(donate):
-    model = Walk()
-    step = nb.jit(lambda x: (model(x), {"a": nb.Container(x=x)}), donate=donate)
-    x = jnp.ones(())
-    step(x)
-    assert hunt(lambda: step(x), model) > 20
-
-
-@pytest.mark.parametrize("donate", [False, True])
-def test_a_compiled_step_with_a_model_among_named_arguments_is_one_act(donate):
-    model = Walk()
-    step = nb.jit(lambda model, x: model(x), donate=donate)
-    x = jnp.ones(())
-    step(model=model, x=x)
-    hunt(lambda: step(model=model, x=x), model)
-
-
-def test_setting_v_is_one_act():
-    model = Walk()
-
-    def act():
-        model.v = model.v + 1
-
-    act()
-    hunt(act, *model.parameters())
-
-
-def test_setting_a_part_of_v_is_one_act():
-    model = nb.Module(part=nb.Module(a=nb.Parameter(1.0), b=nb.Module(c=nb.Parameter(2.0))))
-
-    def act():
-        model.v.part = {"a": model.v.part.a + 1, "b": {"c": model.v.part.b.c + 1}}
-
-    act()
-    hunt(act, model)
-    model.v.part = {"a": 7.0, "b": {"c": 8.0}}
-    assert float(model.part.a()) == 7
-    assert float(model.v.part.b.c) == 8
-
-
-def test_load_state_dict_is_one_act():
-    model = Walk()
-    hunt(
-        lambda: model.load_state_dict(
-            {k: np.asarray(x) + 1 for k, x in model.state_dict().items()}
-        ),
-        model,
-    )
-
-
-def test_load_weights_is_one_act(tmp_path):
-    model, other, turn = Walk(), Walk(), [0]
-    other(jnp.ones(()))
-    model.save_weights(tmp_path / "0.h5")
-    other.save_weights(tmp_path / "1.h5")
-
-    def act():
-        turn[0] += 1
-        model.load_weights(tmp_path / f"{turn[0] % 2}.h5")
-
-    hunt_between(act, model)
-
-
-def hunt_between(act, *things, most=150):
-    """As `hunt`, for acts that go to and fro between two states."""
-    boxes = [
-        box
-        for thing in things
-        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
-    ]
-    states = []
-    for _ in range(2):
-        act()
-        states.append([np.array(box._value).tolist() for box in boxes])
-    for _ in points(act, most=most):
-        assert_nothing_is_open()
-        assert [np.array(box._value).tolist() for box in boxes] in states
-
-
 class Count(Walk):
     """As `Walk`, for buffers alone."""
 
@@ -148,64 +51,184 @@ class Count(Walk):
         return x
 
 
-def test_a_call_with_variables_of_its_own_commits_as_one_act():
+class Own(nb.Optimizer):
+    """One of a user's own; its state is made in the first step, beside a plain number."""
+
+    turns = 0
+
+    def _step(self, v, grads):
+        self._speed = grads if self._count == 1 else self._speed * 0.5 + grads
+        self.turns = self.turns + 1
+        return v - self._speed * self._lr
+
+
+ONE = jnp.ones(())
+
+
+def compiled_step(donate):
+    model = Walk()
+    step = nb.jit(lambda x: (model(x), {"a": nb.Container(x=x)}), donate=donate)
+    return lambda: step(ONE), [model]
+
+
+def compiled_step_of_a_named_argument():
+    model = Walk()
+    step = nb.jit(lambda model, x: model(x), donate=True)
+    return lambda: step(model=model, x=ONE), [model]
+
+
+def tracked_step(donate):
+    step, things = compiled_step(donate)
+
+    def act():
+        with nb.track(things[0]):
+            step()
+
+    return act, things
+
+
+def setting_v():
+    model = Walk()
+    return lambda: setattr(model, "v", model.v + 1), list(model.parameters())
+
+
+def setting_a_part_of_v():
+    model = nb.Module(part=nb.Module(a=nb.Parameter(1.0), b=nb.Module(c=nb.Parameter(2.0))))
+
+    def act():
+        model.v.part = {"a": model.v.part.a + 1, "b": {"c": model.v.part.b.c + 1}}
+
+    return act, [model]
+
+
+def load_state_dict():
+    model = Walk()
+    state = lambda: {k: np.asarray(x) + 1 for k, x in model.state_dict().items()}
+    return lambda: model.load_state_dict(state()), [model]
+
+
+def call_with_variables():
     model = Count()
     v = model.v
-    hunt(lambda: model(jnp.ones(()), v=v), *model.buffers())
+    return lambda: model(ONE, v=v), list(model.buffers())
 
 
-@pytest.mark.parametrize(
-    "transform",
-    [
-        lambda f, x: nb.value_and_grad(f)(x),
-        lambda f, x: nb.vmap(lambda x, y: f(x), in_axes=(None, 0))(x, jnp.ones(2)),
-        lambda f, x: nb.scan(lambda c, _: (f(c), None), x, length=2),
-        lambda f, x: nb.cond(True, f, f, x),
-        lambda f, x: nb.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, x)),
-        lambda f, x: nb.checkpoint(f)(x),
-    ],
-    ids=["value_and_grad", "vmap", "scan", "cond", "while_loop", "checkpoint"],
-)
-def test_an_eager_transform_commits_as_one_act(transform):
-    model = Walk()
+def eager(transform):
+    def make():
+        model = Walk()
 
-    def body(x):
-        model(jnp.ones(()))
-        return x * 2.0
+        def body(x):
+            model(ONE)
+            return x * 2.0
 
-    act = lambda: transform(body, jnp.ones(()))
+        return lambda: transform(body, ONE), [model]
+
+    return make
+
+
+def optimizer_step(make):
+    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), make()
+    grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
+    optimizer.update(model, grads)
+    state = [
+        box for box in plan_of(optimizer).variables if box is optimizer._counter or box.shape == (1,)
+    ]
+    return lambda: optimizer.update(model, grads), [model, *state]
+
+
+ACTS = {
+    "compiled step": lambda: compiled_step(False),
+    "donated step": lambda: compiled_step(True),
+    "compiled step of a named argument": compiled_step_of_a_named_argument,
+    "tracked step": lambda: tracked_step(False),
+    "tracked donated step": lambda: tracked_step(True),
+    "v": setting_v,
+    "a part of v": setting_a_part_of_v,
+    "load_state_dict": load_state_dict,
+    "call with v=": call_with_variables,
+    "value_and_grad": eager(lambda f, x: nb.value_and_grad(f)(x)),
+    "vmap": eager(lambda f, x: nb.vmap(lambda x, y: f(x), in_axes=(None, 0))(x, jnp.ones(2))),
+    "scan": eager(lambda f, x: nb.scan(lambda c, _: (f(c), None), x, length=2)),
+    "cond": eager(lambda f, x: nb.cond(True, f, f, x)),
+    "while_loop": eager(
+        lambda f, x: nb.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, f(c[1])), (0, x))
+    ),
+    "checkpoint": eager(lambda f, x: nb.checkpoint(f)(x)),
+    "sgd": lambda: optimizer_step(lambda: nb.SGD(0.1, momentum=0.9)),
+    "adam": lambda: optimizer_step(lambda: nb.Adam(0.1)),
+    "optax": lambda: optimizer_step(lambda: nb.Optax(optax.adam(0.1))),
+    "own optimizer": lambda: optimizer_step(lambda: Own(0.1)),
+}
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_a_commit_is_one_act(name):
+    act, things = ACTS[name]()
+    act(), act()
+    before, count = values_of(things), -1
+    for _ in points(act):
+        after = values_of(things)
+        changed = [not np.array_equal(x, y) for x, y in zip(before, after)]
+        assert_nothing_is_open()
+        assert len(set(changed)) == 1, f"an interrupt has cut a commit in two: {changed}"
+        before, count = after, count + 1
     act()
-    hunt(act, model)
+    assert not any(map(np.array_equal, before, values_of(things)))
+    assert count > 20
 
 
-@pytest.mark.parametrize("donate", [False, True])
-def test_a_tracked_compiled_step_is_one_act(donate):
-    model = Walk()
-    step = nb.jit(lambda x: model(x), donate=donate)
-    x = jnp.ones(())
+def load_weights(folder):
+    model, other = Walk(), Walk()
+    other(ONE)
+    model.save_weights(folder / "0.h5")
+    other.save_weights(folder / "1.h5")
+    return lambda turn: model.load_weights(folder / f"{turn}.h5"), [model]
 
-    def tracked():
-        with nb.track(model):
-            step(x)
 
-    tracked()
-    hunt(tracked, model)
+def two_states(folder):
+    """A model and an optimizer, with two checkpoints and two states of the optimizer."""
+    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1)
+    states = []
+    for step in range(2):
+        optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
+        nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)
+        states.append(optimizer.state_dict())
+    return model, optimizer, states
+
+
+def restore_checkpoint(folder):
+    model, optimizer, _ = two_states(folder)
+    restore = functools.partial(nb.restore_checkpoint, folder, model=model, optimizer=optimizer)
+    return lambda turn: restore(step=turn), [model, optimizer]
+
+
+def load_optimizer(folder):
+    _, optimizer, states = two_states(folder)
+    return lambda turn: optimizer.load_state_dict(states[turn]), [optimizer]
+
+
+@pytest.mark.parametrize("make", [load_weights, restore_checkpoint, load_optimizer])
+def test_a_load_is_one_act(make, tmp_path):
+    load, things = make(tmp_path)
+    turns = itertools.count()
+    act = lambda: load(next(turns) % 2)
+    states = []
+    for _ in range(2):
+        act()
+        states.append([value.tolist() for value in values_of(things)])
+    for _ in points(act):
+        assert_nothing_is_open()
+        assert [value.tolist() for value in values_of(things)] in states
 
 
 def test_a_move_is_one_act():
-    model = Walk()
-    turn = [0]
-
-    def act():
-        turn[0] += 1
-        model.to(dtype=("float32", "float16")[turn[0] % 2])
-
-    parameters = list(model.parameters())
+    model, turns = Walk(), itertools.count()
+    act = lambda: model.to(dtype=("float32", "float16")[next(turns) % 2])
     for _ in points(act):
-        assert len({box.dtype for box in parameters}) == 1
+        assert len({box.dtype for box in model.parameters()}) == 1
 
 
-def test_a_move_of_what_is_not_drawn_yet_is_one_act():
+def test_a_move_of_pending_values_is_one_act():
     made = []
 
     def act():
@@ -215,36 +238,6 @@ def test_a_move_of_what_is_not_drawn_yet_is_one_act():
     for _ in points(act):
         assert not made or len({box.dtype for box in made[0].parameters()}) == 1
         made.clear()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: nb.SGD(0.1, momentum=0.9), lambda: nb.Adam(0.1), lambda: nb.Optax(optax.adam(0.1))],
-    ids=["sgd", "adam", "optax"],
-)
-def test_an_optimizer_step_is_one_act(make):
-    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), make()
-    grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
-    boxes = []
-
-    def act():
-        optimizer.update(model, grads)
-
-    act()
-    boxes = [
-        box
-        for box in plan_of(optimizer).variables
-        if np.array(box._value).shape == (1,) or box is optimizer._counter
-    ]
-    hunt(act, model, *boxes)
-
-
-class Own(nb.Optimizer):
-    """One of a user's own; its state is made in the first step."""
-
-    def _step(self, v, grads):
-        self._sum = getattr(self, "_sum", grads * 0) + grads
-        return v - self._sum * self._lr
 
 
 KEPT = {
@@ -296,41 +289,6 @@ def test_older_variables_keep_their_values_when_a_step_is_made_in_place():
     assert model.v.part is model.part.v
 
 
-def test_restoring_a_checkpoint_is_one_act(tmp_path):
-    model, optimizer, turn = (
-        nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])),
-        nb.Adam(0.1),
-        [0],
-    )
-    for step in range(2):
-        optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
-        nb.save_checkpoint(tmp_path, step=step, model=model, optimizer=optimizer)
-
-    def act():
-        turn[0] += 1
-        nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer, step=turn[0] % 2)
-
-    hunt_between(act, model, optimizer)
-
-
-def test_loading_the_state_of_an_optimizer_is_one_act():
-    model, optimizer, states, turn = (
-        nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])),
-        nb.Adam(0.1),
-        [],
-        [0],
-    )
-    for _ in range(2):
-        optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
-        states.append(optimizer.state_dict())
-
-    def act():
-        turn[0] += 1
-        optimizer.load_state_dict(states[turn[0] % 2])
-
-    hunt_between(act, optimizer)
-
-
 class TimeIsUp(Exception):
     """What a handler of a signal raises at the end of a limit of time: no KeyboardInterrupt, and of
     no kind that is known.
@@ -380,34 +338,24 @@ def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_for
 
 
 # -- flags, layouts, an optimizer of a user's own --
-class Momentum(nb.Optimizer):
-    """Makes its state in its first step, and keeps a number beside."""
-
-    turns = 0
-
-    def _step(self, v, grads):
-        self._speed = grads if self._count == 1 else self._speed * 0.5 + grads
-        self.turns = self.turns + 1
-        return v - self._speed * self._lr
-
-
-def test_a_step_of_ones_own_optimizer_is_one_act():
-    model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), Momentum(0.1)
-    grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
+def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
+    made, grads = [], nb.Container(w=jnp.ones(1))
 
     def act():
-        optimizer.update(model, grads)
+        made[:] = nb.Module(w=nb.Parameter([1.0])), Own(0.5)
+        made[1].update(made[0], grads)
 
-    act()
-    hunt(
-        act,
-        model,
-        *(
-            box
-            for box in plan_of(optimizer).variables
-            if box is optimizer._counter or box.shape == (1,)
-        ),
-    )
+    for _ in points(act):
+        if len(made) < 2:
+            continue
+        (model, optimizer), steps = made, 0 if made[0].w[0] == 1 else 1
+        assert int(optimizer.count) == steps
+        assert list(optimizer.state) == (["count", "speed"] if steps else ["count"])
+        optimizer.update(model, grads)
+        expected = [0.5, -0.25][steps]
+        assert float(model.w[0]) == expected
+        assert optimizer.turns == steps + 1
+        made.clear()
 
 
 @pytest.mark.parametrize(
@@ -471,26 +419,17 @@ def test_a_profiled_block_leaves_nothing_open():
 BLOCKS = {"patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}), "track": nb.track}
 
 
-@pytest.mark.parametrize("by", ["with", "stack"])
 @pytest.mark.parametrize("block", BLOCKS)
-def test_a_block_that_is_interrupted_is_over(block, by):
+def test_a_block_that_is_interrupted_is_over(block):
     model, x = nb.Sequential(nb.Linear(2, 2), nb.Tanh()), jnp.ones((1, 2))
-    plain, kept = np.asarray(model(x)), []
+    plain = np.asarray(model(x))
 
     def act():
-        if by == "with":
-            with BLOCKS[block](model):
-                model(x)
-            return
-        kept[:] = [BLOCKS[block](model)]  # whoever holds it afterwards
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(kept[0])
+        with BLOCKS[block](model):
             model(x)
 
     act()
     for _ in points(act, most=50):
-        if by == "stack" and now.tracker is not None:
-            gc.collect()  # a stack holds its interrupt in a cycle
         assert_nothing_is_open()
         np.testing.assert_array_equal(model(x), plain)
 

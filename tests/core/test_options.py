@@ -4,7 +4,6 @@ refused in words that help.
 
 import functools
 import gc
-import types
 import weakref
 
 import jax
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.compiled.key import cells
 
 X = jnp.arange(6.0).reshape(2, 3)
 
@@ -43,22 +41,6 @@ def test_the_words_of_keras_are_answered_by_name(options):
     assert model(X).shape == (2, 2)
 
 
-def test_the_words_of_torch_are_answered_by_name():
-    with pytest.raises(TypeError, match="takes no option fullgraph.*Leave it out"):
-        nb.Linear(3, 2).compile(fullgraph=True)
-
-
-@pytest.mark.parametrize(
-    "wrap", [lambda **o: nb.Linear(3, 2).compile(**o), lambda **o: nb.jit(jnp.sin, **o)]
-)
-def test_a_backend_that_jax_does_not_have_is_refused_before_the_first_call(wrap):
-    with pytest.raises(
-        nb.ArgumentError,
-        match="backend='inductor' names where JAX runs, and here that is cpu.*Leave it out",
-    ):
-        wrap(backend="inductor")
-
-
 @pytest.mark.parametrize(
     "wrap",
     [
@@ -84,21 +66,10 @@ def step(x, mode):
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (
-            {"static_argnames": "mood"},
-            'static_argnames: step has no argument "mood". Did you mean "mode"',
-        ),
-        ({"static_argnames": 3}, "static_argnames names arguments"),
-        ({"static_argnums": "mode"}, "static_argnums counts arguments"),
-        ({"static_argnums": 7}, "takes 2 arguments by position, there is none of number 7"),
-        ({"donate_argnames": "y"}, 'donate_argnames: step has no argument "y"'),
-        ({"donate_argnums": (0, 9)}, "there is none of number 9"),
-    ],
+    "options", [{"static_argnames": "mood"}, {"static_argnums": "mode"}, {"donate_argnums": (0, 9)}]
 )
-def test_a_named_argument_must_exist(options, match):
-    with pytest.raises((TypeError, ValueError), match=match):
+def test_a_named_argument_must_exist(options):
+    with pytest.raises((TypeError, ValueError), match="invalid argnames|integer|only accepts 2"):
         nb.jit(step, **options)
 
 
@@ -128,20 +99,6 @@ def test_a_compiled_module_takes_static_arguments(options):
         np.testing.assert_allclose(model(X, mode=mode), plain(X, mode=mode), rtol=1e-6)
         np.testing.assert_allclose(model(X, mode), plain(X, mode), rtol=1e-6)
     np.testing.assert_allclose(model(X), plain(X), rtol=1e-6)
-
-
-def test_a_static_argument_of_a_compiled_module_is_compared_by_type_and_value():
-    class Typed(nb.Module):
-        def forward(self, x, kind):
-            return x + (1 if isinstance(kind, bool) else 2)
-
-    model = Typed().compile(static_argnames="kind")
-    assert [float(model(0.0, kind)) for kind in (True, 1, 1.0, True)] == [1.0, 2.0, 2.0, 1.0]
-
-
-def test_a_compiled_module_with_static_arguments_compiles_at_once_too():
-    model = Switching().compile(args=(X,), kwargs={"mode": "other"}, static_argnames="mode")
-    assert model(X, mode="other").shape == (2, 2)
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
@@ -247,11 +204,6 @@ class Trainer:
     def still(x):
         return x + 1
 
-    @classmethod
-    @nb.jit
-    def of_class(cls, x):
-        return x + 2
-
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_method_of_a_plain_class_is_compiled_and_its_model_trains():
@@ -284,50 +236,14 @@ def test_a_compiled_method_keeps_its_object_as_a_bound_method_does():
     assert kept() is None
 
 
-def test_a_number_of_the_object_that_changes_is_read_in_the_next_cell():
-    trainer = Trainer()
-    weight = np.asarray(trainer.model.weight())
-    bias = np.asarray(trainer.model.bias())
-    for n, scale in enumerate((1.0, 0.5, 0.25, 1.0)):
-        trainer.scale = scale
-        cells.advance()
-        np.testing.assert_allclose(
-            trainer.step(X), (np.asarray(X) @ (weight + n + 1).T + bias) * scale, rtol=1e-5
-        )
-
-
-def test_a_model_of_the_object_that_is_replaced_is_seen():
-    trainer = Trainer()
-    trainer.step(X)
-    trainer.model = other = nb.Linear(3, 2)
-    before = np.asarray(other.weight())
-    trainer.step(X)
-    np.testing.assert_allclose(other.weight(), before + 1.0)
-
-
 def test_options_of_a_method_count_self_as_in_jax():
     trainer = Trainer()
     np.testing.assert_array_equal(trainer.chosen(X, "other"), -X)
     np.testing.assert_array_equal(trainer.fixed(X), X)
 
 
-def test_static_and_class_methods_may_be_compiled():
+def test_a_static_method_may_be_compiled():
     np.testing.assert_array_equal(Trainer.still(X), X + 1)
-    np.testing.assert_array_equal(Trainer().of_class(X), X + 2)
-    with pytest.raises(TypeError, match="put @classmethod above @nb.jit"):
-        nb.jit(classmethod(lambda cls, x: x))
-
-
-def test_a_compiled_class_method_may_be_handed_its_class_as_python_3_13_does():
-    class Below(Trainer):
-        pass
-
-    step = Trainer.__dict__["of_class"].__func__
-    for owner in (Trainer, Below):
-        np.testing.assert_array_equal(types.MethodType(step, owner)(X), X + 2)
-    assert not step.entries  # each class has its own compiled form
-    with pytest.raises(nb.ArgumentTypeError, match="argument x is the function int"):
-        Trainer.still(int)
 
 
 def test_an_object_whose_method_was_compiled_can_go():
@@ -337,24 +253,3 @@ def test_an_object_whose_method_was_compiled_can_go():
     del trainer
     gc.collect()
     assert gone[0]() is None and gone[1]() is None
-
-
-def test_a_method_of_a_tree_takes_it_as_an_argument():
-    @jax.tree_util.register_pytree_node_class
-    class Point:
-        def __init__(self, x):
-            self.x = x
-
-        def tree_flatten(self):
-            return (self.x,), None
-
-        @classmethod
-        def tree_unflatten(cls, _, children):
-            return cls(*children)
-
-        @nb.jit
-        def doubled(self):
-            return self.x * 2
-
-    np.testing.assert_array_equal(Point(X).doubled(), X * 2)
-    np.testing.assert_array_equal(Point(X + 1).doubled(), (X + 1) * 2)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.numbers.random import default
 
 from jax_settings import FLOAT
 
@@ -198,12 +197,6 @@ def test_a_layer_that_a_model_makes_in_its_first_compiled_call_is_its_own():
     np.testing.assert_allclose(model(x), first, rtol=1e-5)
 
 
-def test_the_position_of_a_stream_follows_what_compiled_code_has_made():
-    nb.seed(0)
-    nb.jit(MAKES["Linear"])()
-    assert default._position()[0] == 2  # weight and bias
-
-
 # -- stack --
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
@@ -222,12 +215,6 @@ def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
         x = jnp.array(np.asarray(X[0]))
         out = nb.vmap(lambda m, x: m(x), in_axes=(0, None))(stack.eval(), x)
         np.testing.assert_allclose(out, [m.eval()(x) for m in members], rtol=1e-4, atol=1e-6)
-
-
-def test_a_stack_with_a_key_gives_each_member_its_own():
-    stack = nb.stack(lambda key: nb.Linear(3, 2, key=key), 4, key=7)
-    alone = [nb.Linear(3, 2, key=key).weight() for key in jax.random.split(jax.random.key(7), 4)]
-    np.testing.assert_allclose(stack.weight(), alone, rtol=1e-6)
 
 
 def test_a_stack_is_trained_like_any_module():

@@ -114,13 +114,6 @@ def test_compiled_and_eager_agree_and_buffers_of_the_part_come_out(hyper, donate
     )
 
 
-def test_called_from_a_closure_under_jit_and_vmap(hyper):
-    codes = np.stack([CODE, CODE[::-1]])
-    hyper.eval()
-    many = nb.jit(nb.vmap(lambda code: hyper(code, X)))(codes)
-    np.testing.assert_allclose(many[1], hyper(codes[1], X), rtol=1e-5)
-
-
 def test_a_raw_transform_takes_the_parent_as_a_pytree(hyper):
     hyper.eval()
     np.testing.assert_allclose(
@@ -171,25 +164,6 @@ def tracked(hyper):
     with nb.track(hyper, returns=True) as calls:
         hyper(CODE, X)
     return calls
-
-
-def test_v_of_the_parent_is_set_and_stays_current(hyper):
-    best = hyper.v
-    hyper.v = best * 0.5
-    np.testing.assert_array_equal(hyper.maker.weight.value, best.maker.w * 0.5)
-    hyper.v = best
-    np.testing.assert_array_equal(hyper(CODE, X, v=best), hyper(CODE, X))
-
-
-def test_the_part_itself_is_transformed_with_its_variables(hyper):
-    part = hyper.target.eval()
-    v = hyper.weights(CODE)
-    wanted = part(X, v=v)
-    np.testing.assert_allclose(nb.jit(lambda m, v: m(X, v=v))(part, v), wanted, rtol=1e-5)
-    np.testing.assert_allclose(nb.jit(part)(X, v=v), wanted, rtol=1e-5)
-    gradients = jax.grad(lambda v: part(X, v=v).sum())(v)
-    assert gradients.cont_all_key_chains() == v.cont_all_key_chains()
-    assert list(part.state_dict()) == ["norm.running_mean", "norm.running_var"]
 
 
 def test_a_part_that_is_built_later_is_absent_before_and_after():

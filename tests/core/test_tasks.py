@@ -78,24 +78,6 @@ def test_generators_that_track_in_turn_leave_nothing_on():
     assert_nothing_is_open()
 
 
-def test_a_task_that_began_inside_a_block_records_until_the_block_ends():
-    model = nb.Linear(2, 2)
-
-    async def works():
-        model(X)
-        await asyncio.sleep(0.02)
-        model(X)
-
-    async def run():
-        with nb.track(model) as calls:
-            task = asyncio.create_task(works())
-            await asyncio.sleep(0.01)
-        await task
-        return len(calls)
-
-    assert asyncio.run(run()) == 1
-
-
 @pytest.mark.parametrize("start", ["thread", "to_thread"])
 def test_a_thread_does_not_record_for_the_one_that_started_it(start):
     model = nb.Linear(2, 2)

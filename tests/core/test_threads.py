@@ -1,9 +1,12 @@
 """Two threads can use one model."""
 
+import copy
+import pickle
 import threading
 
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 import nbmodule as nb
 
@@ -55,3 +58,34 @@ def test_threads_that_call_one_compiled_function_with_models_of_their_own_do_not
     for model, found in zip(models, in_threads(4, use)):
         for y in found:
             np.testing.assert_array_equal(y, model(x))
+
+
+class Step:
+    """An attribute that runs a donated step in a thread of its own when it is first copied."""
+
+    def __init__(self, model):
+        self.run = lambda: nb.jit(double, donate=True)(model)
+
+    def __reduce__(self):
+        if self.run is not None:
+            thread, self.run = threading.Thread(target=self.run), None
+            thread.start(), thread.join()
+        return int, ()
+
+
+def double(model):
+    model.v = model.v * 2
+
+
+@pytest.mark.parametrize(
+    "copied", [lambda m: pickle.loads(pickle.dumps(m)), copy.deepcopy], ids=["pickle", "deepcopy"]
+)
+def test_a_first_donated_step_of_another_thread_leaves_a_copy_that_has_begun_its_values(copied):
+    model = nb.Module()
+    model.step = Step(model)  # copied before the variables
+    model.weight, model.linear = nb.Parameter(jnp.ones(8)), nb.Linear(2, 2)
+    before = model.state_dict()
+    after = copied(model).state_dict()
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(value, 2 * before[name])
+        np.testing.assert_array_equal(after[name], before[name])

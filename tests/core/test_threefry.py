@@ -33,10 +33,6 @@ def test_a_seed_gives_the_key_of_jax_in_double_precision(seed, x64):
     np.testing.assert_array_equal(tf.key_data(seed), words(jax.random.key(seed)))
 
 
-def test_a_seed_may_be_an_array_without_axes():
-    np.testing.assert_array_equal(tf.key_data(jnp.int32(-5)), words(jax.random.key(jnp.int32(-5))))
-
-
 def test_a_seed_offset_counts_as_in_jax():
     jax.config.update("jax_random_seed_offset", 3)
     try:
@@ -52,39 +48,31 @@ def test_keys_are_taken_in_every_form(make):
 
 
 @pytest.mark.parametrize(
-    ("key", "error", "message"),
+    ("key", "got"),
     [
-        (2**63, ArgumentError, "a seed is an integer of 64 bits, found 9223372036854775808"),
-        (
-            jax.random.key(0, impl="rbg"),
-            ArgumentError,
-            "expected a key of threefry2x32, found one of rbg",
-        ),
-        (
-            jax.random.split(KEY, 3),
-            ArgumentError,
-            r"expected one key, found an array of keys of shape \(3,\)",
-        ),
-        (
-            np.zeros(4, np.uint32),
-            ArgumentError,
-            r"expected key data uint32\[2\], found uint32\[4\]",
-        ),
-        (np.zeros(2), ArgumentError, r"expected key data uint32\[2\], found float64\[2\]"),
-        ("seed", ArgumentTypeError, "expected a random key .* or an integer seed, found str"),
-        (1.5, ArgumentTypeError, "expected a random key .* or an integer seed, found float"),
+        (jax.random.key(0, impl="rbg"), r"key<rbg>\[\]"),
+        (jax.random.split(KEY, 3), r"key<fry>\[3\]"),
+        (np.zeros(4, np.uint32), r"uint32\[4\]"),
+        (np.zeros(2), r"float64\[2\]"),
+        ("seed", "str"),
+        (1.5, "float"),
     ],
 )
-def test_what_is_no_threefry_key_is_refused(key, error, message):
-    with pytest.raises(error, match=message):
+def test_any_other_value_is_refused(key, got):
+    with pytest.raises(
+        ArgumentTypeError, match=f"expected one key of threefry2x32 .*integer seed, got {got}"
+    ):
         tf.key_data(key)
-    assert not tf.is_threefry(key) or key == 2**63
+    assert not tf.is_threefry(key)
+
+
+def test_a_seed_has_at_most_64_bits():
+    with pytest.raises(ArgumentError, match="an integer of 64 bits, found 9223372036854775808"):
+        tf.key_data(2**63)
 
 
 def test_a_traced_key_has_no_words_on_the_host():
-    with pytest.raises(
-        ArgumentTypeError, match=r"cannot read the words of a key on the host: .* is traced"
-    ):
+    with pytest.raises(ArgumentTypeError, match="integer seed, got .* that is traced"):
         jax.eval_shape(lambda key: jnp.asarray(tf.key_data(key)), KEY)
 
 
@@ -95,23 +83,12 @@ def test_threefry_keys_and_seeds_are_known(key):
     assert tf.is_threefry(key)
 
 
-def test_a_traced_key_is_not_known_on_the_host():
-    seen = []
-    jax.eval_shape(lambda key: seen.append(tf.is_threefry(key)), KEY)
-    assert seen == [False]
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.sampled_from([0, 1, 8, 9, 20]))
 def test_split_agrees_with_jax_for_few_and_many(seed, n):
     np.testing.assert_array_equal(
         tf.split(seed, n), words(jax.random.split(jax.random.key(seed), n))
     )
-
-
-def test_split_crosses_a_block():
-    n = tf._BLOCK + 3
-    np.testing.assert_array_equal(tf.split(KEY, n), words(jax.random.split(KEY, n)))
 
 
 def test_split_follows_the_older_layout_where_jax_does():
@@ -125,12 +102,6 @@ def test_fold_in_agrees_with_jax(seed, n):
     np.testing.assert_array_equal(
         tf.fold_in(seed, n), words(jax.random.fold_in(jax.random.key(seed), n))
     )
-
-
-@pytest.mark.parametrize("n", [-1, 2**32])
-def test_fold_in_takes_32_bits(n):
-    with pytest.raises(ArgumentError, match=f"an integer of 32 bits, .* found {n}"):
-        tf.fold_in(0, n)
 
 
 @pytest.mark.parametrize("width", [8, 16, 32, 64])

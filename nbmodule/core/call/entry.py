@@ -31,7 +31,6 @@ from nbmodule.core.call.stages import (
     Run,
     Stages,
     check_variables,
-    enter,
     prepare,
     remember_return,
     stages_of,
@@ -43,13 +42,12 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import gate, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
-from nbmodule.errors import ArgumentError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 FORWARDS = ("__call__", "forward", "_forward")
-DERIVED = ("__call__", "_run", "_own_parameters", "_asked_by_name")
+DERIVED = ("__call__", "_run", "_own_parameters", "_call_options")
 """Attributes that `resolve_forward` derives for each class from its forwards."""
 _dict_of: Callable[[type], Mapping[str, Any]] = type.__dict__["__dict__"].__get__
 _LOOKED_AT = (jax.core.Tracer, np.ndarray)
@@ -135,7 +133,7 @@ def resolve_forward(cls: Any) -> None:
     type.__setattr__(cls, "__call__", entry(run))
     local = _option_parameters(run)
     type.__setattr__(cls, "_own_parameters", local)
-    type.__setattr__(cls, "_asked_by_name", OPTIONS - local - {"v"})
+    type.__setattr__(cls, "_call_options", OPTIONS - local - {"v"})
     for child in type.__subclasses__(cls):
         resolve_forward(child)
 
@@ -243,11 +241,12 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # -- calls beyond a bare method call --
-AROUND: Stages = (
+STAGES: Stages = (
     (ModuleCall.is_captured, capture_submodules),
     (ModuleCall.was_captured, forget_captured),
+    (ModuleCall.is_compiled, run_compiled),
+    *INSIDE,
 )
-STAGES: Stages = (*AROUND, (ModuleCall.is_compiled, run_compiled), *INSIDE)
 
 
 def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -270,28 +269,3 @@ def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, 
     if module._nbm.returned is None:
         remember_return(module, outputs)
     return outputs
-
-
-def call_beside(
-    module: Any,
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    names: frozenset[str] = OPTIONS,
-) -> Any:
-    """Call `run`, a compiled form of `module`, and apply the options of the call around it."""
-    __tracebackhide__ = True
-    kwargs = dict(kwargs)
-    options = take_options(module, kwargs, type(module)._asked_by_name & names)
-    for name in STATEFUL:
-        if options.get(name):
-            raise ArgumentError(
-                f"{name} belongs to model.compile(); nb.jit({type(module).__name__}) would lose "
-                "these changes. Compile the module by model.compile(), or keep in a module what "
-                "changes."
-            )
-    if module._nbm.special:
-        prepare(module, args, kwargs)
-    this = ModuleCall(module, run, args, kwargs, options)
-    stages = stages_of(this, AROUND)
-    return enter(this, (*stages, lambda call, _: run(*call.args, **call.kwargs)))

@@ -17,12 +17,11 @@ from nbmodule.core.call.compiling import step_call
 from nbmodule.core.call.stages import remembered
 from nbmodule.core.compiled.jit import Jit, TraceNote
 from nbmodule.core.compiled.key import SETTINGS, Shapes, cells, signature_of
-from nbmodule.core.structure.building import OPTIONS, TRACKING
-from nbmodule.core.structure.copying import unchanged
+from nbmodule.core.structure.building import TRACKING
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.beside import asked_of, called_module
-from nbmodule.core.transforms.carried import boxes_of, is_stateful
+from nbmodule.core.transforms.carried import is_stateful, variables_of
+from nbmodule.core.transforms.options import refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 LONGEST = 60
@@ -136,16 +135,10 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
           training of model and 2 more: True before, False now
           the default random stream: StreamState uint32[3] before, not there now
     """
-    module = asked_of(fn, kwargs)
-    options = frozenset(TRACKING) if is_module(fn) else OPTIONS
-    # Options of a call, such as tracking, are part of the key: they must be in force here too.
-    if module is not None and not options.isdisjoint(kwargs):
-        with unchanged([module]):
-            return module._call_beside(
-                lambda *args, **kwargs: explain_retrace(fn, *args, **kwargs), args, kwargs, options
-            )
+    options = {name: kwargs[name] for name in kwargs if not is_module(fn) or name in TRACKING}
+    refuse_call_options("nb.explain_retrace", fn, options)
     step, args, kwargs, names = _compiled(fn, args, kwargs)
-    inner = called_module(fn) or fn
+    inner = fn.fn if isinstance(fn, Jit) and is_module(fn.fn) else fn
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)
@@ -162,7 +155,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         captured, causes = _check_guards(note)
         objects = [*call.call.objects, *(value for _, value in captured)]
         variables = {
-            id(variable): variable for obj in objects for variable in boxes_of(obj)
+            id(variable): variable for obj in objects for variable in variables_of(obj)
         }.values()
         shapes = call.shapes._replace(
             variables=tuple((variable.shape, variable.dtype) for variable in variables)

@@ -14,7 +14,7 @@ from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.migration import accepts_aliases, field_hint
 from nbmodule.core.call.capture import empty_captured
-from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R, call_beside
+from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
 from nbmodule.core.structure import (
     attributes,
     building,
@@ -394,8 +394,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     show_structure = naming.show_structure
     show_submod_call_order = naming.show_submod_call_order
 
-    # Called where a compiled form of the module is called.
-    _call_beside, _empty_captured = call_beside, empty_captured
+    _empty_captured = empty_captured  # where a compiled form of the module is called
 
     # -- copies and text --
     def __getstate__(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import joined, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import boxes_of, extract_objects, insert_objects, packed
+from nbmodule.core.transforms.carried import extract_objects, insert_objects, packed, variables_of
 from nbmodule.core.transforms.options import of_forward, taken
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import Frame, Missed, calling
@@ -140,7 +140,7 @@ class _Stage:
                 names.setdefault(obj, prefix)
                 continue
             locations = plan_of(obj).places
-            for variable in boxes_of(obj):
+            for variable in variables_of(obj):
                 names.setdefault(variable, joined(prefix, locations[variable].name))
             own_titles, own_aliases = _paths(obj, prefix)
             titles, aliases = own_titles | titles, own_aliases | aliases

@@ -13,22 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
-from threading import get_ident
 from typing import Any
 
 import jax
 
 from nbmodule.base.foreign import is_native
-from nbmodule.base.jax_names import is_eager, outside_traces
+from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.capture import LOST, Guards
 from nbmodule.core.compiled.key import CallArguments, aval_of, cells, signature_of
 from nbmodule.core.compiled.program import Traced, TraceFacts, of_these
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import are_same, is_module, plan_of
-from nbmodule.core.transforms.carried import Packed, boxes_of, sharing_of, unpacked
+from nbmodule.core.transforms.carried import Packed, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import draw_lock, targets_of
-from nbmodule.core.variables.donation import Cold, held_back, readers
+from nbmodule.core.variables.commit import targets_of
+from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
 from nbmodule.core.variables.frame import Missed, now, take_over, write_all
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
@@ -51,8 +50,7 @@ class Entry:
 
     def __init__(self, captured: list[Any], objects: list[Any], guards: Guards) -> None:
         self.guards, self.count = guards, len(captured)
-        self.signatures = tuple(map(signature_of, captured))
-        self.sharing = sharing_of([*objects, *captured])
+        self.key = _entry_key(captured, objects)
         self.cell = cells.tick
         self.traced: dict[Any, Traced] = {}
         self.inner: dict[Any, Any] = {}
@@ -63,17 +61,22 @@ class Entry:
         if self.cell != cells.tick:
             return None
         captured = self.guards.resolve(self.count)
-        if captured is None or tuple(map(signature_of, captured)) != self.signatures:
-            return None
-        return captured if sharing_of([*objects, *captured]) == self.sharing else None
+        is_fitting = captured is not None and _entry_key(captured, objects) == self.key
+        return captured if is_fitting else None
+
+
+def _entry_key(captured: list[Any], objects: list[Any]) -> tuple[Any, tuple[int, ...]]:
+    """Return the structures of the captured objects, and the variables that all objects share."""
+    return tuple(map(signature_of, captured)), sharing_of([*objects, *captured])
 
 
 def prepared_variables(objects: Sequence[Any]) -> list[Variable]:
     """Return the variables of these objects, each once, drawn and laid out for one program."""
-    boxes = list(dict.fromkeys(box for obj in objects for box in boxes_of(obj)))
-    settle(boxes)
-    join(boxes)
-    return boxes
+    variables = list(dict.fromkeys(variable for obj in objects for variable in variables_of(obj)))
+    for variable in variables:
+        variable.settled()
+    join(variables)
+    return variables
 
 
 class Binding:
@@ -88,7 +91,8 @@ class Binding:
         self.entry, self.traced, self.form = entry, traced, call.form
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
-        self.boxes = prepared_variables(objects)
+        self.variables = prepared_variables(objects)
+        # Weak on both sides: the callbacks must not keep the binding, nor the binding the objects.
         forget = weakref.WeakMethod(self._forget)
         references = [
             weakref.ref(obj, lambda _: (method := forget()) and method()) for obj in objects
@@ -104,12 +108,11 @@ class Binding:
             for plan in plans
             for live, previous in plan.watched
         ]
-        self.codes = list(dict.fromkeys(code for obj in objects for code in _codes_of(obj)))
         self.seen = -1
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
         # the first step of an optimizer creates.
-        written = [self.boxes[i] if type(i) is int else i() for i in traced.facts.targets]
+        written = [self.variables[i] if type(i) is int else i() for i in traced.facts.targets]
         targets, self.attributes = targets_of(written)
         self.targets = list(targets)
         self.infos: tuple[Any, bool] | None = None
@@ -118,7 +121,7 @@ class Binding:
     def _forget(self) -> None:
         self.epoch = -1
         self.cached = (-1, [])
-        for objects in (self.boxes, self.module_lists, self.lists, self.targets):
+        for objects in (self.variables, self.module_lists, self.lists, self.targets):
             objects.clear()
 
     # -- gather, call, commit --
@@ -126,11 +129,11 @@ class Binding:
         """Return the function that gathers the variables, calls the program and commits."""
         if self.traced.donated:
             return self._overwriting()
-        boxes, targets, attributes = self.boxes, self.targets, self.attributes
+        variables, targets, attributes = self.variables, self.targets, self.attributes
         program = self.traced.program.call
 
         def write(arrays: Sequence[Any]) -> Any:
-            values = list(map(_value, boxes))  # held until the new ones are in place
+            values = list(map(_value, variables))  # held until the new ones are in place
             outputs = program(values, *arrays)
             any(map(setattr, targets, attributes, chain(outputs[1], ticks)))
             self.seen = clock.values
@@ -139,14 +142,14 @@ class Binding:
         if self.traced.facts.targets:
             return write
         # Arrays may be used again until a value changes: few bytes, none that is asked for.
-        keeps = not any(hasattr(type(box), "ask") for box in boxes)
-        keeps = keeps and sum(box.nbytes for box in boxes) <= MOST_KEPT
+        keeps = not any(hasattr(type(variable), "ask") for variable in variables)
+        keeps = keeps and sum(variable.nbytes for variable in variables) <= MOST_KEPT
 
         def read(arrays: Sequence[Any]) -> Any:
             tick, values = self.cached
             if tick != clock.values:
                 tick = clock.values  # before the values: another thread may place new ones
-                values = list(map(_value, boxes))
+                values = list(map(_value, variables))
                 if keeps:
                     self.cached = tick, values
             return program(values, *arrays)
@@ -159,25 +162,24 @@ class Binding:
         One call into C does both: the placing pulls the values, and with the first of them the
         program is called. No interrupt can take the place of the new arrays.
         """
-        boxes, targets, attributes = self.boxes, self.targets, self.attributes
+        variables, targets, attributes = self.variables, self.targets, self.attributes
         program, donated = self.traced.program.call, self.traced.donated
-        retained = set(range(len(boxes))).difference(donated)
+        retained = set(range(len(variables))).difference(donated)
         pick_lent, pick_retained = picker(donated), picker(sorted(retained))
+        lock = readers.lock
 
         def overwrite(arrays: Sequence[Any]) -> Any:
-            if readers.reading:
-                readers.wait()
-            readers.writers.add(get_ident())
-            values = list(map(_value, boxes))
-            if self.seen != clock.values:
-                values = unaliased(values, donated)
-            outputs, again = tee(
-                map(program, (pick_lent(values),), (pick_retained(values),), *zip(arrays))
-            )
-            new_values = _chain(map(_new_values, outputs))
-            any(map(setattr, targets, attributes, chain(new_values, ticks)))
-            self.seen = clock.values
-            return next(again)
+            with lock:  # against readers of other threads, see `donation.py`
+                values = list(map(_value, variables))
+                if self.seen != clock.values or readers.lent:
+                    values = unaliased(values, donated)
+                outputs, again = tee(
+                    map(program, (pick_lent(values),), (pick_retained(values),), *zip(arrays))
+                )
+                new_values = _chain(map(_new_values, outputs))
+                any(map(setattr, targets, attributes, chain(new_values, ticks)))
+                self.seen = clock.values
+                return next(again)
 
         return overwrite
 
@@ -186,7 +188,7 @@ class Binding:
         program, donated = self.traced.program, self.traced.donated
         if not donated or program.is_warm:
             return self.finish(self.call(arrays))
-        with held_back([self.boxes[i]._value for i in donated]):
+        with held_back([self.variables[i]._value for i in donated]):
             outputs = self.call(arrays)
             program.is_warm = getattr(program.call, "_cache_size", int)() > 0
         return self.finish(outputs)
@@ -213,13 +215,14 @@ class Binding:
         arrays_of, holds = self._arguments(args, plain), self._guards()
         if arrays_of is None:
             return None
-        program, boxes, run = self.traced.program, self.boxes, self.call
+        program, variables, run = self.traced.program, self.variables, self.call
         is_donated, module_lists = bool(self.traced.donated), self.module_lists
         facts = self.traced.facts
         is_single = facts.is_single and not facts.infos
 
         def call(args: tuple[Any, ...]) -> Any:
             __tracebackhide__ = True
+            # A change of structure anywhere: cheaper than to compare each module of the model.
             if self.epoch != clock.structure or not is_eager():
                 return SLOW
             arrays = arrays_of(args)
@@ -235,7 +238,7 @@ class Binding:
             try:
                 outputs = run(arrays)
             except (Missed, Cold, AttributeError) as error:
-                if isinstance(error, AttributeError) and all(map(_has_value, boxes)):
+                if isinstance(error, AttributeError) and all(map(_has_value, variables)):
                     raise
                 return SLOW
             return outputs[0][0] if is_single else self.finish(outputs)
@@ -278,12 +281,7 @@ class Binding:
 
     def _guards(self) -> Callable[[], bool]:
         """Return the function that checks whether anything has changed around the program."""
-        guards, module_lists, lists, codes = (
-            self.entry.guards,
-            self.module_lists,
-            self.lists,
-            self.codes,
-        )
+        guards, module_lists, lists = self.entry.guards, self.module_lists, self.lists
         ends = [
             (start, steps, id(self.captured[number]())) for (_, start, steps), number in guards.ends
         ]
@@ -298,10 +296,7 @@ class Binding:
                     value = get(value, key)
                 if id(value) != identity:
                     return False
-            for cls, run, code in codes:
-                if cls._run is not run or getattr(run, "__code__", None) is not code:
-                    return False
-            if not has_more:
+            if not has_more:  # the common case: a model in one name, without lists of parts
                 return True
             for live, previous in lists:
                 if len(live) != len(previous) or not all(map(is_, live, previous)):
@@ -335,23 +330,15 @@ def shapes_of_arrays(args: tuple[Any, ...]) -> Any:
     )
 
 
-def write_targets(facts: TraceFacts, boxes: list[Variable], values: Sequence[Any]) -> None:
+def write_targets(facts: TraceFacts, variables: list[Variable], values: Sequence[Any]) -> None:
     """Write new values through the frame where there is one."""
-    targets = [boxes[target] if type(target) is int else target() for target in facts.targets]
-    alive = [i for i, box in enumerate(targets) if box is not None]
+    targets = [variables[target] if type(target) is int else target() for target in facts.targets]
+    alive = [i for i, variable in enumerate(targets) if variable is not None]
     write_all([targets[i] for i in alive], [values[i] for i in alive])
 
 
-def _has_value(box: Any) -> bool:
-    return hasattr(box, "_value")
-
-
-def _codes_of(obj: Any) -> Iterator[tuple[type, Any, Any]]:
-    """Yield the classes of modules with their forward and its code."""
-    for part in () if isinstance(obj, Variable) else (obj, *plan_of(obj).modules):
-        run = getattr(type(part), "_run", None)
-        if run is not None and not type(part).__module__.startswith("nbmodule."):
-            yield type(part), run, getattr(run, "__code__", None)
+def _has_value(variable: Any) -> bool:
+    return hasattr(variable, "_value")
 
 
 def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
@@ -359,41 +346,6 @@ def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
     if len(indices) > 1:
         return itemgetter(*indices)
     return lambda values: tuple([values[i] for i in indices])
-
-
-def settle(boxes: list[Variable]) -> None:
-    """Draw what is still pending, and put it on its device, all in one go.
-
-    A draw may settle another variable that it depends on.
-    """
-    pending = [box for box in boxes if box.is_pending]
-    if len(pending) > 1:
-        with draw_lock, outside_traces():
-            pending = [box for box in pending if box.is_pending]
-            plain = [box for box in pending if box._pending.device is None and box._home is None]
-            drawn = [(box, box.drawn()) for box in plain if box.is_pending]
-            arrays = jax.device_put([value for _, value in drawn])
-            for (box, _), array in zip(drawn, arrays):
-                if box.is_pending:
-                    box._value = array
-                    del box._pending
-    for box in pending:
-        box.settled()
-
-
-def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
-    """Return the same values, with a copy of each donated array that stands twice."""
-    count: dict[int, int] = {}
-    for value in values:
-        count[id(value)] = count.get(id(value), 0) + 1
-    if len(count) == len(values):
-        return values
-    values = list(values)
-    for i in donated:
-        if count[id(values[i])] > 1:
-            count[id(values[i])] -= 1
-            values[i] = jax.numpy.copy(values[i])
-    return values
 
 
 @contextmanager

@@ -7,10 +7,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from nbmodule.core.compiled.call import SLOW
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
@@ -120,28 +122,40 @@ def is_recorded() -> bool:
     return listener.thread == threading.get_ident() and now.frame is None
 
 
-class recording_paused:
+@contextmanager
+def recording_paused() -> Iterator[None]:
     """Report no calls made inside the block."""
-
-    __slots__ = ("_before",)
-
-    def __enter__(self) -> None:
-        self._before, recording.is_paused = recording.is_paused, True
-
-    def __exit__(self, *_: object) -> None:
-        recording.is_paused = self._before
+    before, recording.is_paused = recording.is_paused, True
+    try:
+        yield
+    finally:
+        recording.is_paused = before
 
 
 def call_recorded(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    steady: Callable[[tuple[Any, ...]], Any] | None = None,
 ) -> Any:
-    """Call `function` and report the call; calls inside it are not reported."""
+    """Call `function` and report the call; calls inside it are not reported.
+
+    `steady` is its call in the steady state, which may return `SLOW`.
+    """
     __tracebackhide__ = True
     listener = recording.listener
     assert listener is not None
-    with recording_paused():
-        note = listener.prepare(function, args, kwargs)
-        outputs = function(*args, **kwargs)
+    before, recording.is_paused = recording.is_paused, True
+    try:
+        outputs = SLOW
+        if steady is not None and not kwargs:
+            note = listener.note(function, args, {})
+            outputs = steady(args)
+        if outputs is SLOW:
+            note = listener.prepare(function, args, kwargs)
+            outputs = function(*args, **kwargs)
+    finally:
+        recording.is_paused = before
     listener.finish(note, outputs)
     return outputs
 
@@ -170,32 +184,3 @@ class RecordedMethod:
 
     def __hash__(self) -> int:
         return hash(self.function)
-
-
-def reporting(
-    function: Callable[..., Any], steady: Callable[[tuple[Any, ...]], Any], slow: object
-) -> Callable[..., Any]:
-    """Wrap the steady call of `function` so that the present listener is notified.
-
-    Args:
-        function: The compiled function.
-        steady: Its steady call, which returns `slow` if it does not apply.
-        slow: That mark.
-    """
-    listener = recording.listener
-    if listener is None or listener.thread != threading.get_ident():
-        return steady
-
-    def call(args: tuple[Any, ...]) -> Any:
-        __tracebackhide__ = True
-        if recording.listener is not listener or recording.is_paused:
-            # the long way reports the call to a listener of another thread
-            is_reported = recording.listener is not None and not recording.is_paused
-            return slow if is_reported else steady(args)
-        note = listener.note(function, args, {})
-        outputs = steady(args)
-        if outputs is not slow:
-            listener.finish(note, outputs)
-        return outputs
-
-    return call

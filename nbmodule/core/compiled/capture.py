@@ -4,7 +4,9 @@ to them.
 Rule: an object is captured because tracing reads it, and located by the names through which the
 function reaches it. A path starts at a closure cell, a global or a default of the function, or of a
 helper, method, class or compiled function of the user that it reaches by name, and continues by
-attributes, list items and dict keys. All paths are guarded: see `Guards`. This is the one file that
+attributes, list items and dict keys. All paths are guarded: see `Guards`. A variable that tracing
+only writes is captured if a name leads to it; without one it was made by the step, as the state of
+a user's own optimizer is, and its new value leaves by its weak name. This is the one file that
 reads the names in a function (`__closure__`, `co_names`).
 """
 
@@ -28,18 +30,15 @@ from jax.core import Tracer
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.structure import functions_of
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import boxes_of, is_stateful
+from nbmodule.core.transforms.carried import is_stateful, variables_of
 from nbmodule.core.transforms.options import name_of
 from nbmodule.core.variables.frame import Missed, now
 from nbmodule.core.variables.traceback import PACKAGE, is_hidden
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import StructureError, TraceError
 
+# Containers, functions and classes that one search visits: about 0.2 s.
 MOST_VISITED = 100_000
-"""Containers, functions and classes that one search visits."""
-MOST_SEEDS = 64
-"""Objects that a first trace is given before it has used them."""
-_MOST_ITEMS_OF_SEEDS = 16
 _LEAVES = (bool, int, float, complex, str, bytes, type(None), np.ndarray, np.generic)
 _LEAF_TYPES = frozenset(_LEAVES)
 _NO_PATHS = frozenset(("__dict__", "__weakref__", "__doc__", "__module__", "__annotations__"))
@@ -149,8 +148,9 @@ class Search:
         if is_stateful(fn):
             self.matches.append(root)
         self._expand(root)
-        stream = Path("the default random stream", random.default, ((_apply, boxes_of),))
-        for i in range(len(boxes_of(random.default))):
+        # Layers draw from the default stream without a name of it in the user's code.
+        stream = Path("the default random stream", random.default, ((_apply, variables_of),))
+        for i in range(len(variables_of(random.default))):
             self._reach(root, stream.then("", (getitem, i)), False)
         self._making_of(random.default, root)
         # Interventions read variables of their own, which the open tracker holds.
@@ -174,6 +174,7 @@ class Search:
         parts: frozenset[int] = frozenset(),
     ) -> None:
         value, parts = path.value() if value is GONE else value, parts or source.parts
+        # A part of a model is reached with the model, whose structure is guarded as a whole.
         if value is GONE or _is_leaf(type(value)) or id(value) in parts:
             return
         node = self.nodes.get(id(value))
@@ -240,6 +241,7 @@ class Search:
             self._reach(node, path, node.is_named)
         for name in [name for name in vars(fn) if name != "__signature__"]:
             self._reach(node, start.then(name, (_attribute, name)), False)
+        # Globals of a library lead through the whole library, and nobody rebinds them to models.
         if _is_library_file(fn.__code__.co_filename):
             return
         names = names_in(fn.__code__)
@@ -281,11 +283,10 @@ class Search:
             self._step(node, "", *linked)
             return
         is_dict = isinstance(value, (dict, types.MappingProxyType))
-        is_named = len(value) <= _MOST_ITEMS_OF_SEEDS
         for key, item in list(value.items()) if is_dict else enumerate(value):
             if type(item) not in _LEAF_TYPES:
                 path = node.path.then(f"[{key!r}]", (getitem, key))
-                self._reach(node, path, node.is_named and is_named, item)
+                self._reach(node, path, node.is_named, item)
         self._attributes(node)
 
     def _attributes(self, node: _Node) -> None:
@@ -328,25 +329,13 @@ class Search:
 
     # -- results --
     def seeds(self) -> list[Any]:
-        """Return the objects that the code names on the shortest ways, if they are few."""
-        named = [node.value for node in self.matches if node.is_named]
-        return named if len(named) <= MOST_SEEDS else []
+        """Return the objects that the code names: a first trace need not begin again for each."""
+        return [node.value for node in self.matches if node.is_named]
 
     def holding(self, part: Any) -> list[Any]:
         """Return the objects that a variable or a module belongs to, the widest first."""
-        holders = [node.value for node in self.matches if _holds(node.value, part)]
-        return sorted(holders, key=lambda obj: -len(boxes_of(obj)))
-
-    def siblings(self, obj: Any, others: Sequence[Any]) -> list[Any]:
-        """Return the objects that stand in one list, tuple or dict with `obj` and with others."""
-        ids, result = set(map(id, others)), []
-        for source, _ in self.nodes[id(obj)].edges.values():
-            if isinstance(source.value, (list, tuple, dict)):
-                items = source.value.values() if isinstance(source.value, dict) else source.value
-                members = [item for item in items if is_stateful(item)]
-                if any(id(item) in ids for item in members):
-                    result += members
-        return result
+        holders = [node.value for node in self.matches if holds(node.value, part)]
+        return sorted(holders, key=lambda obj: -len(variables_of(obj)))
 
 
 class ContainerSize:
@@ -401,6 +390,7 @@ class Guards:
         waiting: dict[int, _Node] = {}
         for number, obj in enumerate(captured):
             node = search.nodes.get(id(obj))
+            # After a search that was cut off, another path could change without notice.
             if node is None or not search.is_whole:
                 raise unlocated(fn, obj)
             self.texts.append(node.path.text or name_of(obj))
@@ -480,7 +470,7 @@ def reachable(fn: Callable[..., Any]) -> list[Any]:
         >>> model in reachable(lambda x: model(x))
         True
     """
-    defaults = set(map(id, boxes_of(random.default)))
+    defaults = set(map(id, variables_of(random.default)))
     return [node.value for node in Search(fn).matches if id(node.value) not in defaults]
 
 
@@ -496,7 +486,8 @@ def names_in(code: types.CodeType) -> frozenset[str]:
     return frozenset(code.co_names).union(*inner)
 
 
-def _holds(obj: Any, part: Any) -> bool:
+def holds(obj: Any, part: Any) -> bool:
+    """Return True if a variable or module is the object or belongs to it."""
     if obj is part:
         return True
     if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):

@@ -12,7 +12,6 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from operator import is_
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
 
 import jax
@@ -34,9 +33,8 @@ from nbmodule.core.compiled.call_record import (
     call_recorded,
     is_recorded,
     recording,
-    reporting,
 )
-from nbmodule.core.compiled.capture import Guards, Search, reachable, unlocated
+from nbmodule.core.compiled.capture import Guards, Search, holds, reachable, unlocated
 from nbmodule.core.compiled.key import (
     CallArguments,
     Shapes,
@@ -46,13 +44,21 @@ from nbmodule.core.compiled.key import (
     structure_key,
     take_apart,
 )
-from nbmodule.core.compiled.program import Job, Traced, inner_program, of_these, spread_over, trace
+from nbmodule.core.compiled.program import (
+    Job,
+    Traced,
+    TraceFacts,
+    inner_program,
+    modules_of,
+    of_these,
+    spread_over,
+    trace,
+)
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.transforms.beside import asked_of, called_module
-from nbmodule.core.transforms.carried import Packed, boxes_of, is_stateful, unpacked
+from nbmodule.core.structure.walk import are_same, is_module
+from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked, variables_of
 from nbmodule.core.transforms.options import (
     Places,
     argument_names,
@@ -63,6 +69,7 @@ from nbmodule.core.transforms.options import (
     name_of,
     places_of,
     refusal,
+    refuse_call_options,
 )
 from nbmodule.core.variables.donation import Cold
 from nbmodule.core.variables.frame import (
@@ -79,9 +86,13 @@ from nbmodule.core.variables.traceback import shorten, shortened
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLeakError
 
-_PLAIN: set[type] = {int, float, bool, complex}  # JAX's own arrays join at the first call
+# Types that JAX takes as they are; its own array classes are added when they are first met, since
+# they differ between versions.
+_PLAIN: set[type] = {int, float, bool, complex}
+# Bounds, so that a function that is called with ever new models or shapes does not grow for ever.
 _MOST_ENTRIES, _MOST_STRUCTURES, _MOST_SHAPES, MOST_TRACES = 8, 32, 64, 16
-_MOST_REPEATS = 1000
+# Each repeat captures one object more, unless the function makes new ones in each trace.
+_MOST_REPEATS = 200
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -124,11 +135,10 @@ class Jit(Generic[P, R]):
         donate: bool,
         options: dict[str, Any],
         static: Places,
-        asked: dict[str, Any],
+        donated: Places,
     ) -> None:
-        self.fn, self.donate, self.options, self.static = fn, donate, options, static
-        self.asked = asked
-        """The options as the user gave them."""
+        self.fn, self.donate, self.options = fn, donate, options
+        self.static, self.donated = static, donated
         self.entries: dict[Any, list[Entry]] = {}
         self.notes: list[TraceNote] = []
         self.count = 0
@@ -149,20 +159,21 @@ class Jit(Generic[P, R]):
         name, home = getattr(self, "__name__", ""), sys.modules.get(self.__module__)
         if self.__module__ != "__main__" and getattr(home, name, None) is self:
             return name
-        return Jit, (self.fn, self.donate, self.options, self.static, self.asked)
+        return Jit, (self.fn, self.donate, self.options, self.static, self.donated)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         try:
+            if recording.listener is not None and is_recorded():
+                return call_recorded(self, args, kwargs, None if gate.open else self._steady)
             steady = self._steady
+            # The gate is one attribute; to look for the tracker of this thread costs 0.3 µs.
             if steady is not None and not kwargs and not gate.open:
                 outputs = steady(args)
                 if outputs is not SLOW:
                     return outputs
-            if kwargs and (module := asked_of(self.fn, kwargs)) is not None:
-                return module._call_beside(self, args, kwargs)
-            if recording.listener is not None and is_recorded():
-                return call_recorded(self, args, kwargs)
+            if kwargs:
+                refuse_call_options("nb.jit", self.fn, kwargs)
             tracker = now.tracker
             if tracker is not None and now.frame is None:
                 if tracker.ready is not None and not tracker.ready(self, args, kwargs):
@@ -185,9 +196,7 @@ class Jit(Generic[P, R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program, and run it."""
         __tracebackhide__ = True
-        if _is_given_class(self, args):
-            return self.__get__(args[0])(*args[1:], **kwargs)
-        cells.follow()
+        cells.follow()  # here, since IPython may start after this package was imported
         call = take_apart(args, kwargs, self.static)
         if _is_inside():
             return self._inside(call)
@@ -197,8 +206,8 @@ class Jit(Generic[P, R]):
             for x in call.arrays
             if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
         )
-        if now.tracker is None and (module := called_module(self.fn)) is not None:
-            module._empty_captured()
+        if now.tracker is None and is_module(self.fn):
+            self.fn._empty_captured()
         if not kwargs:
             self._settle_steady(binding, args)
         return outputs
@@ -236,8 +245,8 @@ class Jit(Generic[P, R]):
         if steady is None:
             self._steady = None
             return
-        steady = reporting(self, steady, SLOW)
         self._steadies[shapes_of_arrays(args)] = steady
+        # With one trace no shapes are compared: other ones miss JAX's cache, which raises `Cold`.
         self._steady = steady if len(entry.traced) == 1 else by_shape(self._steadies)
 
     # -- entries --
@@ -249,8 +258,9 @@ class Jit(Generic[P, R]):
                 return entry, captured
         return None, []
 
-    def _add(self, captured: list[Any], call: CallArguments, guards: Guards) -> Entry:
-        entry, key = Entry(captured, call.objects, guards), structure_key(call.objects)
+    def _add(self, entry: Entry, call: CallArguments) -> Entry:
+        key = structure_key(call.objects)
+        # Entries of earlier cells can match no call any more.
         older = [old for old in self.entries.pop(key, ()) if old.cell == cells.tick]
         self.entries[key] = [entry, *older][:_MOST_ENTRIES]
         while len(self.entries) > _MOST_STRUCTURES:
@@ -267,32 +277,19 @@ class Jit(Generic[P, R]):
         if entry is None:
             captured = self._seeds(call.objects)
         with unchanged([*call.objects, *captured], only_on_error=True) as keep:
-            first = captured
 
-            def run(job: Job) -> Any:
-                if job.captured is not first:
-                    for obj in job.captured:
-                        keep(obj)
-                    # An optimizer has its state now; a call with such a state may be traced.
-                    match_entry, match = self._find(call.objects) if not anew else (None, [])
-                    shapes = shapes_of(call, prepared_variables([*call.objects, *match]))
-                    if match_entry is not None and shapes in match_entry.traced:
-                        return match_entry, match_entry.traced[shapes], call, match
+            def run(job: Job) -> Traced:
+                for obj in job.captured:
+                    keep(obj)
                 return trace(job, names, self.donate, options, anew=anew)
 
             traced, captured = self._capturing(call, captured, run)
-            if not isinstance(traced, Traced):
-                return traced
             guards = Guards(Search(self.fn, call.objects), captured, self.fn)
+        # After the trace, which may have given an optimizer its state or built a model.
         shapes = shapes_of(call, prepared_variables([*call.objects, *captured]))
         fresh = Entry(captured, call.objects, guards)
-        if (
-            entry is None
-            or anew
-            or entry.signatures != fresh.signatures
-            or entry.sharing != fresh.sharing
-        ):
-            entry = self._add(captured, call, guards)
+        if entry is None or anew or entry.key != fresh.key:
+            entry = self._add(fresh, call)
         while len(entry.traced) >= _MOST_SHAPES:
             entry.traced.pop(next(iter(entry.traced)))
         entry.traced[shapes] = traced
@@ -307,8 +304,8 @@ class Jit(Generic[P, R]):
         """
         __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
-            boxes = prepared_variables([*call.objects, *captured])
-            job = Job(self.fn, call, captured, boxes)
+            variables = prepared_variables([*call.objects, *captured])
+            job = Job(self.fn, call, captured, variables)
             try:
                 result = run(job)
             except Missed as missed:
@@ -324,7 +321,7 @@ class Jit(Generic[P, R]):
 
     def _note(self, call: CallArguments, guards: Guards, entry: Entry, shapes: Shapes) -> None:
         """Remember the keys of a trace; traces that differ in none count once."""
-        note = TraceNote(structure_key(call.objects), shapes, entry.signatures, guards, entry.cell)
+        note = TraceNote(structure_key(call.objects), shapes, entry.key[0], guards, entry.cell)
         if not any(note[:3] == old[:3] and note.cell == old.cell for old in self.notes):
             self.count += 1
             self.notes = [*self.notes[1 - MOST_TRACES :], note]
@@ -339,92 +336,72 @@ class Jit(Generic[P, R]):
         """Return the keys that decide about a call, for `nb.explain_retrace`; nothing is traced."""
         call = take_apart(args, kwargs, self.static)
         entry, captured = self._find(call.objects)
-        boxes = dict.fromkeys(box for obj in (*call.objects, *captured) for box in boxes_of(obj))
-        shapes = shapes_of(call, list(boxes))
+        variables = dict.fromkeys(
+            variable for obj in (*call.objects, *captured) for variable in variables_of(obj)
+        )
+        shapes = shapes_of(call, list(variables))
         is_known = entry is not None and shapes in entry.traced
         key = structure_key(call.objects)
         return ExpectedCall(key, shapes, call, captured, self._names(call), is_known)
 
     def _seeds(self, objects: list[Any]) -> list[Any]:
         """Return objects that a first trace will probably use: it need not begin again for each."""
-        covered = {box for obj in objects for box in boxes_of(obj)}
+        covered = {variable for obj in objects for variable in variables_of(obj)}
         result = []
         for obj in Search(self.fn, objects).seeds():
             try:
-                boxes = boxes_of(obj)
+                variables = variables_of(obj)
             except StructureError:  # the trace reports it, if it uses the object
                 continue
             is_argument = any(obj is argument for argument in objects)
-            if not is_argument and not covered.issuperset(boxes or (None,)):
+            if not is_argument and not covered.issuperset(variables or (None,)):
                 result.append(obj)
         if any(_draws_from_default(obj) for obj in (*objects, *result)):
             result.append(random.default.state)
         return result
 
-    def _with(self, box: Variable, job: Job, missed: Missed | None) -> list[Any]:
-        """Return the captured objects together with the one that a variable belongs to."""
+    def _with(self, variable: Variable, job: Job, missed: Missed) -> list[Any]:
+        """Return the captured objects together with those that a variable belongs to."""
         objects, captured = job.call.objects, job.captured
-        if any(_is_in(box, boxes_of(obj)) for obj in (*objects, *captured)):
-            if _is_in(box, job.boxes):
-                raise TraceError(
-                    f"{self!r} met {box.describe()} as unknown although it is an input; please "
-                    "report it."
-                )
+        if any(holds(obj, variable) for obj in (*objects, *captured)):
             return list(captured)  # it was created meanwhile, as the state of an optimizer is
-        if box._home is not None:  # it belongs to the trace around this call
-            return [*captured, box]
-        search = Search(self.fn, objects)
-        holders = search.holding(box)
+        if variable._home is not None:  # it belongs to the trace around this call
+            return [*captured, variable]
+        holders = Search(self.fn, objects).holding(variable)
         if not holders:
-            raise unlocated(self.fn, box, missed)
-        holders += search.siblings(holders[0], captured)
-        ids = set(map(id, (*objects, *captured)))
-        new = {id(obj): obj for obj in holders if id(obj) not in ids}
-        return [*captured, *new.values()]
+            raise unlocated(self.fn, variable, missed)
+        return _joined(captured, holders, objects)
 
     def _uncaptured(self, job: Job) -> list[Any] | None:
         """After a trace: return the objects to capture, and to trace again with; None if it used no
         others.
         """
         objects, captured = job.call.objects, job.captured
-        for box in job.unknown:
-            if self._is_reachable(box, job):
-                return self._with(box, job, None)
-        if not _are_same(_lasting(job), job.boxes):
+        if not are_same([(_lasting(job), job.variables)]):
             return list(captured)
-        ids = {
-            id(part)
-            for obj in (*objects, *captured)
-            if not isinstance(obj, Variable)
-            for part in (obj, *plan_of(obj).modules)
-        }
-        touched = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
-        search = Search(self.fn, objects) if touched else None
-        for module in touched:
-            holders = search.holding(module) if search is not None else []
-            if not holders:
-                raise unlocated(self.fn, module)
-            captured.append(holders[-1])
-        return None if _are_same(_lasting(job), job.boxes) else list(captured)
-
-    def _is_reachable(self, box: Variable, job: Job) -> bool:
-        """Return False for a variable that is only written and that no name leads to."""
-        objects = (*job.call.objects, *job.captured)
-        if any(_is_in(box, boxes_of(obj)) for obj in objects):
-            return True
-        return bool(Search(self.fn, job.call.objects).holding(box))
+        ids = {id(part) for obj in (*objects, *captured) for part in modules_of(obj)}
+        called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
+        search = Search(self.fn, objects) if job.unknown or called else None
+        new: list[Any] = []
+        for part in (*job.unknown, *called) if search is not None else ():
+            holders = search.holding(part)
+            if isinstance(part, Variable):  # only written: without a name it is no input
+                new += holders
+            elif holders:  # the module itself: what holds it may change without an effect here
+                new.append(holders[-1])
+            else:
+                raise unlocated(self.fn, part)
+        captured = _joined(captured, new, objects)
+        return captured if len(captured) > len(job.captured) else None
 
     def _flat_options(self, call: CallArguments) -> dict[str, Any]:
         """Return the options of `jax.jit` for the arrays among the arguments."""
-        options = dict(self.options)
-        donated: set[str | int] = {*options.pop("donate_argnums", ())}
-        donated |= {*options.pop("donate_argnames", ())}
-        marks = call.form.marks
+        options, marks = dict(self.options), call.form.marks
         args, kwargs = call.form.tree.unflatten(range(len(marks)))
-        if donated:
-            positions = {i % len(args) for i in donated if isinstance(i, int)}
+        if self.donated.numbers or self.donated.names:
+            positions = {i % len(args) for i in self.donated.numbers}
             chosen = [x for i, x in enumerate(args) if i in positions]
-            chosen += [x for name, x in kwargs.items() if name in donated]
+            chosen += [x for name, x in kwargs.items() if name in self.donated.names]
             numbers = set(jax.tree.leaves(chosen))
             arrays = [i for i, mark in enumerate(marks) if mark < 0]
             options["donate_argnums"] = tuple(i for i, n in enumerate(arrays) if n in numbers)
@@ -444,12 +421,12 @@ class Jit(Generic[P, R]):
             with apart() if now.taps is not None else nullcontext():
                 return inner(values, *call.arrays)
 
-        (leaves, values, records, node), boxes = self._with_inner(call, use)
-        facts = node.facts
-        write_targets(facts, boxes, values)
-        constants = [box for box in boxes if box._home is None] if now.frame is None else ()
-        if constants:
-            warn_of_constant(constants[0])
+        (leaves, values, records, node), variables = self._with_inner(call, use)
+        facts: TraceFacts = node.value
+        write_targets(facts, variables, values)
+        for variable in variables if now.frame is None else ():
+            if variable._home is None:
+                warn_of_constant(variable)
         if facts.infos:
             take_over(of_these(facts.infos, call.objects), facts.records.unflatten(records))
         outputs = facts.tree.unflatten(leaves)
@@ -473,87 +450,80 @@ class Jit(Generic[P, R]):
                 inner = inner_program(self.fn, self._array_names(call), self._flat_options(call))
             with running(job):
                 # In a raw transform the values are constants; a write is refused.
-                values = [box.settled() if now.frame is None else box.value for box in job.boxes]
-                return use(inner, values), inner, job.boxes
+                values = [
+                    variable.settled() if now.frame is None else variable.value
+                    for variable in job.variables
+                ]
+                return use(inner, values), inner, job.variables
 
         keeps = entry is None and now.frame is None
         objects = [*call.objects, *captured]
         with unchanged(objects, only_on_error=True) if keeps else nullcontext():
-            (result, inner, boxes), captured = self._capturing(call, captured, run)
+            (result, inner, variables), captured = self._capturing(call, captured, run)
         # What is local ends with the trace around this call.
         if entry is None or captured is not first:
             if any(map(_is_local, captured)):
-                return result, boxes
-            entry = self._add(
-                captured, call, Guards(Search(self.fn, call.objects), captured, self.fn)
-            )
+                return result, variables
+            guards = Guards(Search(self.fn, call.objects), captured, self.fn)
+            entry = self._add(Entry(captured, call.objects, guards), call)
         entry.inner[call.form] = inner
-        return result, boxes
+        return result, variables
 
     # -- records --
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:
         cells.follow()
         _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        boxes = prepared_variables([*call.objects, *captured])
+        variables = prepared_variables([*call.objects, *captured])
         return CallRecord(
             self,
             args,
             kwargs,
             tuple(call.objects),
             tuple(captured),
-            tuple(boxes),
-            tuple(boxes[i] for i in traced.facts.targets),
+            tuple(variables),
+            tuple(variables[i] for i in traced.facts.targets),
             bool(traced.donated),
             id(traced.program),
         )
 
     def _last_variables(self) -> tuple[Variable, ...]:
         binding = self._last()
-        return () if binding is None else tuple(binding.boxes)
+        return () if binding is None else tuple(binding.variables)
 
     # -- stages of JAX --
     @shortened
-    def lower(self, *args: object, **kwargs: object) -> Lowered:
-        """Lower for these arguments; nothing is run and no variable changes."""
+    def lower(self, *args: object, **kwargs: object) -> Any:
+        """Lower for these arguments; nothing is run and no variable changes.
 
-        def lowered() -> Lowered:
-            staged, call, boxes = self._staged(args, kwargs)
-            return Lowered(staged.lower(), self, call, boxes, staged.out_info[3].facts)
-
-        return self._inspected(args, kwargs, lowered)
+        The result is JAX's, of a function of the variables and the arrays among the arguments.
+        """
+        return self._staged(args, kwargs)[0].lower()
 
     @shortened
     def trace(self, *args: object, **kwargs: object) -> Any:
         """Return JAX's traced form for these arguments; nothing is run and no variable changes."""
-        return self._inspected(args, kwargs, lambda: self._staged(args, kwargs)[0])
+        return self._staged(args, kwargs)[0]
 
     @shortened
     def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """Return shapes and dtypes of the outputs; nothing is run and no variable changes."""
         leaves, _, _, node = self.trace(*args, **kwargs).out_info
-        return unpacked(node.facts.tree.unflatten(leaves))
+        return unpacked(node.value.tree.unflatten(leaves))
 
-    def _inspected(self, args: tuple[Any, ...], kwargs: dict[str, Any], use: Callable[[], T]) -> T:
-        """Return the result of `use`, with nothing changed by it."""
+    def _staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Trace with nothing changed by it: JAX's stage, the variables and the arrays."""
+        refuse_call_options("nb.jit", self.fn, kwargs)
         try:
             with unchanged(self.reached(args, kwargs)):
-                return use()
+                call = take_apart(args, kwargs, self.static)
+                staged, variables = self._with_inner(
+                    call, lambda inner, values: inner.trace(values, *call.arrays)
+                )
+                return staged, variables, call.arrays
         except TypeError as error:
             if isinstance(error, NbModuleError):
                 raise
             raise refusal(self.fn, args, kwargs, self.static) or error from None
-
-    def _staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace apart from all calls; returns JAX's stage, the call, and the variables."""
-        if (module := asked_of(self.fn, kwargs)) is not None:
-            return module._call_beside(
-                lambda *args, **kwargs: self._staged(args, kwargs), args, kwargs
-            )
-        call = take_apart(args, kwargs, self.static)
-        staged, boxes = self._with_inner(
-            call, lambda inner, values: inner.trace(values, *call.arrays)
-        )
-        return staged, call, boxes
 
     def reached(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the stateful objects among the arguments of a call, and those it may reach."""
@@ -563,9 +533,8 @@ class Jit(Generic[P, R]):
 
     def lowered_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Return JAX's lowered form, and the arrays that a call would pass to it."""
-        lowered = self.lower(*args, **kwargs)
-        arrays = take_apart(args, kwargs, self.static).arrays
-        return lowered._lowered, ([box.value for box in lowered._boxes], *arrays)
+        staged, variables, arrays = self._staged(args, kwargs)
+        return staged.lower(), ([variable.value for variable in variables], *arrays)
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""
@@ -576,7 +545,7 @@ class Jit(Generic[P, R]):
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace and compile for these arguments, and build models that build at first call."""
         _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        values = [box.value for box in prepared_variables([*call.objects, *captured])]
+        values = [variable.value for variable in prepared_variables([*call.objects, *captured])]
         lists: tuple[Any, ...] = (values,)
         if donated := set(traced.donated):
             lent = tuple(values[i] for i in traced.donated)
@@ -597,49 +566,23 @@ class Jit(Generic[P, R]):
         reference, form = self._methods.get(id(instance), (None, None))
         if form is None or reference is None or reference() is not instance:
             forms, number = self._methods, id(instance)
-            form = jit(_Method(self.fn, instance), **_without_self(self.asked))
+            form = self._without_self(instance)
             forms[number] = weakref.ref(instance, lambda _: forms.pop(number, None)), form
         return Bound(form, instance)
 
+    def _without_self(self, owner: object) -> Jit:
+        """Return the compiled form of this function as a method of `owner`."""
+        method, options = _Method(self.fn, owner), dict(self.options)
+        if isinstance(options.get("in_shardings"), tuple):
+            options["in_shardings"] = options["in_shardings"][1:]
+        static, donated = (
+            places_of(method, which, None, places.names or None)
+            for which, places in (("static", self.static), ("donate", self.donated))
+        )
+        return Jit(method, self.donate, options, static, donated)
+
     def __repr__(self) -> str:
         return f"<nb.jit of {getattr(self.fn, '__qualname__', self.fn)!s}>"
-
-
-class Lowered:
-    """JAX's lowered form of a compiled function; `compile()` returns a function."""
-
-    def __init__(
-        self, lowered: Any, function: Jit, call: CallArguments, boxes: list[Variable], facts: Any
-    ) -> None:
-        self._lowered, self._function, self._call = lowered, function, call
-        self._boxes, self._facts = boxes, facts
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lowered, name)
-
-    def compile(self, *args: Any, **kwargs: Any) -> Executable:
-        """Compile it; see `jax.stages.Lowered.compile`."""
-        return Executable(self._lowered.compile(*args, **kwargs), self)
-
-
-class Executable:
-    """A compiled function for arguments of one form, which reads and writes its variables."""
-
-    def __init__(self, compiled: Any, lowered: Lowered) -> None:
-        self._compiled, self._lowered = compiled, lowered
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._compiled, name)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        lowered = self._lowered
-        call, boxes, facts = lowered._call, lowered._boxes, lowered._facts
-        form, arrays, objects = take_apart(args, kwargs, lowered._function.static)
-        if form != call.form or not all(map(is_, objects, call.objects)):
-            raise TypeError("the arguments differ in structure from those it was lowered for.")
-        leaves, new, _, _ = self._compiled([box.value for box in boxes], *arrays)
-        write_targets(facts, boxes, new)
-        return unpacked(facts.tree.unflatten(leaves))
 
 
 class Bound(Jit[P, R]):
@@ -665,7 +608,11 @@ class Bound(Jit[P, R]):
 
 
 class _Method:
-    """A function with the object that it is called on, held weakly."""
+    """A function with the object that it is called on.
+
+    The object is held weakly: the function of the class keeps the compiled form, which would
+    otherwise keep each trainer and its model alive.
+    """
 
     _is_method = True
 
@@ -673,11 +620,7 @@ class _Method:
         functools.update_wrapper(self, fn, updated=())
         del vars(self)["__wrapped__"]
         self.__func__, self._owner = fn, weakref.ref(owner)
-        signature = inspect.signature(fn)
-        parameters = list(signature.parameters.values())
-        if parameters and parameters[0].kind in _POSITIONAL:
-            del parameters[0]
-        self.__signature__ = signature.replace(parameters=parameters)
+        self.__signature__ = inspect.signature(types.MethodType(fn, owner))
 
     @property
     def __self__(self) -> Any:
@@ -686,20 +629,6 @@ class _Method:
     def __call__(self, *args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         return self.__func__(self._owner(), *args, **kwargs)
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _is_given_class(fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
-    """Return True if `classmethod` put its class before these arguments of `fn`.
-
-    Since Python 3.13 it no longer asks `__get__` of `fn`.
-    """
-    if not args or not isinstance(args[0], type):
-        return False
-    members = [member for cls in args[0].__mro__ for member in list(vars(cls).values())]
-    return any(isinstance(member, classmethod) and member.__func__ is fn for member in members)
 
 
 def _is_plain(owner: object) -> bool:
@@ -724,11 +653,9 @@ def _is_local(obj: Any) -> bool:
 
 def _draws_from_default(obj: Any) -> bool:
     """Return True if a part of a module draws from the default stream in training."""
-    if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
-        return False
     return any(
         part._nbm.training and part._moved_stream is random.default
-        for part in (obj, *plan_of(obj).modules)
+        for part in modules_of(obj)
         if hasattr(type(part), "_moved_stream")
     )
 
@@ -739,23 +666,24 @@ def _lasting(job: Job) -> list[Variable]:
     Raises:
         TracerLeakError: An input holds a variable that was created in the trace, which has ended.
     """
-    trace, objects = here(), [*job.call.objects, *job.captured]
-    for box in [box for obj in objects for box in boxes_of(obj)]:
-        if box._home is not None and box._home.trace != trace and not _is_in(box, job.boxes):
+    trace, inputs, objects = here(), set(job.variables), [*job.call.objects, *job.captured]
+    for variable in [variable for obj in objects for variable in variables_of(obj)]:
+        home = variable._home
+        if home is not None and home.trace != trace and variable not in inputs:
             raise TracerLeakError(
-                f"{name_of(job.fn)} creates {box.describe()} while it is traced and keeps it in an "
-                "object that outlives the call. Create layers and variables outside of compiled "
-                "functions, in __init__ or setup."
+                f"{name_of(job.fn)} creates {variable.describe()} while it is traced and keeps it "
+                "in an object that outlives the call. Create layers and variables outside of "
+                "compiled functions, in __init__ or setup."
             )
     return prepared_variables(objects)
 
 
-def _is_in(box: Variable, boxes: Sequence[Variable]) -> bool:
-    return any(map(functools.partial(is_, box), boxes))
-
-
-def _are_same(some: Sequence[Variable], others: Sequence[Variable]) -> bool:
-    return len(some) == len(others) and all(map(is_, some, others))
+def _joined(captured: list[Any], new: list[Any], objects: list[Any]) -> list[Any]:
+    """Return the captured objects and the new ones, each once and none of the arguments."""
+    ids = set(map(id, objects))
+    return [
+        obj for obj in {id(obj): obj for obj in (*captured, *new)}.values() if id(obj) not in ids
+    ]
 
 
 @overload
@@ -809,18 +737,18 @@ def jit(
         >>> tick(2), tick(2), count()
         (Array(2, dtype=int32), Array(4, dtype=int32), Array(2, dtype=int32))
     """
-    asked = {
-        "donate": donate,
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-        **options,
-    }
     if fn is None:
-        return functools.partial(jit, **asked)
+        return functools.partial(
+            jit,
+            donate=donate,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
+            **options,
+        )
     check_function("nb.jit", fn)
     check_names("nb.jit", options)
     if isinstance(options.get("device"), str):
@@ -828,26 +756,9 @@ def jit(
     check_passed_on(options)
     static = places_of(fn, "static", static_argnums, static_argnames)
     donated = places_of(fn, "donate", donate_argnums, donate_argnames)
-    optional = {
-        "donate_argnums": donated.numbers or None,
-        "donate_argnames": donated.names or None,
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-    }
-    options |= {name: value for name, value in optional.items() if value is not None}
-    return Jit(fn, donate, options, static, asked)
-
-
-def _without_self(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a function for the method that it is without its first argument."""
-    asked = dict(asked)
-    for name in ("static_argnums", "donate_argnums"):
-        if asked[name] is not None:
-            numbers = asked[name] if isinstance(asked[name], (tuple, list)) else (asked[name],)
-            asked[name] = tuple(i - 1 if i > 0 else i for i in numbers if i != 0)
-    if isinstance(asked["in_shardings"], tuple):
-        asked["in_shardings"] = asked["in_shardings"][1:]
-    return asked
+    shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
+    options |= {name: value for name, value in shardings.items() if value is not None}
+    return Jit(fn, donate, options, static, donated)
 
 
 @shortened

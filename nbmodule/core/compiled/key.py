@@ -18,7 +18,7 @@ import numpy as np
 from nbmodule.base.foreign import as_read, is_native
 from nbmodule.base.jax_names import trace_settings
 from nbmodule.core.structure.structure import structure_of
-from nbmodule.core.transforms.carried import boxes_of, is_stateful, sharing_of
+from nbmodule.core.transforms.carried import is_stateful, sharing_of, variables_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
@@ -44,7 +44,7 @@ class CellClock:
     def advance(self, *_: object) -> None:
         """Begin a cell: what was traced before is traced again at its next call."""
         self.tick += 1
-        clock.structure_changed()
+        clock.structure_changed()  # so that every steady call takes the slow path once
 
     def follow(self) -> None:
         """Follow the cells of IPython, if this runs in IPython."""
@@ -65,7 +65,7 @@ cells = CellClock()
 def signature_of(obj: Any) -> Any:
     """Return the key by which a program serves an object: structure and shardings."""
     structure: Any = (type(obj), obj._frozen) if isinstance(obj, Variable) else structure_of(obj)
-    layouts = layouts_of(boxes_of(obj))
+    layouts = layouts_of(variables_of(obj))
     return structure if layouts is None else (structure, layouts)
 
 
@@ -165,6 +165,7 @@ def _check_hashable(name: object, fixed: Fixed) -> None:
 
 def structure_key(objects: list[Any]) -> Any:
     """Return the key of the objects among the arguments, and of tracking."""
+    # Records are outputs of the program: another request needs another program.
     tracker = now.tracker.key if now.tracker is not None else None
     return tuple(map(signature_of, objects)), sharing_of(objects), tracker
 
@@ -195,11 +196,11 @@ class Shapes(NamedTuple):
     """Of JAX: its own key for traces, and those that have names."""
 
 
-def shapes_of(call: CallArguments, boxes: list[Variable]) -> Shapes:
+def shapes_of(call: CallArguments, variables: list[Variable]) -> Shapes:
     """Return the form of the arguments, shapes and dtypes of all arrays, and settings of JAX."""
     named = tuple([getattr(jax.config, name, None) for name in SETTINGS])
     settings = (None if trace_settings is None else trace_settings(), named)
-    variables = tuple([(box.shape, box.dtype) for box in boxes])
+    variables = tuple([(variable.shape, variable.dtype) for variable in variables])
     return Shapes(call.form, tuple(map(aval_of, call.arrays)), variables, settings)
 
 

@@ -2,9 +2,8 @@
 
 Tracing is cheap, compiling is not. After a trace the program is looked up by what it is: the hash
 of its lowered text, and the options it is compiled with. Functions, models and cells that are made
-anew run the executable that is there. The store holds no function, model or array of the user, but
-for
-small constants.
+anew run the executable that is there. The store holds no function, model or array of the user,
+except small constants.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from nbmodule.core.recording.parcel import pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import plan_of, settle_lists
-from nbmodule.core.transforms.carried import packed
+from nbmodule.core.transforms.carried import StaticOutput, packed
 from nbmodule.core.transforms.options import check_outputs
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
@@ -35,10 +34,11 @@ from nbmodule.core.variables.frame import Effects, Frame, framed, now, slot_of
 from nbmodule.core.variables.placement import constrained
 from nbmodule.core.variables.variable import Variable
 
+# Programs in the store, bytes of their constants in all, and of one of them. The text of a program
+# contains its constants: above the last bound, hashing them costs more than a compile saves.
 MOST_PROGRAMS, MOST_BYTES, HEAVIEST = 32, 2**26, 2**24
-"""Programs in the store, bytes of their constants in all, and of one of them."""
+# Custom calls that name a Python object by a number, which may be given again to another object.
 _UNSHARED = ("callback", "CustomSPMDPartitioning")
-"""Texts of custom calls that name a Python object by a number."""
 
 
 class Job:
@@ -48,13 +48,13 @@ class Job:
         fn: The function.
         call: Its arguments.
         captured: Stateful objects from the surrounding code.
-        boxes: The variables of all, each once: the inputs.
+        variables: The variables of all, each once: the inputs.
     """
 
     def __init__(
-        self, fn: Any, call: CallArguments, captured: list[Any], boxes: list[Variable]
+        self, fn: Any, call: CallArguments, captured: list[Any], variables: list[Variable]
     ) -> None:
-        self.fn, self.call, self.captured, self.boxes = fn, call, captured, boxes
+        self.fn, self.call, self.captured, self.variables = fn, call, captured, variables
         self.frame: Callable[[], Frame | None] = lambda: None
         self.touched: list[Any] = []
         self.unknown: list[Variable] = []
@@ -72,20 +72,26 @@ class Job:
             check_outputs(self.fn, outputs)
             settle_lists((*self.call.objects, *self.captured))
             effects = frame.effects()
-            effects.values = [constrained(box, x) for box, x in zip(frame.written, effects.values)]
+            effects.values = [
+                constrained(variable, x) for variable, x in zip(frame.written, effects.values)
+            ]
             if frame.log.infos:
                 effects.records = pack_records(effects.records)
             return outputs, effects, list(frame.written), list(frame.touched)
 
-        outputs, effects, written, self.touched = framed(body, zip(self.boxes, values), wall=True)
-        index = {box: i for i, box in enumerate(self.boxes)}
-        self.unknown = [box for box in written if box not in index and box._home is None]
+        outputs, effects, written, self.touched = framed(
+            body, zip(self.variables, values), wall=True
+        )
+        index = {variable: i for i, variable in enumerate(self.variables)}
+        self.unknown = [
+            variable for variable in written if variable not in index and variable._home is None
+        ]
         # In the order of the inputs: JAX lets a new value take the memory of the first array of its
         # shape, and where that is another variable's, XLA copies both.
         pairs = sorted(
             zip(written, effects.values), key=lambda pair: index.get(pair[0], len(index))
         )
-        targets = tuple(index.get(box, box.slot) for box, _ in pairs)
+        targets = tuple(index.get(variable, variable.slot) for variable, _ in pairs)
         infos = _by_position(effects.names[1], self.call.objects)
         return outputs, Effects((targets, infos), [value for _, value in pairs], effects.records)
 
@@ -102,23 +108,8 @@ class TraceFacts(NamedTuple):
     is_single: bool
     """Whether the output is one array."""
 
-
-class TraceFactsNode:
-    """TraceFacts as an output of a program inside another transform: a node without leaves."""
-
-    __slots__ = ("facts",)
-
-    def __init__(self, facts: TraceFacts) -> None:
-        self.facts = facts
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, TraceFactsNode) and self.facts == second.facts
-
     def __hash__(self) -> int:
-        return hash(self.facts.targets)
-
-
-jax.tree_util.register_static(TraceFactsNode)
+        return hash(self.targets)  # a structure of outputs may not be hashable
 
 
 class Program:
@@ -177,7 +168,7 @@ def trace(
         options: Of `jax.jit`, for flat leaves.
         anew: Whether a program in the store is replaced.
     """
-    jobs, values = [job], [box.value for box in job.boxes]
+    jobs, values = [job], [variable.value for variable in job.variables]
 
     def job_of() -> Job:
         if not jobs:
@@ -187,9 +178,10 @@ def trace(
     jitted = jax.jit(_flat(job_of, job.fn, names, options), **_shifted(options, 1))
     with serving(None):
         staged = jitted.trace(values, *job.call.arrays)
-    jobs.clear()
+    jobs.clear()  # JAX's caches keep the function, and must keep no model and no traced value
     facts: TraceFacts = job.facts
     donated = tuple(i for i in facts.targets if type(i) is int) if donates else ()
+    # JAX donates whole arguments, and the trace alone knows which variables are written.
     if donated:
         flat = _donating(staged, donated, len(values))
         run = _named(flat, job.fn, ["overwritten", "variables", *names])
@@ -205,7 +197,7 @@ def inner_program(fn: Any, names: list[str], options: dict[str, Any]) -> Any:
     flat = _flat(lambda: now.programs[-1], fn, names, options)
 
     def run(values: Any, *leaves: Any) -> Any:
-        return *flat(values, *leaves), TraceFactsNode(now.programs[-1].facts)
+        return *flat(values, *leaves), StaticOutput(now.programs[-1].facts)
 
     return jax.jit(_named(run, fn, ["variables", *names]), **_shifted(options, 1))
 
@@ -348,6 +340,7 @@ def _stored(
     avals = tuple(jax.tree.leaves(staged.in_avals)) if hasattr(staged, "in_avals") else ()
     outputs, tree = jax.tree.flatten(staged.out_info)
     weak = tuple(bool(getattr(x, "weak_type", False)) for x in outputs)
+    # Weak types, trees and layouts of arguments are no part of the text.
     key = (digest, donated, static_key(options), avals, tree, weak)
     return store.find(key, lambda: Program(jitted, nbytes), anew=anew)
 
@@ -367,7 +360,7 @@ def _bytes_of_constants(closed: Any) -> int:
 # -- records name modules of arguments by position: a program serves several models ----------------
 def _by_position(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
     positions: dict[int, tuple[int, int]] = {}
-    for number, modules in enumerate(map(_modules_of, objects) if infos else ()):
+    for number, modules in enumerate(map(modules_of, objects) if infos else ()):
         for i, module in enumerate(modules):
             positions.setdefault(id(module), (number, i))
     return tuple(_renamed(info, positions.get(id(info.module()), info.module)) for info in infos)
@@ -375,7 +368,7 @@ def _by_position(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallI
 
 def of_these(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
     """Return the records with the modules that were called this time."""
-    modules = [_modules_of(obj) for obj in objects]
+    modules = [modules_of(obj) for obj in objects]
 
     def module_at(position: tuple[int, int]) -> Any:
         return slot_of(modules[position[0]][position[1]])
@@ -386,7 +379,8 @@ def of_these(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo,
     )
 
 
-def _modules_of(obj: Any) -> tuple[Any, ...]:
+def modules_of(obj: Any) -> tuple[Any, ...]:
+    """Return a stateful object and the modules below it; none of a variable."""
     return () if isinstance(obj, Variable) else (obj, *plan_of(obj).modules)
 
 

@@ -3,10 +3,8 @@
 `jax.random` compiles a program for each new shape, half a second and more on a CPU, which is most
 of the time that building a model takes. Here 768 x 768 normal numbers take 13 ms at once.
 
-`uniform`, `normal` and `truncated_normal` are NumPy only. `draw_uniform`, `draw_normal` and
-`draw_truncated_normal` take any key and go to `jax.random` itself where the host cannot know it (a
-traced key) or does not speak its language (another generator, another layout of counters, another
-dtype).
+The functions take any key and go to `jax.random` itself where the host cannot know it (a traced
+key) or does not have its algorithm (another generator, another layout of counters, another dtype).
 """
 
 from __future__ import annotations
@@ -23,16 +21,16 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.threefry import bit_blocks, checked_shape, is_threefry, key_data, setting
-from nbmodule.errors import ArgumentError, DtypeError
+from nbmodule.errors import ArgumentError
 
 
 def _fill(
     key: KeyLike,
     shape: Sequence[int],
-    dtype: DTypeLike,
+    dtype: np.dtype,
     low: float,
     high: float,
-    transform: Callable[[np.ndarray], np.ndarray] | None,
+    transform: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> np.ndarray:
     """Fill an array with `transform` of uniform numbers in [low, high), made as JAX makes them for
     this dtype.
@@ -40,7 +38,6 @@ def _fill(
     Random mantissa bits under the exponent of one give a number in [1, 2); one is subtracted, then
     it is scaled and shifted.
     """
-    dtype = _host_dtype(dtype)
     width, mantissa = _LAYOUT[dtype]
     scale = _scale_half if dtype.itemsize == 2 else _scale
     work = np.float64 if dtype.itemsize == 8 else np.float32
@@ -90,79 +87,9 @@ _LAYOUT = {  # random bits drawn for each number and how many of them become its
 }
 
 
-def _host_dtype(dtype: DTypeLike) -> np.dtype:
-    dtype = np.dtype(dtype)
-    if dtype not in _LAYOUT:
-        raise DtypeError(
-            f"expected float32, float64, float16 or bfloat16 to draw on the host, found {dtype}."
-        )
-    return dtype
-
-
 def _round(x: Any, dtype: np.dtype, work: Any) -> Any:
     """Round to `dtype`, and hold the result in `work`."""
     return np.asarray(x, work).astype(dtype, copy=False).astype(work, copy=False)[()]
-
-
-def uniform(
-    key: KeyLike,
-    shape: Sequence[int] = (),
-    low: float = 0.0,
-    high: float = 1.0,
-    dtype: DTypeLike = np.float32,
-) -> np.ndarray:
-    """Draw numbers uniformly from [low, high); the same as `jax.random.uniform`, to rounding.
-
-    Example:
-        >>> uniform(0, (3,)).round(4)
-        array([0.9477, 0.9786, 0.3323], dtype=float32)
-    """
-    return _fill(key, shape, dtype, low, high, None)
-
-
-def normal(key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike = np.float32) -> np.ndarray:
-    """Draw numbers from the normal distribution of mean 0 and deviation 1; the same as
-    `jax.random.normal`, to rounding.
-
-    Example:
-        >>> normal(0, (3,)).round(4)
-        array([ 1.6226,  2.0253, -0.4335], dtype=float32)
-    """
-    dtype = _host_dtype(dtype)
-    just_above = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
-    return _fill(key, shape, dtype, just_above, 1.0, _normal_of(dtype))
-
-
-def truncated_normal(
-    key: KeyLike,
-    lower: float,
-    upper: float,
-    shape: Sequence[int] = (),
-    dtype: DTypeLike = np.float32,
-) -> np.ndarray:
-    """Draw from the standard normal distribution, cut to (lower, upper); as
-    `jax.random.truncated_normal`, to rounding.
-
-    Example:
-        >>> truncated_normal(0, -2.0, 2.0, (3,)).round(4)
-        array([ 1.456 ,  1.7147, -0.4127], dtype=float32)
-    """
-    if not lower < upper:
-        raise ArgumentError(f"expected lower < upper, found lower={lower}, upper={upper}.")
-    dtype = _host_dtype(dtype)
-    work = np.float64 if dtype.itemsize == 8 else np.float32
-    # Rounded to the dtype first, as JAX does, so that the same numbers are cut off.
-    bounds = np.array([lower, upper], dtype)
-    inner = np.nextafter(bounds, np.array([np.inf, -np.inf], dtype)).astype(work)
-    root = _round(math.sqrt(2), dtype, work)
-    a, b = (math.erf(_round(bound / root, dtype, work)) for bound in bounds.astype(work))
-    to_normal = _normal_of(dtype)
-
-    def transform(values: np.ndarray) -> np.ndarray:
-        values = to_normal(values)
-        return np.clip(values, inner[0], inner[1], out=values)
-
-    return _fill(key, shape, dtype, a, b, transform)
 
 
 def _normal_of(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
@@ -238,33 +165,33 @@ def draw_uniform(
     high: float = 1.0,
     dtype: DTypeLike | None = None,
 ) -> np.ndarray | jax.Array:
-    """Draw uniform numbers: a NumPy array where the host can, else what `jax.random.uniform` gives.
+    """Draw uniform numbers in [low, high), those of `jax.random.uniform`; on the host if it can.
 
     Example:
-        >>> type(draw_uniform(jax.random.key(0), (2,))).__name__
-        'ndarray'
+        >>> draw_uniform(0, (3,)).round(4)
+        array([0.9477, 0.9786, 0.3323], dtype=float32)
         >>> jax.eval_shape(draw_uniform, jax.random.key(0)).dtype
         dtype('float32')
     """
     dtype = _canonical(dtype)
     if _on_host(key, dtype):
-        return uniform(key, shape, low, high, dtype)
+        return _fill(key, shape, dtype, low, high)
     return jax.random.uniform(typed_key(key), checked_shape(shape), dtype, low, high)
 
 
 def draw_normal(
     key: KeyLike, shape: Sequence[int] = (), dtype: DTypeLike | None = None
 ) -> np.ndarray | jax.Array:
-    """Draw standard normal numbers: a NumPy array where the host can, else what `jax.random.normal`
-    gives.
+    """Draw standard normal numbers, those of `jax.random.normal`; on the host if it can.
 
     Example:
-        >>> draw_normal(0, (2,)).shape
-        (2,)
+        >>> draw_normal(0, (3,)).round(4)
+        array([ 1.6226,  2.0253, -0.4335], dtype=float32)
     """
     dtype = _canonical(dtype)
     if _on_host(key, dtype):
-        return normal(key, shape, dtype)
+        just_above = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
+        return _fill(key, shape, dtype, just_above, 1.0, _normal_of(dtype))
     return jax.random.normal(typed_key(key), checked_shape(shape), dtype)
 
 
@@ -275,14 +202,29 @@ def draw_truncated_normal(
     shape: Sequence[int] = (),
     dtype: DTypeLike | None = None,
 ) -> np.ndarray | jax.Array:
-    """Draw cut normal numbers: a NumPy array where the host can, else what
-    `jax.random.truncated_normal` gives.
+    """Draw standard normal numbers cut to (lower, upper), those of `jax.random.truncated_normal`;
+    on the host if it can.
 
     Example:
-        >>> bool(abs(draw_truncated_normal(0, -1.0, 1.0, (100,))).max() < 1)
-        True
+        >>> draw_truncated_normal(0, -2.0, 2.0, (3,)).round(4)
+        array([ 1.456 ,  1.7147, -0.4127], dtype=float32)
     """
+    if not lower < upper:
+        raise ArgumentError(f"expected lower < upper, found lower={lower}, upper={upper}.")
     dtype = _canonical(dtype)
-    if _on_host(key, dtype):
-        return truncated_normal(key, lower, upper, shape, dtype)
-    return jax.random.truncated_normal(typed_key(key), lower, upper, checked_shape(shape), dtype)
+    if not _on_host(key, dtype):
+        shape = checked_shape(shape)
+        return jax.random.truncated_normal(typed_key(key), lower, upper, shape, dtype)
+    work = np.float64 if dtype.itemsize == 8 else np.float32
+    # Rounded to the dtype first, as JAX does, so that the same numbers are cut off.
+    bounds = np.array([lower, upper], dtype)
+    inner = np.nextafter(bounds, np.array([np.inf, -np.inf], dtype)).astype(work)
+    root = _round(math.sqrt(2), dtype, work)
+    a, b = (math.erf(_round(bound / root, dtype, work)) for bound in bounds.astype(work))
+    to_normal = _normal_of(dtype)
+
+    def transform(values: np.ndarray) -> np.ndarray:
+        values = to_normal(values)
+        return np.clip(values, inner[0], inner[1], out=values)
+
+    return _fill(key, shape, dtype, a, b, transform)

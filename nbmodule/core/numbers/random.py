@@ -78,7 +78,7 @@ class MadeCount(Buffer):
         self._frozen, self._home, self._count = False, None, 0
 
     @property
-    def _value(self) -> Any:  # in place of the slot that other boxes have
+    def _value(self) -> Any:  # in place of the slot that other variables have
         if type(self._count) is not int:
             return self._count
         with outside_traces():

@@ -26,9 +26,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 _MASK = 0xFFFFFFFF
 _PARITY = 0x1BD11BDA
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_BLOCK = (
-    1 << 15
-)  # elements; the three work arrays of a block take 384 KiB, which fits a level-2 cache
+# Elements: the three work arrays of a block take 384 KiB, which fits a level-2 cache.
+_BLOCK = 1 << 15
 _IOTA = np.arange(_BLOCK, dtype=np.uint32)
 
 
@@ -41,10 +40,9 @@ def key_data(key: KeyLike) -> np.ndarray:
             `jax_enable_x64` is set.
 
     Raises:
-        ArgumentError: if the key belongs to another generator, is an array of keys, or the seed has
-            more than 64 bits.
-        ArgumentTypeError: if it is neither key nor integer, or is traced, so that it has no value
-            on the host.
+        ArgumentTypeError: It is none of these, such as a traced key, which has no value on the
+            host, a key of another generator, or an array of keys.
+        ArgumentError: A seed has more than 64 bits.
 
     Example:
         >>> key_data(42)
@@ -54,39 +52,24 @@ def key_data(key: KeyLike) -> np.ndarray:
     """
     if type(key) is np.ndarray and key.dtype == np.uint32 and key.shape == (2,):
         return key
-    if isinstance(key, Tracer):
+    if not is_threefry(key):
+        dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", ())
+        got = type(key).__name__ if dtype is None else format_array(shape, str(dtype))
+        traced = " that is traced" if isinstance(key, Tracer) else ""
         raise ArgumentTypeError(
-            f"cannot read the words of a key on the host: {key.aval.str_short()} is traced. "
-            "Use jax.random, or the draw_ functions, which choose."
+            "expected one key of threefry2x32 (jax.random.key(0), uint32[2]) or an integer seed, "
+            f"got {got}{traced}."
         )
     if isinstance(key, (int, np.integer)):
         return _seed_words(key)
-    dtype = getattr(key, "dtype", None)
-    if dtype is None:
-        raise ArgumentTypeError(
-            "expected a random key (jax.random.key(0), uint32[2]) or an integer seed, found "
-            f"{type(key).__name__}."
-        )
-    if key.shape == () and jnp.issubdtype(dtype, np.integer):
-        return _seed_words(np.asarray(key).reshape(1)[0])
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        if str(jax.random.key_impl(key)) != "threefry2x32":
-            raise ArgumentError(
-                f"expected a key of threefry2x32, found one of {jax.random.key_impl(key)}."
-            )
-        if key.shape != ():
-            raise ArgumentError(f"expected one key, found an array of keys of shape {key.shape}.")
-        return np.asarray(jax.random.key_data(key))
-    if dtype != np.uint32 or key.shape != (2,):
-        raise ArgumentError(
-            f"expected key data uint32[2], found {format_array(key.shape, str(dtype))}."
-        )
-    return np.asarray(key)
+    array: Any = key
+    if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
+        return np.asarray(jax.random.key_data(array))
+    return np.asarray(array) if array.shape else _seed_words(np.asarray(array)[()])
 
 
 def is_threefry(key: KeyLike) -> bool:
-    """Tell whether the host can draw from `key`: a single threefry key, or a seed, whose value is
-    known.
+    """Return True if the host can draw from `key`: one threefry key, or a seed, of known value.
 
     Example:
         >>> is_threefry(jax.random.key(0)), is_threefry(jax.random.key(0, impl="rbg"))
@@ -152,11 +135,6 @@ def fold_in(key: KeyLike, n: int) -> np.ndarray:
         >>> fold_in(0, 7)
         array([2716826189,  292468403], dtype=uint32)
     """
-    n = operator.index(n)
-    if not 0 <= n <= _MASK:
-        raise ArgumentError(
-            f"expected an integer of 32 bits, 0 to 4294967295, to fold into a key, found {n}."
-        )
     # Python integers: NumPy would warn of overflow and take ten times as long.
     k0, k1 = key_data(key).tolist()
     return np.array(_hash_one(k0, k1, 0, n), np.uint32)
@@ -187,9 +165,8 @@ def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarra
         if stop - start != n:
             n = stop - start
             x0, x1, spare = x0[:n], x1[:n], spare[:n]
-        x0.fill(
-            (start >> 32) + k0 & _MASK
-        )  # 2**32 is a multiple of the block: one high word in each
+        # 2**32 is a multiple of the block: all counters of a block have one high word.
+        x0.fill((start >> 32) + k0 & _MASK)
         np.add(_IOTA[:n], np.uint32(start + k1 & _MASK), out=x1)
         for i in range(5):
             for r in _ROTATIONS[i & 1]:

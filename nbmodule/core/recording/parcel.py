@@ -1,14 +1,16 @@
 """Values of calls on their way out of a compiled function: small arrays packed into one vector for
 each dtype.
 
-An output array costs some five microseconds, whatever its size, and a tracked step has hundreds of
-them. So small ones leave together and are cut apart on the host when somebody looks at them; large
-ones leave as they are. An array that is recorded several times (the return of a Sequential is that
+An output array costs some 5 µs, whatever its size, and a tracked step has hundreds of them. So
+small ones leave together and are cut apart on the host when they are read; large ones leave as they
+are. An array that is recorded several times (the return of a Sequential is that
 of its last layer) leaves once.
 """
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,28 +26,15 @@ SMALL = 8192
 """Bytes up to which an array is packed."""
 
 
-class StaticLeaf:
+@jax.tree_util.register_static
+class StaticLeaf(Static):
     """A leaf that is no array (a text, a function, a Python number): static, so that it can stand
     among recorded values.
     """
 
-    __slots__ = ("static",)
-
-    def __init__(self, value: Any) -> None:
-        self.static = Static(value)
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, StaticLeaf) and self.static == second.static
-
-    def __hash__(self) -> int:
-        return hash(self.static)
-
-
-jax.tree_util.register_static(StaticLeaf)
-
 
 def as_values(tree: object) -> Any:
-    """`tree` as it can leave a transform: boxes by their values, what is no array set aside."""
+    """Return `tree` as it can leave a transform: variables by their values, other leaves static."""
     return jax.tree.map(_as_value, tree, is_leaf=lambda leaf: isinstance(leaf, Variable))
 
 
@@ -58,43 +47,39 @@ def _as_value(leaf: object) -> Any:
 
 
 def as_given(tree: object) -> Any:
-    """Return the user's tree again, with what was set aside in its place."""
+    """Return the user's tree again, with static leaves by their values."""
     return jax.tree.map(
-        lambda leaf: leaf.static.value if isinstance(leaf, StaticLeaf) else leaf,
+        lambda leaf: leaf.value if isinstance(leaf, StaticLeaf) else leaf,
         tree,
         is_leaf=lambda leaf: isinstance(leaf, StaticLeaf),
     )
 
 
+@dataclass(frozen=True)
 class PackedPlaces:
-    """Where each recorded array lies: `(0, vector, start, shape)` for a packed one, `(1, number)`
+    """The place of each recorded array: `(0, vector, start, shape)` for a packed one, `(1, number)`
     for one by itself.
     """
 
-    __slots__ = ("places", "tree")
-
-    def __init__(self, tree: Any, places: tuple[Any, ...]) -> None:
-        self.tree, self.places = tree, places
-
-    def __eq__(self, second: object) -> bool:
-        return (
-            isinstance(second, PackedPlaces)
-            and self.places == second.places
-            and self.tree == second.tree
-        )
-
-    def __hash__(self) -> int:
-        return hash(self.places)
+    tree: Any
+    places: tuple[Any, ...]
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["vectors", "large"], meta_fields=["layout"]
+)
+@dataclass
 class Parcel:
     """The values of several calls, packed."""
 
-    __slots__ = ("hosts", "large", "layout", "vectors")
+    layout: PackedPlaces
+    vectors: list[Any]
+    large: list[Any]
 
-    def __init__(self, layout: PackedPlaces, vectors: list[Any], large: list[Any]) -> None:
-        self.layout, self.vectors, self.large = layout, vectors, large
-        self.hosts: list[np.ndarray] | None = None
+    @functools.cached_property
+    def _hosts(self) -> list[np.ndarray]:
+        """The vectors on the host, fetched once."""
+        return [np.asarray(x) for x in jax.device_get(self.vectors)]
 
     @property
     def nbytes(self) -> int:
@@ -127,14 +112,7 @@ class Parcel:
         size = int(np.prod(shape, dtype=np.int64))
         if isinstance(self.vectors[vector], Tracer):
             return jax.lax.slice(self.vectors[vector], (start,), (start + size,)).reshape(shape)
-        if self.hosts is None:
-            self.hosts = [np.asarray(x) for x in jax.device_get(self.vectors)]
-        return self.hosts[vector][start : start + size].reshape(shape)
-
-
-jax.tree_util.register_pytree_node(
-    Parcel, lambda p: ((p.vectors, p.large), p.layout), lambda layout, parts: Parcel(layout, *parts)
-)
+        return self._hosts[vector][start : start + size].reshape(shape)
 
 
 def pack_records(records: list[Any]) -> Parcel:

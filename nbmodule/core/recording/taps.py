@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -32,11 +33,9 @@ def _tap_jvp(primals: Any, tangents: Any) -> Any:
 
 
 class Taps:
-    """The zeros of one function that is being traced: asked for while `given` is None, else handed
-    out in the same order.
+    """The zeros of one function that is being traced: counted while `given` is None, else given in
+    the same order.
     """
-
-    __slots__ = ("asked", "count", "given")
 
     def __init__(self, provided: list[Any] | None = None) -> None:
         self.given, self.count = provided, 0
@@ -60,31 +59,21 @@ class Taps:
         del self.asked[mark[1] :]
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class Later:
     """A placeholder without leaves for a gradient that is known once `nb.grad` has ended."""
 
-    __slots__ = ("mask", "tree")
-
-    def __init__(self, tree: object, mask: tuple[bool, ...]) -> None:
-        self.tree, self.mask = (
-            tree,
-            mask,
-        )  # structure of the return, and which of its leaves have a gradient
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, Later) and self.mask == second.mask and self.tree == second.tree
-
-    def __hash__(self) -> int:
-        return hash(self.mask)
+    tree: Any
+    """Structure of the return."""
+    mask: tuple[bool, ...]
+    """Which of its leaves have a gradient."""
 
     def filled(self, gradients: Iterator[Any]) -> Any:
         """Return the gradient, in the structure of the return; None where a leaf has none."""
         return jax.tree.unflatten(
             self.tree, [next(gradients, None) if has else None for has in self.mask]
         )
-
-
-jax.tree_util.register_static(Later)
 
 
 @contextmanager
@@ -102,7 +91,7 @@ def serving(taps: Taps | None) -> Iterator[Taps | None]:
 
 
 def tapped(outputs: object) -> tuple[Any, Later]:
-    """What a submodule returns, passed through taps, and what stands for its gradient."""
+    """Return outputs of a submodule passed through taps, and the placeholder of the gradient."""
     leaves, tree = jax.tree.flatten(outputs)
     # Integers and keys have no gradient.
     mask = tuple(

@@ -1,18 +1,17 @@
-"""Who is recording, and what: the seam between the core, which meets the calls, and the room that
-makes sense of them.
+"""Trackers: the interface between the core, which meets the calls, and `calls`, which records them.
 
-A tracker says for each module whether its values are wanted, and what is kept of them. Calls are
-logged whole while any tracker is there; the values of a call are kept if any of the nested trackers
-wants them.
+A tracker decides for each module whether its values are wanted, and which part of them is kept.
+Calls are logged whole while any tracker is open; the values of a call are kept if any of the nested
+trackers wants them.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -39,143 +38,71 @@ def untracked() -> Iterator[None]:
 
 
 class Ending:
-    """`__exit__` of what ends with the release of its lock: one call into C, which no interrupt can
-    divide or forestall.
+    """`__exit__` of a block that ends with the release of its lock.
 
-    Whether it is open, and what follows from that, is asked of the lock.
+    `with` fetches it when the block begins, and the release is one call into C: no interrupt can
+    divide or forestall the end. Whether the block is open is asked of the lock.
     """
 
     def __get__(self, obj: Any, cls: object = None) -> Any:
-        if obj is not None:
-            return obj.ending()
-        result = _OfClass()
-        _asked.ending = weakref.ref(result)
-        return result
-
-
-class _OfClass:
-    """An `__exit__` that was asked of the class, as `contextlib.ExitStack` asks before it enters;
-    then the stack alone holds it.
-    """
-
-    __slots__ = ("__weakref__", "close")
-
-    def __init__(self) -> None:
-        self.close: Callable[[], Any] = int
-
-    def __call__(self, obj: Any, *exc: object) -> Any:
-        try:
-            return obj.ending()(*exc)
-        finally:
-            self.close()
-
-
-class _Asked(threading.local):
-    ending: Any = None
-    """The last that was asked of a class."""
-
-
-_asked = _Asked()
-
-
-def over_with_its_stack(close: Callable[[], Any]) -> None:
-    """Called when a block is about to begin: if an `ExitStack` enters it, `close()` follows when
-    that holds its end no more.
-
-    So nothing stays open where an interrupt comes after the block has begun and before the stack
-    has noted its end. Where the interrupt is held by a cycle, as stacks make them, that is when
-    Python collects it.
-    """
-    reference, _asked.ending = _asked.ending, None
-    ending = None if reference is None else reference()
-    if ending is not None:
-        ending.close = close
-        weakref.finalize(ending, close).atexit = False
+        if obj is None:  # `contextlib.ExitStack` asks the class
+            return lambda obj, *exc: obj.ending()(*exc)
+        return obj.ending()
 
 
 def wants_none(module: object) -> bool:
-    """Of a tracker to which only matters who calls whom, or what is changed: the values of no
-    module are kept.
-    """
+    """Keep the values of no module: for trackers of the order of calls, or of interventions."""
     return False
 
 
 def keeps_nothing(module: object, inputs: object, outputs: object) -> dict[str, Any]:
-    """Likewise."""
+    """Keep nothing of a call."""
     return {}
 
 
+@dataclass(eq=False)
 class Tracker:
     """One request to record.
 
     Args:
-        wants: Whether the values of a module's calls are to be kept.
-        keep: What is kept of a call, from (module, inputs, outputs): a dict of PyTrees. It must be
-            a module-level function, since it runs while tracing and is part of the signature of
-            compiled functions.
-        key: What distinguishes this request from others, for the signature of compiled functions.
-        replacements: Interventions: for a module, a function from its return to what it shall
-            return instead.
-        changes: Interventions of another kind, which add up: for a module, or (module, name) of a
-            tap, what has `before(args, kwargs)`, which gives the arguments of its call, and
+        wants: Return True if the values of a module's calls are to be kept.
+        keep: Return the values to keep of a call (module, inputs, outputs), a dict of PyTrees. It
+            must be a module-level function, since it runs while tracing and is part of the
+            signature of compiled functions.
+        key: Distinguishes this request from others, for the signature of compiled functions.
+        replacements: Interventions: for a module, a function from its return to another return.
+        changes: Interventions that add up: for a module, or (module, name) of a tap, an object with
+            `before(args, kwargs)`, which gives the arguments of its call, and
             `after(args, outputs)`, which gives its return.
-        keep_gradient: What is kept, from (gradient, `return` or `variables`): a dict of PyTrees;
-            None if gradients are not asked for.
-        keep_before: What is kept of a module before it is called.
-        timed: Whether eager calls are to be timed, which waits for their arrays.
-        log: Where the calls of eager code are logged.
-        span: The lock that is held while it is open; by default one of its own.
+        keep_gradient: Return the values to keep of (gradient, `return` or `variables`), a dict of
+            PyTrees; None if gradients are not recorded.
+        keep_before: Return the values to keep of a module before it is called.
+        timed: Whether eager calls are timed, which waits for their arrays.
+        log: The calls of eager code.
+        span: The lock that is held while the tracker is open.
+        ready: Called with the arguments of an outermost compiled function before it runs; if it
+            returns False, the function runs untracked. A tracker that is entered inside takes the
+            place of such a tracker.
     """
 
-    __slots__ = (
-        "changes",
-        "keep",
-        "keep_before",
-        "keep_gradient",
-        "key",
-        "log",
-        "outer",
-        "ready",
-        "replacements",
-        "span",
-        "thread",
-        "timed",
-        "wants",
-    )
-
-    def __init__(
-        self,
-        wants: Callable[[Any], bool],
-        keep: Callable[..., dict[str, Any]],
-        key: Hashable,
-        replacements: dict[Any, Callable[[Any], Any]] | None = None,
-        *,
-        changes: dict[Any, Any] | None = None,
-        keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None,
-        keep_before: Callable[[Any], dict[str, Any]] | None = None,
-        timed: bool = False,
-        log: Log | None = None,
-        span: Any = None,
-    ) -> None:
-        self.wants, self.keep, self.replacements = wants, keep, replacements or {}
-        self.changes = changes or {}
-        # Part of the signature of compiled functions: another request needs another program.
-        self.key: Hashable = key
-        self.keep_gradient, self.keep_before, self.timed = keep_gradient, keep_before, timed
-        self.log = Log() if log is None else log
-        self.ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None
-        """Called with the arguments of an outermost compiled function before it runs.
-
-        If it returns False, the function runs untracked. A tracker that is entered inside takes
-        the place of such a tracker.
-        """
-        self.outer: Tracker | None = None
-        self.span = threading.Lock() if span is None else span
+    wants: Callable[[Any], bool]
+    keep: Callable[..., dict[str, Any]]
+    key: Hashable
+    replacements: dict[Any, Callable[[Any], Any]] = field(default_factory=dict)
+    _: KW_ONLY
+    changes: dict[Any, Any] = field(default_factory=dict)
+    keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None
+    keep_before: Callable[[Any], dict[str, Any]] | None = None
+    timed: bool = False
+    log: Log = field(default_factory=Log)
+    span: Any = field(default_factory=threading.Lock)
+    ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None
+    outer: Tracker | None = None
 
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """What ends it."""
+        """Return the function that ends the block."""
         return self.span.__exit__
 
     @property
@@ -193,7 +120,6 @@ class Tracker:
             self.timed = self.timed or self.outer.timed
             self.keep_gradient = self.keep_gradient or self.outer.keep_gradient
         self.thread = threading.get_ident()
-        over_with_its_stack(self.close)
         try:
             self.span.acquire()
             # Calls of modules ask for trackers only while the gate holds one.
@@ -216,63 +142,60 @@ class Tracker:
             tracker = tracker.outer
         return tracker
 
+    def chain(self) -> Iterator[Tracker]:
+        """Yield this tracker and the open ones around it, the innermost first."""
+        tracker: Tracker | None = self
+        while tracker is not None:
+            yield tracker
+            tracker = tracker.around()
+
     def kept_by_any(self, module: Hull) -> list[Tracker]:
         """Return the trackers, this one and those around it, that want the values of `module`."""
-        result, tracker = [], self
-        while tracker is not None:
-            if tracker.wants(module):
-                result.append(tracker)
-            tracker = tracker.around()
-        return result
+        return [tracker for tracker in self.chain() if tracker.wants(module)]
 
     def variables(self) -> list[Any]:
         """Return the variables that the interventions in force read, here and further out.
 
         A compiled function captures them through its tracker, which is part of its key.
         """
-        variables: list[Any] = []
-        tracker: Tracker | None = self
-        while tracker is not None:
-            for change in (*tracker.replacements.values(), *tracker.changes.values()):
-                variables += getattr(change, "variables", ())
-            tracker = tracker.around()
-        return variables
+        return [
+            variable
+            for tracker in self.chain()
+            for change in (*tracker.replacements.values(), *tracker.changes.values())
+            for variable in getattr(change, "variables", ())
+        ]
+
+    def _replacement(self, module: Hull) -> Callable[[Any], Any] | None:
+        """Return the innermost function that gives another return in place of the module's."""
+        module = slot_of(module)()
+        found = (tracker.replacements.get(module) for tracker in self.chain())
+        return next((function for function in found if function is not None), None)
 
     def replaces(self, module: Hull) -> bool:
-        """Return True if an intervention changes what `module` returns."""
-        tracker: Tracker | None = self
-        while tracker is not None and module not in tracker.replacements:
-            tracker = tracker.around()
-        return tracker is not None or bool(self.changes_of(module))
+        """Return True if an intervention changes the return of `module`."""
+        return self._replacement(module) is not None or bool(self.changes_of(module))
 
     def changes_of(self, location: Any) -> list[Any]:
-        """What changes the calls of a module, or a tap: the outermost first."""
+        """Return the interventions on the calls of a module, or on a tap: the outermost first."""
         location = location if isinstance(location, tuple) else slot_of(location)()
-        result, tracker = [], self
-        while tracker is not None:
-            if location in tracker.changes:
-                result.append(tracker.changes[location])
-            tracker = tracker.around()
-        return result[::-1]
+        changes = [tracker.changes.get(location) for tracker in self.chain()]
+        return [change for change in reversed(changes) if change is not None]
 
     def given(
         self, module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """What the call of `module` is to be given instead of these arguments."""
+        """Return the arguments that interventions give the call of `module` instead of these."""
         for change in self.changes_of(module):
             args, kwargs = change.before(args, kwargs)
         return args, kwargs
 
     def replaced(self, module: Hull, args: tuple[Any, ...], outputs: object) -> Any:
-        """What the call of `module` is to return instead of `outputs`: the innermost intervention
-        decides.
+        """Return the outputs that interventions give the call of `module` instead of these.
+
+        The innermost replacement decides; other changes add up.
         """
-        tracker: Tracker | None = self
-        while tracker is not None:
-            if tracker.replacements and (replaced := slot_of(module)()) in tracker.replacements:
-                outputs = tracker.replacements[replaced](outputs)
-                break
-            tracker = tracker.around()
+        if (replacement := self._replacement(module)) is not None:
+            outputs = replacement(outputs)
         for change in self.changes_of(module):
             outputs = change.after(args, outputs)
         return self.tapped(module, outputs)
@@ -287,15 +210,13 @@ class Tracker:
         return outputs
 
     def gradient_kept(self, gradient: object, of: str = "return") -> dict[str, Any]:
-        """What all trackers keep of the gradient by one return, or (`of="variables"`) by variables,
-        a dict by name.
+        """Return all that trackers keep of the gradient by one return, or (`of="variables"`) of a
+        dict of gradients by variables.
         """
         result: dict[str, Any] = {}
-        tracker: Tracker | None = self
-        while tracker is not None:
+        for tracker in self.chain():
             if tracker.keep_gradient is not None:
                 result |= tracker.keep_gradient(gradient, of)
-            tracker = tracker.around()
         return result
 
 

@@ -66,7 +66,8 @@ class _Snapshot:
     def __init__(self, root: Any) -> None:
         self.root = root
         variables = own_values(plan_of(root).variables)
-        self.values = dict(zip(variables, consistent_values(variables)))
+        self.arrays = consistent_values(variables)  # held: no donated step overwrites them
+        self.values = dict(zip(variables, self.arrays))
         # Weak: the pickler holds the stand-ins, and a cycle would keep the model alive.
         self.parts: weakref.WeakValueDictionary[int, _StandIn] = weakref.WeakValueDictionary()
 

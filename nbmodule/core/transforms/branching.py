@@ -7,7 +7,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -17,19 +16,20 @@ import numpy as np
 from nbmodule.base.foreign import received
 from nbmodule.base.format import describe_shape
 from nbmodule.core.recording.taps import serving
-from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import (
     Carry,
+    StaticOutput,
     carried,
     extract_objects,
     insert_objects,
     output_shapes,
     packed,
     unpacked,
+    values_of,
 )
-from nbmodule.core.transforms.mapped import EffectNames, _written
-from nbmodule.core.transforms.options import check_function, taken
-from nbmodule.core.variables.call_log import uncaptured
+from nbmodule.core.transforms.mapped import _written
+from nbmodule.core.transforms.options import check_function, refuse_call_options, taken
+from nbmodule.core.variables.call_log import Log, uncaptured
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
@@ -96,17 +96,20 @@ def _switched(
     title: str, index: Any, branches: Sequence[Callable[..., Any]], operands: tuple[Any, ...]
 ) -> Any:
     operands, objects = extract_objects(taken(title, branches[0], operands, {})[0])
+    # All branches of a `switch` must return the same structure: the union of their writes.
     traced = [_branch_shapes(branch, operands, objects) for branch in branches]
-    boxes = list({id(box): box for _, _, written in traced for box in written}.values())
+    variables = list(
+        {id(variable): variable for _, _, written in traced for variable in written}.values()
+    )
 
     def arm(number: int) -> Callable[..., Any]:
         def run(values: list[Any], *operands: Any) -> Any:
             def body(frame: Frame) -> Any:
                 outputs = packed(branches[number](*insert_objects(operands, objects)))
-                written = [frame.values[box] for box in boxes]
+                written = [frame.values[variable] for variable in variables]
                 return outputs, written, _padded(traced, number, frame.effects().records)
 
-            return framed(body, zip(boxes, values))
+            return framed(body, zip(variables, values))
 
         return run
 
@@ -114,26 +117,28 @@ def _switched(
     # The returns of all branches were counted for their gradients: under `jax.disable_jit` one
     # branch alone would be run.
     with nullcontext() if now.taps is None else jax.disable_jit(False):
-        outputs, values, records = jax.lax.switch(
-            index, arms, [box.value for box in boxes], *operands
-        )
-    write_all(boxes, values)
-    replay(Effects(((), tuple(_joined(traced))), [], records), lifted="branch")
+        outputs, values, records = jax.lax.switch(index, arms, values_of(variables), *operands)
+    write_all(variables, values)
+    calls = Log()  # those of all branches
+    for _, names, _ in traced:
+        infos = names.value[1]
+        calls.merge(infos, [{}] * len(infos))
+    replay(Effects(((), tuple(calls.infos)), [], records), lifted="branch")
     return unpacked(outputs)
 
 
 def _branch_shapes(
     branch: Callable[..., Any], operands: Any, objects: list[Any]
-) -> tuple[Any, EffectNames, list[Variable]]:
+) -> tuple[Any, StaticOutput, list[Variable]]:
     def run(*operands: object) -> Any:
         outputs, effects = carried(
             lambda *args: branch(*insert_objects(args, objects)), operands, {}
         )
-        return outputs, effects.values, effects.records, EffectNames(effects.names)
+        return outputs, effects.values, effects.records, StaticOutput(effects.names)
 
     with serving(None):
         shapes = output_shapes(run, *operands)
-    written = [box for slot in shapes[3].names[0] if (box := slot()) is not None]
+    written = [variable for slot in shapes[3].value[0] if (variable := slot()) is not None]
     return shapes[2], shapes[3], written
 
 
@@ -148,24 +153,6 @@ def _padded(traced: list[Any], chosen: int, records: list[Any]) -> list[Any]:
         )
         padded += [{**record, "ran": jnp.asarray(number == chosen)} for record in part]
     return padded
-
-
-def _joined(traced: list[Any]) -> list[Any]:
-    """Return the calls of all branches as one list, parents and order of return shifted."""
-    joined, start, returned = [], 0, 0
-    for _, names, _ in traced:
-        part = names.names[1]
-        for info in part:
-            parent = info.parent + start if info.parent >= 0 else -1
-            joined.append(
-                replace(
-                    info,
-                    parent=parent,
-                    returned=info.returned + returned if info.returned >= 0 else -1,
-                )
-            )
-        start, returned = start + len(part), returned + sum(info.returned >= 0 for info in part)
-    return joined
 
 
 @shortened
@@ -195,7 +182,7 @@ def while_loop(
     for function in (cond_fun, body_fun):
         check_function("nb.while_loop", function, "two functions of the state first")
     carry = Carry(taken("nb.while_loop", body_fun, (init_val,), {})[0][0])
-    boxes: list[Variable] = []
+    variables: list[Variable] = []
     calls: tuple[Any, ...] = ()
 
     def test(state: Any) -> Any:
@@ -207,28 +194,31 @@ def while_loop(
                 )
             return answer.value if isinstance(answer, Variable) else answer
 
-        return framed(run, zip(boxes, state[1]))
+        return framed(run, zip(variables, state[1]))
 
     def body(state: Any) -> Any:
         def run(frame: Frame) -> Any:
             value = carry.closed(body_fun(carry.opened(state[0])))
-            return value, [frame.values[box] for box in boxes], EffectNames(frame.effects().names)
+            values = [frame.values[variable] for variable in variables]
+            return value, values, StaticOutput(frame.effects().names)
 
-        return framed(run, zip(boxes, state[1]))
+        return framed(run, zip(variables, state[1]))
 
-    def trial(variables: list[Variable]) -> EffectNames:
-        nonlocal boxes, calls
-        boxes = variables
-        names = output_shapes(body, (carry.arrays, [box.value for box in variables]))[2]
-        calls = names.names[1]
+    def trial(written: list[Variable]) -> StaticOutput:
+        nonlocal variables, calls
+        variables = written
+        names = output_shapes(body, (carry.arrays, values_of(variables)))[2]
+        calls = names.value[1]
         return names
 
-    boxes = carry.settled(lambda: _written(trial))
+    variables = carry.settled(lambda: _written(trial))
     with serving(None):
         value, values = jax.lax.while_loop(
-            test, lambda state: body(state)[:2], (carry.arrays, [box.value for box in boxes])
+            test,
+            lambda state: body(state)[:2],
+            (carry.arrays, values_of(variables)),
         )
-    write_all(boxes, values)
+    write_all(variables, values)
     take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)
     return carry.opened(value)
 
@@ -255,14 +245,14 @@ def checkpoint(
     @shortened
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        run, kwargs = with_asked(fn, kwargs)
+        refuse_call_options("nb.checkpoint", fn, kwargs)
         others = {i % len(args) for i in np.ravel(static_argnums).tolist()} if args else ()
         args, kwargs = taken("nb.checkpoint", fn, args, kwargs, others)
         (arrays, array_kwargs), objects = extract_objects((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:
             args, kwargs = insert_objects((args, kwargs), objects)
-            outputs, effects = carried(run, args, kwargs)
+            outputs, effects = carried(fn, args, kwargs)
             return outputs, effects
 
         again = jax.checkpoint(
@@ -272,4 +262,4 @@ def checkpoint(
         replay(effects)
         return unpacked(outputs)
 
-    return made_of(fn, rematerialized)
+    return rematerialized

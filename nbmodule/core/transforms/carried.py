@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,33 +24,38 @@ def is_stateful(obj: object) -> bool:
     return issubclass(cls, Variable) or hasattr(cls, "_is_stateful") or is_module(obj)
 
 
-def boxes_of(obj: Any) -> tuple[Variable, ...]:
+def variables_of(obj: Any) -> tuple[Variable, ...]:
     """Return the variables of a stateful object, each once."""
     return (obj,) if isinstance(obj, Variable) else plan_of(obj).variables
+
+
+def values_of(variables: Iterable[Variable]) -> list[Any]:
+    """Return the current values of variables."""
+    return [variable.value for variable in variables]
 
 
 def sharing_of(objects: Iterable[Any]) -> tuple[int, ...]:
     """Return for each variable of these objects the number of the first that is the same."""
     index: dict[Variable, int] = {}
-    return tuple(index.setdefault(box, len(index)) for obj in objects for box in boxes_of(obj))
+    return tuple(
+        index.setdefault(variable, len(index)) for obj in objects for variable in variables_of(obj)
+    )
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True)
+class StaticOutput:
+    """A static value among the outputs of a function that JAX traces: a PyTree without leaves."""
+
+    value: Any
+
+
+@jax.tree_util.register_static
+@dataclass(frozen=True)
 class Hole:
     """Stands in arguments for the stateful object of that number."""
 
-    __slots__ = ("number",)
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, Hole) and self.number == second.number
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-jax.tree_util.register_static(Hole)
+    number: int
 
 
 def extract_objects(arguments: object) -> tuple[Any, list[Any]]:
@@ -83,18 +90,13 @@ def insert_objects(arguments: object, objects: list[Any]) -> Any:
     )
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["leaves"], meta_fields=["tree"])
+@dataclass
 class Packed:
     """Outputs that hold variables or modules, as leaves: a closed frame cannot be read."""
 
-    __slots__ = ("leaves", "tree")
-
-    def __init__(self, leaves: list[Any], tree: object) -> None:
-        self.leaves, self.tree = leaves, tree
-
-
-jax.tree_util.register_pytree_node(
-    Packed, lambda p: (p.leaves, p.tree), lambda tree, leaves: Packed(list(leaves), tree)
-)
+    leaves: list[Any]
+    tree: Any
 
 
 def packed(outputs: object) -> Any:
@@ -168,6 +170,7 @@ def carried(
 
 def output_shapes(fn: Callable[..., Any], *args: object) -> Any:
     """Return the outputs of `fn` as shapes; the calls of this trial are not counted."""
+    # Paths of calls count repeats, and a trial is no call.
     counts = dict(now.counts[-1]) if now.counts else None
     try:
         return jax.eval_shape(fn, *args)

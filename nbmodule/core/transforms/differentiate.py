@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -16,10 +16,17 @@ from nbmodule.core.recording.tracker import nobody
 from nbmodule.core.structure.attributes import warn_if_nothing_trains, warn_of_untrained_parts
 from nbmodule.core.structure.building import is_built
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.beside import made_of, with_asked
-from nbmodule.core.transforms.carried import is_stateful, output_shapes, packed, unpacked
-from nbmodule.core.transforms.options import check_function, taken
+from nbmodule.core.transforms.carried import (
+    is_stateful,
+    output_shapes,
+    packed,
+    unpacked,
+    values_of,
+    variables_of,
+)
+from nbmodule.core.transforms.options import check_function, name_of, taken
 from nbmodule.core.variables.frame import (
+    Effects,
     Frame,
     current_log,
     framed,
@@ -38,127 +45,102 @@ R = TypeVar("R")
 
 
 class Wrt:
-    """An argument to differentiate by: its varying arrays, and the structure of their gradients."""
+    """An argument to differentiate by, as a tree whose leaves are arrays or stateful objects.
+
+    Each leaf varies by its own arrays: an array by itself, a stateful object by its trainable
+    floating variables. Leaves of a Container that are not floating are constants, as in `v`.
+    """
 
     def __init__(self, argument: Any, allow_int: bool) -> None:
-        self.argument = argument
-        self.boxes: tuple[Variable, ...] = ()
-        self.is_unbuilt = is_module(argument) and not is_built(argument)
-        if is_stateful(argument):
-            self.boxes = tuple(box for box in self._all() if box.requires_grad and is_floating(box))
-            if is_module(argument) and not self.is_unbuilt:
-                warn_of_untrained_parts(argument)
-                if not self.boxes:
-                    warn_if_nothing_trains(argument, "its gradient is empty")
-            self.arrays: Any = [box.value for box in self.boxes]
-        elif isinstance(argument, Container) and not allow_int:
-            self.leaves = {chain: _plain(leaf) for chain, leaf in flat(argument)}
-            self.arrays = [leaf for leaf in self.leaves.values() if is_floating(leaf)]
-            model = argument._link.module() if argument._link is not None else None
-            if model is not None:
-                warn_of_untrained_parts(model)
-            if model is not None and not self.leaves:
+        self.leaves, self.tree = jax.tree.flatten(argument, is_leaf=is_stateful)
+        self.container = argument if isinstance(argument, Container) and not allow_int else None
+        self.unbuilt = [leaf for leaf in self.leaves if is_module(leaf) and not is_built(leaf)]
+        self.arrays = list(map(self._varying, self.leaves))
+        link = None if self.container is None else self.container._link
+        model = None if link is None else link.module()
+        if model is not None:
+            warn_of_untrained_parts(model)
+            if not self.leaves:
                 warn_if_nothing_trains(model, "the gradient by its v is empty")
-        else:
-            leaves, self.tree = jax.tree.flatten(argument, is_leaf=is_stateful)
-            if any(map(is_stateful, leaves)):  # a list or dict of models, say
-                self.parts = [Wrt(leaf, allow_int) for leaf in leaves]
-                self.arrays = [part.arrays for part in self.parts]
-            else:
-                self.arrays = argument
 
-    def _all(self) -> tuple[Variable, ...]:
-        return (
-            (self.argument,)
-            if isinstance(self.argument, Variable)
-            else plan_of(self.argument).variables
-        )
+    def _varying(self, leaf: Any) -> Any:
+        """Return the arrays by which a leaf varies."""
+        if not is_stateful(leaf):
+            return [] if self._is_constant(leaf) else leaf
+        variables = _varying_variables(leaf)
+        if is_module(leaf) and leaf not in self.unbuilt:
+            warn_of_untrained_parts(leaf)
+            if not variables:
+                warn_if_nothing_trains(leaf, "its gradient is empty")
+        return values_of(variables)
+
+    def _is_constant(self, leaf: Any) -> bool:
+        return self.container is not None and not is_floating(leaf)
 
     def has_been_built(self) -> bool:
-        """Whether the call has built a module, whose variables could not vary."""
-        if hasattr(self, "parts"):
-            return any(part.has_been_built() for part in self.parts)
-        return self.is_unbuilt and is_built(self.argument)
+        """Return True if the call has built a module, whose variables could not vary."""
+        return any(map(is_built, self.unbuilt))
 
-    def filled(self, arrays: Sequence[Any]) -> tuple[Any, list[tuple[Variable, Any]]]:
+    def filled(self, arrays: list[Any]) -> tuple[Any, list[tuple[Variable, Any]]]:
         """Return the argument for the function, and the values of variables for its frame."""
-        if is_stateful(self.argument):
-            return self.argument, list(zip(self.boxes, arrays))
-        if hasattr(self, "leaves"):
-            return self._container(iter(arrays), lambda leaf: leaf), []
-        if hasattr(self, "parts"):
-            filled = [part.filled(part_arrays) for part, part_arrays in zip(self.parts, arrays)]
-            return self.tree.unflatten([argument for argument, _ in filled]), [
-                pair for _, pairs in filled for pair in pairs
-            ]
-        return arrays, []
+        leaves, values = list(self.leaves), []
+        for i, (leaf, new) in enumerate(zip(self.leaves, arrays)):
+            if is_stateful(leaf):
+                values += zip(_varying_variables(leaf), new)
+            elif not self._is_constant(leaf):
+                leaves[i] = new
+        return self.tree.unflatten(leaves), values
 
-    def gradient(self, arrays: Sequence[Any]) -> Any:
-        if hasattr(self, "leaves"):
-            return self._container(iter(arrays), jnp.zeros_like)
-        if hasattr(self, "parts"):
-            return self.tree.unflatten(
-                [part.gradient(part_arrays) for part, part_arrays in zip(self.parts, arrays)]
-            )
-        if not is_stateful(self.argument):
+    def gradient(self, arrays: list[Any]) -> Any:
+        """Return the gradient in the structure of the argument."""
+        return self.tree.unflatten(map(self._gradient_by, self.leaves, arrays))
+
+    def _gradient_by(self, leaf: Any, arrays: Any) -> Any:
+        if not is_stateful(leaf):
+            if self._is_constant(leaf):
+                return jnp.zeros_like(leaf) if hasattr(leaf, "dtype") else leaf
             return arrays
-        if isinstance(self.argument, Variable):
-            return arrays[0] if arrays else jnp.zeros_like(self.argument.value)
-        by_box = dict(zip(self.boxes, arrays))
-        places = plan_of(self.argument).places
-        parameters = {
-            location.chain: box for box, location in places.items() if isinstance(box, Parameter)
+        if isinstance(leaf, Variable):
+            return arrays[0] if arrays else jnp.zeros_like(leaf.value)
+        by_variable = dict(zip(_varying_variables(leaf), arrays))
+        gradients = {
+            location.chain: by_variable[variable]
+            if variable in by_variable
+            else jnp.zeros(variable.shape, variable.dtype)
+            for variable, location in plan_of(leaf).places.items()
+            if isinstance(variable, Parameter)
         }
-        return Container(
-            nest(
-                {
-                    chain: by_box[box] if box in by_box else jnp.zeros(box.shape, box.dtype)
-                    for chain, box in parameters.items()
-                }
-            )
-        )
+        return Container(nest(gradients))
 
-    def record(self, arrays: Sequence[Any]) -> None:
+    def record(self, arrays: list[Any]) -> None:
         """Log the gradients by variables for open trackers."""
         if not is_captured():
             return
-        if hasattr(self, "parts"):
-            for part, part_arrays in zip(self.parts, arrays):
-                part.record(part_arrays)
-        if is_stateful(self.argument) and not isinstance(self.argument, Variable):
-            places = plan_of(self.argument).places
-            gradients = {places[box].name: array for box, array in zip(self.boxes, arrays)}
-        elif hasattr(self, "leaves"):
-            gradients = {
-                "/".join(chain): array
-                for chain, array in zip(
-                    (c for c, leaf in self.leaves.items() if is_floating(leaf)), arrays
-                )
-            }
-        else:
-            return
-        log: Any = current_log()
-        slot: Any = slot_of(self.argument) if is_module(self.argument) else nobody
-        index = log.begin(slot, "", name=type(self.argument).__name__, kept=True, kind="gradient")
-        log.end(index, "", now.tracker.gradient_kept(gradients, "variables"))
-
-    def _container(self, arrays: Any, replace: Callable[[Any], Any]) -> Container:
-        return Container(
-            nest(
-                {
-                    chain: next(arrays) if is_floating(leaf) else _other(leaf, replace)
-                    for chain, leaf in self.leaves.items()
-                }
-            )
-        )
+        for leaf, new in zip(self.leaves, arrays):
+            if is_stateful(leaf) and not isinstance(leaf, Variable):
+                places = plan_of(leaf).places
+                names = [places[variable].name for variable in _varying_variables(leaf)]
+                _log_gradient(leaf, dict(zip(names, new)))
+        if self.container is not None:
+            chains = ["/".join(chain) for chain, _ in flat(self.container)]
+            rows = zip(chains, self.leaves, arrays)
+            floating = {name: new for name, leaf, new in rows if is_floating(leaf)}
+            _log_gradient(self.container, floating)
 
 
-def _plain(leaf: object) -> Any:
-    return leaf.value if isinstance(leaf, Variable) else leaf
+def _varying_variables(obj: Any) -> list[Variable]:
+    return [
+        variable
+        for variable in variables_of(obj)
+        if variable.requires_grad and is_floating(variable)
+    ]
 
 
-def _other(leaf: object, fn: Callable[[Any], Any]) -> Any:
-    return fn(leaf) if hasattr(leaf, "dtype") else leaf
+def _log_gradient(of: Any, gradients: dict[str, Any]) -> None:
+    log: Any = current_log()
+    slot: Any = slot_of(of) if is_module(of) else nobody
+    index = log.begin(slot, "", name=type(of).__name__, kept=True, kind="gradient")
+    log.end(index, "", now.tracker.gradient_kept(gradients, "variables"))
 
 
 def is_floating(x: object) -> bool:
@@ -203,9 +185,8 @@ def value_and_grad(
 
     @functools.wraps(fn, updated=())
     @shortened
-    def differentiated(*args: Any, **user_kwargs: Any) -> Any:
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        run, kwargs = with_asked(fn, user_kwargs)
         chosen = [_position(fn, number, len(args)) for number in numbers]
         others = {*range(len(args)), *kwargs}.difference(chosen)
         args, kwargs = taken("nb.grad", fn, args, kwargs, others)
@@ -216,21 +197,16 @@ def value_and_grad(
             full = list(args)
             for number, (argument, _) in zip(chosen, filled):
                 full[number] = argument
-
-            def body(frame: Frame) -> Any:
-                outputs = run(*full, **kwargs)
-                value, aux = _pair(fn, outputs) if has_aux else (outputs, None)
-                value = _plain(value)
-                _check_scalar(fn, value)
-                return value, (packed(aux), frame.effects())
-
-            return framed(body, (pair for _, pairs in filled for pair in pairs))
+            run = functools.partial(_checked, fn, has_aux, lambda: fn(*full, **kwargs))
+            return framed(run, (pair for _, pairs in filled for pair in pairs))
 
         def tapped(arrays: list[Any], zeros: list[Any]) -> Any:
             with serving(Taps(zeros) if zeros else None):
                 return inner(arrays)
 
+        # By flat lists of arrays: JAX would refuse the integers and flags of a module.
         arrays = [wrt.arrays for wrt in by]
+        # Returns are differentiated by only if they are recorded: it takes a second trace.
         zeros = (
             [jnp.zeros(x.shape, x.dtype) for x in asked_by(lambda: output_shapes(inner, arrays))]
             if are_watched()
@@ -241,8 +217,9 @@ def value_and_grad(
         )(arrays, zeros)
         if are_watched():
             effects.records = fill_in(effects.names[1], effects.records, by_returns)
+        # A module that has built itself in this call had no variables to vary: once more.
         if any(wrt.has_been_built() for wrt in by):
-            return differentiated(*args, **user_kwargs)
+            return differentiated(*args, **kwargs)
         replay(effects)
         if are_watched():
             for wrt, arrays_of in zip(by, grads):
@@ -252,13 +229,24 @@ def value_and_grad(
             grads[0] if isinstance(argnums, (int, np.integer)) else grads
         )
 
-    return made_of(fn, differentiated)
+    return differentiated
+
+
+def _checked(
+    fn: Callable[..., Any], has_aux: bool, run: Callable[[], Any], frame: Frame
+) -> tuple[Any, tuple[Any, Effects]]:
+    """Return the value of `run()`, which must be a scalar, with its other outputs and effects."""
+    outputs = run()
+    value, aux = _pair(fn, outputs) if has_aux else (outputs, None)
+    value = value.value if isinstance(value, Variable) else value
+    _check_scalar(fn, value)
+    return value, (packed(aux), frame.effects())
 
 
 def _position(fn: Callable[..., Any], number: int, count: int) -> int:
     if not -count <= number < count:
         raise ArgumentError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s} by argument {number}: it was "
+            f"cannot differentiate {name_of(fn)} by argument {number}: it was "
             f"called with {count} positional arguments."
         )
     return number % count
@@ -267,7 +255,7 @@ def _position(fn: Callable[..., Any], number: int, count: int) -> int:
 def _pair(fn: Callable[..., Any], outputs: object) -> Any:
     if not isinstance(outputs, (tuple, list)) or len(outputs) != 2:
         raise GradientError(
-            f"with has_aux=True, {getattr(fn, '__name__', fn)!s} must return a pair (value, "
+            f"with has_aux=True, {name_of(fn)} must return a pair (value, "
             f"auxiliary data); got {type(outputs).__name__}."
         )
     return outputs
@@ -277,12 +265,12 @@ def _check_scalar(fn: Callable[..., Any], value: object) -> None:
     shape = getattr(value, "shape", () if isinstance(value, (int, float, complex)) else None)
     if shape is None:
         raise GradientError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, got "
+            f"cannot differentiate {name_of(fn)}: it must return one number, got "
             f"{type(value).__name__}. With has_aux=True it may return a pair."
         )
     if shape != ():
         raise GradientError(
-            f"cannot differentiate {getattr(fn, '__name__', fn)!s}: it must return one number, got "
+            f"cannot differentiate {name_of(fn)}: it must return one number, got "
             f"{getattr(value, 'dtype', type(value).__name__)}{list(shape)}. Reduce it to a "
             "scalar, as in `.mean()` or `.sum()`."
         )
@@ -312,7 +300,7 @@ def grad(
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
-    return made_of(fn, gradient)
+    return gradient
 
 
 @shortened

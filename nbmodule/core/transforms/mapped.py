@@ -12,17 +12,18 @@ import jax
 
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.structure.walk import name_in_plan
-from nbmodule.core.transforms.beside import made_of, with_asked
 from nbmodule.core.transforms.carried import (
     Carry,
+    StaticOutput,
     extract_objects,
     insert_objects,
     output_shapes,
     packed,
     unpacked,
+    values_of,
 )
-from nbmodule.core.transforms.options import check_function, taken
-from nbmodule.core.transforms.stacked import Rows, Stacks
+from nbmodule.core.transforms.options import check_function, refuse_call_options, taken
+from nbmodule.core.transforms.stacked import Stacks
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, write_all
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
@@ -30,24 +31,6 @@ from nbmodule.errors import ArgumentError, BatchedWriteError
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class EffectNames:
-    """Static names of effects, as a PyTree without leaves."""
-
-    __slots__ = ("names",)
-
-    def __init__(self, names: Any) -> None:
-        self.names = names
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, EffectNames) and self.names == second.names
-
-    def __hash__(self) -> int:
-        return hash(self.names)
-
-
-jax.tree_util.register_static(EffectNames)
 
 
 def vmap(
@@ -93,7 +76,7 @@ def vmap(
     @shortened
     def mapped(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        row, kwargs = with_asked(fn, kwargs)
+        refuse_call_options("nb.vmap", fn, kwargs)
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
             raise ArgumentError(
@@ -103,31 +86,14 @@ def vmap(
         shared = [i for i, axis in enumerate(axes) if axis is None]
         args, kwargs = taken("nb.vmap", fn, args, kwargs, shared)
         arrays, objects = extract_objects([args[i] for i in shared])
+        # Random streams need a name of the axis; one with a space meets none of the user's.
         name = axis_name if axis_name is not None else f"nbmodule axis {_depth()}"
         full = list(args)
         for i, argument in zip(shared, arrays):
             full[i] = argument
-
         stacks = Stacks(full, axes, kwargs)
 
-        def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
-            def body(frame: Frame) -> Any:
-                members = stacks.row(args, kwargs)
-                rows = Rows(members)
-                outputs = packed(row(*insert_objects(members[0], objects), **members[1]))
-                effects = frame.effects()
-                written, numbers = stacks.written(rows)
-                return (
-                    outputs,
-                    effects.values,
-                    effects.records,
-                    EffectNames(effects.names),
-                    written,
-                    EffectNames(numbers),
-                )
-
-            with handing_on(zeros):
-                return framed(body, axes=(name,) if split_streams else ())
+        inner = _row_of(fn, stacks, objects, (name,) if split_streams else ())
 
         def run(out: object, zeros: list[Any] | None = None) -> Any:
             in_spec, out_spec = (tuple(axes), 0, 0), (out_axes, out, 0, None, stacks.out_axes, None)
@@ -141,16 +107,36 @@ def vmap(
             zeros = lifted(lambda: output_shapes(lambda: run(None)), size)
             with serving(None):
                 outputs, values, records, names, members, numbers = run(None, zeros)
+        # JAX has no class for this error; only its message names `out_axes`.
         except ValueError as error:
             written = _batched(run) if "out_axes" in str(error) else []
             if not written:
                 raise
             raise _refusal(written) from error
-        also = stacks.written_by_all(numbers.names, members)
-        replay(Effects(names.names, values, records), also, lifted=f"vmap {size}")
+        also = stacks.written_by_all(numbers.value, members)
+        replay(Effects(names.value, values, records), also, lifted=f"vmap {size}")
         return unpacked(outputs)
 
-    return made_of(fn, mapped)
+    return mapped
+
+
+def _row_of(
+    fn: Callable[..., Any], stacks: Stacks, objects: list[Any], axes: tuple[Any, ...]
+) -> Callable[..., Any]:
+    """Return the function for one row, which returns its effects too."""
+
+    def inner(args: tuple[Any, ...], kwargs: dict[str, Any], zeros: list[Any] | None) -> Any:
+        def body(frame: Frame) -> Any:
+            members, before = stacks.row(args, kwargs)
+            outputs = packed(fn(*insert_objects(members[0], objects), **members[1]))
+            effects = frame.effects()
+            names = StaticOutput(effects.names)
+            return outputs, effects.values, effects.records, names, *stacks.written(before)
+
+        with handing_on(zeros):
+            return framed(body, axes=axes)
+
+    return inner
 
 
 def _depth() -> int:
@@ -177,23 +163,22 @@ def _batched(run: Callable[[Any], Any]) -> list[Variable]:
         shapes = output_shapes(lambda: run(0))
     except ValueError:
         return []
-    names, batched = shapes[3].names[0], []
+    names, batched = shapes[3].value[0], []
     for i, name in enumerate(names):
         try:
             output_shapes(lambda i=i: run([None if j == i else 0 for j in range(len(names))]))
         except ValueError:
             batched.append(name())
-    return [box for box in batched if box is not None]
+    return [variable for variable in batched if variable is not None]
 
 
-def _refusal(boxes: list[Variable]) -> BatchedWriteError:
-    written = ", ".join(map(name_in_plan, boxes))
+def _refusal(variables: list[Variable]) -> BatchedWriteError:
+    written = ", ".join(map(name_in_plan, variables))
     return BatchedWriteError(
         f"nb.vmap: {written} would be written with a batched value, a different one for each row, "
         "and can hold only one. Average over the axis before writing (give axis_name='rows' and "
-        "write "
-        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a stacked copy "
-        "(nb.stack makes one) as a mapped argument, with a row for each."
+        "write jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a "
+        "stacked copy (nb.stack makes one) as a mapped argument, with a row for each."
     )
 
 
@@ -240,72 +225,73 @@ def scan(
     (init, xs), _ = taken("nb.scan", f, (init, xs), {})
     state, stacks = Carry(init), Stacks([xs], [0], {})
 
-    def body(boxes: list[Variable]) -> Callable[..., Any]:
-        def step(carried: Any, row: Any) -> Any:
-            (carry, values), (x, zeros) = carried, row
+    body = functools.partial(_step_of, f, state, stacks)
 
-            def run(frame: Frame) -> Any:
-                (members,), _ = stacks.row([x], {})
-                rows = Rows(members)
-                new, y = f(state.opened(carry), members)
-                new, y = state.closed(new), packed(y)
-                effects = frame.effects()
-                carried_values = [frame.values[box] for box in boxes]
-                written, numbers = stacks.written(rows)
-                # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step
-                # writes what another does not.
-                wrote = tuple(box.slot for box in dict.fromkeys((*boxes, *frame.written)))
-                names = EffectNames((wrote, effects.names[1]))
-                return (new, carried_values), (
-                    y,
-                    effects.records,
-                    names,
-                    written,
-                    EffectNames(numbers),
-                )
-
-            with handing_on(zeros):
-                return framed(run, zip(boxes, values))
-
-        return step
-
-    def shapes(boxes: list[Variable]) -> Any:
+    def shapes(variables: list[Variable]) -> Any:
         return output_shapes(
-            lambda s, x: jax.lax.scan(body(boxes), s, x, length, reverse),
-            (state.arrays, [box.value for box in boxes]),
+            lambda s, x: jax.lax.scan(body(variables), s, x, length, reverse),
+            (state.arrays, values_of(variables)),
             (xs, None),
         )
 
-    boxes = state.settled(lambda: _written(lambda boxes: shapes(boxes)[1][2]))
-    zeros = lifted(lambda: shapes(boxes), _steps(xs, length))
+    # JAX wants the structure of the carry before the body runs: the body is first traced alone, for
+    # the variables that it writes.
+    variables = state.settled(lambda: _written(lambda variables: shapes(variables)[1][2]))
+    zeros = lifted(lambda: shapes(variables), _steps(xs, length))
     with serving(None):
         (carry, values), (ys, records, names, members, numbers) = jax.lax.scan(
-            body(boxes),
-            (state.arrays, [box.value for box in boxes]),
+            body(variables),
+            (state.arrays, values_of(variables)),
             (xs, zeros),
             length,
             reverse,
             unroll,
         )
-    stacked, rows = stacks.written_by_all(numbers.names, members)
-    write_all([*boxes, *stacked], [*values, *rows])
-    replay(Effects(((), names.names[1]), [], records), lifted=f"scan {_steps(xs, length)}")
+    stacked, rows = stacks.written_by_all(numbers.value, members)
+    write_all([*variables, *stacked], [*values, *rows])
+    replay(Effects(((), names.value[1]), [], records), lifted=f"scan {_steps(xs, length)}")
     return state.opened(carry), unpacked(ys)
 
 
-def _written(trial: Callable[[list[Variable]], EffectNames]) -> list[Variable]:
+def _step_of(
+    f: Callable[..., Any], state: Carry, stacks: Stacks, variables: list[Variable]
+) -> Callable[..., Any]:
+    """Return one step of a scan that carries these variables."""
+
+    def step(carried: Any, row: Any) -> Any:
+        (carry, values), (x, zeros) = carried, row
+
+        def run(frame: Frame) -> Any:
+            ((members,), _), before = stacks.row([x], {})
+            new, y = f(state.opened(carry), members)
+            new, y = state.closed(new), packed(y)
+            effects = frame.effects()
+            carried_values = [frame.values[variable] for variable in variables]
+            # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step
+            # writes what another does not.
+            written = dict.fromkeys((*variables, *frame.written))
+            names = StaticOutput((tuple(variable.slot for variable in written), effects.names[1]))
+            return (new, carried_values), (y, effects.records, names, *stacks.written(before))
+
+        with handing_on(zeros):
+            return framed(run, zip(variables, values))
+
+    return step
+
+
+def _written(trial: Callable[[list[Variable]], StaticOutput]) -> list[Variable]:
     """Return the variables that a body writes: tried until no new one appears, since one write may
     lead to another.
     """
-    boxes: list[Variable] = []
+    variables: list[Variable] = []
     while True:
-        ids = {id(box) for box in boxes}
+        ids = {*map(id, variables), id(None)}  # the slot of a variable that is gone gives None
         with serving(None):
-            names = trial(boxes).names[0]
-        new = [box for slot in names if (box := slot()) is not None and id(box) not in ids]
+            written = [slot() for slot in trial(variables).value[0]]
+        new = [variable for variable in written if id(variable) not in ids]
         if not new:
-            return boxes
-        boxes = boxes + new
+            return variables
+        variables = variables + new
 
 
 def _steps(xs: object, length: int | None) -> int:

@@ -23,12 +23,10 @@ from nbmodule.base.foreign import (
     reader_of,
     received,
 )
-from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.beside import asked_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentTypeError
 
 _PASSED_ON = ("keep_unused", "device", "backend", "inline", "compiler_options")
 _PLACES = (
@@ -46,7 +44,6 @@ _KERAS = frozenset(
         "jit_compile auto_scale_loss"
     ).split()
 )
-_TORCH = {"fullgraph", "dynamic", "mode", "options", "disable"}
 
 
 class Places(NamedTuple):
@@ -74,10 +71,6 @@ def check_names(what: str, options: Mapping[str, Any], names: Iterable[str] = OP
             "lambda model, x, y: nb.mse_loss(model(x), y))(model, x, y); "
             "optimizer.update(model, grads), in a function under nb.jit. nb.Live follows the loop."
         )
-    elif _TORCH.intersection(unknown):
-        fix = (
-            "JAX traces whole functions, one shape each: there is nothing to choose. Leave it out."
-        )
     elif unknown[0] in OPTIONS:
         fix = (
             f"It counts the arguments of a function: nb.jit(lambda x: model(x), {unknown[0]}=...)."
@@ -88,98 +81,40 @@ def check_names(what: str, options: Mapping[str, Any], names: Iterable[str] = OP
 
 
 def check_passed_on(options: Mapping[str, Any]) -> None:
-    """Let JAX check its own options before the first call.
-
-    Raises:
-        ArgumentError: JAX has no such backend here.
-    """
-    backend = options.get("backend")
-    try:
-        jax.local_devices(backend=backend) if backend is not None else None
-    except RuntimeError as error:
-        raise ArgumentError(
-            f"backend={backend!r} names where JAX runs, and here that is {jax.default_backend()}: "
-            f"{error}. Leave it out."
-        ) from error
+    """Let JAX check its own options before the first call."""
     jax.jit(lambda: None, **{name: options[name] for name in _PASSED_ON if name in options})
 
 
-def places_of(fn: Callable[..., Any], which: str, numbers: object, names: object) -> Places:
+def places_of(fn: Callable[..., Any], which: str, numbers: Any, names: Any) -> Places:
     """Return the arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each
     completed from the other as JAX does.
 
     Raises:
-        ArgumentTypeError: A position is no number, or a name no text.
-        ArgumentError: The function takes no such argument.
+        TypeError: A position is no number, or a name no text.
+        ValueError: The function takes no such argument.
     """
     if numbers is None and names is None:
         return Places()
-    chosen = Places(_as_numbers(f"{which}_argnums", numbers), _as_names(f"{which}_argnames", names))
+    jax.jit(fn, **{f"{which}_argnums": numbers, f"{which}_argnames": names})  # JAX checks them
+    numbers = () if numbers is None else tuple(np.ravel(numbers).tolist())
+    names = (names,) if isinstance(names, str) else tuple(names or ())
     parameters = _parameters(fn)
-    if parameters is None:
-        return chosen
-    _check_exist(fn, which, chosen, parameters)
     positional = [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
     by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     count = len(positional)
-    if names is None:
-        selected = [positional[i] for i in chosen.numbers if -count <= i < count]
-        return chosen._replace(names=tuple(name for name in selected if name in by_name))
-    if numbers is None:
-        selected = [positional.index(name) for name in chosen.names if name in positional]
-        return chosen._replace(numbers=tuple(selected))
-    return chosen
+    if not names:
+        selected = [positional[i] for i in numbers if -count <= i < count]
+        names = tuple(name for name in selected if name in by_name)
+    elif not numbers:
+        numbers = tuple(positional.index(name) for name in names if name in positional)
+    return Places(numbers, names)
 
 
-def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter] | None:
+def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
     try:
         return list(inspect.signature(fn).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
-        return None
-
-
-def _check_exist(
-    fn: Callable[..., Any], which: str, chosen: Places, parameters: list[inspect.Parameter]
-) -> None:
-    kinds, names = {p.kind for p in parameters}, [p.name for p in parameters]
-    function = name_of(fn)
-    if inspect.Parameter.VAR_KEYWORD not in kinds:
-        for name in chosen.names:
-            if name not in names and asked_of(fn, {name: None}) is None:
-                near = closest(name, names)
-                takes = f"It takes {', '.join(names) or 'none'}."
-                fix = f'Did you mean "{near}"?' if near else takes
-                raise ArgumentError(f'{which}_argnames: {function} has no argument "{name}". {fix}')
-    if inspect.Parameter.VAR_POSITIONAL not in kinds:
-        count = sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
-        for i in chosen.numbers:
-            if not -count <= i < count:
-                raise ArgumentError(
-                    f"{which}_argnums: {function} takes {count} arguments by position, there is "
-                    f"none of number {i} (they count from 0)."
-                )
-
-
-def _as_numbers(option: str, value: Any) -> tuple[int, ...]:
-    numbers = value if isinstance(value, (tuple, list, set, frozenset, range)) else (value,)
-    if value is None:
-        return ()
-    if not all(map(is_whole, numbers)):
-        raise ArgumentTypeError(
-            f"{option} counts arguments from 0: expected a number or several, got {value!r}."
-        )
-    return tuple(map(int, numbers))
-
-
-def _as_names(option: str, value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    names = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
-    if not all(isinstance(name, str) for name in names):
-        raise ArgumentTypeError(
-            f"{option} names arguments: expected a name or several, got {value!r}."
-        )
-    return names
+        return []
 
 
 def name_of(fn: Any) -> str:
@@ -188,6 +123,24 @@ def name_of(fn: Any) -> str:
 
 
 # -- arguments and outputs of a compiled function --
+def refuse_call_options(title: str, fn: Any, kwargs: Mapping[str, Any]) -> None:
+    """Refuse options of a module's call, such as `track_submod_rets=True`, behind a transform.
+
+    They are no arguments of the transformed function, which would trace them.
+
+    Raises:
+        ArgumentTypeError: There is such an option.
+    """
+    module = inspect.unwrap(fn)
+    names = sorted(type(module)._call_options & kwargs.keys()) if is_module(module) else ()
+    if names:
+        raise ArgumentTypeError(
+            f"{title} takes arguments of forward; {names[0]}= is an option of the call of "
+            f"{type(module).__name__}. Write it there, as in "
+            f"{title}(lambda x: model(x, {names[0]}=...)), or use `with nb.track(model):`."
+        )
+
+
 def is_traceable(leaf: object) -> bool:
     """Whether JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
@@ -248,9 +201,7 @@ def of_forward(fn: Any) -> Callable[..., Any]:
 def argument_names(fn: Callable[..., Any], count: int) -> list[Any]:
     """Return the names of the first arguments by position, or their numbers."""
     names: list[Any] = [
-        p.name
-        for p in _parameters(fn) or ()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p.name for p in _parameters(fn) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     return names[:count] + list(range(len(names), count))
 
@@ -298,8 +249,7 @@ def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> Argum
         )
     return ArgumentTypeError(
         f"cannot call the compiled {function}: argument {path} is {describe_static(leaf)}, and "
-        f"arrays, "
-        f"numbers, modules and trees of them are traced. {fix}"
+        f"arrays, numbers, modules and trees of them are traced. {fix}"
     )
 
 
@@ -325,8 +275,7 @@ def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
             at = f" at {jax.tree_util.keystr(path)}" if path else ""
             raise ArgumentTypeError(
                 f"the compiled {name_of(fn)} returned {describe_static(leaf)}{at}: only arrays, "
-                f"numbers, "
-                "modules and trees of them can be outputs. Return other values from outside."
+                "numbers, modules and trees of them can be outputs."
             )
 
 
@@ -342,11 +291,7 @@ def check_function(
     """
     if callable(fn):
         return
-    if isinstance(fn, classmethod):
-        fix = f"; put @classmethod above @{transform}"
-    elif isinstance(fn, str):
-        fix = ". Pass the function itself, not its name"
-    elif isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
+    if isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
         fix = (
             f". Pass the function itself, not what it returns: {transform}(f, ...), not "
             f"{transform}(f(x), ...)"

@@ -13,11 +13,11 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike, is_whole
 from nbmodule.core.numbers.random import as_key
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import boxes_of
+from nbmodule.core.transforms.carried import StaticOutput, variables_of
 from nbmodule.core.transforms.options import check_function
-from nbmodule.core.variables.frame import Home, here, now, slot_of
+from nbmodule.core.variables.frame import birthplace, slot_of
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, StructureError
+from nbmodule.errors import ArgumentError, NotBuiltError, StructureError
 
 
 def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
@@ -47,16 +47,6 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
         >>> nb.scan(lambda x, layer: (layer(x), None), jnp.ones(3), layers)[0].shape
         (3,)
     """
-    arrays: Any = make
-    if (
-        isinstance(arrays, (list, tuple))
-        and arrays
-        and all(hasattr(item, "dtype") for item in arrays)
-    ):
-        raise ArgumentTypeError(
-            "nb.stack takes a function that makes a module first, as in nb.stack(lambda: "
-            f"nb.Linear(3, 2), 5); got {type(arrays).__name__}. Arrays are stacked by jnp.stack."
-        )
     check_function("nb.stack", make, "a function that makes a module first")
     if not is_whole(n) or n < 1:
         raise ArgumentError(
@@ -87,62 +77,38 @@ def _check_member(member: Any, first: object) -> None:
             f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it builds at its first "
             "call. Let make() call its module once, with arguments of the right shapes."
         )
-    rows, first_rows = (
-        [
-            f"{jax.tree_util.keystr(path)} {describe_shape(leaf)}"
-            for path, leaf in jax.tree_util.tree_leaves_with_path(module)
-        ]
-        for module in (member, first)
-    )
-    if rows != first_rows:
-        differing = next(
-            pair
-            for pair in zip_longest(first_rows, rows, fillvalue="nothing")
-            if pair[0] != pair[1]
-        )
-        raise StructureError(
-            f"nb.stack: the members differ in their variables: the first has {differing[0]}, "
-            f"another {differing[1]}."
-        )
+    for row, first_row in zip_longest(_rows(member), _rows(first), fillvalue="nothing"):
+        if row != first_row:
+            raise StructureError(
+                f"nb.stack: the members differ in their variables: the first has {first_row}, "
+                f"another {row}."
+            )
+
+
+def _rows(module: Any) -> list[str]:
+    leaves = jax.tree_util.tree_leaves_with_path(module)
+    return [f"{jax.tree_util.keystr(path)} {describe_shape(leaf)}" for path, leaf in leaves]
 
 
 # In place of an axis: the variables are copies; all rows have the same.
 _COPIED, _WHOLE = object(), object()
 
 
-def has_boxes(obj: object) -> bool:
+def has_variables(obj: object) -> bool:
     """Return True for a module or a variable; both are nodes of a PyTree."""
     return isinstance(obj, Variable) or is_module(obj)
 
 
-def stacked_boxes(arguments: object) -> list[Variable]:
+def stacked_variables(arguments: object) -> list[Variable]:
     """Return the variables of the modules among the arguments, in the order of their leaves."""
-    objects = jax.tree.leaves(arguments, is_leaf=has_boxes)
-    return [box for obj in objects if has_boxes(obj) for box in boxes_of(obj)]
+    objects = jax.tree.leaves(arguments, is_leaf=has_variables)
+    return [variable for obj in objects if has_variables(obj) for variable in variables_of(obj)]
 
 
 def stacked_modules(arguments: object) -> list[Any]:
     """Return the modules among the arguments and all their parts, in the order of the walk."""
-    roots = filter(is_module, jax.tree.leaves(arguments, is_leaf=has_boxes))
+    roots = filter(is_module, jax.tree.leaves(arguments, is_leaf=has_variables))
     return [module for root in roots for module in (root, *plan_of(root).modules)]
-
-
-class Rows:
-    """The variables of stacked modules in one row or step, to find those that it writes."""
-
-    __slots__ = ("_before", "_boxes")
-
-    def __init__(self, arguments: object) -> None:
-        self._boxes = stacked_boxes(arguments)
-        self._before = [box._value for box in self._boxes]
-
-    def written(self, axes: list[Any]) -> dict[Any, dict[int, Any]]:
-        """Return the new values by number of the variable, for each axis of stacking."""
-        written: dict[Any, dict[int, Any]] = {axis: {} for axis in axes}
-        for i, (box, value, axis) in enumerate(zip(self._boxes, self._before, axes)):
-            if box._value is not value and axis is not _COPIED:
-                written[axis][i] = box._value
-        return written
 
 
 class Stacks:
@@ -155,51 +121,55 @@ class Stacks:
     """
 
     def __init__(self, arguments: Any, axes: Any, kwargs: dict[str, Any]) -> None:
-        self.boxes, self._modules = (
-            stacked_boxes((arguments, kwargs)),
-            stacked_modules((arguments, kwargs)),
-        )
+        self.variables = stacked_variables((arguments, kwargs))
+        self._modules = stacked_modules((arguments, kwargs))
         self.axes: list[Any] = []
-        for argument, axis in (
-            *zip(arguments, axes),
-            *((kwargs[name], 0) for name in sorted(kwargs)),
-        ):
-            objects, tree = jax.tree.flatten(argument, is_leaf=has_boxes)
+        named = [(kwargs[name], 0) for name in sorted(kwargs)]
+        for argument, axis in (*zip(arguments, axes), *named):
+            objects, tree = jax.tree.flatten(argument, is_leaf=has_variables)
             for obj, member in zip(objects, _spread(axis, tree, len(objects))):
-                self.axes += [member] * len(stacked_boxes(obj))
+                self.axes += [member] * len(stacked_variables(obj))
         self.kinds = list(dict.fromkeys(self.axes))
 
-    def row(self, arguments: object, kwargs: object) -> Any:
-        """Return copies of the modules, local to this frame: JAX has made them outside of it.
+    def row(self, arguments: object, kwargs: object) -> tuple[Any, list[tuple[Variable, Any]]]:
+        """Return the arguments with copies of the modules, and their variables with the values.
 
-        Their calls are recorded as calls of the stack, so that tracking shows its layers by path.
+        The copies are local to this frame: JAX has made the modules outside of it. Their calls are
+        recorded as calls of the stack, so that tracking shows its layers by path.
         """
         member = jax.tree.map(lambda leaf: leaf, (arguments, kwargs))
-        for box in stacked_boxes(member):
-            box._home = box._home or Home(now.frame, here())  # without `jit` a scan opens no trace
+        variables = stacked_variables(member)
+        for variable in variables:  # under `jax.disable_jit` a scan opens no trace
+            variable._home = variable._home or birthplace()
         for module, of_stack in zip(stacked_modules(member), self._modules):
             module._nbm.slot = slot_of(of_stack)
-        return member
+        return member, [(variable, variable._value) for variable in variables]
 
     @property
     def out_axes(self) -> list[Any]:
         """The axis of each list of new values, for `jax.vmap`."""
         return [axis if isinstance(axis, int) else None for axis in self.kinds]
 
-    def written(self, rows: Rows) -> tuple[list[list[Any]], tuple[int, ...]]:
+    def written(self, before: list[tuple[Variable, Any]]) -> tuple[list[list[Any]], StaticOutput]:
         """Return the new values of one row, a list for each axis, and the numbers of their
         variables in the same order.
         """
-        by_axis = rows.written(self.axes)
-        return [list(by_axis[axis].values()) for axis in self.kinds], tuple(
-            i for axis in self.kinds for i in by_axis[axis]
-        )
+        changed = [
+            (i, variable._value, axis)
+            for i, ((variable, value), axis) in enumerate(zip(before, self.axes))
+            if variable._value is not value and axis is not _COPIED
+        ]
+        rows = [[(i, value) for i, value, of in changed if of == axis] for axis in self.kinds]
+        numbers = StaticOutput(tuple(i for row in rows for i, _ in row))
+        return [[value for _, value in row] for row in rows], numbers
 
     def written_by_all(
         self, numbers: tuple[int, ...], values: list[list[Any]]
     ) -> tuple[list[Variable], list[Any]]:
         """Return the variables of the stacks that rows have written, and their values."""
-        return [self.boxes[i] for i in numbers], [value for member in values for value in member]
+        return [self.variables[i] for i in numbers], [
+            value for member in values for value in member
+        ]
 
 
 def _spread(axis: object, tree: Any, count: int) -> list[Any]:

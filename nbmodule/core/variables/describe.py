@@ -1,4 +1,4 @@
-"""Arrays and boxes in words, without a copy of anything large from a device."""
+"""Arrays and variables in words, without a copy of anything large from a device."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def describe_array(x: Any) -> str:
     the device.
     """
     dtype, small = x.dtype, x.size <= _SMALL
-    is_box = hasattr(type(x), "_is_variable")
-    value = (None if x.is_pending else x._value) if is_box else x
+    is_variable = hasattr(type(x), "_is_variable")
+    value = (None if x.is_pending else x._value) if is_variable else x
     parts = [describe_shape(x)]
     if isinstance(value, jax.core.Tracer):
         return f"{parts[0]}, traced"
@@ -41,7 +41,7 @@ def describe_array(x: Any) -> str:
     if value is not None and getattr(value, "is_deleted", bool)():
         return f"{parts[0]}, deleted"
     if small:
-        value = x.value if is_box and not x.is_released else value
+        value = x.value if is_variable and not x.is_released else value
         if isinstance(value, jax.core.Tracer):
             return f"{parts[0]}, traced"
         if value is not None and not jnp.issubdtype(dtype, jax.dtypes.prng_key):

@@ -1,10 +1,14 @@
-"""Handing over: a donated step overwrites the arrays of a model, and the new ones must reach its
-boxes whatever happens.
+"""Donated steps and readers of many variables at once.
 
-The steady state calls the compiled function and places what it returns in one call into C
-(`handed_over`), so there is no moment at which an interrupt could take the place of the new arrays.
-The first call of its kind runs JAX's Python code on the way out; signals wait meanwhile
-(`held_back`). Who reads many boxes at once while another thread trains asks `consistent_values`.
+A donated step overwrites the arrays of a model, and the new ones must reach its variables whatever
+happens. In the steady state one call into C runs the program and places its results (see
+`compiled/call.py`). The first call of its kind runs JAX's Python code on the way out; signals wait
+meanwhile (`held_back`).
+
+Rule for readers, such as pickles, copies and state dicts: no step overwrites an array that a
+snapshot holds. A donated step and a reader exclude each other by a lock, so a reader sees the
+values between two steps. A snapshot lends its arrays out as long as it is in use, and a later step
+copies what is lent before it gives the memory away.
 """
 
 from __future__ import annotations
@@ -12,88 +16,53 @@ from __future__ import annotations
 import operator
 import signal
 import threading
-import time
+import weakref
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, tee
 from types import FrameType
 from typing import Any
 
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import is_eager
-from nbmodule.core.variables.clock import ticks
 from nbmodule.core.variables.frame import framed, now
 
 
 class _Readers:
-    """Whether somebody reads the arrays of many boxes at once, which no donated step may overwrite
-    meanwhile.
-    """
-
-    __slots__ = ("lock", "reading", "writers")
+    """Readers of many variables at once."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.reading = False
-        self.writers: set[int] = set()  # threads that have run donated steps
+        """Held by a donated step, and by a reader until it has its values."""
+        self.lent: dict[int, frozenset[int]] = {}
+        """Ids of the arrays of each snapshot that is in use."""
 
-    def have_rivals(self) -> bool:
-        """Return True if another thread than this one may overwrite arrays at any time."""
-        others = self.writers - {threading.get_ident()}
-        return bool(others) and not others.isdisjoint(
-            thread.ident for thread in threading.enumerate()
-        )
+    def lend(self, snapshot: Snapshot) -> Snapshot:
+        """Keep the arrays of a snapshot from being overwritten as long as it is in use."""
+        self.lent[id(snapshot)] = frozenset(map(id, snapshot))
+        weakref.finalize(snapshot, self.lent.pop, id(snapshot), None).atexit = False
+        return snapshot
 
-    def wait(self) -> None:
-        """Before a donated step: let those who read come to their end."""
-        with self.lock:
-            pass
+
+class Snapshot(list[Any]):
+    """Arrays of one moment, which no donated step overwrites while this list lives."""
+
+    __slots__ = ("__weakref__",)
 
 
 readers = _Readers()
-new_values = operator.itemgetter(1)
 _value = operator.attrgetter("_value")
 _NUMBERS = [
     number
     for name in "INT TERM ALRM HUP QUIT USR1 USR2 VTALRM PROF BREAK".split()
     if (number := getattr(signal, f"SIG{name}", None)) is not None
 ]
-_PATIENCE, _AGAIN_AFTER = 5.0, 0.001
-"""Seconds."""
 
 
 class Cold(BaseException):
-    """The compiled function is not in JAX's own cache for these arguments: take the long way, with
-    signals held back.
+    """The compiled function is not in JAX's own cache for these arguments.
+
+    The call takes the slow path, with signals held back.
     """
-
-
-def handed_over(
-    compiled: Any,
-    donated: Any,
-    retained: Any,
-    args: tuple[Any, ...],
-    targets: Sequence[Any],
-    names: Sequence[str],
-) -> Any:
-    """Run a compiled function and place the values that it returns as its second item; gives all
-    that it returned.
-
-    One call into C does both: the placing pulls the values, and with the first of them the function
-    is called. If it raises, nothing was placed. No Python may run in the function once it has begun
-    to compute.
-
-    Args:
-        compiled: The function.
-        donated: Its first argument.
-        retained: Its second.
-        args: The others, a tuple of tuples of one.
-        targets: What is set: boxes, and at last the clock.
-        names: The attribute of each.
-    """
-    created, again = tee(map(compiled, (donated,), (retained,), *args))
-    any(map(setattr, targets, names, chain(chain.from_iterable(map(new_values, created)), ticks)))
-    return next(again)
 
 
 class held_back:
@@ -158,41 +127,47 @@ def is_gone(value: object) -> bool:
     return getattr(value, "is_deleted", bool)()
 
 
-def consistent_values(boxes: Sequence[Any]) -> list[Any]:
-    """Return the arrays that boxes hold at one moment, between two steps of whoever trains; no
-    later step can overwrite them.
+def consistent_values(variables: Sequence[Any]) -> Snapshot:
+    """Return the arrays that variables hold between two steps of another thread that trains.
 
-    They are copies only where another thread runs donated steps.
+    Hold the list as long as they are used: meanwhile no donated step overwrites them.
     """
-    boxes = list(boxes)
-    for box in boxes:
-        box.settled()
-    until = time.monotonic() + _PATIENCE
+    variables = list(variables)
+    for variable in variables:
+        variable.settled()
     with readers.lock:
-        outer, readers.reading = readers.reading, True
-        try:
-            while True:
-                values = list(map(_value, boxes))
-                try:
-                    return list(map(jnp.copy, values)) if readers.have_rivals() else values
-                except (RuntimeError, ValueError):
-                    if not any(map(is_gone, values)) or time.monotonic() > until:
-                        raise
-                time.sleep(_AGAIN_AFTER)  # a step that had begun before places its values soon
-        finally:
-            readers.reading = outer
+        return readers.lend(Snapshot(map(_value, variables)))
+
+
+def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
+    """Return the same values, with copies of donated arrays that occur twice or have been lent."""
+    count: dict[int, int] = {}
+    for value in values:
+        count[id(value)] = count.get(id(value), 0) + 1
+    lent = frozenset().union(*list(readers.lent.values()))
+    if len(count) == len(values) and lent.isdisjoint(count):
+        return values
+    values = list(values)
+    for i in donated:
+        if count[id(values[i])] > 1 or id(values[i]) in lent:
+            count[id(values[i])] -= 1
+            values[i] = jnp.copy(values[i])
+    return values
 
 
 def at_one_moment(objects: Sequence[Any], read: Callable[[], Any]) -> Any:
-    """`read()`, for which all boxes of `objects` hold what they held at one moment."""
+    """Return `read()`, for which the variables in `objects` hold the values of one moment."""
     if now.frame is not None or not is_eager():
         return read()
-    boxes = own_values(box for boxes in objects for box in boxes)
-    return framed(lambda _: read(), zip(boxes, consistent_values(boxes)))
+    variables = own_values(variable for variables in objects for variable in variables)
+    values = consistent_values(variables)
+    return framed(lambda _: read(), zip(variables, values))
 
 
-def own_values(boxes: Iterable[Any]) -> list[Any]:
-    """Return each box once, of those that hold an array of their own."""
+def own_values(variables: Iterable[Any]) -> list[Any]:
+    """Return each variable once, of those that hold an array of their own."""
     return [
-        box for box in dict.fromkeys(boxes) if not hasattr(type(box), "ask") and not box.is_released
+        variable
+        for variable in dict.fromkeys(variables)
+        if not hasattr(type(variable), "ask") and not variable.is_released
     ]

@@ -1,32 +1,34 @@
-"""The one effect mechanism: a frame maps boxes to values while a function runs.
+"""Frames: the one mechanism for effects. A frame maps variables to values while a function runs.
 
-A box reads through the frames of its thread from the innermost outwards and writes into the
+A variable is read through the frames of its thread, from the innermost outwards, and written in the
 innermost. When the function ends, the frame's writes and records leave it as one PyTree node,
 `Effects`, whose static part names them, and are repeated in the frame outside; with no frame left
-they reach the boxes. So `v=`, the transforms, BatchNorm's statistics, random streams and tracking
-are all carried out in one way.
+they reach the variables. So `v=`, the transforms, BatchNorm's statistics, random streams and
+tracking all leave a function in one way.
 
-Four marks keep this honest:
+Four marks keep this sound:
 
-* a *wall* (the frame of `jit`): a box that is absent there must become an input, so reading it
+* a *wall* (the frame of `jit`): a variable that is absent there must become an input, so reading it
   raises `Missed`;
 * the *trace* a frame was opened in: a write from another trace could not come out and is refused;
 * the *token*, part of JAX's cache keys: a raw `jax.jit` inside never reuses a trace that holds an
   older value. It also sets aside JAX's caches for every other function, so a frame outside of `jit`
-  takes one only if a box turns out to be read in an inner trace (`Unguarded`);
-* the *home* of a box that was born inside a trace: it is local there, read and written in place.
+  takes one only if a variable turns out to be read in an inner trace (`Unguarded`);
+* the *home* of a variable made inside a trace: it is local there, read and written in place.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.core
@@ -55,17 +57,16 @@ _tickets = count(1)
 
 
 class _Gate:
-    """The frames and trackers that are open in all threads: while there is none, nobody needs to
-    ask for their own.
-    """
+    """The frames and trackers that are open in all threads.
 
-    __slots__ = ("open",)
+    While there is none, no call needs to look for those of its thread, which takes longer.
+    """
 
     def __init__(self) -> None:
         self.open: dict[Any, None] = {}
 
     def settle(self) -> None:
-        """Let go of what has ended."""
+        """Release those that have ended."""
         for obj in list(self.open):
             if not obj.is_open:
                 self.open.pop(obj, None)
@@ -89,21 +90,19 @@ class Now(threading.local):
     """
 
     frame: Frame | None = None
-    taps: Any = None  # who gives the zeros for gradients by returns, see `taps.py`
+    taps: Any = None  # the source of zeros for gradients by returns, see `taps.py`
     outside = False  # a module from outside of all traces is being built
-    # while a model is looked at: a module is handed to it before it builds or is first called
+    # while a model is inspected: is called with each module that builds or has its first call
     keep: Any = None
-    cold: Any = None  # the program that may be traced, see `transforms/program.py`
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
 
     def __init__(self) -> None:
-        self.stack: list[Any] = []  # modules whose calls (or reads of `v`) are open on the long way
-        self.counts: list[
-            dict[str, int]
-        ] = []  # for each of them, how often it has called each name
-        self.programs: list[
-            Any
-        ] = []  # compiled functions that are being called, see `transforms/program.py`
+        # Modules whose calls, or reads of `v`, are open on the slow path.
+        self.stack: list[Any] = []
+        # For each of them, how often it has called each name.
+        self.counts: list[dict[str, int]] = []
+        # Compiled functions that are being called inside other transforms.
+        self.programs: list[Any] = []
 
     def __reduce__(self) -> str:
         """Pickle by name: there is one, also where cloudpickle copies a function."""
@@ -111,9 +110,7 @@ class Now(threading.local):
 
     @property
     def tracker(self) -> Any:
-        """What is to be recorded, see `tracker.py`: the innermost tracker of this context that is
-        still open, in its thread.
-        """
+        """The innermost tracker of this context that is still open, in its thread; or None."""
         tracker = _tracker.get()
         if tracker is None:
             if gate.open:
@@ -144,19 +141,17 @@ now = Now()
 
 
 def let_go() -> None:
-    """Hold the trackers that have ended no longer, with the interventions in them: they may have
-    come from a trace that ends now.
-    """
+    """Release ended trackers: their interventions may hold values of a trace that ends."""
     if _tracker.get() is not None:
-        _ = now.tracker  # who asks for it leaves behind what has ended
+        _ = now.tracker  # the property drops those that have ended
 
 
 @contextmanager
 def calling(module: object) -> Iterator[None]:
-    """While a call of `module`, or a read of its variables, is open on the long way.
+    """Keep a call of `module`, or a read of its variables, open on the slow path.
 
-    What is put back is put back twice, here and wherever else this thread's notes are changed for a
-    while: an interrupt may come before the first time, and the second is there for that.
+    The thread's state is restored twice, here and wherever else it is changed for a while: an
+    interrupt may come before the first `finally` has run, and the second is there for that.
     """
     depth = len(now.stack)
     try:
@@ -171,18 +166,18 @@ def calling(module: object) -> Iterator[None]:
 
 
 class Missed(BaseException):
-    """A box was read behind a wall without having been an input.
+    """A variable was read behind a wall without having been an input.
 
     Only the call that owns the frame catches it.
     """
 
-    def __init__(self, box: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
+    def __init__(self, variable: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
         super().__init__("a variable was met that is not yet an input")
-        self.variable, self.frame, self.modules = box, frame, tuple(modules)
+        self.variable, self.frame, self.modules = variable, frame, tuple(modules)
 
 
 class Unguarded(BaseException):
-    """A box was read in an inner trace, in a frame without a token.
+    """A variable was read in an inner trace, in a frame without a token.
 
     The frame is entered again, with one.
     """
@@ -193,11 +188,9 @@ class Unguarded(BaseException):
 
 
 class Slot:
-    """The name of a box, or of a module, in static data: compared by identity, and weak, so that no
-    cache keeps it.
+    """The name of a variable or a module in static data: compared by identity, and weak, so that no
+    cache of JAX keeps the object.
     """
-
-    __slots__ = ("_ref",)
 
     def __init__(self, obj: object) -> None:
         self._ref = weakref.ref(obj)
@@ -214,65 +207,43 @@ def slot_of(module: Any) -> Slot:
     return inner.slot
 
 
-class Home:
-    """Where a box was born inside a trace; the frame by its name, so that a box that outlives it
-    keeps nothing that was traced.
+class Home(NamedTuple):
+    """Where a variable was made inside a trace.
+
+    The frame stands there by its name, so that a variable that outlives it keeps no traced value.
     """
 
-    __slots__ = ("frame", "trace")
-
-    def __init__(self, frame: Frame | None, trace: object) -> None:
-        self.frame, self.trace = None if frame is None else frame.name, trace
+    frame: object
+    trace: object
 
 
 def birthplace() -> Home | None:
-    """Return the home of a box made now; None outside of traces.
+    """Return the home of a variable made now; None outside of traces.
 
     Under `jax.disable_jit` nothing is traced, and the frame alone tells.
     """
     trace = here()
     if trace == EAGER and (now.frame is None or not jax.config.jax_disable_jit):  # pyright: ignore
         return None
-    return Home(now.frame, trace)
+    return Home(None if now.frame is None else now.frame.name, trace)
 
 
+@functools.partial(
+    jax.tree_util.register_dataclass, data_fields=["values", "records"], meta_fields=["names"]
+)
+@dataclass
 class Effects:
     """Writes and records on their way out of a transformed function: arrays, with static names."""
 
-    __slots__ = ("names", "records", "values")
-
-    def __init__(self, names: tuple[Any, tuple[Any, ...]], values: list[Any], records: Any) -> None:
-        self.names, self.values, self.records = names, values, records
-
-
-jax.tree_util.register_pytree_node(
-    Effects, lambda e: ((e.values, e.records), e.names), lambda names, parts: Effects(names, *parts)
-)
+    names: tuple[Any, tuple[Any, ...]]
+    values: list[Any]
+    records: Any
 
 
 class Frame:
-    """Values of boxes, writes and records while one function runs."""
+    """Values of variables, writes and records while one function runs."""
 
     is_open = True  # until it is closed, when it leaves the gate
-
-    __slots__ = (
-        "__weakref__",
-        "_context",
-        "axes",
-        "base",
-        "closing",
-        "guarded",
-        "log",
-        "name",
-        "outside",
-        "seen",
-        "touched",
-        "trace",
-        "values",
-        "views",
-        "wall",
-        "written",
-    )
 
     def __init__(
         self,
@@ -281,20 +252,19 @@ class Frame:
         wall: bool = False,
         log: Log | None = None,
         guarded: bool = False,
+        axes: tuple[Any, ...] = (),
     ) -> None:
-        self.name = object()  # what a `Home` knows it by
+        self.name = object()  # a `Home` knows the frame by it
         self.values: dict[Variable, Any] = dict(values)
         self.wall, self.guarded = wall, guarded
-        self.axes: tuple[Any, ...] = ()  # mapped axes over which random streams are split
+        self.axes = axes  # mapped axes over which random streams are split
         self.log = Log() if log is None else log
         self.written: dict[Variable, None] = {}
-        self.seen: set[Slot] = (
-            set()
-        )  # no more than names: a box of an inner trace holds what was traced
-        self.touched: dict[
-            Any, None
-        ] = {}  # outermost modules from outside of all traces that were called, in order
-        self.views: dict[Any, Any] = {}  # the container `v` of each module, as seen in this frame
+        # Read in an inner trace. Names only: a variable of that trace holds traced values.
+        self.seen: set[Slot] = set()
+        # Outermost modules from outside of all traces that were called, in order.
+        self.touched: dict[Any, None] = {}
+        self.views: dict[Any, Any] = {}  # the container `v` of each module in this frame
         self._context: Any = None
         self.closing: list[Callable[[], None]] = []  # called when the frame closes
 
@@ -322,11 +292,10 @@ class Frame:
                 self.salvage()
 
     def ask_again(self, error: BaseException) -> None:
-        """Raise what asks for another run of this frame, where another exception has been raised
-        while it came up.
+        """Raise the request for another run of this frame, if another exception hides it.
 
         Under `jax_check_tracer_leaks` JAX looks for leaks while any exception leaves a trace, and
-        tells of those that its traceback holds.
+        reports those that its traceback holds.
         """
         child: BaseException | None = error
         visited: set[int] = set()
@@ -365,57 +334,54 @@ class Frame:
         if log is not None and log is not self.log:
             log.merge(tuple(self.log.infos), [{} for _ in self.log.infos])
 
-    # -- boxes --
-    def read(self, box: Variable) -> Any:
-        home, frame = box._home, self
+    # -- variables --
+    def read(self, variable: Variable) -> Any:
+        home, frame = variable._home, self
         while frame is not None:
-            if box in frame.values:
-                self.note(box)
-                return frame.values[box]
+            if variable in frame.values:
+                self.note(variable)
+                return frame.values[variable]
             if home is not None and home.frame is frame.name:
                 break
             if frame.wall:
-                raise Missed(box, frame, now.stack)
+                raise Missed(variable, frame, now.stack)
             frame = frame.outside
-        self.note(box)
+        self.note(variable)
         # A raw jax.jit inside the frame is traced anew by its token; one around it is not.
         if home is None and not is_eager() and self.trace == here():
-            warn_of_constant(box)
-        return box.settled()
+            warn_of_constant(variable)
+        return variable.settled()
 
-    def note(self, box: Variable) -> None:
-        """Remember that `box` was read in an inner trace, whose value JAX may keep; what was born
-        in that trace is traced with it.
+    def note(self, variable: Variable) -> None:
+        """Remember that `variable` was read in an inner trace, whose value JAX may keep.
+
+        A variable that was made in that trace is traced with it.
         """
         trace = here()
-        if self.trace != trace and (box._home is None or box._home.trace != trace):
+        if self.trace != trace and (variable._home is None or variable._home.trace != trace):
             if not self.guarded:
                 raise Unguarded(self)
-            self.seen.add(box.slot)
+            self.seen.add(variable.slot)
 
-    def write_all(self, boxes: Sequence[Variable], values: Sequence[Any]) -> None:
+    def write_all(self, variables: Sequence[Variable], values: Sequence[Any]) -> None:
         trace = here()
         local, carried = {}, {}
-        for box, value in zip(boxes, values):
-            home = box._home
-            attrs, into = (
-                (home.trace, local)
-                if home is not None and home.frame is self.name
-                else (self.trace, carried)
-            )
-            if attrs != trace:
-                raise leak(box)
-            into[box] = value
+        for variable, value in zip(variables, values):
+            home = variable._home
+            is_local = home is not None and home.frame is self.name
+            if trace != (home.trace if is_local else self.trace):
+                raise leak(variable)
+            (local if is_local else carried)[variable] = value
         if local:
             commit(tuple(local), tuple(local.values()))
         self.values.update(carried)
         self.written.update(dict.fromkeys(carried))
-        if self.seen and not self.seen.isdisjoint(box.slot for box in boxes):
+        if self.seen and not self.seen.isdisjoint(variable.slot for variable in variables):
             self.renew()
 
     def writes(self) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
-        """Return the boxes that were written, and their values."""
-        return tuple(self.written), tuple(self.values[box] for box in self.written)
+        """Return the variables that were written, and their values."""
+        return tuple(self.written), tuple(map(self.values.__getitem__, self.written))
 
     def renew(self) -> None:
         """Enter a fresh token: traces that were cached with an older value are not used again."""
@@ -426,9 +392,9 @@ class Frame:
 
     # -- going out --
     def effects(self) -> Effects:
-        names = tuple(box.slot for box in self.written)
-        values = [self.values[box] for box in self.written]
-        return Effects((names, tuple(self.log.infos)), values, list(self.log.values))
+        written, values = self.writes()
+        names = tuple(variable.slot for variable in written)
+        return Effects((names, tuple(self.log.infos)), list(values), list(self.log.values))
 
 
 def framed(
@@ -449,8 +415,7 @@ def framed(
     taps = now.taps
     requested = taps.mark() if taps is not None else None
     if not wall or jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-        frame = Frame(values, wall=wall, log=log)
-        frame.axes = axes
+        frame = Frame(values, wall=wall, log=log, axes=axes)
         try:
             return frame.run(body)
         except Unguarded as error:
@@ -460,21 +425,18 @@ def framed(
             log.rewind(mark)
         if taps is not None:
             taps.rewind(requested)
-    frame = Frame(values, wall=wall, log=log, guarded=True)
-    frame.axes = axes
-    return frame.run(body)
+    return Frame(values, wall=wall, log=log, guarded=True, axes=axes).run(body)
 
 
-def leak(box: Variable) -> TracerLeakError:
-    name = socket("named")(box, now.stack)
+def leak(variable: Variable) -> TracerLeakError:
+    """Make the error for a write that could not leave the current trace."""
+    name = socket("named")(variable, now.stack)
     return TracerLeakError(
         f"cannot write {name} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): "
-        "the new value "
-        "could not come out of it. The variable was left unchanged. Use the transform of the same "
-        "name from nbmodule "
-        f"(nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or {box.remedy}. To look at what "
-        "would "
-        "run: nb.eval_shape(fn, x), nb.make_jaxpr(fn)(x), nb.jit(fn).lower(x)."
+        "the new value could not come out of it. The variable was left unchanged. Use the "
+        "transform of the same name from nbmodule (nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, "
+        f"...), or {variable.remedy}. To look at what would run: nb.eval_shape(fn, x), "
+        "nb.make_jaxpr(fn)(x), nb.jit(fn).lower(x)."
     )
 
 
@@ -504,46 +466,45 @@ def warn_of_constant(read: Any) -> None:
     )
 
 
-def write(box: Variable, value: object) -> None:
-    """Give `box` a value that already has its shape and dtype, through the frame where there is
-    one.
-    """
-    write_all((box,), (value,))
+def write(variable: Variable, value: object) -> None:
+    """Write a value that already has the shape and dtype, in the frame where there is one."""
+    write_all((variable,), (value,))
 
 
 def write_all(
-    boxes: Sequence[Variable],
+    variables: Sequence[Variable],
     values: Sequence[Any],
     waiting: Sequence[Variable] = (),
     draws: Sequence[Any] = (),
     also: Also = NOTHING,
 ) -> None:
-    """Give boxes values that already have their shapes and dtypes, all of them or none, through the
-    frame where there is one.
+    """Write values that already have the shapes and dtypes, in the frame where there is one; all of
+    them or none.
 
     Args:
-        boxes: Each once.
+        variables: Each once.
         values: One for each.
-        waiting: Pending boxes, which get another draw at the same moment; these are seen in all
+        waiting: Pending variables, which get another draw at the same moment; these are seen in all
             frames.
         draws: One for each of these.
         also: What else is set at that moment; this too is seen in all frames.
     """
     if now.frame is not None:
-        now.frame.write_all(boxes, values)
+        now.frame.write_all(variables, values)
         commit((), (), waiting, draws, also)
         return
     trace = here()
-    for box, value in zip(boxes, values):
-        is_local = trace != EAGER and box._home is not None and box._home.trace == trace
+    for variable, value in zip(variables, values):
+        is_local = trace != EAGER and variable._home is not None and variable._home.trace == trace
         if not is_local and (trace != EAGER or isinstance(value, jax.core.Tracer)):
-            raise leak(box)
-    commit(boxes, values, waiting, draws, also)
+            raise leak(variable)
+    commit(variables, values, waiting, draws, also)
 
 
 def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
-    """Run `body()`; gives the boxes that it writes and their new values, for one commit of them
-    all. None has changed yet.
+    """Run `body()`; return the variables that it writes and their new values.
+
+    None has changed yet: the caller commits them all as one act.
     """
 
     def run(frame: Frame) -> Any:
@@ -557,13 +518,12 @@ def replay(
     effects: Effects, also: tuple[Sequence[Variable], Sequence[Any]] = ((), ()), *, lifted: str = ""
 ) -> None:
     """Repeat here what happened inside a transformed function: its writes (and with them `also`,
-    boxes and values), then its records.
+    variables and values), then its records.
     """
     slots, infos = effects.names
-    alive = [
-        (box, value) for slot, value in zip(slots, effects.values) if (box := slot()) is not None
-    ]
-    write_all([*(box for box, _ in alive), *also[0]], [*(value for _, value in alive), *also[1]])
+    pairs = [*zip([slot() for slot in slots], effects.values), *zip(*also)]
+    pairs = [pair for pair in pairs if pair[0] is not None]  # of those that are still alive
+    write_all([variable for variable, _ in pairs], [value for _, value in pairs])
     if infos:
         take_over(infos, effects.records, lifted)
 
@@ -596,9 +556,8 @@ def is_captured() -> bool:
     return is_eager() if now.frame is None else here() == now.frame.trace
 
 
-deliveries: list[
-    Any
-] = []  # functions of (infos, values) that are told what came out of compiled code
+deliveries: list[Any] = []
+"""Functions of (infos, values) that are called with the records that left compiled code."""
 
 
 def apart() -> Any:
@@ -606,16 +565,6 @@ def apart() -> Any:
     return _token(next(_tickets))
 
 
-class quiet:
-    """Enter JAX's default token for a while, so that the trace of a kernel is shared between
-    frames.
-    """
-
-    __slots__ = ("_context",)
-
-    def __enter__(self) -> None:
-        self._context = _token(None)
-        self._context.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        self._context.__exit__(None, None, None)
+def quiet() -> Any:
+    """Enter JAX's default token for a while, so that frames share the trace of a kernel."""
+    return _token(None)

@@ -1,4 +1,4 @@
-"""The operators of a box: each reads the array and gives a plain array, never a box."""
+"""The operators of a variable: each reads the array and gives a plain array or a number."""
 
 from __future__ import annotations
 
@@ -11,43 +11,30 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 
-_BINARY = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and",
-    "or",
-    "xor",
-    "lshift",
-    "rshift",
+_BINARY = ("add sub mul truediv floordiv mod pow matmul and or xor lshift rshift divmod").split()
+_COMPARISONS = "eq ne lt le gt ge".split()
+_UNARY = (
+    *(operator.neg, operator.pos, operator.abs, operator.invert, operator.index),
+    *(round, bool, int, float, complex),
 )
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_UNARY = {name: getattr(operator, f"__{name}__") for name in ("neg", "pos", "abs", "invert")} | {
-    "divmod": divmod,
-    "round": round,
-}
 
 
 def install_operators(cls: type) -> None:
-    """Give a class of boxes all operators, reflected ones too."""
+    """Give a class of variables all operators, reflected ones too."""
     for name in (*_BINARY, *_COMPARISONS):
-        fn = getattr(operator, f"__{name}__")
+        fn = divmod if name == "divmod" else getattr(operator, f"__{name}__")
         setattr(cls, f"__{name}__", _binary(fn))
         if name in _BINARY:
             setattr(cls, f"__r{name}__", _reflected(fn))
-    for name, fn in _UNARY.items():
-        setattr(cls, f"__{name}__", _unary(fn))
-    cls.__rdivmod__ = _reflected(divmod)  # type: ignore[attr-defined]
+    for fn in _UNARY:
+        setattr(cls, f"__{fn.__name__}__", _unary(fn))
 
 
 def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
     def operate(self: Any, second: Any) -> Any:
-        if isinstance(second, dict):  # a Container works leaf by leaf, and asks the box itself
+        if isinstance(
+            second, dict
+        ):  # a Container works leaf by leaf, and reads the variable itself
             return NotImplemented
         if isinstance(second, np.ndarray):
             second = received(second, "the other operand")

@@ -2,8 +2,7 @@
 
 Compiled code leaves the shardings of its outputs to the compiler, which may choose others than the
 inputs had. A layout that is declared for a variable persists: values from outside are placed like
-it,
-and the writes of a compiled step have it.
+it, and the writes of a compiled step have it.
 """
 
 from __future__ import annotations
@@ -62,9 +61,8 @@ def replicated(devices: object) -> Any:
     `find_device` takes them.
     """
     if isinstance(devices, jax.sharding.Mesh):
-        mesh = jax.sharding.Mesh(
-            devices.devices, devices.axis_names
-        )  # with axes that the compiler splits by itself
+        # With axes that the compiler splits by itself.
+        mesh = jax.sharding.Mesh(devices.devices, devices.axis_names)
     elif isinstance(devices, Sequence) and not isinstance(devices, str) and devices:
         result = [find_device(device) for device in devices]
         if len(set(result)) != len(result):
@@ -102,9 +100,7 @@ def find_place_and_dtype(location: object, dtype: object) -> tuple[Any, Any]:
 
 def _is_dtype(value: object) -> bool:
     value = spelled(value)
-    if isinstance(value, np.dtype) or (
-        isinstance(value, type) and hasattr(value, "dtype")
-    ):  # such as jnp.bfloat16
+    if isinstance(value, np.dtype) or hasattr(value, "dtype"):  # as jnp.bfloat16 has
         return True
     try:
         return isinstance(value, str) and jnp.dtype(value) is not None
@@ -120,9 +116,7 @@ def default_device() -> Any:
     return device if device is not None else jax.local_devices()[0]
 
 
-# -- layouts: shardings that variables keep
-# ----------------------------------------------------------
-_used = [False]  # whether any variable has a layout: until then nobody looks
+# -- layouts: shardings that variables keep --
 _joined: dict[Any, Any] = {}
 
 
@@ -131,41 +125,38 @@ def is_spread(location: object) -> bool:
     return isinstance(location, jax.NamedSharding) and len(location.device_set) > 1
 
 
-def declare(box: object, location: object) -> None:
-    """From now on `box` keeps this sharding; any other place takes a layout back."""
-    set_all(*declared((box,), (location,)))
+def declare(variable: object, location: object) -> None:
+    """From now on `variable` keeps this sharding; any other place takes a layout back."""
+    set_all(*declared((variable,), (location,)))
 
 
-def declared(boxes: Sequence[Any], places: Sequence[Any]) -> Also:
-    """What is to be set, so that each box keeps the sharding that it is given; any other place
-    takes a layout back, None leaves it.
+def declared(variables: Sequence[Any], places: Sequence[Any]) -> Also:
+    """Return the attributes to set so that each variable keeps the sharding that it is given.
+
+    Any other place takes a layout back, None leaves it.
     """
-    result = [
-        (box, location if is_spread(location) else None)
-        for box, location in zip(boxes, places)
+    placed = [
+        (variable, location if is_spread(location) else None)
+        for variable, location in zip(variables, places)
         if location is not None
     ]
-    result = [(box, layout) for box, layout in result if layout_of(box) != layout]
-    if not result:
+    changed = [(variable, layout) for variable, layout in placed if layout_of(variable) != layout]
+    if not changed:
         return NOTHING
-    if any(layout is not None for _, layout in result):
-        _used[0] = True
-    targets, layouts = zip(*result)
-    return (
-        (*targets, clock),
-        (*repeat("_layout", len(result)), "structure"),
-        (*layouts, next(ticks)),
-    )
+    targets, layouts = zip(*changed)
+    names = (*repeat("_layout", len(changed)), "structure")
+    return (*targets, clock), names, (*layouts, next(ticks))
 
 
-def layout_of(box: object) -> Any:
-    """Return the sharding that was declared for `box`, or None."""
-    return getattr(box, "_layout", None) if _used[0] else None
+def layout_of(variable: object) -> Any:
+    """Return the sharding that was declared for `variable`, or None."""
+    return getattr(variable, "_layout", None)
 
 
 def whole_on(mesh: Mesh) -> Any:
-    """Return the sharding of what has joined a mesh without a layout of its own, one object for
-    each mesh.
+    """Return the sharding of variables that have joined a mesh without a layout of their own.
+
+    There is one object for each mesh.
     """
     if mesh not in _joined:
         _joined[mesh] = jax.NamedSharding(mesh, jax.P())
@@ -176,49 +167,40 @@ def is_joined(layout: Any) -> bool:
     return layout is not None and _joined.get(layout.mesh) is layout
 
 
-def join(boxes: Sequence[Any]) -> None:
-    """Before boxes enter one compiled function: counters, rates and random streams lie whole on the
-    mesh of the variables.
+def join(variables: Sequence[Any]) -> None:
+    """Replicate counters, rates and random streams over the mesh of the other variables.
 
     Else a first call would find them on one device and the second on the mesh, and compile again.
-    Without a mesh they return.
+    Without a mesh they return to one device.
     """
-    layouts = layouts_of(boxes)
-    mesh = (
-        next((layout.mesh for layout in layouts if layout is not None), None) if layouts else None
-    )
-    for box in boxes if _used[0] else ():
-        layout = layout_of(box)
-        value: Any = getattr(box, "_value", None)
-        if isinstance(value, jax.core.Tracer) or hasattr(type(box), "ask"):
+    layouts = layouts_of(variables) or ()
+    mesh = next((layout.mesh for layout in layouts if layout is not None), None)
+    whole = None if mesh is None else whole_on(mesh)
+    for variable in variables:
+        layout = layout_of(variable)
+        value: Any = getattr(variable, "_value", None)
+        if layout is whole or (layout is not None and not is_joined(layout)):
             continue
-        if mesh is None and is_joined(layout):
-            box._layout = None
-            box._value = jax.numpy.asarray(np.asarray(value))
-        elif (
-            mesh is not None
-            and (is_joined(layout) or layout is None)
-            and layout is not whole_on(mesh)
-        ):
-            if not value.committed or is_spread(
-                value.sharding
-            ):  # what the user has put on one device stays there
-                box._layout, box._value = whole_on(mesh), spread(value, whole_on(mesh))
+        if isinstance(value, jax.core.Tracer) or hasattr(type(variable), "ask"):
+            continue
+        if whole is None:
+            variable._layout, variable._value = None, jnp.asarray(np.asarray(value))
+        # An array that the user has put on one device stays there.
+        elif not value.committed or is_spread(value.sharding):
+            variable._layout, variable._value = whole, spread(value, whole)
 
 
-def layouts_of(boxes: Sequence[Any]) -> tuple[Any, ...] | None:
+def layouts_of(variables: Sequence[Any]) -> tuple[Any, ...] | None:
     """Return the layouts of many variables; None if none has one."""
-    if not _used[0]:
-        return None
-    result = tuple(None if is_joined(layout) else layout for layout in map(layout_of, boxes))
+    result = tuple(None if is_joined(layout) else layout for layout in map(layout_of, variables))
     return result if any(layout is not None for layout in result) else None
 
 
-def laid_out(box: object, value: Array) -> Any:
-    """Return a new value of `box`, laid out as was declared for it; what is traced waits for
+def laid_out(variable: object, value: Array) -> Any:
+    """Return a new value of `variable`, laid out as was declared for it; what is traced waits for
     `constrained`.
     """
-    layout = layout_of(box)
+    layout = layout_of(variable)
     if (
         layout is None
         or isinstance(value, jax.core.Tracer)
@@ -228,11 +210,11 @@ def laid_out(box: object, value: Array) -> Any:
     return spread(value, layout)
 
 
-def constrained(box: object, value: object) -> Any:
-    """Return a traced value of `box` on its way out of a compiled function, with its layout
+def constrained(variable: object, value: object) -> Any:
+    """Return a traced value of `variable` on its way out of a compiled function, with its layout
     prescribed to the compiler.
     """
-    layout = layout_of(box)
+    layout = layout_of(variable)
     return value if layout is None else jax.lax.with_sharding_constraint(value, layout)
 
 

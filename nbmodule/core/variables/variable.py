@@ -1,15 +1,14 @@
-"""Boxes: a `Variable` owns one array, and its identity is what sharing means.
+"""Variables: a `Variable` owns one array, and its identity is the unit of sharing.
 
-A box lives as long as the model does, whatever value it holds. Reading and writing go through the
-current frame (see `frame.py`), so one and the same box can be an input of a compiled function, a
-traced value inside it, and a plain array outside. A box may be *pending*: its shape and dtype are
-known, and its value is drawn when it is first read.
+A variable lives as long as the model does, whatever value it holds. Reading and writing go through
+the current frame (see `frame.py`), so one and the same variable can be an input of a compiled
+function, a traced value inside it, and a plain array outside. A variable may be *pending*: its
+shape and dtype are known, and its value is drawn when it is first read.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -47,38 +46,38 @@ from nbmodule.errors import (
 from nbmodule.tree.leaf import without_torch
 from nbmodule.tree.nested import is_of_class
 
-if TYPE_CHECKING:  # a box reads like its array: checkers let it stand where one may
+if TYPE_CHECKING:  # checkers accept a variable where an array may stand
     from jax import Array as _LikeArray
 else:
     _LikeArray = object
 
 
-def _flatten(box: Variable) -> tuple[tuple[Any], Any]:
-    return (box.value,), box._frozen
+def _flatten(variable: Variable) -> tuple[tuple[Any], Any]:
+    return (variable.value,), variable._frozen
 
 
-def _flatten_with_keys(box: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
-    return ((jax.tree_util.GetAttrKey("value"), box.value),), box._frozen
+def _flatten_with_keys(variable: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
+    return ((jax.tree_util.GetAttrKey("value"), variable.value),), variable._frozen
 
 
 def register(cls: type[Variable]) -> None:
     """Make `cls` a PyTree node with one leaf. Unflattening takes any leaf and never validates."""
 
     def unflatten(frozen: bool, leaves: Any) -> Variable:
-        box = object.__new__(cls)
-        box._frozen, box._value = frozen, leaves[0]
-        box._home = birthplace()
-        return box
+        variable = object.__new__(cls)
+        variable._frozen, variable._value = frozen, leaves[0]
+        variable._home = birthplace()
+        return variable
 
     jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, unflatten, _flatten)
 
 
 @accept_aliases
 class Variable(_LikeArray):
-    """A box that owns one array.
+    """An object that owns one array.
 
     It reads like its array: arithmetic, indexing, `.shape`, methods such as `.sum()`, and
-    `jax.numpy` functions take it. An operation gives a plain array, never a box. `jax.lax`
+    `jax.numpy` functions take it. An operation gives a plain array, never a variable. `jax.lax`
     functions want the array itself: `p()` or `p.value`.
 
     Args:
@@ -99,12 +98,11 @@ class Variable(_LikeArray):
     """
 
     __slots__ = ("__weakref__", "_frozen", "_home", "_layout", "_pending", "_slot", "_value")
-    __array_priority__ = 101  # np_array @ box asks the box first
+    __array_priority__ = 101  # `np_array @ variable` calls the variable's `__rmatmul__`
     _is_variable = True
     has_own_name = True  # whether messages call it by its path
-    remedy = (
-        "pass the model in as an argument and return it"  # for a write in a transform of JAX's own
-    )
+    # For a write in a transform of JAX's own.
+    remedy = "pass the model in as an argument and return it"
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -133,31 +131,29 @@ class Variable(_LikeArray):
         *,
         follows: bool = False,
     ) -> Self:
-        """Return a box whose value `draw()` gives when it is first read.
+        """Return a variable whose value `draw()` gives when it is first read.
 
         Args:
             draw: A pure function of no arguments, called once, that gives a NumPy or JAX array.
-                None for a box that never has a value of its own and must be given one for each
+                None for a variable that never has a value of its own and must be given one for each
                 call.
             shape: Shape of the value.
             dtype: Dtype of the value, float32 by default.
             device: Device or sharding to place the value on.
-            follows: Whether `draw` looks at another variable: a copy of the box is then drawn at
-                once.
+            follows: Whether `draw` reads another variable: a copy is then drawn at once.
         """
-        box = object.__new__(cls)
-        box._frozen, box._home = False, birthplace()
-        box._pending = Pending(
-            draw, shape, jax.dtypes.canonicalize_dtype(dtype or jnp.float32), device, follows
-        )
+        variable = object.__new__(cls)
+        variable._frozen, variable._home = False, birthplace()
+        dtype = jax.dtypes.canonicalize_dtype(dtype or jnp.float32)
+        variable._pending = Pending(draw, tuple(shape), dtype, device, follows)
         if device is not None:
-            declare(box, device)
-        return box
+            declare(variable, device)
+        return variable
 
     # -- the value --
     @property
     def value(self) -> jax.Array:
-        """The array, as seen from here; assigning casts to the dtype of the box and keeps its
+        """The array, as the current frame has it; a new one is cast to the dtype and keeps the
         shape.
         """
         if now.frame is not None:
@@ -185,7 +181,7 @@ class Variable(_LikeArray):
         return self.settled() if now.frame is None else self.value
 
     def settled(self) -> Any:
-        """Return the box's own value, drawn if need be; frames are not asked."""
+        """Return the value outside of all frames, drawn if it is pending."""
         try:
             return self._value
         except AttributeError:
@@ -199,14 +195,14 @@ class Variable(_LikeArray):
             return self._value
 
     def hold(self, value: Any) -> None:
-        """Have this value here, in the trace where the box was made; what is pending is kept for
-        `let_go`.
+        """Hold this value in the trace where the variable was made; `let_go` makes it pending
+        again.
         """
         self._value = value
 
     def let_go(self) -> bool:
-        """Be drawn later, outside of the trace; whether that can be: not if another value was given
-        meanwhile.
+        """Become pending again, to be drawn outside of the trace; return False if another value
+        was set meanwhile.
         """
         if getattr(self, "_pending", None) is not None and not self.is_pending:
             del self._value
@@ -214,14 +210,14 @@ class Variable(_LikeArray):
 
     @property
     def is_concrete(self) -> bool:
-        """Whether it has a value that belongs to no trace: a constant that a build makes, while a
+        """Whether it has a value of no trace, such as a constant that a build makes while a
         function is traced.
         """
         value = getattr(self, "_value", None)
         return value is not None and not isinstance(value, jax.core.Tracer)
 
     def changed_by(self, fn: Callable[[Any], Any]) -> None:
-        """Let the value be what `fn` makes of what is drawn."""
+        """Apply `fn` to the value, now or when it is drawn."""
         pending = self._pending
         draw: Any = pending.draw
         pending.draw = lambda: fn(draw())
@@ -229,13 +225,13 @@ class Variable(_LikeArray):
             self._value = fn(self._value)
 
     def drawn(self) -> Any:
-        """Return the value of a pending box, as drawn: a host array where the key is concrete."""
+        """Return the drawn value of a pending variable: a host array where the key is concrete."""
         draw = self._pending.draw
         if draw is None:
             raise NotBuiltError(
-                f"cannot read {self.describe()}: its module was made with store_vars=False and "
-                "keeps no variables. "
-                "Pass them at the call, as in model(x, v=variables); `model.build()` returned them."
+                f"cannot read {self.describe()}: its module was made with store_vars=False. Pass "
+                "the variables at the call, as in model(x, v=variables); `model.build()` returned "
+                "them."
             )
         with asked_for():
             return draw()
@@ -247,25 +243,24 @@ class Variable(_LikeArray):
 
     @property
     def is_released(self) -> bool:
-        """Whether there is no value and never will be one: the module was made with
-        `store_vars=False`.
-        """
+        """Whether it has no value of its own: the module was made with `store_vars=False`."""
         pending = getattr(self, "_pending", None)
         return pending is not None and pending.draw is None
 
     def release(self) -> None:
-        """Let the value go; shape and dtype stay known."""
+        """Drop the value; shape and dtype stay known."""
         self._pending = Pending(None, self.shape, self.dtype)
         if hasattr(self, "_value"):
             del self._value
 
     def place(self, value: object) -> None:
-        """Put `value` into the box, past all frames."""
+        """Set the value outside of all frames."""
         commit((self,), (value,))
 
     def admitted(self, new: Any, *, narrow: bool = False) -> Any:
-        """`new` as this box may hold it: of its shape and dtype, never weakly typed; `narrow` lets
-        float become integer.
+        """Return `new` with the shape and dtype of this variable, never weakly typed.
+
+        With `narrow` a float may become an integer.
         """
         new = new.value if isinstance(new, Variable) else without_torch(new)
         if isinstance(new, np.ndarray):
@@ -277,25 +272,17 @@ class Variable(_LikeArray):
             new = np.asarray(new)
             if new.dtype == object:
                 result = type(new.item() if new.ndim == 0 else new).__name__
-                raise DtypeError(
-                    f"cannot set {self.describe()} to a {result}: an array is wanted. The variable "
-                    "was left unchanged."
-                )
+                raise DtypeError(f"cannot set {self.describe()} to a {result}: an array is wanted.")
         if tuple(new.shape) != shape:
             raise ShapeError(
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
-                f"is {list(shape)}. "
-                "The variable was left unchanged. Assign a new variable (nb.Parameter, nb.Buffer) "
-                "to "
-                "change the shape."
+                f"is {list(shape)}. Assign a new variable (nb.Parameter, nb.Buffer) to change it."
             )
         widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)
         if new.dtype != dtype and _rank(new.dtype) > widest:
             raise DtypeError(
-                f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. The "
-                "variable was left "
-                f"unchanged. Convert the values yourself (`x.astype('{dtype}')`), or change the "
-                "variable with `.to(dtype=...)`."
+                f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. "
+                f"Convert the values (`x.astype('{dtype}')`), or the variable (`.to(dtype=...)`)."
             )
         if not isinstance(new, jax.Array):
             with asked_for():
@@ -305,10 +292,10 @@ class Variable(_LikeArray):
         return laid_out(self, new) if layout_of(self) else new
 
     def describe(self) -> str:
-        """`parameter float32[64, 3]`, for messages."""
+        """Return `parameter float32[64, 3]`, for messages."""
         return f"{type(self).__name__.lower()} {describe_shape(self)}"
 
-    # -- facts that never draw --
+    # -- properties that never draw --
     @property
     def shape(self) -> tuple[int, ...]:
         return self._known().shape
@@ -318,9 +305,7 @@ class Variable(_LikeArray):
         return self._known().dtype
 
     def _known(self) -> Any:
-        """Return the value, or what is known of it before it is drawn; another thread may draw it
-        meanwhile.
-        """
+        """Return the value, or its `Pending`; another thread may draw it meanwhile."""
         try:
             return self._value
         except AttributeError:
@@ -341,12 +326,10 @@ class Variable(_LikeArray):
 
     @property
     def device(self) -> Any:
-        cached = self._known()
-        return (
-            next(iter(cached.sharding.device_set))
-            if isinstance(cached, Pending)
-            else getattr(cached, "device", None)
-        )
+        known = self._known()
+        if isinstance(known, Pending):
+            return next(iter(known.sharding.device_set))
+        return getattr(known, "device", None)
 
     @property
     def sharding(self) -> Any:
@@ -361,9 +344,8 @@ class Variable(_LikeArray):
     def requires_grad(self, flag: bool) -> None:
         if as_flag("requires_grad", flag) and not isinstance(self, Parameter):
             raise ArgumentError(
-                f"cannot take gradients for {self.describe()}: it is not trained."
-                "Assign an nb.Parameter "
-                "in its place."
+                f"cannot take gradients for {self.describe()}: it is not trained. Assign an "
+                "nb.Parameter in its place."
             )
         self.requires_grad_(flag)
 
@@ -375,7 +357,7 @@ class Variable(_LikeArray):
 
     @property
     def slot(self) -> Slot:
-        """The weak name of this box in static data, one for its whole life."""
+        """The weak name of this variable in static data, one for its whole life."""
         try:
             return self._slot
         except AttributeError:
@@ -406,8 +388,8 @@ class Variable(_LikeArray):
                 raise _no_array(self, value) from None
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        said = array_hint(name) or ", neither of its own nor of its array."
-        raise AttributePathError(f'{self.describe()} has no attribute "{name}"{said}')
+        hint = array_hint(name) or ", neither of its own nor of its array."
+        raise AttributePathError(f'{self.describe()} has no attribute "{name}"{hint}')
 
     if not TYPE_CHECKING:  # the base names the attributes of an array; this would allow every name
         __getattr__ = _attribute_of_array
@@ -417,34 +399,23 @@ class Variable(_LikeArray):
 
     def __setitem__(self, index: object, new: Any) -> None:
         new = new.value if isinstance(new, Variable) else without_torch(new)
-        is_listed = isinstance(new, (list, tuple))
-        if is_listed:
+        if isinstance(new, (list, tuple)):
             with asked_for():
                 new = jnp.asarray(new)
-        new = received(new, f"what is set in {self.describe()}")
+        new = received(new, f"the new items of {self.describe()}")
         provided = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
         if _rank(provided) > _rank(self.dtype):
-            raise DtypeError(
-                f"cannot set items of {self.describe()} to {provided} values. The variable was "
-                "left unchanged."
-            )
-        if is_listed:
-            new = new.astype(self.dtype)
+            raise DtypeError(f"cannot set items of {self.describe()} to {provided} values.")
         value = self.value_to_replace()
-        try:
-            with asked_for():
-                changed = value.at[_plain(index)].set(new)
-        except (ValueError, TypeError) as error:
-            if np.ndim(new) == 0 or not any(
-                word in str(error).lower() for word in ("shape", "broadcast")
-            ):
-                raise
-            raise ShapeError(
-                f"cannot set items of {self.describe()} to an array of shape "
-                f"{list(np.shape(new))}: {error}. "
-                "The variable was left unchanged."
-            ) from error
-        self.value = changed
+        with asked_for():
+            items = jnp.asarray(new, self.dtype)
+            try:
+                self.value = value.at[_plain(index)].set(items)
+            except ValueError as error:
+                raise ShapeError(
+                    f"cannot set items of {self.describe()} to an array of shape "
+                    f"{list(items.shape)}: {error}."
+                ) from error
 
     def __len__(self) -> int:
         if not self.shape:
@@ -457,21 +428,6 @@ class Variable(_LikeArray):
     def __hash__(self) -> int:
         return object.__hash__(self)
 
-    def __bool__(self) -> bool:
-        return bool(self.value)
-
-    def __int__(self) -> int:
-        return int(self.value)
-
-    def __float__(self) -> float:
-        return float(self.value)
-
-    def __complex__(self) -> complex:
-        return complex(self.value)
-
-    def __index__(self) -> int:
-        return operator.index(self.value)
-
     def __format__(self, spec: str) -> str:
         return format(self.value, spec) if spec else repr(self)
 
@@ -479,37 +435,35 @@ class Variable(_LikeArray):
         return f"{type(self).__name__}({describe_array(self)})"
 
     # -- copies --
-    def _value_to_copy(self) -> Any:
-        """Return the value, which a donated step of another thread may delete at any time."""
+    def _copied(self, copy: Callable[[Any], Any]) -> Any:
+        """Return `copy` of the value, which a donated step of another thread may overwrite."""
         if now.frame is not None or not is_eager() or not own_values((self,)):
-            return self.value
-        return consistent_values((self,))[0]
+            return copy(self.value)
+        values = consistent_values((self,))  # holds the value until it is copied
+        return copy(values[0])
 
     def __copy__(self) -> Self:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        box = object.__new__(type(self))
-        box._frozen, box._home = self._frozen, birthplace()
+        variable = object.__new__(type(self))
+        variable._frozen, variable._home = self._frozen, birthplace()
         if layout := layout_of(self):
-            box._layout = layout
+            variable._layout = layout
         cached = self._known()
         if isinstance(cached, Pending) and cached.follows:
             cached = self.settled()
         if isinstance(cached, Pending):
-            box._pending = cached  # the same draw gives the same value
+            variable._pending = cached  # the same draw gives the same value
         else:
-            value = self._value_to_copy()
-            box._value = (
-                value if isinstance(value, jax.core.Tracer) else jnp.copy(value)
-            )  # donation must not reach it
-        memo[id(self)] = box
-        return box
+            variable._value = self._copied(_copy_of)
+        memo[id(self)] = variable
+        return variable
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self.is_released:
             return released, (type(self), self.shape, self.dtype, self._frozen)
-        return self.reduced(self._value_to_copy())
+        return self._copied(self.reduced)
 
     def reduced(self, value: Any) -> tuple[Any, ...]:
         """Describe the variable with this value for a pickler."""
@@ -538,29 +492,25 @@ class Buffer(Variable):
     __slots__ = ()
 
 
+def _copy_of(value: Any) -> Any:
+    """Return a copy, so that a donation of one of the two arrays does not reach the other."""
+    return value if isinstance(value, jax.core.Tracer) else jnp.copy(value)
+
+
 def _array_of(cls: str, value: Any, dtype: Any) -> Any:
-    """Return a copy, since JAX would alias a NumPy array on the CPU; or an error for what is no
-    array.
-    """
+    """Return a copy, since JAX would alias a NumPy array on the CPU."""
     if is_of_no_numbers(value):
         is_text = value.dtype.kind in "OSUVMm"
-        cure = (
-            "A module keeps words as a list: self.classes = classes.tolist()."
-            if is_text
-            else made_numbers(value, "x")
-        )
+        as_list = "A module keeps words as a list: self.classes = classes.tolist()."
+        fix = as_list if is_text else made_numbers(value, "x")
         raise ArgumentTypeError(
-            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. {cure}"
+            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. {fix}"
         )
     try:
         with asked_for():
             return jnp.array(as_read_or_left(without_torch(value)), dtype=dtype)
     except (TypeError, ValueError) as error:
-        if (
-            hasattr(value, "dtype")
-            and hasattr(value, "shape")
-            and getattr(value.dtype, "kind", "") not in "OSU"
-        ):
+        if hasattr(value, "dtype") and hasattr(value, "shape"):
             raise
         raise ArgumentTypeError(
             f"{cls} takes an array, or numbers that make one; found {type(value).__name__}: "
@@ -571,16 +521,16 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
 def released(
     cls: type[Variable], shape: tuple[int, ...], dtype: DTypeLike, frozen: bool = False
 ) -> Any:
-    """Return a box that is known by shape and dtype, and has no value of its own."""
-    box = cls.pending(None, shape, dtype)
-    box._frozen = frozen
-    return box
+    """Return a variable of known shape and dtype that has no value of its own."""
+    variable = cls.pending(None, shape, dtype)
+    variable._frozen = frozen
+    return variable
 
 
 def _restore(cls: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
-    box = cls(value)
-    box._frozen = frozen
-    return box
+    variable = cls(value)
+    variable._frozen = frozen
+    return variable
 
 
 def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
@@ -588,15 +538,12 @@ def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool)
     return _restore(cls, keys, frozen)
 
 
-def _no_array(box: Variable, content: object) -> AttributePathError:
-    """Return a tree function of another library has put something else into the box, to mark it, or
-    in place of its array.
-    """
+def _no_array(variable: Variable, content: object) -> AttributePathError:
+    """Make the error for a leaf that a tree function of another library has replaced."""
     return AttributePathError(
-        f"this {type(box).__name__} holds a {type(content).__name__} where its array was: a "
-        "function over PyTrees has put it there. "
-        "The array is the leaf, not the variable: name it by `.value`, as in eqx.tree_at(lambda m: "
-        "m.weight.value, model, array)."
+        f"this {type(variable).__name__} holds a {type(content).__name__} where its array was: a "
+        "function over PyTrees has put it there. The array is the leaf, not the variable: name it "
+        "by `.value`, as in eqx.tree_at(lambda m: m.weight.value, model, array)."
     )
 
 
@@ -607,7 +554,7 @@ def _plain(index: object) -> Any:
 
 
 def _rank(dtype: DTypeLike) -> int:
-    """Kinds from narrow to wide: a write may widen the kind of its values, never narrow it."""
+    """Return the rank of a kind of dtype: a write may widen its values, not narrow them."""
     if jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return 9
     if jnp.issubdtype(dtype, np.timedelta64):  # an integer to NumPy
@@ -622,25 +569,14 @@ install_operators(Variable)
 register(Variable)
 
 
-def refuse(box: Variable) -> Any:
-    """What JAX's inner functions are told that take arrays alone; their own words would name
-    `__jax_array__`.
-    """
+def _refuse(variable: Variable) -> Any:
+    """Refuse a variable in JAX's inner functions: their own error would name `__jax_array__`."""
     raise ArgumentError(
-        f"JAX takes no {type(box).__name__} here: functions of jax.lax and jax.core want the array "
-        "itself, and were given "
-        f"the {box.describe()}. Give them its `.value`, as in jax.lax.dot(x, "
-        "p.value); functions of "
-        "jax.numpy and nb take the variable as it is."
+        f"JAX takes no {type(variable).__name__} here: functions of jax.lax and jax.core want the "
+        f"array itself, and were given the {variable.describe()}. Give them its `.value`, as in "
+        "jax.lax.dot(x, p.value); functions of jax.numpy and nb take the variable as it is."
     )
 
 
-def register_refusal() -> None:
-    """Put our words where JAX looks up what an argument is; where it has no such place its own
-    words stay.
-    """
-    for table in argument_tables:
-        table[Variable] = refuse
-
-
-register_refusal()
+for _table in argument_tables:  # the places where JAX looks up the type of an argument
+    _table[Variable] = _refuse

@@ -44,7 +44,7 @@ from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import form_of, restorable_objects
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.transforms.carried import Packed, boxes_of, extract_objects, is_stateful
+from nbmodule.core.transforms.carried import Packed, extract_objects, is_stateful, variables_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
@@ -664,7 +664,7 @@ def _has_form(obj: object) -> bool:
 
 
 def _variables_of(obj: Any) -> tuple[Variable, ...]:
-    return boxes_of(obj) if is_stateful(obj) else ()
+    return variables_of(obj) if is_stateful(obj) else ()
 
 
 def leaves_of(outputs: object) -> list[Any]:
