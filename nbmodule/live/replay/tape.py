@@ -653,10 +653,9 @@ class Repeatable:
 
 def overwrites_arguments(function: Callable[..., Any]) -> bool:
     """Return True if a call may overwrite the arrays that it is given."""
-    options = getattr(function, "asked", None)
-    if options is None:
-        return bool(getattr(function, "overwrites", False))
-    return options["donate_argnums"] is not None or options["donate_argnames"] is not None
+    if isinstance(function, Jit):
+        return any(function.donated)
+    return bool(getattr(function, "overwrites", False))
 
 
 def _has_form(obj: object) -> bool:
