@@ -570,6 +570,10 @@ class Jit(Generic[P, R]):
             forms[number] = weakref.ref(instance, lambda _: forms.pop(number, None)), form
         return Bound(form, instance)
 
+    def without_donation(self) -> Jit:
+        """Return another compiled form of the function, which overwrites nothing."""
+        return Jit(self.fn, False, self.options, self.static, Places())
+
     def _without_self(self, owner: object) -> Jit:
         """Return the compiled form of this function as a method of `owner`."""
         method, options = _Method(self.fn, owner), dict(self.options)

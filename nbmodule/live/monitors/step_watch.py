@@ -28,7 +28,6 @@ from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
-from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.recording.tracker import Tracker, untracked
 from nbmodule.core.structure.walk import plan_of
@@ -51,7 +50,6 @@ _MOST_SIGNATURES = 16
 _MOST_COMPILES = 12
 _SLOW = 0.3
 """Seconds; a shorter compile was found in a cache."""
-_DONATION = ("donate", "donate_argnums", "donate_argnames")
 AT_ONCE = 2.0
 """Seconds that an observation for diagnosis may take without waiting."""
 SHARE = 0.02
@@ -259,8 +257,7 @@ class ReturnsWatcher:
         if id(code) not in self._watched:
             if len(self._watched) >= _MOST_SIGNATURES:
                 del self._watched[next(iter(self._watched))]
-            options = {k: v for k, v in function.asked.items() if k not in _DONATION}
-            self._watched[id(code)] = (code, jit(code, **options))
+            self._watched[id(code)] = (code, function.without_donation())
         return self._watched[id(code)][1]
 
     def _compile_met(self) -> None:
