@@ -131,7 +131,9 @@ def optimizer_step(make):
     grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
     optimizer.update(model, grads)
     state = [
-        box for box in plan_of(optimizer).variables if box is optimizer._counter or box.shape == (1,)
+        box
+        for box in plan_of(optimizer).variables
+        if box is optimizer._counter or box.shape == (1,)
     ]
     return lambda: optimizer.update(model, grads), [model, *state]
 
