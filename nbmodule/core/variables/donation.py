@@ -36,14 +36,14 @@ class _Readers:
         self.lent: dict[int, frozenset[int]] = {}
         """Ids of the arrays of each snapshot that is in use."""
 
-    def lend(self, snapshot: Snapshot) -> Snapshot:
+    def lend(self, snapshot: LentArrays) -> LentArrays:
         """Keep the arrays of a snapshot from being overwritten as long as it is in use."""
         self.lent[id(snapshot)] = frozenset(map(id, snapshot))
         weakref.finalize(snapshot, self.lent.pop, id(snapshot), None).atexit = False
         return snapshot
 
 
-class Snapshot(list[Any]):
+class LentArrays(list[Any]):
     """Arrays of one moment, which no donated step overwrites while this list lives."""
 
     __slots__ = ("__weakref__",)
@@ -127,7 +127,7 @@ def is_gone(value: object) -> bool:
     return getattr(value, "is_deleted", bool)()
 
 
-def consistent_values(variables: Sequence[Any]) -> Snapshot:
+def consistent_values(variables: Sequence[Any]) -> LentArrays:
     """Return the arrays that variables hold between two steps of another thread that trains.
 
     Hold the list as long as they are used: meanwhile no donated step overwrites them.
@@ -136,7 +136,7 @@ def consistent_values(variables: Sequence[Any]) -> Snapshot:
     for variable in variables:
         variable.settled()
     with readers.lock:
-        return readers.lend(Snapshot(map(_value, variables)))
+        return readers.lend(LentArrays(map(_value, variables)))
 
 
 def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
