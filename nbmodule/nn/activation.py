@@ -14,8 +14,9 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
+from nbmodule.nn.checks import integer, size
 from nbmodule.nn.initializers import Constant, InitializerLike
-from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, initializer, integer, size, unusual
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, initializer
 
 
 class _Options(ConstructorSignature):
@@ -50,9 +51,6 @@ class _Activation(FunctionLayer):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x)
-
-    def extra_repr(self) -> str:
-        return unusual(self, **self._options).removeprefix(", ")
 
 
 def _activation(
@@ -200,6 +198,8 @@ class PReLU(Layer):
     Source: He, Zhang, Ren and Sun (2015), arXiv:1502.01852.
     """
 
+    _shown = "num_parameters="
+
     def __init__(
         self,
         num_parameters: int = 1,
@@ -210,19 +210,14 @@ class PReLU(Layer):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_parameters, self.axis = (
-            size("PReLU", "num_parameters", num_parameters),
-            integer("PReLU", "axis", axis),
-        )
+        self.num_parameters = size("PReLU", "num_parameters", num_parameters)
+        self.axis = integer("PReLU", "axis", axis)
         weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))
         self.weight = weights.create_variables((num_parameters,), device, dtype=dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return F.prelu(x, self.weight.value, axis=self.axis)
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}{unusual(self, axis=-1)}"
 
 
 def activations() -> dict[str, type[Layer]]:

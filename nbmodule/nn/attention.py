@@ -14,14 +14,14 @@ from jaxtyping import Bool, Float
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.checks import check_floating, check_number, flag, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
-from nbmodule.nn.functional.checks import check_floating, check_number
 from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.functional.primitives import nan_where
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size, written
+from nbmodule.nn.layer import ArrayLike, Layer, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -81,6 +81,8 @@ class MultiHeadAttention(Layer):
 
     _attends_by_heads = True
 
+    _shown, _brief = "features num_heads", "{features}, {num_heads} heads"
+
     def __init__(
         self,
         features: int,
@@ -102,41 +104,28 @@ class MultiHeadAttention(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features, self.num_heads = (
-            size(name, "features", features),
-            size(name, "num_heads", num_heads),
-        )
-        self.key_features = (
-            features if key_features is None else size(name, "key_features", key_features)
-        )
-        self.value_features = (
-            self.key_features
-            if value_features is None
-            else size(name, "value_features", value_features)
+        self.features = size(name, "features", features)
+        self.num_heads = size(name, "num_heads", num_heads)
+        self.key_features = size(name, "key_features", key_features, default=features)
+        self.value_features = size(
+            name, "value_features", value_features, default=self.key_features
         )
         if head_features is None and features % num_heads:
             raise ArgumentError(
                 f"{name}: {features} features cannot be divided into {num_heads} heads; give "
                 "head_features=."
             )
-        self.head_features = (
-            features // num_heads
-            if head_features is None
-            else size(name, "head_features", head_features)
+        self.head_features = size(
+            name, "head_features", head_features, default=features // num_heads
         )
-        self.num_kv_heads = (
-            num_heads if num_kv_heads is None else size(name, "num_kv_heads", num_kv_heads)
-        )
+        self.num_kv_heads = size(name, "num_kv_heads", num_kv_heads, default=num_heads)
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
                 f"{name}: num_kv_heads must divide the {num_heads} heads, got {num_kv_heads}."
             )
-        check_number(name, "rotary_base", rotary_base, above=0)
-        self.rotary_base = float(rotary_base)
-        self.rotary, self.with_bias = (
-            flag(name, "rotary", rotary),
-            flag(name, "with_bias", with_bias),
-        )
+        self.rotary_base = check_number(name, "rotary_base", rotary_base, above=0)
+        self.rotary = flag(name, "rotary", rotary)
+        self.with_bias = flag(name, "with_bias", with_bias)
         if rotary and self.head_features % 2:
             raise ArgumentError(
                 f"{name}: rotary needs an even number of features in each head, got "
@@ -146,29 +135,25 @@ class MultiHeadAttention(Layer):
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _make(self, subkeys: list[Any], weights: Any, biases: Any, device: Any, dtype: Any) -> None:
+    def _make(
+        self,
+        subkeys: list[Any],
+        weights: InitializerLike | None,
+        biases: InitializerLike | None,
+        device: DeviceLike | None,
+        dtype: DTypeLike | None,
+    ) -> None:
         inner, shared = self.num_heads * self.head_features, self.num_kv_heads * self.head_features
 
         def projection(n: int, m: int, key: KeyLike) -> Any:
-            return Linear(
-                n,
-                m,
-                with_bias=self.with_bias,
-                weight_initializer=weights,
-                bias_initializer=biases,
-                key=key,
-                device=device,
-                dtype=dtype,
-            )
+            options: dict[str, Any] = {"with_bias": self.with_bias, "device": device}
+            options |= {"weight_initializer": weights, "bias_initializer": biases}
+            return Linear(n, m, key=key, dtype=dtype, **options)
 
-        self.query, self.key = (
-            projection(self.features, inner, subkeys[0]),
-            projection(self.key_features, shared, subkeys[1]),
-        )
-        self.value, self.out = (
-            projection(self.value_features, shared, subkeys[2]),
-            projection(inner, self.features, subkeys[3]),
-        )
+        self.query = projection(self.features, inner, subkeys[0])
+        self.key = projection(self.key_features, shared, subkeys[1])
+        self.value = projection(self.value_features, shared, subkeys[2])
+        self.out = projection(inner, self.features, subkeys[3])
 
     def forward(
         self,
@@ -250,7 +235,7 @@ class MultiHeadAttention(Layer):
         empty = jnp.zeros((*shape, features), self.key.weight.dtype if dtype is None else dtype)
         return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
 
-    def _cached(self, k: Array, v: Array, mask: Any, cache: Mapping[str, Any]) -> Any:
+    def _cached(self, k: Array, v: Array, mask: Array | None, cache: Mapping[str, Any]) -> Any:
         """Keys and values of all positions, the mask by which each looks at those so far, and the
         cache that holds them.
         """
@@ -268,10 +253,9 @@ class MultiHeadAttention(Layer):
             )
         keys_so_far, values, allowed = _appended(visible, cache["value"], length, k, v)
         if mask is not None:
-            mask = plain(mask)
-            allowed = (
-                allowed & mask if mask.dtype == jnp.bool_ else jnp.where(allowed, mask, -jnp.inf)
-            )
+            seen = plain(mask)
+            is_bool = seen.dtype == jnp.bool_
+            allowed = allowed & seen if is_bool else jnp.where(allowed, seen, -jnp.inf)
         return (
             keys_so_far,
             values,
@@ -279,7 +263,16 @@ class MultiHeadAttention(Layer):
             {"key": keys_so_far, "value": values, "length": length + k.shape[-2]},
         )
 
-    def _checked(self, query: Any, key: Any, value: Array) -> tuple[Any, Any, Any]:
+    def _usual(self) -> dict[str, Any]:
+        """Sizes are as usual where they follow from others."""
+        return super()._usual() | {
+            "key_features": self.features,
+            "value_features": self.key_features,
+            "head_features": self.features // self.num_heads,
+            "num_kv_heads": self.num_heads,
+        }
+
+    def _checked(self, query: Array, key: Array | None, value: Array) -> tuple[Any, Any, Any]:
         """What is left out filled in; features compared with those the layer was made for."""
         name = type(self).__name__
         if key is None and value is not None:
@@ -301,35 +294,16 @@ class MultiHeadAttention(Layer):
                 )
         return query, key, value
 
-    def extra_repr(self) -> str:
-        parts = [f"{self.features}, {self.num_heads}"]
-        for name, usual in (
-            ("key_features", self.features),
-            ("value_features", self.key_features),
-            ("head_features", self.features // self.num_heads),
-            ("num_kv_heads", self.num_heads),
-            ("rotary", False),
-            ("rotary_base", 10000.0),
-            ("with_bias", True),
-        ):
-            if getattr(self, name) != usual:
-                parts.append(f"{name}={written(getattr(self, name))}")
-        return ", ".join(parts)
-
-    def brief(self) -> str:
-        """For displays: `64, 8 heads`."""
-        return f"{self.features}, {self.num_heads} head{'s' if self.num_heads > 1 else ''}"
-
 
 @kernel(static=("num_heads", "base"))
-def _turned(x: ArrayLike, start: Any, *, num_heads: int, base: float) -> Any:
+def _turned(x: Array, start: Array | int, *, num_heads: int, base: float) -> Any:
     """The features of each head, turned by their positions, which begin at `start`."""
     positions = start + jnp.arange(x.shape[-2], dtype=jnp.int32)
     return merge_heads(rotary_embedding(split_heads(x, num_heads), positions, base=base))
 
 
 @kernel
-def _appended(key: Any, value: Array, length: Any, k: Any, v: Any) -> Any:
+def _appended(key: Array, value: Array, length: Array, k: Array, v: Array) -> Any:
     """The cache with further keys and values, NaN where there is no room, and which of them each of
     these positions may see.
     """

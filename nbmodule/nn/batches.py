@@ -5,7 +5,7 @@ generators with their own batches.
 from __future__ import annotations
 
 import collections
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
@@ -19,109 +19,90 @@ from nbmodule.base.promotion import asked_for
 from nbmodule.core.numbers import random
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.layer import flag
-from nbmodule.nn.layer import size as whole
+from nbmodule.nn.checks import flag
+from nbmodule.nn.checks import size as whole
 
 
 class Batches:
-    """A restartable iterable over batches; see `batches`."""
+    """A restartable iterable over batches; see `batches`.
+
+    Args:
+        make: Gives the batches of one pass.
+        length: Gives the number of batches in one pass.
+        text: For `repr`.
+    """
 
     def __init__(
-        self, arrays: object, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None
+        self, make: Callable[[], Iterable[Any]], length: Callable[[], int], text: str
     ) -> None:
-        self.arrays, self.batch, self.shuffle, self.drop_last = arrays, batch, shuffle, drop_last
-        self.leaves, self.tree = jax.tree.flatten(arrays)
-        self.count = len(self.leaves[0])
-        self.stream = None if key is None else random.RandomStream(key)
+        self._make, self._length, self._text = make, length, text
 
     def __len__(self) -> int:
         """The number of batches in one pass."""
-        return self.count // self.batch if self.drop_last else -(-self.count // self.batch)
+        return self._length()
 
     def __iter__(self) -> Iterator[Any]:
-        order = self._order()
-        for number in range(len(self)):
-            chosen = order[number * self.batch : (number + 1) * self.batch]
-            with asked_for():
-                batch = [_rows(leaf, chosen) for leaf in self.leaves]
-            yield jax.tree.unflatten(self.tree, batch)
-
-    def _order(self) -> np.ndarray:
-        if not self.shuffle:
-            return np.arange(self.count)
-        key = random.next_key() if self.stream is None else self.stream._next_key()
-        return np.random.Generator(
-            np.random.Philox(key=int(key[0]) << 32 | int(key[1]))
-        ).permutation(self.count)
+        return iter(self._make())
 
     def __repr__(self) -> str:
-        return (
-            f"batches({self.count:,} rows, size={self.batch}, {len(self)} batches, "
-            f"shuffle={self.shuffle})"
-        )
+        return self._text
 
 
-class RowBatches(Batches):
-    """Batches of a dataset: anything with a length and `[number]`, which gives one row."""
+def _cut(
+    rows: Callable[[np.ndarray], Any],
+    count: int,
+    batch: int,
+    shuffle: bool,
+    drop_last: bool,
+    key: KeyLike | None,
+) -> Batches:
+    """Return batches of `count` rows, each batch from the numbers of its rows."""
+    length = count // batch if drop_last else -(-count // batch)
+    stream = None if key is None else random.RandomStream(key)
 
-    def __init__(
-        self, rows: Any, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None
-    ) -> None:
-        self.rows, self.batch, self.shuffle, self.drop_last = rows, batch, shuffle, drop_last
-        self.count = len(rows)
-        self.stream = None if key is None else random.RandomStream(key)
+    def make() -> Iterator[Any]:
+        order = np.arange(count)
+        if shuffle:
+            first, second = random.next_key() if stream is None else stream._next_key()
+            bits = np.random.Philox(key=int(first) << 32 | int(second))
+            order = np.random.Generator(bits).permutation(count)
+        for number in range(length):
+            yield rows(order[number * batch : (number + 1) * batch])
 
-    def __iter__(self) -> Iterator[Any]:
-        order = self._order()
-        for number in range(len(self)):
-            chosen = order[number * self.batch : (number + 1) * self.batch]
-            rows = [jax.tree.map(_plain, self.rows[int(row)], is_leaf=_is_leaf) for row in chosen]
-            yield jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
-
-
-class MadeBatches:
-    """Batches that another iterable makes, as arrays."""
-
-    def __init__(self, source: Any) -> None:
-        self.source = source
-
-    def __len__(self) -> int:
-        """As many as the source says."""
-        return len(self.source)
-
-    def __iter__(self) -> Iterator[Any]:
-        source: Any = self.source
-        batches: Any = source() if callable(source) else source
-        for batch in batches:
-            yield jax.tree.map(_plain, batch, is_leaf=_is_leaf)
-
-    def __repr__(self) -> str:
-        return f"batches of a {type(self.source).__name__}"
+    text = f"{count:,} rows, size={batch}, {length} batches, shuffle={shuffle}"
+    return Batches(make, lambda: length, f"batches({text})")
 
 
-class BatchesAhead:
-    """The same batches, on a device some steps before they are asked for: a copy goes on while a
-    step is computed.
+def _rows_of_arrays(arrays: object) -> Callable[[np.ndarray], Any]:
+    def rows(chosen: np.ndarray) -> Any:
+        with asked_for():
+            return jax.tree.map(lambda leaf: as_read_or_left(leaf[chosen]), arrays)
+
+    return rows
+
+
+def _rows_of_dataset(dataset: Any) -> Callable[[np.ndarray], Any]:
+    def rows(chosen: np.ndarray) -> Any:
+        stacked = [jax.tree.map(_plain, dataset[int(row)], is_leaf=_is_leaf) for row in chosen]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *stacked)
+
+    return rows
+
+
+def _ahead(source: Batches, count: int) -> Batches:
+    """Return the same batches, put on a device some steps before they are used: a copy goes on
+    while a step is computed.
     """
 
-    def __init__(self, source: Any, count: int) -> None:
-        self.source, self.count = source, count
-
-    def __len__(self) -> int:
-        """As many as without."""
-        return len(self.source)
-
-    def __iter__(self) -> Iterator[Any]:
+    def make() -> Iterator[Any]:
         waiting: collections.deque[Any] = collections.deque()
-        for batch in self.source:
+        for batch in source:
             waiting.append(jax.device_put(batch))
-            if len(waiting) > self.count:
+            if len(waiting) > count:
                 yield waiting.popleft()
-        while waiting:
-            yield waiting.popleft()
+        yield from waiting
 
-    def __repr__(self) -> str:
-        return f"{self.source!r}, {self.count} ahead"
+    return Batches(make, lambda: len(source), f"{source!r}, {count} ahead")
 
 
 @accepts_aliases
@@ -133,7 +114,7 @@ def batches(
     drop_last: bool = False,
     key: KeyLike | None = None,
     prefetch: int = 0,
-) -> Batches | MadeBatches | BatchesAhead:
+) -> Batches:
     """Cut arrays or a dataset into batches; a new order at each pass, from the default random
     stream.
 
@@ -166,14 +147,12 @@ def batches(
         [2.0, 3.0]
     """
     selected = _made(arrays, size, shuffle, drop_last, key)
-    return (
-        BatchesAhead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
-    )
+    return _ahead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
 
 
 def _made(
     source: Any, size: int | None, shuffle: bool, drop_last: bool, key: KeyLike | None
-) -> Batches | MadeBatches:
+) -> Batches:
     is_rows = hasattr(type(source), "__getitem__") and hasattr(type(source), "__len__")
     is_arrays = isinstance(
         source, (tuple, list, dict, np.ndarray, jax.Array, Variable)
@@ -201,10 +180,13 @@ def _made(
         flag("nb.batches", "drop_last", drop_last),
         key,
     )
-    return Batches(_of_one_length(source), *options) if is_arrays else RowBatches(source, *options)
+    if not is_arrays:
+        return _cut(_rows_of_dataset(source), len(source), *options)
+    arrays = _of_one_length(source)
+    return _cut(_rows_of_arrays(arrays), len(jax.tree.leaves(arrays)[0]), *options)
 
 
-def _streamed(source: object, size: int | None) -> MadeBatches:
+def _streamed(source: object, size: int | None) -> Batches:
     if not callable(source) and not hasattr(type(source), "__iter__"):
         raise ArgumentTypeError(
             "nb.batches takes arrays, a dataset with len() and [number], or an iterable of "
@@ -216,7 +198,14 @@ def _streamed(source: object, size: int | None) -> MadeBatches:
             "has no place. Leave it out, or give the dataset: "
             "nb.batches(loader.dataset, 64)."
         )
-    return MadeBatches(source)
+
+    def make() -> Iterator[Any]:
+        batches: Any = source() if callable(source) else source
+        for batch in batches:
+            yield jax.tree.map(_plain, batch, is_leaf=_is_leaf)
+
+    sized: Any = source
+    return Batches(make, lambda: len(sized), f"batches of a {type(source).__name__}")
 
 
 def _of_one_length(arrays: object) -> Any:
@@ -244,10 +233,6 @@ def _of_one_length(arrays: object) -> Any:
 
 def _is_leaf(x: Array) -> bool:
     return isinstance(x, Variable) or reader_of(type(x)) is not None
-
-
-def _rows(leaf: Any, chosen: np.ndarray) -> Any:
-    return as_read_or_left(leaf[chosen])
 
 
 def _plain(x: Array) -> Any:

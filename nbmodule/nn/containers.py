@@ -116,7 +116,7 @@ class Sequential(Module):
     def __getitem__(self, index: slice) -> Sequential: ...
     @overload
     def __getitem__(self, index: int | str) -> Module: ...
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: int | str | slice) -> Any:
         if not isinstance(index, slice):
             return self._submodules[self._number(index)]
         chosen = self._submodules[index]
@@ -124,10 +124,10 @@ class Sequential(Module):
         part.training = self.training
         return part
 
-    def __setitem__(self, index: Any, layer: Module) -> None:
+    def __setitem__(self, index: int | str, layer: Module) -> None:
         self._submodules[self._number(index)] = _callable(layer, "Sequential")
 
-    def __delitem__(self, index: Any) -> None:
+    def __delitem__(self, index: int | str | slice) -> None:
         index = index if isinstance(index, slice) else self._number(index)
         del self._submodules[index]
         if self.names:
@@ -197,7 +197,7 @@ class Sequential(Module):
         del self[index]
         return layer
 
-    def _number(self, index: int) -> int:
+    def _number(self, index: int | str) -> int:
         """The position of a layer from its number or name."""
         if isinstance(index, str):
             if index not in self.names:
@@ -329,7 +329,9 @@ def is_state(candidate: object) -> bool:
     return isinstance(candidate, dict) and all(isinstance(key, StateKey) for key in candidate)
 
 
-def call_with_state(layer: Module, state: Any, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+def call_with_state(
+    layer: Module, state: object, *args: object, **kwargs: object
+) -> tuple[Any, Any]:
     """Call a layer with the state if it takes one; gives `(y, state)`."""
     return layer(*args, state, **kwargs) if takes_state(layer) else (layer(*args, **kwargs), state)
 

@@ -12,19 +12,11 @@ from jaxtyping import Inexact
 
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError
+from nbmodule.nn.checks import flag, size, sizes
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
-from nbmodule.nn.layer import (
-    ArrayLike,
-    FunctionLayer,
-    data_format_of,
-    flag,
-    padding_of,
-    size,
-    sizes,
-    value_of,
-)
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, data_format_of, padding_of, value_of
 
 
 class _Convolution(FunctionLayer):
@@ -58,8 +50,9 @@ class _Convolution(FunctionLayer):
 
     _words: ClassVar[dict[str, str]] = {"summary": "A convolution"}
     _options = ("stride", "padding", "dilation", "groups", "data_format")
-    _usual: ClassVar[dict[str, int]] = {"groups": 1}
-    """Arguments of this kind that `repr` shows where they are others."""
+
+    _shown = "in_channels out_channels kernel_size= with_bias="
+    _brief = "{in_channels} → {out_channels}, {kernel_size}"
 
     def __init__(
         self,
@@ -110,28 +103,6 @@ class _Convolution(FunctionLayer):
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return self._call_function(x, self.weight.value, value_of(self.bias))
 
-    def brief(self) -> str:
-        """For displays: `1 → 16, 3×3`."""
-        return f"{self.in_channels} → {self.out_channels}, {'×'.join(map(str, self.kernel_size))}"
-
-    def _channels(self) -> str:
-        return f"{self.in_channels}, {self.out_channels}"
-
-    def extra_repr(self) -> str:
-        parts = [f"{self._channels()}, kernel_size={_short(self.kernel_size)}"]
-        for name, usual in (("stride", 1), ("padding", 0), ("dilation", 1), *self._usual.items()):
-            value = _short(getattr(self, name))
-            if value != usual:
-                parts.append(f"{name}={value!r}")
-        parts.append(f"with_bias={self.bias is not None}")
-        return ", ".join(parts) + self._unusual_format()
-
-
-def _short(value: Any) -> Any:
-    """Return one number for all axes where they agree."""
-    is_uniform = isinstance(value, tuple) and value and all(part == value[0] for part in value)
-    return value[0] if is_uniform else value
-
 
 class Conv1d(_Convolution):
     _axes, _function = 1, staticmethod(conv.conv1d)
@@ -163,7 +134,7 @@ class DepthwiseConv2d(_Convolution):
 
     _axes, _function = 2, staticmethod(conv.conv2d)
 
-    _usual: ClassVar[dict[str, int]] = {"depth_multiplier": 1}
+    _shown = "in_channels kernel_size= with_bias="
 
     def __init__(
         self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any
@@ -178,14 +149,13 @@ class DepthwiseConv2d(_Convolution):
             channels, channels * depth_multiplier, kernel_size, groups=channels, **options
         )
 
-    def _channels(self) -> str:
-        return str(self.in_channels)
+    def _usual(self) -> dict[str, Any]:
+        return super()._usual() | {"out_channels": self.out_channels, "groups": self.groups}
 
 
 class _Transposed(_Convolution):
     _words: ClassVar[dict[str, str]] = {"summary": "The transpose of a convolution"}
     _options = (*_Convolution._options, "output_padding")
-    _usual: ClassVar[dict[str, int]] = {"output_padding": 0, "groups": 1}
 
     def __init__(
         self,

@@ -11,9 +11,9 @@ from jaxtyping import Float
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers import random
 from nbmodule.core.numbers.random import RandomStream
+from nbmodule.nn.checks import rate as probability
 from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
-from nbmodule.nn.layer import ArrayLike, Layer, array, data_format_of, written
-from nbmodule.nn.layer import rate as probability
+from nbmodule.nn.layer import ArrayLike, Layer, array, data_format_of
 
 
 class Dropout(Layer):
@@ -26,9 +26,8 @@ class Dropout(Layer):
 
     Args:
         rate: Probability of zero, from 0 to 1. The attribute may also be set to a function of
-            nothing, which is asked in each
-            call: Where it gives the value of a box, that may change from step to step without a new
-            compile.
+            nothing, which is called in each call. Where it gives the value of a variable, that may
+            change from step to step without a new compile.
         key: Seed or key of a stream of the layer's own, which is saved with it.
 
     Example:
@@ -43,6 +42,8 @@ class Dropout(Layer):
 
     rate: Any
     rate_may_follow: ClassVar[bool] = True  # whether `rate` may be a function
+
+    _shown, _brief = "rate=", "{rate}"
 
     def __init__(self, rate: float = 0.5, *, key: KeyLike | None = None) -> None:
         self.rate = probability(type(self).__name__, "rate", rate)
@@ -80,17 +81,6 @@ class Dropout(Layer):
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return dropout(x, self.current_rate, key)
 
-    def extra_repr(self) -> str:
-        return f"rate={self.brief() if callable(self.rate) else written(self.rate)}"
-
-    def brief(self) -> str:
-        """For displays: the rate."""
-        return (
-            getattr(self.rate, "__name__", "a function")
-            if callable(self.rate)
-            else f"{self.rate:g}"
-        )
-
 
 class _SpatialDropout(Dropout):
     """In training, sets whole channels to zero with probability `rate`, over $axes.
@@ -116,9 +106,6 @@ class _SpatialDropout(Dropout):
     ) -> None:
         self.data_format = data_format_of(type(self).__name__, self._axes, data_format)
         super().__init__(rate, key=key)
-
-    def extra_repr(self) -> str:
-        return f"{super().extra_repr()}{self._unusual_format()}"
 
     def _drop(self, x: Array, key: KeyLike) -> Any:
         return type(self)._function(x, self.current_rate, key, data_format=self.data_format)

@@ -4,10 +4,10 @@ Each eager `jax.numpy` call costs 25 µs and more; a whole function of `nn` comp
 call of 5 to 8. Inside an outer `jax.jit` a kernel leaves the same equations as if its body stood
 there (`inline=INLINE`), and it is traced once for each signature, not once for each layer.
 
-A kernel takes arrays as arguments, never boxes by closure, so that its trace belongs to nobody;
+A kernel takes arrays as arguments, never variables by closure, so that its trace belongs to nobody;
 inside a frame it is called under JAX's default token, which lets all frames share it.
 
-Inputs are checked at the head of the body, by `nbmodule.nn.functional.checks`. That code runs once
+Inputs are checked at the head of the body, by `nbmodule.nn.checks`. That code runs once
 for each signature, so a check costs nothing on later calls; what it raises comes to the caller as
 if no JAX had been in between.
 """
@@ -39,6 +39,7 @@ from nbmodule.base.promotion import mixed_ranks
 from nbmodule.core.variables.frame import now, quiet
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
+from nbmodule.nn.checks import annotated_checks, check_arguments
 
 if TYPE_CHECKING:
     ArrayLike: TypeAlias = Any  # bodies compute with `Array`, and callers may pass all of these
@@ -49,27 +50,25 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class _Insides(dict[type, Any]):
-    """What gives the array of a value before JAX sees it, looked up once for each type:
-    `isinstance` costs four times as much.
+@functools.cache
+def _inside(cls: type) -> Any:
+    """Return what gives the array of a value before JAX sees it, None for most types.
+
+    It is cached by type: `isinstance` costs four times as much.
     """
-
-    def __missing__(self, cls: type) -> Any:
-        array = as_read if issubclass(cls, np.ndarray) else None
-        self[cls] = bound = _value if issubclass(cls, Variable) else array
-        return bound
+    if issubclass(cls, Variable):
+        return _value
+    return as_read if issubclass(cls, np.ndarray) else None
 
 
-class _Readers(dict[type, Any]):
-    """What reads a value of a type: None for JAX's arrays, a function for NumPy's, lists, and what
-    comes from PyTorch, pandas or PIL.
+@functools.cache
+def _reader(cls: type) -> Any:
+    """Return what reads a value of a type: None for JAX's arrays, a function for NumPy's, lists,
+    and what comes from PyTorch, pandas or PIL.
     """
-
-    def __missing__(self, cls: type) -> Any:
-        self[cls] = bound = (
-            _read_list if cls is list else None if issubclass(cls, Variable) else reader_of(cls)
-        )
-        return bound
+    if cls is list:
+        return _read_list
+    return None if issubclass(cls, Variable) else reader_of(cls)
 
 
 def _read_list(rows: list[Any]) -> Any:
@@ -84,7 +83,6 @@ def _read_list(rows: list[Any]) -> Any:
 # Integers of which float32 holds each; the longer ones would lose digits.
 _HELD_BY_FLOAT32 = {"int8", "int16", "uint8", "uint16"}
 _value = operator.attrgetter("value")
-_inside, _reader = _Insides(), _Readers()
 
 
 @overload
@@ -100,10 +98,10 @@ def kernel(
     static: Sequence[str] = (),
     numbers: Sequence[str] = (),
 ) -> Any:
-    """Compile `fn`, a function of arrays, into one inline call that also takes boxes.
+    """Compile `fn`, a function of arrays, into one inline call that also takes variables.
 
     Args:
-        fn: A pure function; it sees arrays where it is given arrays, boxes, NumPy arrays or
+        fn: A pure function; it sees arrays where it is given arrays, variables, NumPy arrays or
             numbers.
         static: Names of the arguments that are not arrays (flags, sizes, constants). They must be
             hashable (a list is taken as a tuple), and each new value compiles anew.
@@ -123,78 +121,60 @@ def kernel(
     """
     if fn is None:
         return functools.partial(kernel, static=static, numbers=numbers)
-    names = list(inspect.signature(fn).parameters)
-    constant = {*static, *numbers}
-    unknown = constant - set(names)
+    signature, constant = inspect.signature(fn), (*static, *numbers)
+    unknown = {*constant} - {*signature.parameters}
     if unknown:
         raise ArgumentTypeError(
             f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}."
         )
+    checks = annotated_checks(fn)
 
     @functools.wraps(fn)
-    def of_arrays(*args: Any, **kwargs: Any) -> Any:
+    def of_arrays(*args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
-        with mixed_ranks():  # a user's own are told apart by the checks in `fn`
+        with mixed_ranks():  # a user's own are told apart by the checks
+            bound = dict(signature.bind(*args, **kwargs).arguments)
             # Then JAX hands on what it was given
             if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-                return fn(**_as_compiled(_bind(fn, args, kwargs), static, numbers))
-            return fn(*args, **kwargs)
+                bound = _as_compiled(bound, static, numbers)
+            check_arguments(fn.__name__, checks, bound)
+            return fn(**bound)
 
-    compiled = jax.jit(of_arrays, static_argnames=(*static, *numbers), inline=INLINE)
+    compiled = jax.jit(of_arrays, static_argnames=constant, inline=INLINE)
     traced: Any = kernel(static=static)(fn) if numbers else None
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> Any:
         try:
             for arg in args:
-                if _inside[type(arg)] is not None:
-                    args = tuple(
-                        a if (inside := _inside[type(a)]) is None else inside(a) for a in args
-                    )
+                if _inside(type(arg)) is not None:
+                    args = tuple(map(_array_inside, args))
                     break
             if kwargs:
                 for arg in kwargs.values():
-                    if _inside[type(arg)] is not None:
-                        kwargs = {
-                            n: a if (inside := _inside[type(a)]) is None else inside(a)
-                            for n, a in kwargs.items()
-                        }
+                    if _inside(type(arg)) is not None:
+                        kwargs = {name: _array_inside(arg) for name, arg in kwargs.items()}
                         break
             if not now.guarded:
                 return compiled(*args, **kwargs)
             with quiet():
                 return compiled(*args, **kwargs)
-        except NbModuleError as error:
-            translated = _in_our_words(fn, args, kwargs)
-            if translated is not None:
-                return call(*translated[0], **translated[1])
-            again = _with_arrays(fn, (*static, *numbers), args, kwargs) or _widened(
-                error, fn, args, kwargs
-            )
-            if again is not None:
-                return call(**again)
-            raise type(error)(
-                *error.args
-            ) from None  # a fresh one: without JAX's frames and its note on them
-        except (TypeError, ValueError, AttributeError) as error:
+        except (NbModuleError, TypeError, ValueError, AttributeError) as error:
             translated = _in_our_words(fn, args, kwargs)
             if translated is not None:
                 return call(*translated[0], **translated[1])
             bound = _bind(fn, args, kwargs)
-            if traced is not None and any(
-                isinstance(bound.get(name), (jax.Array, np.ndarray)) for name in numbers
-            ):
+            if any(isinstance(bound.get(name), (jax.Array, np.ndarray)) for name in numbers):
                 return traced(*args, **kwargs)
-            if any(isinstance(bound.get(name), list) for name in static):
-                return call(
-                    **{
-                        name: _tuples(value) if name in static else value
-                        for name, value in bound.items()
-                    }
-                )
-            again = _with_arrays(fn, (*static, *numbers), args, kwargs)
-            if again is not None:
-                return call(**again)
-            raise _explained(error, fn, (*static, *numbers), bound) from None
+            changed = (
+                {k: _tuples(x) for k, x in bound.items() if k in static and isinstance(x, list)}
+                or _read_arrays(fn, constant, bound)
+                or _widened(error, bound)
+            )
+            if changed:
+                return call(**(bound | changed))
+            if isinstance(error, NbModuleError):  # a fresh one: without JAX's frames and its note
+                raise type(error)(*error.args) from None
+            raise _explained(error, fn, constant, bound) from None
 
     bare: Any = inspect.unwrap(
         call
@@ -227,12 +207,12 @@ def _as_compiled(
     }
 
 
-def plain(x: Any) -> Any:
-    """The array of a box, or of a value that comes from elsewhere; anything else as it is."""
-    inside = _inside[type(x)]
+def plain(x: object) -> Any:
+    """The array of a variable, or of a value that comes from elsewhere; anything else as it is."""
+    inside = _inside(type(x))
     if inside is not None:
         return inside(x) if inside is _value else as_read_or_left(x)
-    reader = _reader[type(x)]
+    reader = _reader(type(x))
     return x if reader is None else reader(x)
 
 
@@ -248,37 +228,35 @@ def _in_our_words(
     return migration.translate(fn.__name__, translated, args, kwargs)
 
 
-def _with_arrays(
-    fn: Callable[..., Any], static: Sequence[str], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any] | None:
-    """The arguments by name, with arrays for lists of numbers and for what comes from elsewhere;
-    None where there is none.
-    """
-    bound = _bind(fn, args, kwargs)
+def _array_inside(value: object) -> Any:
+    inside = _inside(type(value))
+    return value if inside is None else inside(value)
+
+
+def _read_arrays(
+    fn: Callable[..., Any], static: Sequence[str], bound: dict[str, Any]
+) -> dict[str, Any]:
+    """Return arrays for lists of numbers and for what comes from elsewhere, by argument."""
     arrays = {
         name: _array_of(fn, name, value) for name, value in bound.items() if name not in static
     }
-    arrays = {name: array for name, array in arrays.items() if array is not None}
-    return {**bound, **arrays} if arrays else None
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
-def _widened(
-    error: Exception, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> dict[str, Any] | None:
-    """The arguments by name, where floating values were wanted and short integers found: float32
-    holds each of them exactly.
+def _widened(error: Exception, bound: dict[str, Any]) -> dict[str, Any]:
+    """Return the array that was to be floating and holds short integers as float32, which holds
+    each of them exactly.
     """
     name = getattr(error, "floats_wanted", None) or ""
-    bound: Any = _bind(fn, args, kwargs) if name else {}
     value = bound.get(name)
     if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
-        return None
-    return {**bound, name: value.astype(np.float32)}
+        return {}
+    return {name: value.astype(np.float32)}
 
 
 def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
     """The array of nested lists of numbers or of a value from elsewhere; None for anything else."""
-    reader = _reader[type(value)]
+    reader = _reader(type(value))
     if reader is None:
         return None
     try:

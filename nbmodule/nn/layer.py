@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import operator
+import inspect
 import re
-import string
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -16,14 +15,11 @@ from jax.typing import DTypeLike
 
 from nbmodule.api.module import Module
 from nbmodule.base import migration
-from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike, is_real, is_whole
+from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.numbers import threefry
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.functional.checks import check_choice
-from nbmodule.nn.functional.windows import DATA_FORMATS, Sizes, pairs
+from nbmodule.nn.checks import check_choice
+from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import Initializer, as_initializer
 from nbmodule.nn.kernel import ArrayLike as ArrayLike
 from nbmodule.nn.kernel import plain
@@ -32,12 +28,14 @@ from nbmodule.nn.kernel import plain
 class Layer(Module):
     """A module of the library. In `v`, its `weight` and `bias` are `w` and `b`.
 
-    The docstring of a base of several layers is a `string.Template`: each layer without a docstring
-    gets it, with its name, its `_words`, and `*9` as `9, 9` for two spatial axes.
+    The docstring of a base of several layers is a template, see `documented`: each layer without
+    a docstring gets it, with its name and its `_words`.
     """
 
     _short_names = {"weight": "w", "bias": "b"}
-    _axes: ClassVar[int]  # number of spatial axes
+    _axes: ClassVar[int] = 0  # number of spatial axes
+    _shown: ClassVar[str] = ""  # arguments that `repr` always shows; with `=` where by name
+    _brief: ClassVar[str] = ""  # what displays show of the arguments, as a format string
     _words: ClassVar[dict[str, str]] = {}
     _template: ClassVar[str]
 
@@ -51,12 +49,7 @@ class Layer(Module):
 
     @classmethod
     def _documentation(cls) -> str:
-        words, axes = {"name": cls.__name__, **cls._words}, getattr(cls, "_axes", 0)
-        if axes:
-            words["axes"] = "1 spatial axis" if axes == 1 else f"{axes} spatial axes"
-            words["formats"] = " or ".join(map(repr, DATA_FORMATS[axes]))
-        text = string.Template(cls._template).substitute(words)
-        return re.sub(r"\*(\d+)", lambda size: ", ".join([size[1]] * axes), text)
+        return documented(cls._template, cls.__name__, cls._axes, **cls._words)
 
     def __init__(
         self,
@@ -72,7 +65,7 @@ class Layer(Module):
         weight: tuple[tuple[int, ...] | None, object, Initializer],
         bias: tuple[tuple[int, ...] | None, object, Initializer],
         fans: tuple[int, int],
-        key: Any,
+        key: KeyLike | None,
         device: DeviceLike | None,
         dtype: DTypeLike | None,
     ) -> tuple[Parameter, Parameter | None]:
@@ -92,9 +85,41 @@ class Layer(Module):
             variables.append(variable)
         return variables[0], variables[1]
 
-    def _unusual_format(self) -> str:
-        """Return `data_format` for `repr`, unless channels are last."""
-        return unusual(self, data_format=DATA_FORMATS[self._axes][0])
+    def extra_repr(self) -> str:
+        """Return the arguments of `_shown`, and those others that are not as usual."""
+        named = {word.removesuffix("="): word.endswith("=") for word in self._shown.split()}
+        parts = []
+        for name, usual in self._usual().items():
+            value = getattr(self, name, usual)
+            if name == "with_bias" and getattr(self, "affine", True):
+                value = getattr(self, "bias", value) is not None and value
+            value = _short(value) if self._axes else value
+            if name in named or (usual is not inspect.Parameter.empty and value != usual):
+                parts.append(
+                    f"{name}={written(value)}" if named.get(name, True) else written(value)
+                )
+        return ", ".join(parts)
+
+    def _usual(self) -> dict[str, Any]:
+        """Return the arguments of the constructor with their defaults."""
+        defaults: dict[str, Any] = {}
+        for cls in type(self).__mro__:
+            if migration.is_ours(cls) and ("__init__" in vars(cls) or not defaults):
+                parameters = inspect.signature(cls).parameters.values()
+                defaults = {p.name: p.default for p in parameters} | defaults
+        if self._axes:
+            defaults["data_format"] = DATA_FORMATS[self._axes][0]
+        return {name: usual for name, usual in defaults.items() if name not in _OF_VARIABLES}
+
+    def brief(self) -> str:
+        """Return the main sizes in few characters, for displays."""
+        if not self._brief:
+            return self.extra_repr()
+        names = re.findall(r"{(\w+)}", self._brief)
+        return self._brief.format(**{name: _joined(getattr(self, name)) for name in names})
+
+
+_OF_VARIABLES = frozenset({"key", "device", "dtype", "v"})
 
 
 class FunctionLayer(Layer):
@@ -103,26 +128,27 @@ class FunctionLayer(Layer):
     _function: ClassVar[Callable[..., Any]]
     _options: ClassVar[Any] = ()  # names of the attributes, or a dict with their defaults
 
-    def _call_function(self, *arrays: Any) -> Any:
+    def _call_function(self, *arrays: object) -> Any:
         options = {name: getattr(self, name) for name in self._options}
         return type(self)._function(*arrays, **options)
 
 
-def unusual(layer: object, **usual: object) -> str:
-    """The arguments of a layer that are not as usual, as they are written after others: `,
-    ceil_mode=True`.
-    """
-    return "".join(
-        f", {name}={getattr(layer, name)!r}"
-        for name, value in usual.items()
-        if getattr(layer, name) != value
-    )
-
-
 def written(value: object) -> str:
-    """An argument as it is written: a number in the shortest form that gives it again."""
+    """Write an argument: a number in the shortest form that gives it again, a function by name."""
+    if callable(value) and not isinstance(value, Module):
+        return getattr(value, "__name__", "a function")
     short = f"{value:g}" if isinstance(value, float) else ""
     return short if short and float(short) == value else repr(value)
+
+
+def _short(value: Any) -> Any:
+    """Return one number for all axes where they agree."""
+    is_uniform = isinstance(value, tuple) and value and all(part == value[0] for part in value)
+    return value[0] if is_uniform else value
+
+
+def _joined(value: object) -> str:
+    return "×".join(map(str, value)) if isinstance(value, tuple) else written(value)
 
 
 def array(x: Array) -> jax.Array:
@@ -131,7 +157,7 @@ def array(x: Array) -> jax.Array:
     return x if isinstance(x, jax.Array) else jnp.asarray(x)
 
 
-def value_of(variable: Any) -> Any:
+def value_of(variable: Variable | None) -> Any:
     """Return the array of a variable; None for None."""
     return None if variable is None else variable.value
 
@@ -157,44 +183,6 @@ def padding_of(where: str, padding: object, axes: int) -> Any:
     return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
 
 
-def size(where: str, name: str, value: Any, *, least: int = 1) -> int:
-    """Return a whole number of at least `least`."""
-    number = integer(where, name, value)
-    if number < least:
-        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
-    return number
-
-
-def integer(where: str, name: str, value: Any) -> int:
-    """Return a whole number, also a negative one, such as an axis."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool):
-        got = describe_shape(value) if hasattr(value, "dtype") else repr(value)
-        raise ArgumentTypeError(f"{where}: {name} must be a whole number, got {got}.")
-    return number
-
-
-def rate(where: str, name: str, value: object) -> float:
-    """Return a number from 0 to 1."""
-    return number(where, name, value, most=1)
-
-
-def number(where: str, name: str, value: Any, *, most: float | None = None) -> float:
-    """Return a number of at least 0, and of at most `most`."""
-    if not is_real(value) or not value >= 0 or (most is not None and value > most):
-        limits = "at least 0" if most is None else f"from 0 to {most:g}"
-        raise ArgumentError(f"{where}: {name} must be a number {limits}, got {value!r}.")
-    return float(value)
-
-
-def flag(where: str, name: str, value: object) -> bool:
-    """Return a flag as a bool; text such as 'no' is refused."""
-    return as_flag(f"{where}: {name}", value)
-
-
 def keys(key: Any, count: int) -> list[Any]:
     """Keys for `count` variables: None each without a key, so that each takes the next of the
     default stream.
@@ -212,19 +200,3 @@ def initializer(where: str, name: str, passed: object, default: Initializer) -> 
     default.
     """
     return default if passed is None else as_initializer(f"{where}: {name}", passed)
-
-
-def sizes(where: str, name: str, value: Sizes, count: int, *, least: int = 1) -> tuple[int, ...]:
-    """Return a whole number for each of `count` axes, from one number or one for each."""
-    parts = for_each_axis(where, name, value, count)
-    return tuple(size(where, name, part, least=least) for part in parts)
-
-
-def for_each_axis(where: str, name: str, value: Any, count: int) -> tuple[Any, ...]:
-    """Return one value for each of `count` axes, from one value or one for each."""
-    parts = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
-    if len(parts) != count:
-        raise ArgumentError(
-            f"{where}: {name} must be a number or {count} of them, got {list(parts)!r}."
-        )
-    return parts

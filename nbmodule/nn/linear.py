@@ -15,20 +15,11 @@ from jaxtyping import Float, Inexact, Integer, Shaped
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_index, check_number
+from nbmodule.nn.checks import check_index, check_number, flag, integer, size
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
 from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import (
-    ArrayLike,
-    Layer,
-    flag,
-    initializer,
-    integer,
-    size,
-    unusual,
-    value_of,
-)
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, value_of
 
 
 class Linear(Layer):
@@ -52,6 +43,9 @@ class Linear(Layer):
         >>> nb.Linear(3, 2)(jnp.ones((5, 3))).shape
         (5, 2)
     """
+
+    _shown = "in_features= out_features= with_bias="
+    _brief = "{in_features} → {out_features}"
 
     def __init__(
         self,
@@ -79,16 +73,6 @@ class Linear(Layer):
     ) -> Inexact[Array, "*batch out_features"]:
         return linear(x, self.weight.value, value_of(self.bias))
 
-    def extra_repr(self) -> str:
-        return (
-            f"in_features={self.in_features}, out_features={self.out_features}, "
-            f"with_bias={self.bias is not None}"
-        )
-
-    def brief(self) -> str:
-        """For displays: `16 → 10`."""
-        return f"{self.in_features} → {self.out_features}"
-
 
 class Bilinear(Layer):
     """A bilinear map of two inputs: `x1 @ weight[k] @ x2 + bias[k]` for each output `k`.
@@ -112,6 +96,9 @@ class Bilinear(Layer):
         >>> nb.Bilinear(3, 4, 2)(jnp.ones((5, 3)), jnp.ones((5, 4))).shape
         (5, 2)
     """
+
+    _shown = "in1_features= in2_features= out_features= with_bias="
+    _brief = "{in1_features}, {in2_features} → {out_features}"
 
     def __init__(
         self,
@@ -143,17 +130,6 @@ class Bilinear(Layer):
     ) -> Float[Array, "*batch out_features"]:
         return bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
-    def extra_repr(self) -> str:
-        sizes = (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}"
-        )
-        return f"{sizes}, with_bias={self.bias is not None}"
-
-    def brief(self) -> str:
-        """For displays: `3, 4 → 2`."""
-        return f"{self.in1_features}, {self.in2_features} → {self.out_features}"
-
 
 class Embedding(Layer):
     """A table of vectors, looked up by index.
@@ -177,6 +153,8 @@ class Embedding(Layer):
         >>> nb.Embedding(10, 4)(jnp.array([[1, 2, 3]])).shape
         (1, 3, 4)
     """
+
+    _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
 
     def __init__(
         self,
@@ -232,14 +210,6 @@ class Embedding(Layer):
             norm_type=self.norm_type,
         )
 
-    def extra_repr(self) -> str:
-        usual = unusual(self, padding_idx=None, max_norm=None, norm_type=2.0)
-        return f"{self.num_embeddings}, {self.embedding_dim}{usual}"
-
-    def brief(self) -> str:
-        """For displays: `10 × 4`, rows and their length."""
-        return f"{self.num_embeddings} × {self.embedding_dim}"
-
 
 class Identity(Layer):
     """Returns its argument. It takes any arguments, so that it can stand in for any layer.
@@ -271,6 +241,8 @@ class Flatten(Layer):
         (2, 12)
     """
 
+    _shown = "start_axis= end_axis="
+
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
         self.start_axis = integer("Flatten", "start_axis", start_axis)
         self.end_axis = integer("Flatten", "end_axis", end_axis)
@@ -278,9 +250,6 @@ class Flatten(Layer):
 
     def forward(self, x: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
         return _joined(x, start=self.start_axis, end=self.end_axis)
-
-    def extra_repr(self) -> str:
-        return f"start_axis={self.start_axis}, end_axis={self.end_axis}"
 
 
 @kernel(static=("start", "end"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
+import jax
+import numpy as np
 from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Float
@@ -13,27 +16,16 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.core.structure.functional import StateKey, update_state
 from nbmodule.core.variables.frame import write_all
-from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.core.variables.placement import find_device, find_dtype
+from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.nn.checks import check_choice, check_number, flag, integer, rate
+from nbmodule.nn.checks import size as whole_number
 from nbmodule.nn.functional import normalization as functions
-from nbmodule.nn.functional.checks import check_arrays, check_choice, check_number
-from nbmodule.nn.functional.windows import DATA_FORMATS, Sizes
+from nbmodule.nn.functional.windows import FORMATS, Sizes, channel_axis
 from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
 from nbmodule.nn.kernel import plain
-from nbmodule.nn.layer import (
-    ArrayLike,
-    Layer,
-    data_format_of,
-    flag,
-    integer,
-    number,
-    unusual,
-    value_of,
-    written,
-)
-from nbmodule.nn.layer import size as whole_number
-
-_FORMATS = ("NC", *(name for names in DATA_FORMATS.values() for name in names))
+from nbmodule.nn.layer import ArrayLike, Layer, data_format_of, value_of
 
 
 class _Affine(Layer):
@@ -54,7 +46,7 @@ class _Affine(Layer):
         *,
         with_bias: bool = True,
     ) -> None:
-        self.eps = number(type(self).__name__, "eps", eps)
+        self.eps = check_number(type(self).__name__, "eps", eps, least=0)
         self.affine = flag(type(self).__name__, "affine", affine)
         weights, biases = initializers
         weight = shape if self.affine else None, weights, Ones()
@@ -66,17 +58,12 @@ class _Affine(Layer):
 class _OfLastAxes(_Affine):
     normalized_shape: tuple[int, ...]
 
-    def _check_shape(self, passed: Any) -> tuple[int, ...]:
+    _shown, _brief = "normalized_shape eps= affine=", "{normalized_shape}"
+
+    def _check_shape(self, passed: Sizes) -> tuple[int, ...]:
         sizes = passed if isinstance(passed, (tuple, list)) else (passed,)
         name = type(self).__name__
         return tuple(whole_number(name, "normalized_shape", n) for n in sizes)
-
-    def extra_repr(self) -> str:
-        return f"{self.normalized_shape}, eps={self.eps}, affine={self.affine}"
-
-    def brief(self) -> str:
-        """For displays: the normalized sizes."""
-        return "×".join(map(str, self.normalized_shape))
 
 
 class LayerNorm(_OfLastAxes):
@@ -120,7 +107,7 @@ class LayerNorm(_OfLastAxes):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         self.normalized_shape = shape = self._check_shape(normalized_shape)
-        self.new_std = number("LayerNorm", "new_std", new_std)
+        self.new_std = check_number("LayerNorm", "new_std", new_std, least=0)
         self.with_bias = flag("LayerNorm", "with_bias", with_bias)
         initializers = weight_initializer, bias_initializer
         self._create_affine(
@@ -133,10 +120,6 @@ class LayerNorm(_OfLastAxes):
         return functions.layer_norm(
             x, weight, bias, normalized_shape=shape, eps=self.eps, new_std=self.new_std
         )
-
-    def extra_repr(self) -> str:
-        bias = "" if self.bias is not None or not self.affine else ", with_bias=False"
-        return super().extra_repr() + unusual(self, new_std=1.0) + bias
 
 
 class RMSNorm(_OfLastAxes):
@@ -209,6 +192,9 @@ class GroupNorm(_Affine):
     Source: Wu and He (2018), arXiv:1803.08494.
     """
 
+    _shown = "num_groups num_channels eps= affine="
+    _brief = "{num_channels} in {num_groups} groups"
+
     def __init__(
         self,
         num_groups: int,
@@ -242,15 +228,6 @@ class GroupNorm(_Affine):
             x, self.num_groups, weight, bias, eps=self.eps, data_format=self.data_format
         )
 
-    def extra_repr(self) -> str:
-        options = f"eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
-        return f"{self.num_groups}, {self.num_channels}, {options}"
-
-    def brief(self) -> str:
-        """For displays: `8 in 2 groups`."""
-        groups = "1 group" if self.num_groups == 1 else f"{self.num_groups} groups"
-        return f"{self.num_channels} in {groups}"
-
 
 class InstanceNorm(_Affine):
     """Normalizes each channel of each sample over its spatial axes.
@@ -277,6 +254,8 @@ class InstanceNorm(_Affine):
     Source: Ulyanov, Vedaldi and Lempitsky (2016), arXiv:1607.08022.
     """
 
+    _shown, _brief = "num_features eps= affine=", "{num_features}"
+
     def __init__(
         self,
         num_features: int,
@@ -301,14 +280,6 @@ class InstanceNorm(_Affine):
         _channel_axis("InstanceNorm", x, self.data_format, self.num_features)
         weight, bias = value_of(self.weight), value_of(self.bias)
         return functions.instance_norm(x, weight, bias, eps=self.eps, data_format=self.data_format)
-
-    def extra_repr(self) -> str:
-        options = f"eps={self.eps}, affine={self.affine}{unusual(self, data_format=None)}"
-        return f"{self.num_features}, {options}"
-
-    def brief(self) -> str:
-        """For displays: the number of features."""
-        return str(self.num_features)
 
 
 class _BatchNorm(_Affine):
@@ -351,6 +322,9 @@ class _BatchNorm(_Affine):
     running_mean: Any  # a Buffer, or its StateKey once exported
     running_var: Any
 
+    _shown = "num_features eps= momentum= affine= track_running_stats="
+    _brief = "{num_features}"
+
     def __init__(
         self,
         num_features: int,
@@ -360,7 +334,7 @@ class _BatchNorm(_Affine):
         affine: bool = True,
         track_running_stats: bool = True,
         data_format: str | None = None,
-        axis_name: Any = None,
+        axis_name: object = None,
         weight_initializer: InitializerLike | None = None,
         bias_initializer: InitializerLike | None = None,
         key: KeyLike | None = None,
@@ -370,21 +344,20 @@ class _BatchNorm(_Affine):
     ) -> None:
         name, shape = type(self).__name__, (num_features,)
         self.num_features = whole_number(name, "num_features", num_features)
-        self.momentum = number(name, "momentum", momentum, most=1)
+        self.momentum = rate(name, "momentum", momentum)
         self.axis_name = axis_name
         self.track_running_stats = flag(name, "track_running_stats", track_running_stats)
         self.data_format = data_format_of(name, self._axes, data_format)
         initializers = weight_initializer, bias_initializer
         self._create_affine(shape, eps, affine, initializers, key, device, dtype)
         if self.track_running_stats:
-            self.running_mean = _buffer(Zeros().create_variables(shape, device, dtype=dtype))
-            self.running_var = _buffer(Ones().create_variables(shape, device, dtype=dtype))
+            self.running_mean = _filled(0, shape, device, dtype)
+            self.running_var = _filled(1, shape, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
     def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
         x, name = plain(x), type(self).__name__
-        _check_has_axes(name, x)
-        vectors = self._axes == 1 and len(x.shape) <= 2  # (N, C) in both layouts
+        vectors = self._axes == 1 and len(getattr(x, "shape", ())) <= 2  # (N, C) in both layouts
         data_format = "NC" if vectors else self.data_format
         axis = _channel_axis(name, x, data_format, self.num_features)
         affine = value_of(self.weight), value_of(self.bias)
@@ -411,17 +384,6 @@ class _BatchNorm(_Affine):
             return y, update_state(state, dict(zip(keys, moments)))
         write_all(keys, [buffer.admitted(value) for buffer, value in zip(keys, moments)])
         return y
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"track_running_stats={self.track_running_stats}"
-            f"{self._unusual_format()}{unusual(self, axis_name=None)}"
-        )
-
-    def brief(self) -> str:
-        """For displays: the number of features."""
-        return str(self.num_features)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -459,13 +421,15 @@ class LocalResponseNorm(Layer):
     neural networks.
     """
 
+    _shown = "size alpha= beta= k="
+
     def __init__(
         self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
     ) -> None:
         self.size = whole_number("LocalResponseNorm", "size", size)
-        for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
-            check_number("LocalResponseNorm", name, value)
-        self.alpha, self.beta, self.k = float(alpha), float(beta), float(k)
+        self.alpha = check_number("LocalResponseNorm", "alpha", alpha)
+        self.beta = check_number("LocalResponseNorm", "beta", beta)
+        self.k = check_number("LocalResponseNorm", "k", k)
         self.axis = integer("LocalResponseNorm", "axis", axis)
         super().__init__()
 
@@ -474,31 +438,21 @@ class LocalResponseNorm(Layer):
             x, self.size, alpha=self.alpha, beta=self.beta, k=self.k, axis=self.axis
         )
 
-    def extra_repr(self) -> str:
-        numbers = f"alpha={written(self.alpha)}, beta={written(self.beta)}, k={written(self.k)}"
-        return f"{self.size}, {numbers}{unusual(self, axis=-1)}"
-
 
 def _checked_format(where: str, data_format: str | None) -> str | None:
     if data_format is not None:
-        check_choice(where, "data_format", data_format, _FORMATS)
+        check_choice(where, "data_format", data_format, FORMATS)
     return data_format
-
-
-def _check_has_axes(where: str, x: Array) -> None:
-    """Refuse text, lists and dicts, and numbers, which have no axes."""
-    check_arrays(where, x=x)
-    if not hasattr(x, "shape"):
-        raise ArgumentTypeError(f"{where}: x must be an array, got {type(x).__name__}.")
 
 
 def _channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:
     """Return the axis of the channels, the last one without a format; there must be as many as the
     layer has.
     """
-    _check_has_axes(where, x)
+    if not hasattr(x, "shape"):  # text, lists and dicts, and numbers, which have no axes
+        raise ArgumentTypeError(f"{where}: x must be an array, got {type(x).__name__}.")
     rank, letters = len(x.shape), data_format or "C"
-    axis = rank - 1 if letters.endswith("C") else rank - len(letters) + 1
+    axis = channel_axis(rank, letters)
     if rank < len(letters) or x.shape[axis] != channels:
         names = {"N": "*batch", "C": str(channels)}
         axes = ", ".join(names.get(letter, letter) for letter in data_format or "NC")
@@ -506,17 +460,13 @@ def _channel_axis(where: str, x: Array, data_format: str | None, channels: int) 
     return axis
 
 
-def _buffer(variable: Variable) -> Buffer:
-    """Return a buffer with the same pending value."""
-    pending = getattr(variable, "_pending", None)
-    if pending is None:
-        return Buffer(variable)
-    buffer = Buffer.pending(
-        pending.draw, variable.shape, variable.dtype, pending.device, follows=pending.follows
-    )
-    if not variable.is_pending:
-        buffer.hold(variable._value)
-    return buffer
+def _filled(
+    value: float, shape: tuple[int, ...], device: DeviceLike | None, dtype: DTypeLike | None
+) -> Buffer:
+    """Return a buffer that is filled when it is first read."""
+    dtype = jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
+    draw = functools.partial(np.full, shape, value, dtype)
+    return Buffer.pending(draw, shape, dtype, find_device(device))
 
 
 __all__ = [

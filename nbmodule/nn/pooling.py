@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from jax import Array
 from jaxtyping import Real
 
+from nbmodule.nn.checks import check_number, flag, sizes
 from nbmodule.nn.functional import pooling
-from nbmodule.nn.functional.checks import check_number
 from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.layer import (
-    ArrayLike,
-    FunctionLayer,
-    data_format_of,
-    flag,
-    padding_of,
-    sizes,
-    unusual,
-)
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, data_format_of, padding_of
 
 
 class _Pool(FunctionLayer):
     _options = ("stride", "padding", "ceil_mode", "data_format")
-    _defaults: ClassVar[dict[str, Any]] = {}  # of the options that one class has
+    _shown, _brief = "kernel_size= stride=", "{kernel_size}"
 
     def __init__(
         self,
@@ -47,18 +39,6 @@ class _Pool(FunctionLayer):
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
         return self._call_function(x, self.kernel_size)
 
-    def extra_repr(self) -> str:
-        options = unusual(self, **self._defaults, padding=0, ceil_mode=False)
-        sizes = f"kernel_size={self.kernel_size}, stride={self.stride}"
-        return f"{sizes}{self._dilation()}{options}{self._unusual_format()}"
-
-    def _dilation(self) -> str:
-        return ""
-
-    def brief(self) -> str:
-        """For displays: `2×2`."""
-        return "×".join(map(str, self.kernel_size))
-
 
 class _MaxPool(_Pool):
     """The largest value of each window, over $axes.
@@ -80,27 +60,9 @@ class _MaxPool(_Pool):
 
     _options = (*_Pool._options, "dilation")
 
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        *,
-        stride: Sizes | None = None,
-        padding: Padding = 0,
-        dilation: Sizes = 1,
-        ceil_mode: bool = False,
-        data_format: str | None = None,
-    ) -> None:
+    def __init__(self, kernel_size: Sizes, *, dilation: Sizes = 1, **options: Any) -> None:
         self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
-        super().__init__(
-            kernel_size,
-            stride=stride,
-            padding=padding,
-            ceil_mode=ceil_mode,
-            data_format=data_format,
-        )
-
-    def _dilation(self) -> str:
-        return unusual(self, dilation=(1,) * self._axes)
+        super().__init__(kernel_size, **options)
 
 
 class _AvgPool(_Pool):
@@ -123,31 +85,23 @@ class _AvgPool(_Pool):
     """
 
     _options = (*_Pool._options, "count_include_pad", "divisor_override")
-    _defaults: ClassVar[dict[str, Any]] = {"count_include_pad": True, "divisor_override": None}
 
     def __init__(
         self,
         kernel_size: Sizes,
         *,
-        stride: Sizes | None = None,
-        padding: Padding = 0,
-        ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: float | None = None,
-        data_format: str | None = None,
+        **options: Any,
     ) -> None:
         name = type(self).__name__
         self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
+        self.divisor_override = divisor_override
         if divisor_override is not None:
-            check_number(name, "divisor_override", divisor_override, above=0)
-        self.divisor_override = None if divisor_override is None else float(divisor_override)
-        super().__init__(
-            kernel_size,
-            stride=stride,
-            padding=padding,
-            ceil_mode=ceil_mode,
-            data_format=data_format,
-        )
+            self.divisor_override = check_number(
+                name, "divisor_override", divisor_override, above=0
+            )
+        super().__init__(kernel_size, **options)
 
 
 class MaxPool1d(_MaxPool):

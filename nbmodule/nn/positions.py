@@ -12,12 +12,12 @@ from jaxtyping import Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_shape
+from nbmodule.nn.checks import check_floating, check_number, check_rank, check_shape, size
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table, time_embedding
 from nbmodule.nn.functional.primitives import promoted
 from nbmodule.nn.initializers import InitializerLike, RandomNormal
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, size, unusual, written
+from nbmodule.nn.layer import ArrayLike, Layer, initializer
 
 
 class SinusoidalPositionalEncoding(Layer):
@@ -39,19 +39,17 @@ class SinusoidalPositionalEncoding(Layer):
     Source: Vaswani et al. (2017), arXiv:1706.03762.
     """
 
+    _shown = "features"
+
     def __init__(self, features: int, *, base: float = 10000.0) -> None:
         self.features = size("SinusoidalPositionalEncoding", "features", features)
-        check_number("SinusoidalPositionalEncoding", "base", base, above=0)
-        self.base = float(base)
+        self.base = check_number("SinusoidalPositionalEncoding", "base", base, above=0)
         super().__init__()
 
     def forward(
         self, x: Float[ArrayLike, "*batch length features"]
     ) -> Float[Array, "*batch length features"]:
         return _add_sinusoids(x, features=self.features, base=self.base)
-
-    def extra_repr(self) -> str:
-        return f"{self.features}{unusual(self, base=10000.0)}"
 
 
 @kernel(static=("features", "base"))
@@ -82,6 +80,8 @@ class TimeEmbedding(Layer):
     Source: Ho, Jain and Abbeel (2020), arXiv:2006.11239.
     """
 
+    _shown = "features"
+
     def __init__(self, features: int, *, base: float = 10000.0) -> None:
         self.features = size("TimeEmbedding", "features", features)
         if self.features % 2:
@@ -89,15 +89,11 @@ class TimeEmbedding(Layer):
                 "TimeEmbedding: features must be even, a sine and a cosine for each wave, "
                 f"got {features}."
             )
-        check_number("TimeEmbedding", "base", base, above=0)
-        self.base = float(base)
+        self.base = check_number("TimeEmbedding", "base", base, above=0)
         super().__init__()
 
     def forward(self, t: Real[ArrayLike, "*batch"]) -> Float[Array, "*batch features"]:
         return time_embedding(t, self.features, base=self.base)
-
-    def extra_repr(self) -> str:
-        return f"{self.features}{unusual(self, base=10000.0)}"
 
 
 class LearnedPositionalEncoding(Layer):
@@ -122,6 +118,8 @@ class LearnedPositionalEncoding(Layer):
     Source: Gehring, Auli, Grangier, Yarats and Dauphin (2017), arXiv:1705.03122.
     """
 
+    _shown = "max_length features"
+
     def __init__(
         self,
         max_length: int,
@@ -134,10 +132,8 @@ class LearnedPositionalEncoding(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = "LearnedPositionalEncoding"
-        self.max_length, self.features = (
-            size(name, "max_length", max_length),
-            size(name, "features", features),
-        )
+        self.max_length = size(name, "max_length", max_length)
+        self.features = size(name, "features", features)
         draw = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
         self.weight = draw.create_variables(
             (max_length, features), device, features, max_length, dtype, key=key
@@ -148,9 +144,6 @@ class LearnedPositionalEncoding(Layer):
         self, x: Float[ArrayLike, "*batch length features"]
     ) -> Float[Array, "*batch length features"]:
         return _add_rows(x, self.weight.value)
-
-    def extra_repr(self) -> str:
-        return f"{self.max_length}, {self.features}"
 
 
 @kernel
@@ -185,9 +178,10 @@ class RotaryPositionalEncoding(Layer):
     Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864.
     """
 
+    _shown = "base="
+
     def __init__(self, *, base: float = 10000.0) -> None:
-        check_number("RotaryPositionalEncoding", "base", base, above=0)
-        self.base = float(base)
+        self.base = check_number("RotaryPositionalEncoding", "base", base, above=0)
         super().__init__()
 
     def forward(
@@ -196,9 +190,6 @@ class RotaryPositionalEncoding(Layer):
         positions: Real[ArrayLike, "*_some length"] | None = None,
     ) -> Float[Array, "*batch length features"]:
         return rotary_embedding(x, positions, base=self.base)
-
-    def extra_repr(self) -> str:
-        return f"base={written(self.base)}"
 
 
 __all__ = [

@@ -21,13 +21,13 @@ from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.base.promotion import common_dtype
 from nbmodule.core.numbers.random import folded
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.nn.checks import check_arrays, check_choice, check_rank, check_shape, flag, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
-from nbmodule.nn.functional.checks import check_arrays, check_choice, check_rank, check_shape
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.initializers import InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, flag, initializer, keys, rate, size, unusual
+from nbmodule.nn.layer import ArrayLike, Layer, initializer, keys
 
 # within one over the root of the fan, for which the state counts
 _SPREAD = Uniform(1, "fan_in", 0.5, 1)
@@ -77,7 +77,7 @@ class _Gated(Layer):
         names = _NAMES if self.with_bias else _NAMES[:2]
         return tuple(getattr(self, name + suffix).value for name in names)
 
-    def _check_pair(self, state: Any) -> Any:
+    def _check_pair(self, state: object) -> Any:
         """Return a state of several arrays, or raise."""
         if not isinstance(state, (tuple, list)):
             got = type(state).__name__
@@ -133,6 +133,8 @@ class _Recurrent(_Gated):
 
     Source: ${source}
     """
+
+    _shown = "in_features hidden_features"
 
     def __init__(
         self,
@@ -208,18 +210,6 @@ class _Recurrent(_Gated):
         )
         last = last if len(self._states) > 1 else last[0]
         return (ys, last) if self.return_state else ys
-
-    def extra_repr(self) -> str:
-        usual = unusual(
-            self,
-            num_layers=1,
-            bidirectional=False,
-            with_bias=True,
-            return_sequence=True,
-            return_state=True,
-            nonlinearity="tanh",
-        )
-        return f"{self.in_features}, {self.hidden_features}{usual}"
 
     def brief(self) -> str:
         """For displays: `3 → 2 × 8, 2 layers`, twofold if it runs both ways."""
@@ -311,6 +301,8 @@ class _Cell(_Gated):
     if TYPE_CHECKING:
         weight_ih: Any
 
+    _shown, _brief = "in_features hidden_features", "{in_features} → {hidden_features}"
+
     def __init__(
         self,
         in_features: int,
@@ -332,7 +324,7 @@ class _Cell(_Gated):
         self._create_gates({"": in_features}, initializers, key, device, dtype)
         super().__init__(device=device, dtype=dtype, v=v)
 
-    def _state(self, x: Array, state: Any) -> Any:
+    def _state(self, x: Array, state: object) -> Any:
         """Return the state as an array, or zeros."""
         if state is not None:
             return plain(state)
@@ -340,14 +332,6 @@ class _Cell(_Gated):
         check_arrays(type(self).__name__, x=x)
         shape, dtype = (*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype)
         return jnp.zeros(shape, dtype)
-
-    def extra_repr(self) -> str:
-        options = unusual(self, with_bias=True, nonlinearity="tanh")
-        return f"{self.in_features}, {self.hidden_features}{options}"
-
-    def brief(self) -> str:
-        """For displays: `3 → 8`."""
-        return f"{self.in_features} → {self.hidden_features}"
 
 
 class RNNCell(_Cell):
@@ -416,15 +400,15 @@ class GRUCell(_Cell):
 
 @kernel(static=("layer_type", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
-    x: ArrayLike,
-    state: Any,
+    x: Array,
+    state: tuple[Array, ...] | None,
     weights: Any,
-    lengths: object,
+    lengths: Array | None,
     key: KeyLike | None,
     *,
     layer_type: str,
     nonlinearity: str,
-    dropout_rate: Any,
+    dropout_rate: float | Array,
     return_sequence: bool,
 ) -> Any:
     """Run all layers and directions; states go in and come out as one array each, layers and
@@ -469,21 +453,21 @@ def _run(
 
 def _one(
     layer_type: str,
-    x: ArrayLike,
-    first: Any,
+    x: Array,
+    first: tuple[Array, ...] | None,
     weights: Any,
-    lengths: Any,
+    lengths: Array | None,
     nonlinearity: str,
     reverse: bool,
 ) -> tuple[Any, tuple[Any, ...]]:
     if layer_type == "LSTM":
         return recurrent.lstm(x, first, *weights, lengths=lengths, reverse=reverse)
-    first = None if first is None else first[0]
+    state = None if first is None else first[0]
     if layer_type == "GRU":
-        ys, last = recurrent.gru(x, first, *weights, lengths=lengths, reverse=reverse)
+        ys, last = recurrent.gru(x, state, *weights, lengths=lengths, reverse=reverse)
     else:
         ys, last = recurrent.rnn(
-            x, first, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity
+            x, state, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity
         )
     return ys, (last,)
 

@@ -7,31 +7,11 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float
 
-from nbmodule.errors import ArgumentError
+from nbmodule.nn.checks import check_number, flag, for_each_axis, size, sizes
 from nbmodule.nn.functional import pooling
-from nbmodule.nn.functional.checks import check_choice, check_number
-from nbmodule.nn.functional.resize import interpolate
+from nbmodule.nn.functional.resize import check_resize, interpolate
 from nbmodule.nn.functional.windows import Sizes
-from nbmodule.nn.layer import (
-    DATA_FORMATS,
-    ArrayLike,
-    FunctionLayer,
-    data_format_of,
-    flag,
-    for_each_axis,
-    size,
-    sizes,
-    unusual,
-)
-
-_MODES = {
-    "nearest": (1, 2, 3),
-    "linear": (1,),
-    "bilinear": (2,),
-    "trilinear": (3,),
-    "bicubic": (2,),
-}  # with their numbers of axes
-_ALL_FORMATS = tuple(name for names in DATA_FORMATS.values() for name in names)
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, data_format_of
 
 
 class _AdaptivePool(FunctionLayer):
@@ -52,7 +32,9 @@ class _AdaptivePool(FunctionLayer):
 
     _options = ("data_format",)
 
-    def __init__(self, output_size: Any, *, data_format: str | None = None) -> None:
+    _shown, _brief = "output_size=", "→ {output_size}"
+
+    def __init__(self, output_size: object, *, data_format: str | None = None) -> None:
         name = type(self).__name__
         self.output_size = tuple(
             None if part is None else size(name, "output_size", part)
@@ -63,13 +45,6 @@ class _AdaptivePool(FunctionLayer):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.output_size)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}{self._unusual_format()}"
-
-    def brief(self) -> str:
-        """For displays: `→ 7×7`."""
-        return "→ " + "×".join("same" if part is None else str(part) for part in self.output_size)
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
@@ -109,6 +84,8 @@ class Upsample(FunctionLayer):
     _function = staticmethod(interpolate)
     _options = ("scale_factor", "mode", "align_corners", "data_format")
 
+    _shown = "mode="
+
     def __init__(
         self,
         size: Sizes | None = None,
@@ -118,34 +95,16 @@ class Upsample(FunctionLayer):
         align_corners: bool = False,
         data_format: str = "NHWC",
     ) -> None:
-        if (size is None) == (scale_factor is None):
-            raise ArgumentError(
-                f"Upsample: give size or scale_factor, got size={size!r} and "
-                f"scale_factor={scale_factor!r}."
-            )
-        check_choice("Upsample", "mode", mode, tuple(_MODES))
-        check_choice("Upsample", "data_format", data_format, _ALL_FORMATS)
-        self.mode, self.data_format = mode, data_format
         self.align_corners = flag("Upsample", "align_corners", align_corners)
+        check_resize("Upsample", size, scale_factor, mode, align_corners, data_format)
+        self.mode, self.data_format = mode, data_format
         axes = len(data_format) - 2
-        if axes not in _MODES[mode]:
-            raise ArgumentError(
-                f"Upsample: mode {mode!r} is not for {axes} spatial axes ({data_format})."
-            )
-        if align_corners and mode == "nearest":
-            raise ArgumentError("Upsample: align_corners is not for mode 'nearest'.")
         self.size = None if size is None else sizes("Upsample", "size", size, axes)
         self.scale_factor = None if scale_factor is None else _factors(scale_factor, axes)
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-    def extra_repr(self) -> str:
-        target = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
-        return (
-            f"{target}, mode={self.mode!r}{unusual(self, align_corners=False, data_format='NHWC')}"
-        )
 
 
 def _factors(passed: Any, axes: int) -> float | tuple[float, ...]:

@@ -10,47 +10,74 @@ from jax import Array
 from jaxtyping import Inexact
 
 from nbmodule.errors import ArgumentError
+from nbmodule.nn.checks import check_choice, integer, size
 from nbmodule.nn.functional import spectral
-from nbmodule.nn.functional.checks import check_choice
-from nbmodule.nn.layer import ArrayLike, FunctionLayer, integer, size, unusual
+from nbmodule.nn.layer import ArrayLike, FunctionLayer
 
 _NORMS = ("backward", "ortho", "forward")
 
 
 class _Transform(FunctionLayer):
+    """$title.
+
+    Args:${type}
+        axis: Axis along which is transformed.
+        n: Number of values that are taken, or made; by default as many as the axis holds.
+        norm: `backward`, `ortho` or `forward`, as in the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.spectral import $name
+        >>> $name()(jnp.ones((5, 6))).shape
+        ${shape}
+
+    Source: ${source}
+    """
+
     _options: ClassVar[dict[str, Any]] = {"axis": -1, "n": None, "norm": "backward"}
 
     def __init__(self, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
         name = type(self).__name__
         check_choice(name, "norm", norm, _NORMS)
-        self.axis, self.n, self.norm = (
-            integer(name, "axis", axis),
-            None if n is None else size(name, "n", n),
-            norm,
-        )
+        self.axis, self.norm = integer(name, "axis", axis), norm
+        self.n = None if n is None else size(name, "n", n)
         super().__init__()
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return self._call_function(x)
 
-    def extra_repr(self) -> str:
-        return unusual(self, **self._options).removeprefix(", ")
+
+def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
+    return {"title": title, "shape": shape, "source": source, "type": type}
+
+
+_FOURIER = "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1."
+_COSINE = "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784."
+_TYPE = "\n        type: 1, 2, 3 or 4."
 
 
 class FFT(_Transform):
     _function = staticmethod(spectral.fft)
+    _words = _about("The discrete Fourier transform along an axis", "(5, 6)", _FOURIER)
 
 
 class IFFT(_Transform):
     _function = staticmethod(spectral.ifft)
+    _words = _about("The inverse of the discrete Fourier transform", "(5, 6)", _FOURIER)
 
 
 class RFFT(_Transform):
     _function = staticmethod(spectral.rfft)
+    _words = _about(
+        "The Fourier transform of real values: the first half of the spectrum",
+        "(5, 4)",
+        "as `nb.fft`.",
+    )
 
 
 class IRFFT(_Transform):
     _function = staticmethod(spectral.irfft)
+    _words = _about("Real values from the first half of their spectrum", "(5, 10)", "as `nb.fft`.")
 
 
 class _Cosine(_Transform):
@@ -68,49 +95,16 @@ class _Cosine(_Transform):
 
 class DCT(_Cosine):
     _function = staticmethod(spectral.dct)
+    _words = _about(
+        "The discrete cosine transform of type I to IV along an axis", "(5, 6)", _COSINE, _TYPE
+    )
 
 
 class IDCT(_Cosine):
     _function = staticmethod(spectral.idct)
+    _words = _about(
+        "The inverse of the discrete cosine transform of that type", "(5, 6)", _COSINE, _TYPE
+    )
 
-
-_MEANING = {
-    FFT: (
-        "The discrete Fourier transform along an axis.",
-        "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.",
-    ),
-    IFFT: (
-        "The inverse of the discrete Fourier transform.",
-        "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.",
-    ),
-    RFFT: ("The Fourier transform of real values: the first half of the spectrum.", "as `nb.fft`."),
-    IRFFT: ("Real values from the first half of their spectrum.", "as `nb.fft`."),
-    DCT: (
-        "The discrete cosine transform of type I to IV along an axis.",
-        "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.",
-    ),
-    IDCT: (
-        "The inverse of the discrete cosine transform of that type.",
-        "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.",
-    ),
-}
-_SIZES = {RFFT: "(5, 4)", IRFFT: "(5, 10)"}
-for _kind, (_first, _source) in _MEANING.items():
-    _type = "\n        type: 1, 2, 3 or 4." if issubclass(_kind, _Cosine) else ""
-    _kind.__doc__ = f"""{_first}
-
-    Args:{_type}
-        axis: axis along which is transformed.
-        n: number of values that are taken, or made; by default what the axis holds.
-        norm: `backward`, `ortho` or `forward`, as in the function.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.spectral import {_kind.__name__}
-        >>> {_kind.__name__}()(jnp.ones((5, 6))).shape
-        {_SIZES.get(_kind, "(5, 6)")}
-
-    Source: {_source}
-    """
 
 __all__ = ["DCT", "FFT", "IDCT", "IFFT", "IRFFT", "RFFT"]

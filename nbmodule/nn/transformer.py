@@ -5,7 +5,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jax import Array
 from jax.typing import DTypeLike
@@ -14,20 +14,79 @@ from jaxtyping import Bool, Float
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
+from nbmodule.nn.checks import flag, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, flag, keys, rate, size
+from nbmodule.nn.layer import ArrayLike, Layer, keys
 from nbmodule.nn.linear import Linear
 from nbmodule.nn.normalization import LayerNorm
 
 _Mask = Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None
 
 
+_ENCODER = {
+    "call": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal`
+    as `MultiHeadAttention` does.""",
+    "does": "Attention to itself and two linear layers",
+    "parts": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
+    "inputs": "jnp.ones((2, 5, 8))",
+}
+_DECODER = {
+    "call": """A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`,
+    the return of an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the
+    self-attention, `memory_mask` and `memory_key_mask` to the attention to the memory, as in
+    `MultiHeadAttention`.""",
+    "does": "Attention to itself, attention to a memory, and two linear layers",
+    "parts": """`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`,
+    `norm3`, `dropout`""",
+    "inputs": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))",
+}
+
+
 class _TransformerLayer(Layer):
-    """Attention and two linear layers, each beside a shortcut and with a norm."""
+    """$does, each beside a shortcut and with a norm.
+
+    $call
+
+    Its parts are $parts.
+
+    Args:
+        features: Features of inputs and outputs.
+        num_heads: Number of heads of each attention.
+        hidden_features: Features between the two linear layers; `4 * features` by default.
+        dropout_rate: Probability of being dropped, for attention weights, hidden features, and the
+            branches added to a shortcut.
+        activation: Function or module between the two linear layers.
+        norm_first: Whether norms precede each part, `x + part(norm(x))`, instead of following it,
+            `norm(x + part(x))`.
+        eps: Added to the variance in the norms.
+        rotary: Whether queries and keys of the self-attention are turned by their positions.
+        with_bias: Whether linear layers, projections and norms have biases.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.transformer import $name
+        >>> $name(8, 2, dropout_rate=0.0)($inputs).shape
+        (2, 5, 8)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762; norms first as in Xiong et al. (2020),
+    arXiv:2002.04745.
+    """
 
     _attentions: tuple[str, ...]
+    norm1: Any
+    norm2: Any
+    norm3: Any
+    self_attention: Any
+    cross_attention: Any
+
+    _shown = "features num_heads hidden_features norm_first="
+    _brief = "{features}, {num_heads} heads"
 
     def __init__(
         self,
@@ -47,14 +106,10 @@ class _TransformerLayer(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features, self.num_heads = (
-            size(name, "features", features),
-            size(name, "num_heads", num_heads),
-        )
-        self.hidden_features = hidden = (
-            4 * features
-            if hidden_features is None
-            else size(name, "hidden_features", hidden_features)
+        self.features = size(name, "features", features)
+        self.num_heads = size(name, "num_heads", num_heads)
+        self.hidden_features = hidden = size(
+            name, "hidden_features", hidden_features, default=4 * features
         )
         if not callable(activation):
             raise ArgumentTypeError(
@@ -81,6 +136,9 @@ class _TransformerLayer(Layer):
         self.dropout = Dropout(dropout_rate)
         super().__init__(device=device, dtype=dtype, v=v)
 
+    def _usual(self) -> dict[str, Any]:
+        return super()._usual() | {"activation": self.activation}
+
     def _beside(self, x: Array, norm: Callable[..., Any], part: Callable[[Any], Any]) -> Any:
         """One part beside a shortcut."""
         x = plain(x)
@@ -91,16 +149,6 @@ class _TransformerLayer(Layer):
     def _fed(self, x: Array) -> Any:
         return self.linear2(self.dropout(self.activation(self.linear1(x))))
 
-    def extra_repr(self) -> str:
-        return (
-            f"{self.features}, {self.num_heads}, {self.hidden_features}, "
-            f"norm_first={self.norm_first}"
-        )
-
-    def brief(self) -> str:
-        """For displays: `64, 8 heads`."""
-        return f"{self.features}, {self.num_heads} head{'s' if self.num_heads > 1 else ''}"
-
 
 @kernel
 def _sum(x: Array, y: Array) -> Array:
@@ -109,11 +157,7 @@ def _sum(x: Array, y: Array) -> Array:
 
 class TransformerEncoderLayer(_TransformerLayer):
     _attentions = ("self_attention",)
-
-    if TYPE_CHECKING:
-        norm1: Any
-        norm2: Any
-        self_attention: Any
+    _words = _ENCODER
 
     def forward(
         self,
@@ -133,13 +177,7 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 class TransformerDecoderLayer(_TransformerLayer):
     _attentions = ("self_attention", "cross_attention")
-
-    if TYPE_CHECKING:
-        norm1: Any
-        norm2: Any
-        self_attention: Any
-        norm3: Any
-        cross_attention: Any
+    _words = _DECODER
 
     def forward(
         self,
@@ -166,7 +204,33 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class _Stack(Layer):
-    """Layers of one kind, each with variables of its own."""
+    """A stack of transformer layers in the list `layers`, each with variables of its own.
+
+    $call
+
+    Args:
+        num_layers: Number of layers.
+        features: Features of inputs and outputs.
+        num_heads: Number of heads of each attention.
+        hidden_features: Features between the two linear layers; `4 * features` by default.
+        final_norm: Whether a norm `norm` follows the last layer; by default if norms come first.
+        norm_first: Whether norms precede each part of a layer, instead of following it.
+        eps: Added to the variance in the norms.
+        with_bias: Whether linear layers, projections and norms have biases.
+        key: Key for the initial values; by default the next of the default stream.
+        device: Device of the variables.
+        dtype: Dtype of the variables.
+        v: Variables to use instead of fresh ones.
+        **options: Other arguments of each layer: `dropout_rate`, `activation`, `rotary`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.transformer import $name
+        >>> $name(3, 8, 2, dropout_rate=0.0)($inputs).shape
+        (2, 5, 8)
+
+    Source: Vaswani et al. (2017), arXiv:1706.03762.
+    """
 
     _kind: type[_TransformerLayer]
 
@@ -217,7 +281,7 @@ class _Stack(Layer):
 
 
 class TransformerEncoder(_Stack):
-    _kind = TransformerEncoderLayer
+    _kind, _words = TransformerEncoderLayer, _ENCODER
 
     def forward(
         self,
@@ -233,7 +297,7 @@ class TransformerEncoder(_Stack):
 
 
 class TransformerDecoder(_Stack):
-    _kind = TransformerDecoderLayer
+    _kind, _words = TransformerDecoderLayer, _DECODER
 
     def forward(
         self,
@@ -258,81 +322,6 @@ class TransformerDecoder(_Stack):
             )
         return x if self.norm is None else self.norm(x)
 
-
-_CALL = {
-    "Encoder": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal`
-    as `MultiHeadAttention` does.""",
-    "Decoder": """A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`,
-    the return of an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the
-    self-attention, `memory_mask` and `memory_key_mask` to the attention to the memory, as in
-    `MultiHeadAttention`.""",
-}
-_PARTS = {
-    "Encoder": "attention to itself and two linear layers",
-    "Decoder": "attention to itself, attention to a memory, and two linear layers",
-}
-_NAMES = {
-    "Encoder": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
-    "Decoder": (
-        "`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `norm3`, "
-        "`dropout`"
-    ),
-}
-_INPUTS = {"Encoder": "jnp.ones((2, 5, 8))", "Decoder": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))"}
-_ARGUMENTS = """
-        features: features of inputs and outputs.
-        num_heads: number of heads of each attention.
-        hidden_features: features between the two linear layers; `4 * features` by default.
-        dropout_rate: probability of being dropped, for attention weights, hidden features, and the
-            branches added to a shortcut.
-        activation: function or module between the two linear layers.
-        norm_first: whether norms precede each part, `x + part(norm(x))`, instead of following it,
-            `norm(x + part(x))`.
-        eps: added to the variance in the norms.
-        rotary: whether queries and keys of the self-attention are turned by their positions.
-        with_bias: whether linear layers, projections and norms have biases.
-        key: key for the initial values; by default the next of the default stream.
-        device: device of the variables.
-        dtype: dtype of the variables.
-        v: variables to use instead of fresh ones."""
-for _word, _layer, _stack in (
-    ("Encoder", TransformerEncoderLayer, TransformerEncoder),
-    ("Decoder", TransformerDecoderLayer, TransformerDecoder),
-):
-    _layer.__doc__ = f"""{_PARTS[_word].capitalize()}, each beside a shortcut and with a norm.
-
-    {_CALL[_word]}
-
-    Its parts are {_NAMES[_word]}.
-
-    Args:{_ARGUMENTS}
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.transformer import {_layer.__name__}
-        >>> {_layer.__name__}(8, 2, dropout_rate=0.0)({_INPUTS[_word]}).shape
-        (2, 5, 8)
-
-    Source: Vaswani et al. (2017), arXiv:1706.03762; norms first as in Xiong et al. (2020),
-    arXiv:2002.04745.
-    """
-    _stack.__doc__ = f"""A stack of {_layer.__name__}s in the list `layers`.
-
-    {_CALL[_word]}
-
-    Args:
-        num_layers: Number of layers.
-        final_norm: Whether a norm `norm` follows the last layer; by default if norms come
-            first.{_ARGUMENTS}
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.transformer import {_stack.__name__}
-        >>> {_stack.__name__}(3, 8, 2, dropout_rate=0.0)({_INPUTS[_word]}).shape
-        (2, 5, 8)
-
-    Source: Vaswani et al. (2017), arXiv:1706.03762.
-    """
 
 __all__ = [
     "TransformerDecoder",

@@ -24,10 +24,10 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.containers import takes_state
-from nbmodule.nn.functional.checks import check_number
+from nbmodule.nn.checks import check_number, size
+from nbmodule.nn.containers import split_state, takes_state
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import Layer, keys, size
+from nbmodule.nn.layer import Layer, keys
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -37,6 +37,8 @@ _FIRST_TURNS = 15  # of power iteration when the vectors are drawn, as in PyTorc
 
 class _Around(Layer):
     """A layer whose weight is replaced while it runs."""
+
+    _shown = "name="
 
     def _take(self, layer: Module, name: str, axis: int) -> Parameter:
         """Hold the layer, and find the weight in it."""
@@ -71,9 +73,6 @@ class _Around(Layer):
         """What the layer returns while its variable reads as `weight`."""
         chain = "/".join(plan_of(self.layer).places[self._weight()].chain)
         return self.layer(*args, v=self.layer.v.cont_set_at_key_chain(chain, weight), **kwargs)
-
-    def extra_repr(self) -> str:
-        return f"name={self.name!r}" + (f", axis={self.axis}" if self.axis else "")
 
 
 class SpectralNorm(_Around):
@@ -112,7 +111,7 @@ class SpectralNorm(_Around):
 
     def __init__(
         self,
-        layer: Any,
+        layer: Module,
         *,
         name: str = "weight",
         axis: int = 0,
@@ -122,8 +121,7 @@ class SpectralNorm(_Around):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
-        check_number("SpectralNorm", "eps", eps, above=0)
-        self.eps = float(eps)
+        self.eps = check_number("SpectralNorm", "eps", eps, above=0)
         weight = self._take(layer, name, axis)
         draw = functools.cache(
             functools.partial(
@@ -143,10 +141,14 @@ class SpectralNorm(_Around):
         if not isinstance(self.left, StateKey):
             weight, left, right = self._normalized(self.left.value, self.right.value)
             if self.training:
-                boxes = self.left, self.right
-                write_all(boxes, [box.admitted(value) for box, value in zip(boxes, (left, right))])
+                vectors = self.left, self.right
+                write_all(vectors, [self.left.admitted(left), self.right.admitted(right)])
             return self._called(weight, args, kwargs)
-        args, kwargs, state = _split_state(args, kwargs)
+        args, kwargs, state = split_state(args, kwargs)
+        if state is None:
+            raise ArgumentTypeError(
+                "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
+            )
         weight, left, right = self._normalized(state[self.left], state[self.right])
         if self.training:
             state = update_state(state, {self.left: left, self.right: right})
@@ -161,26 +163,9 @@ class SpectralNorm(_Around):
         )
 
 
-def _split_state(
-    args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any], Any]:
-    """The state is the last argument, or has its name."""
-    if "state" in kwargs:
-        return (
-            args,
-            {name: value for name, value in kwargs.items() if name != "state"},
-            kwargs["state"],
-        )
-    if not args or not isinstance(args[-1], dict):
-        raise ArgumentTypeError(
-            "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
-        )
-    return args[:-1], kwargs, args[-1]
-
-
 @kernel(static=("axis", "turns", "eps"))
 def _divided_by_singular_value(
-    weight: Any, left: Array, right: Array, *, axis: int, turns: int, eps: float
+    weight: Array, left: Array, right: Array, *, axis: int, turns: int, eps: float
 ) -> tuple[Array, Array, Array]:
     matrix = jnp.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
     fixed = lax.stop_gradient(matrix)
@@ -244,7 +229,12 @@ class WeightNorm(_Around):
     """
 
     def __init__(
-        self, layer: Any, *, name: str = "weight", axis: int = 0, v: Mapping[str, Any] | None = None
+        self,
+        layer: Module,
+        *,
+        name: str = "weight",
+        axis: int = 0,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
@@ -259,7 +249,7 @@ class WeightNorm(_Around):
 
 
 @kernel(static=("axis",))
-def _of_length(weight: Any, scale: Array, *, axis: int) -> Array:
+def _of_length(weight: Array, scale: Array, *, axis: int) -> Array:
     others = tuple(i for i in range(weight.ndim) if i != axis)
     return weight * (scale / jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True)))
 

@@ -2,15 +2,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.positions import RotaryPositionalEncoding
-
-from jax_settings import spelled
 
 torch = pytest.importorskip("torch")
 
@@ -133,17 +129,6 @@ def test_a_mask_may_differ_from_head_to_head(draws):
     assert not weights[:, 1, :, 2:].any()
 
 
-@settings(max_examples=6)
-@given(batch=st.sampled_from([(), (0,), (2, 3)]))
-def test_leading_axes_are_only_a_batch(batch):
-    layer = MultiHeadAttention(E, H, key=0)
-    x = np.random.default_rng(0).normal(size=(*batch, 5, E)).astype("f")
-    y, weights = layer(x, return_weights=True)
-    assert (y.shape, weights.shape) == (x.shape, (*batch, H, 5, 5))
-    for mine, row in zip(y.reshape(-1, 5, E), x.reshape(-1, 5, E), strict=True):
-        np.testing.assert_allclose(mine, layer(row), rtol=1e-4, atol=1e-6)
-
-
 def test_heads_may_have_a_size_of_their_own(draws):
     layer = MultiHeadAttention(6, 4, head_features=3)
     assert layer.query.weight.shape == (12, 6)
@@ -183,101 +168,6 @@ def test_variables_are_those_of_four_linear_layers():
     ]
     assert "query/w" in layer.v.cont_all_key_chains()
     assert len(MultiHeadAttention(E, H, with_bias=False).state_dict()) == 4
-
-
-def test_a_key_decides_all_first_values_and_each_projection_has_its_own():
-    a, b = MultiHeadAttention(E, H, key=1), MultiHeadAttention(E, H, key=jax.random.key(1))
-    for name, array in a.state_dict().items():
-        np.testing.assert_array_equal(array, b.state_dict()[name])
-    assert not np.isin(a.query.weight(), a.key.weight()).any()
-
-
-def test_dtype_and_given_variables():
-    layer = MultiHeadAttention(E, H, dtype="bfloat16")
-    assert {box.dtype for box in layer.tensors()} == {jnp.dtype(jnp.bfloat16)}
-    assert layer(jnp.ones((5, E), jnp.bfloat16)).dtype == jnp.bfloat16
-    other = MultiHeadAttention(E, H, v=MultiHeadAttention(E, H, key=3).v)
-    np.testing.assert_array_equal(other.out.weight(), MultiHeadAttention(E, H, key=3).out.weight())
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, 7))),
-            ShapeError,
-            r"query must have axes \(\*batch, length, 8\), got float32\[5, 7\]",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, 3))),
-            ShapeError,
-            r"key must have axes .*got float32\[4, 3\]",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), jnp.ones((4, E)), jnp.ones((3, E))),
-            ShapeError,
-            "as many positions",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), value=jnp.ones((4, E))),
-            ArgumentTypeError,
-            "value was given without key",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E), int)),
-            DtypeError,
-            r"query must hold floating values, got int32\[5, 8\]",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), mask=np.ones((4, 5), bool)),
-            ShapeError,
-            r"mask must broadcast to \[2, 5, 5\]",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), mask=np.ones((5, 5), int)),
-            DtypeError,
-            "mask must hold booleans",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), key_mask=np.ones(4, bool)),
-            ShapeError,
-            r"key_mask must have shape \[5\]",
-        ),
-        (
-            lambda: MultiHeadAttention(E, H)(jnp.ones((5, E)), is_causal="no"),
-            ArgumentTypeError,
-            "is_causal must be True or False",
-        ),
-        (
-            lambda: MultiHeadAttention(E, 3),
-            ArgumentError,
-            "8 features cannot be divided into 3 heads",
-        ),
-        (
-            lambda: MultiHeadAttention(6, 2, rotary=True),
-            ArgumentError,
-            "an even number of features in each head, got 3",
-        ),
-        (lambda: MultiHeadAttention(E, 0), ArgumentError, "num_heads must be at least 1, got 0"),
-        (
-            lambda: MultiHeadAttention(E, H, dropout_rate=-1),
-            ArgumentError,
-            "dropout_rate must be a number from 0 to 1",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=spelled(message)) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
-def test_texts_say_the_sizes():
-    assert MultiHeadAttention(64, 8).brief() == "64, 8 heads"
-    assert (
-        repr(MultiHeadAttention(E, 1, key_features=3)).splitlines()[0]
-        == "MultiHeadAttention(8, 1, key_features=3"
-    )
 
 
 @pytest.mark.parametrize("shared", [1, 2, 4])

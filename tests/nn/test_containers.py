@@ -435,8 +435,3 @@ def test_an_error_inside_says_which_layer():
     with pytest.raises(ShapeError) as caught:
         named()(jnp.ones(5))
     assert any("first (Linear)" in note for note in caught.value.__notes__)
-
-
-def test_texts_count_the_layers():
-    assert network().brief() == "3 layers"
-    assert nb.Sequential(nb.ReLU()).brief() == "1 layer"

@@ -265,10 +265,7 @@ def test_a_value_that_is_given_is_not_drawn():
             r"got he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)",
         ),
         (jax.nn.initializers.constant, r"got constant, which makes an initializer"),
-        (
-            jax.nn.initializers.variance_scaling,
-            r"got variance_scaling, which makes an initializer",
-        ),
+        (jax.nn.initializers.variance_scaling, r"got variance_scaling, which makes an initializer"),
         ("glorot_uniform", r"got 'glorot_uniform': use nb\.GlorotUniform\(\)\."),
         (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*got ndarray"),
         (True, r"got True"),
@@ -332,8 +329,7 @@ def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
 @pytest.mark.parametrize("wrong", ["text", {"a": 1}, None, [[1.0], [1.0, 2.0]], object()])
 def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
     with pytest.raises(
-        nb.ArgumentTypeError,
-        match=rf"{kind.__name__} takes an array, or numbers that make one;",
+        nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array, or numbers that make one;"
     ):
         kind(wrong)
 
@@ -371,6 +367,60 @@ def test_every_optimizer_moves_every_variable_and_step_agrees_with_update(name, 
         moved = np.asarray(gradients[chain]) != 0
         tiny = np.abs(np.asarray(gradients[chain])) < 1e-4
         assert (np.asarray(value != before[chain]) | ~moved | tiny).all(), chain
+
+
+# -- axes, dtypes and keys --
+@pytest.mark.parametrize("name", sorted({*LAYERS} - {"BatchNorm1d", "GroupNorm", "InstanceNorm"}))
+def test_leading_axes_are_only_a_batch(name):
+    make, inputs = LAYERS[name]
+    layer = make(key=1).eval() if name != "PReLU" else make().eval()
+    others = jax.tree.map(lambda x: x[::-1], inputs)
+    stacked = jax.tree.map(lambda *xs: np.stack(xs), inputs, others)
+    rows = [layer(*inputs), layer(*others)]
+    jax.tree.map(
+        lambda y, *ys: np.testing.assert_allclose(y, np.stack(ys), rtol=1e-4, atol=1e-5),
+        layer(*stacked),
+        *rows,
+    )
+
+
+@pytest.mark.parametrize("name", sorted({*LAYERS} - {"PReLU"}))
+def test_key_and_dtype_decide_the_first_values(name):
+    make, inputs = LAYERS[name]
+    options = initializer_options(make, nb.RandomNormal())
+    values = make(key=1, **options).state_dict()
+    typed, other = (make(key=key, **options).state_dict() for key in (jax.random.key(1), 2))
+    for path, value in values.items():
+        np.testing.assert_array_equal(value, typed[path])
+        assert path.startswith("running") or not np.array_equal(value, other[path])
+    drawn = [np.ravel(value) for path, value in values.items() if "running" not in path]
+    assert len(np.unique(np.concatenate(drawn))) == sum(map(np.size, drawn))  # a key for each
+    layer = make(dtype=jnp.bfloat16)
+    assert {variable.dtype for variable in layer.tensors()} == {jnp.dtype(jnp.bfloat16)}
+    halves = jax.tree.map(lambda x: x.astype("bfloat16") if x.dtype.kind == "f" else x, inputs)
+    assert {y.dtype for y in jax.tree.leaves(layer(*halves))} == {jnp.dtype(jnp.bfloat16)}
+
+
+IMAGES = {
+    name: LAYERS[name]
+    for name in LAYERS
+    if name.startswith(("Conv", "Depthwise", "GroupNorm", "InstanceNorm")) or name[-2:] in ("2d", "3d")
+} | {
+    f"{kind}{n}d": (
+        lambda kind=kind, n=n, v=None, **o: getattr(nb, f"{kind}{n}d")(2, **o), (floats(2, *(4,) * n, 3),)
+    )
+    for kind in ("MaxPool", "AvgPool", "AdaptiveAvgPool")
+    for n in (1, 2, 3)
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_channels_may_come_first(name):
+    make, (x,) = IMAGES[name]
+    last = make()
+    first = make(data_format={3: "NCW", 4: "NCHW", 5: "NCDHW"}[x.ndim], v=last.v)
+    y = first(np.moveaxis(x, -1, 1))
+    np.testing.assert_allclose(np.moveaxis(y, 1, -1), last(x), rtol=1e-4, atol=1e-5)
 
 
 # -- hooks --

@@ -136,8 +136,7 @@ def test_fans_of_a_vector_or_of_an_unknown_layout_are_refused():
     ):
         ini.compute_fans((3,))
     with pytest.raises(
-        ArgumentError,
-        match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', got 'HWIO'",
+        ArgumentError, match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', got 'HWIO'"
     ):
         ini.compute_fans((3, 4), "HWIO")
 

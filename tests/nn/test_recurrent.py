@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.recurrent import GRU, LSTM, RNN
-
-from jax_settings import spelled
 
 torch = pytest.importorskip("torch")
 
@@ -89,17 +86,6 @@ def test_lengths_agree_with_packed_sequences_of_torch(draws, loads):
         np.testing.assert_allclose(mine, their.detach(), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("batch", "kind"), [((), LSTM), ((0,), RNN), ((2, 3), LSTM)])
-def test_leading_axes_are_only_a_batch(batch, kind):
-    layer = kind(3, 4, bidirectional=True, key=0)
-    x = np.random.default_rng(0).normal(size=(*batch, 5, 3)).astype("f")
-    y, state = layer(x)
-    assert y.shape == (*batch, 5, 8)
-    assert {part.shape for part in jax.tree.leaves(state)} == {(2, *batch, 4)}
-    for mine, row in zip(y.reshape(-1, 5, 8), x.reshape(-1, 5, 3), strict=True):
-        np.testing.assert_allclose(mine, layer(row)[0], rtol=1e-5, atol=1e-6)
-
-
 def test_a_sequence_may_be_given_in_parts(draws):
     layer, x = LSTM(3, 4, num_layers=2, key=0), draws.normal(size=(2, 6, 3)).astype("f")
     whole, end = layer(x)
@@ -123,11 +109,6 @@ def test_what_is_returned_can_be_chosen(bidirectional, draws):
     np.testing.assert_allclose(end, wanted, rtol=1e-6)
     assert LSTM(3, 4, return_sequence=False, return_state=False, **options)(x).shape == end.shape
     assert c.shape == h.shape
-
-
-def test_it_stands_in_a_sequential_when_it_returns_no_state():
-    model = nb.Sequential(GRU(3, 4, return_sequence=False, return_state=False), nb.Linear(4, 2))
-    assert model(jnp.ones((5, 7, 3))).shape == (5, 2)
 
 
 def test_dropout_between_layers_draws_only_in_training(draws):
@@ -154,11 +135,6 @@ def test_the_first_values_are_uniform_within_the_bound_and_decided_by_the_key():
     assert abs(given.weight_ih_l0()).max() <= (6 / 7) ** 0.5
 
 
-def test_dtype_is_the_one_asked_for():
-    y, state = LSTM(3, 4, dtype="bfloat16")(jnp.ones((2, 5, 3), jnp.bfloat16))
-    assert {part.dtype for part in jax.tree.leaves((y, state))} == {jnp.dtype(jnp.bfloat16)}
-
-
 @pytest.mark.not_under("eager", reason="each operation is a program there")
 def test_an_eager_call_is_one_program(draws):
     layer, x = (
@@ -171,76 +147,6 @@ def test_an_eager_call_is_one_program(draws):
     ]
     assert names.count("scan") == 4
     assert "pjit" not in names
-
-
-@pytest.mark.parametrize(
-    ("call", "error", "message"),
-    [
-        (
-            lambda: LSTM(3, 4)(jnp.ones((2, 5, 2))),
-            ShapeError,
-            r"LSTM: x must have shape \[2, 5, 3\] .*got float32\[2, 5, 2\]",
-        ),
-        (
-            lambda: LSTM(3, 4)(jnp.ones(3)),
-            ShapeError,
-            r"x must have axes \(\*batch, time, features\), got float32\[3\]",
-        ),
-        (lambda: GRU(3, 4)(jnp.ones((2, 5, 3), int)), DtypeError, "got int32"),
-        (
-            lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((2, 4))),
-            ShapeError,
-            r"h must have shape \[1, 2, 4\] .*got float32\[2, 4\]",
-        ),
-        (
-            lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), jnp.ones((1, 2, 4))),
-            ArgumentTypeError,
-            r"a pair \(h, c\) of arrays, got ArrayImpl",
-        ),
-        (
-            lambda: LSTM(3, 4)(jnp.ones((2, 5, 3)), (jnp.ones((1, 2, 4)),)),
-            ArgumentTypeError,
-            "got 1 of them",
-        ),
-        (
-            lambda: GRU(3, 4)(jnp.ones((2, 5, 3)), lengths=np.ones(3, int)),
-            ShapeError,
-            r"lengths must have shape \[2\]",
-        ),
-        (
-            lambda: RNN(3, 4, nonlinearity="sin"),
-            ArgumentError,
-            "nonlinearity must be one of 'tanh', 'relu', got 'sin'",
-        ),
-        (lambda: LSTM(0, 4), ArgumentError, "in_features must be at least 1, got 0"),
-        (lambda: LSTM(3, 4, num_layers=0), ArgumentError, "num_layers must be at least 1"),
-        (
-            lambda: LSTM(3, 4, dropout_rate=0.5),
-            ArgumentError,
-            "acts between layers, and there is one layer",
-        ),
-        (
-            lambda: LSTM(3, 4, num_layers=2, dropout_rate=2),
-            ArgumentError,
-            "dropout_rate must be a number from 0 to 1, got 2",
-        ),
-        (
-            lambda: LSTM(3, 4, bidirectional="no"),
-            ArgumentTypeError,
-            "bidirectional must be True or False",
-        ),
-    ],
-)
-def test_bad_input_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=spelled(message)) as caught:
-        call()
-    assert "\n" not in str(caught.value)
-
-
-def test_texts_say_the_sizes():
-    assert repr(GRU(3, 4, bidirectional=True)) == "GRU(3, 4, bidirectional=True)"
-    assert LSTM(3, 8, num_layers=2, bidirectional=True).brief() == "3 → 2 × 8, 2 layers"
-    assert LSTM(3, 8).brief() == "3 → 8"
 
 
 CELLS = {

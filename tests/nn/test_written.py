@@ -1,4 +1,6 @@
-"""`repr` of a layer can be run: it makes the layer again, whatever option is not as usual."""
+"""What holds for the arguments of all layers: `repr` of a layer makes it again, whatever option is
+not as usual, and sizes, flags and rates that make no sense are refused by name.
+"""
 
 import inspect
 
@@ -6,6 +8,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.nn.layer import FunctionLayer
 
 POSITIONAL = {
     "AdaptiveAvgPool": (2,),
@@ -110,6 +113,54 @@ def cases():
             )
 
 
+def wrong_cases():
+    """A layer, its arguments with one that makes no sense, and what the error says of it."""
+    for name, options in cases():
+        if options:
+            continue
+        kind, sizes = getattr(nb, name), positional(name)
+        names = [
+            p.name
+            for p in inspect.signature(kind).parameters.values()
+            if p.kind is not p.KEYWORD_ONLY
+        ]
+        for i, size in enumerate(names[: len(sizes)]):
+            for wrong, said in ((0, "at least 1, got 0"), (1.5, "a whole number, got 1.5")):
+                yield name, (*sizes[:i], wrong, *sizes[i + 1 :]), {}, f"{size} must be {said}"
+        for option, parameter in parameters_of(kind).items():
+            if isinstance(parameter.default, bool):
+                yield name, sizes, {option: "no"}, f"{option} must be True or False"
+            elif option in ("rate", "dropout_rate", "momentum"):
+                yield name, sizes, {option: 2}, f"{option} must be at least 0 and at most 1, got 2"
+            elif option == "data_format":
+                yield name, sizes, {option: "NHW"}, "data_format must be one of"
+            elif option == "stride" and name.startswith("Conv"):
+                yield name, sizes, {option: 0}, "stride must be at least 1, got 0"
+            elif option == "eps" and name.endswith("Norm"):
+                yield name, sizes, {option: -1}, "eps must be at least 0, got -1"
+
+
+def function_cases():
+    return [case for case in cases() if issubclass(getattr(nb, case[0]), FunctionLayer)]
+
+
+@pytest.mark.parametrize(("name", "options"), function_cases(), ids=lambda case: str(case))
+def test_a_layer_hands_its_options_to_its_function(name, options):
+    layer, sizes = getattr(nb, name)(*positional(name), **options), positional(name)
+    axes = 2 if name == "Upsample" else layer._axes
+    x = np.random.default_rng(0).uniform(0.1, 0.9, (4, *(6,) * axes, 4)).astype("f")
+    if "C" in options.get("data_format", "")[:2]:
+        x = np.moveaxis(x, -1, 1)
+    arrays, given = sizes, {k: v for k, v in options.items() if k != "depth_multiplier"}
+    if "Conv" in name:
+        given.pop("with_bias", None)
+        arrays = [layer.weight, layer.bias]
+        if name == "DepthwiseConv2d":
+            given["groups"] = 4
+    wanted = type(layer)._function(x, *arrays, **given)
+    np.testing.assert_array_equal(layer(x), wanted)
+
+
 def facts(layer):
     own = {
         name: value
@@ -130,6 +181,33 @@ def test_the_text_of_a_layer_makes_it_again(name, options):
     assert again.extra_repr() == layer.extra_repr()
 
 
+@pytest.mark.parametrize(
+    ("layer", "brief"),
+    [
+        (nb.Linear(16, 10), "16 → 10"),
+        (nb.Bilinear(3, 4, 2), "3, 4 → 2"),
+        (nb.Embedding(10, 4), "10 × 4"),
+        (nb.Conv2d(1, 16, 3), "1 → 16, 3×3"),
+        (nb.AvgPool2d((2, 3)), "2×3"),
+        (nb.AdaptiveAvgPool2d((7, None)), "→ 7×None"),
+        (nb.BatchNorm2d(3), "3"),
+        (nb.LayerNorm((4, 3)), "4×3"),
+        (nb.GroupNorm(2, 8), "8 in 2 groups"),
+        (nb.Dropout2d(0.25), "0.25"),
+        (nb.LSTM(3, 8), "3 → 8"),
+        (nb.LSTM(3, 8, num_layers=2, bidirectional=True), "3 → 2 × 8, 2 layers"),
+        (nb.MultiHeadAttention(64, 8), "64, 8 heads"),
+        (nb.TransformerEncoderLayer(64, 8), "64, 8 heads"),
+        (nb.TransformerEncoder(12, 64, 8), "12 × 64, 8 heads"),
+        (nb.Sequential(nb.ReLU()), "1 layer"),
+        (nb.GELU(approximate=True), "approximate=True"),
+    ],
+    ids=repr,
+)
+def test_displays_show_the_sizes_of_a_layer(layer, brief):
+    assert layer.brief() == brief
+
+
 def test_the_text_says_what_differs_from_the_usual_alone():
     assert repr(nb.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, affine=True)"
     assert (
@@ -137,5 +215,14 @@ def test_the_text_says_what_differs_from_the_usual_alone():
         == "LayerNorm((4,), eps=1e-05, affine=True, with_bias=False)"
     )
     assert repr(nb.DepthwiseConv2d(4, 3)) == "DepthwiseConv2d(4, kernel_size=3, with_bias=True)"
-    assert repr(nb.MaxPool2d(2, ceil_mode=True)).endswith("stride=(2, 2), ceil_mode=True)")
+    assert repr(nb.MaxPool2d(2, ceil_mode=True)).endswith("stride=2, ceil_mode=True)")
     assert repr(nb.Dropout(np.float64(1 / 3))) == "Dropout(rate=0.3333333333333333)"
+
+
+@pytest.mark.parametrize(("name", "sizes", "options", "said"), list(wrong_cases()))
+def test_an_argument_that_makes_no_sense_is_refused_by_name(name, sizes, options, said):
+    with pytest.raises(
+        (nb.ArgumentError, nb.ArgumentTypeError), match=f"^{name}: {said}"
+    ) as caught:
+        getattr(nb, name)(*sizes, **options)
+    assert "\n" not in str(caught.value)

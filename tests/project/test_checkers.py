@@ -110,7 +110,7 @@ REVEALED = [
     ("nb.graph(net, x)", "Graph"),
     ("nb.summary(net, x)", "Summary"),
     ("nb.Live(net)", "Live"),
-    ("nb.batches(x, 3)", "Batches | MadeBatches | BatchesAhead"),
+    ("nb.batches(x, 3)", "Batches"),
     ("net", "Net"),
     ("net.first", "Linear"),
     ("net(x)", "tuple[Array, int]"),

@@ -14,16 +14,9 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.functional.checks import (
-    check_flag,
-    check_floating,
-    check_number,
-    check_rank,
-    check_shape,
-)
+from nbmodule.nn.checks import check_rank, check_shape, size
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.functional.windows import sizes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _OPTIONS = ("is_causal", "scale", "return_weights")
@@ -78,11 +71,10 @@ def scaled_dot_product_attention(
     heads = tuple(range(len(batch)))
     last = query.ndim - 1
     dimensions = (((last,), (last,)), (heads, heads))
-    scores = lax.dot_general(query, key, dimensions, preferred_element_type=_wide(query.dtype))
+    scores = lax.dot_general(query, key, dimensions, preferred_element_type=widened(query.dtype))
     weights = _weights(name, scores, mask, None, is_causal, scale, query.shape[-1], query.dtype)
     weights = _dropped(name, weights, dropout_rate, dropout_key)
     out = lax.dot_general(weights, value, (((last,), (last - 1,)), (heads, heads)))
-    check_flag(name, "return_weights", return_weights)
     return (out, weights) if return_weights else out
 
 
@@ -149,7 +141,7 @@ def multi_head_attention(
         k, v = jnp.repeat(k, shared, -2), jnp.repeat(v, shared, -2)
     along = ((*range(n), n + 1), (*range(n), n + 1))
     scores = lax.dot_general(
-        q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=_wide(q.dtype)
+        q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=widened(q.dtype)
     )
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
@@ -162,7 +154,6 @@ def multi_head_attention(
     weights = _weights(name, scores, mask, key_mask, is_causal, scale, q.shape[-1], q.dtype)
     weights = _dropped(name, weights, dropout_rate, dropout_key)
     out = lax.dot_general(weights, v, (((n + 2,), (n,)), (tuple(range(n + 1)), (*range(n), n + 1))))
-    check_flag(name, "return_weights", return_weights)
     out = _merged(out)
     return (out, weights) if return_weights else out
 
@@ -177,7 +168,6 @@ def split_heads(
         >>> split_heads(jnp.ones((2, 5, 8)), 4).shape
         (2, 4, 5, 2)
     """
-    check_floating("split_heads", x=x)
     check_rank("split_heads", "x", x, "(*batch, length, features)", 2)
     x = _heads("split_heads", "x", x, num_heads)
     return lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
@@ -193,7 +183,6 @@ def merge_heads(
         >>> merge_heads(jnp.ones((2, 4, 5, 2))).shape
         (2, 5, 8)
     """
-    check_floating("merge_heads", x=x)
     check_rank("merge_heads", "x", x, "(*batch, num_heads, length, head_features)", 3)
     return _merged(x)
 
@@ -207,17 +196,14 @@ def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
     """How many heads of queries share one of keys and values."""
     if num_kv_heads is None:
         return 1
-    (heads,), (kv,) = (
-        sizes(name, "num_heads", num_heads, 1),
-        sizes(name, "num_kv_heads", num_kv_heads, 1),
-    )
+    heads, kv = size(name, "num_heads", num_heads), size(name, "num_kv_heads", num_kv_heads)
     if heads % kv:
         raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, got {kv}.")
     return heads // kv
 
 
 def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
-    (heads,) = sizes(name, "num_heads", num_heads, 1)
+    heads = size(name, "num_heads", num_heads)
     if x.shape[-1] % heads:
         raise ShapeError(
             f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} "
@@ -226,15 +212,10 @@ def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
     return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
 
 
-def _wide(dtype: DTypeLike) -> Any:
-    return widened(dtype)
-
-
 def _checked(
     name: str, query: Array, key: Array, value: Array, shared: int = 1
 ) -> tuple[Array, Array, Array, tuple[int, ...]]:
     """The three in one dtype and with the same leading axes."""
-    check_floating(name, query=query, key=key, value=value)
     for which, x in (("query", query), ("key", key), ("value", value)):
         check_rank(name, which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
@@ -275,10 +256,8 @@ def _weights(
     features: int,
     dtype: DTypeLike,
 ) -> Array:
-    check_flag(name, "is_causal", is_causal)
     if scale is None:
         scale = 1 / math.sqrt(max(features, 1))
-    check_number(name, "scale", scale)
     scores = scores * scale
     allowed = key_mask
     if mask is not None:
@@ -316,7 +295,7 @@ def _weights(
     return lax.convert_element_type(e / where(total == 0, 1, total), dtype)
 
 
-def _dropped(name: str, weights: Array, rate: Any, key: KeyLike | None) -> Array:
+def _dropped(name: str, weights: Array, rate: float | Array, key: KeyLike | None) -> Array:
     if isinstance(rate, (int, float)) and rate == 0:
         return weights
     if key is None:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Inexact
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_inexact, check_rank, check_shape
+from nbmodule.nn.checks import check_rank, check_shape, size, sizes
 from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import (
     Padding,
@@ -23,12 +23,11 @@ from nbmodule.nn.functional.windows import (
     channel_axis,
     check_fit,
     flat_batch,
+    for_axes,
     pad,
     pairs,
     resolve,
-    sizes,
     spatial_axes,
-    with_axes,
 )
 from nbmodule.nn.kernel import ArrayLike, kernel
 
@@ -38,7 +37,7 @@ _OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
 _FEW_TAPS = 64
 
 
-def _convolve(
+def _convolve(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Inexact[Array, "*_images _in_channels"],
@@ -51,6 +50,33 @@ def _convolve(
     groups: int = 1,
     data_format: str = "",
 ) -> Inexact[Array, "*_new_images _out_channels"]:
+    """Convolve $images: each output is a weighted sum of the inputs under the kernel.
+
+    In two dimensions `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride
+    + i * dilation, w * stride + j * dilation, c]`.
+
+    Args:
+        x: Values with $axes, and any number of leading axes.
+        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`.
+        bias: Added to each output channel.
+        stride: Step of the kernel, one number or one for each axis.
+        padding: Zeros at each side: a number, one for each axis, a pair (before, after) for each
+            axis, `VALID` for none, or `SAME` for as many outputs as inputs, divided by the stride
+            and rounded up.
+        dilation: Distance of the places that the kernel reads.
+        groups: Number of groups of channels that are convolved apart; as many as channels make it
+            depthwise.
+        data_format: $formats; channels are last by default.
+
+    Raises:
+        ShapeError: If channels do not fit together or the kernel is larger than the padded input.
+
+    Example:
+        >>> $name(jnp.ones((2, *5, 1)), jnp.ones((4, *3, 1))).shape
+        (2, *3, 4)
+
+    Source: LeCun et al. (1989), Backpropagation applied to handwritten zip code recognition.
+    """
     axes = _check_shapes(name, x, weight, bias, n, groups, data_format)
     strides, dilations = sizes(name, "stride", stride, n), sizes(name, "dilation", dilation, n)
     window = _window(weight, dilations)
@@ -68,7 +94,7 @@ def _convolve(
     return _with_bias(y, bias, data_format)
 
 
-def _transpose(
+def _transpose(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Inexact[Array, "*_images _in_channels"],
@@ -82,6 +108,35 @@ def _transpose(
     groups: int = 1,
     data_format: str = "",
 ) -> Inexact[Array, "*_new_images _out_channels"]:
+    """Spread each value of $images by a kernel, which makes them larger.
+
+    The map is the transpose of the convolution with the same stride, padding and dilation. An axis
+    of size `n` becomes `(n - 1) * stride + dilation * (kernel - 1) + 1 - padding before - padding
+    after + output_padding`.
+
+    Args:
+        x: Values with $axes, and any number of leading axes.
+        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`, as for `conv2d`. PyTorch's
+            `(in_channels, out_channels / groups, ...)` has the two ends exchanged.
+        bias: Added to each output channel.
+        stride: Distance of the inputs in the output.
+        padding: Cut off at each side of the output: a number, one for each axis, a pair for each
+            axis, `VALID` for none, or `SAME` for outputs of `n * stride`.
+        output_padding: Added at the end, less than stride or dilation; it chooses among the sizes
+            that a convolution with this stride maps to the same.
+        dilation: Distance of the places to which the kernel writes.
+        groups: Number of groups of channels that are convolved apart.
+        data_format: $formats; channels are last by default.
+
+    Raises:
+        ShapeError: If channels do not fit together or nothing would be left.
+
+    Example:
+        >>> $name(jnp.ones((2, *4, 1)), jnp.ones((3, *2, 1)), stride=2).shape
+        (2, *8, 3)
+
+    Source: Zeiler, Krishnan, Taylor and Fergus (2010), Deconvolutional networks.
+    """
     axes = _check_shapes(name, x, weight, bias, n, groups, data_format)
     strides, dilations = sizes(name, "stride", stride, n), sizes(name, "dilation", dilation, n)
     extra = sizes(name, "output_padding", output_padding, n, least=0)
@@ -111,84 +166,7 @@ def _transpose(
     return _with_bias(y, bias, data_format)
 
 
-@with_axes(_convolve, 1, static=_OPTIONS)
-def conv1d() -> None:
-    """Convolve sequences; as `conv2d`, with one spatial axis.
-
-    Args:
-        x: Inputs, with any number of leading axes.
-        weight: Kernels, `(out_channels, kernel, in_channels / groups)`.
-        bias: Added to each output channel.
-        stride: Step of the kernel.
-        padding: As in `conv2d`; `((kernel - 1, 0),)` makes it causal.
-        dilation: Distance of the places that the kernel reads.
-        groups: Number of groups of channels that are convolved apart.
-        data_format: `NWC`, or `NCW` with channels before the width.
-
-    Raises:
-        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
-
-    Example:
-        >>> conv1d(jnp.array([[1.0], [2.0], [4.0]]), jnp.array([[[-1.0], [1.0]]]))
-        Array([[1.],
-               [2.]], dtype=float32)
-    """
-
-
-@with_axes(_convolve, 2, static=_OPTIONS)
-def conv2d() -> None:
-    """Convolve images: each output pixel is a weighted sum of the pixels under the kernel.
-
-    `y[h, w, o] = bias[o] + sum over i, j, c of weight[o, i, j, c] * x[h * stride + i * dilation, w
-    * stride + j * dilation, c]`
-
-    Args:
-        x: Images, with any number of leading axes.
-        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`.
-        bias: Added to each output channel.
-        stride: Step of the kernel, one number or one for each axis.
-        padding: Zeros around the image: a number, one for each axis, a pair (before, after) for
-            each axis, `VALID` for none, or `SAME` for as many outputs as inputs, divided by the
-            stride and rounded up.
-        dilation: Distance of the pixels that the kernel reads.
-        groups: Number of groups of channels that are convolved apart; as many as channels make it
-            depthwise.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
-
-    Raises:
-        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
-
-    Example:
-        >>> x = jnp.arange(9.0).reshape(3, 3, 1)
-        >>> conv2d(x, jnp.ones((1, 2, 2, 1)))[..., 0]
-        Array([[ 8., 12.],
-               [20., 24.]], dtype=float32)
-
-    Source: LeCun et al. (1989), Backpropagation applied to handwritten zip code recognition.
-    """
-
-
-@with_axes(_convolve, 3, static=_OPTIONS)
-def conv3d() -> None:
-    """Convolve volumes; as `conv2d`, with three spatial axes.
-
-    Args:
-        x: Volumes, with any number of leading axes.
-        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`.
-        bias: Added to each output channel.
-        stride: Step of the kernel, one number or one for each axis.
-        padding: As in `conv2d`.
-        dilation: Distance of the voxels that the kernel reads.
-        groups: Number of groups of channels that are convolved apart.
-        data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
-
-    Raises:
-        ShapeError: if channels do not fit together or the kernel is larger than the padded input.
-
-    Example:
-        >>> conv3d(jnp.ones((4, 4, 4, 1)), jnp.ones((2, 3, 3, 3, 1)), padding="SAME").shape
-        (4, 4, 4, 2)
-    """
+conv1d, conv2d, conv3d = for_axes("conv", _convolve, static=_OPTIONS)
 
 
 @kernel(static=("stride", "padding", "dilation", "data_format"))
@@ -225,7 +203,6 @@ def depthwise_conv2d(
 
     Source: Chollet (2017), arXiv:1610.02357.
     """
-    check_inexact("depthwise_conv2d", x=x)
     spatial_axes("depthwise_conv2d", x, data_format, 2)
     options = {"stride": stride, "padding": padding, "dilation": dilation}
     groups = x.shape[channel_axis(x.ndim, data_format)]
@@ -234,88 +211,9 @@ def depthwise_conv2d(
     )
 
 
-@with_axes(_transpose, 1, static=(*_OPTIONS, "output_padding"))
-def conv_transpose1d() -> None:
-    """Spread each value of a sequence by a kernel; as `conv_transpose2d`, with one spatial axis.
-
-    Args:
-        x: Inputs, with any number of leading axes.
-        weight: Kernels, `(out_channels, kernel, in_channels / groups)`.
-        bias: Added to each output channel.
-        stride: Distance of the inputs in the output.
-        padding: As in `conv_transpose2d`.
-        output_padding: What is added at the end.
-        dilation: Distance of the places to which the kernel writes.
-        groups: Number of groups of channels that are convolved apart.
-        data_format: `NWC`, or `NCW` with channels before the width.
-
-    Raises:
-        ShapeError: if channels do not fit together or nothing would be left.
-
-    Example:
-        >>> conv_transpose1d(jnp.array([[1.0], [3.0]]), jnp.ones((1, 2, 1)), stride=2)[..., 0]
-        Array([1., 1., 3., 3.], dtype=float32)
-    """
-
-
-@with_axes(_transpose, 2, static=(*_OPTIONS, "output_padding"))
-def conv_transpose2d() -> None:
-    """Spread each pixel by a kernel, which makes images larger.
-
-    The map is the transpose of `conv2d` with the same stride, padding and dilation. An axis of size
-    `n` becomes `(n - 1) * stride + dilation * (kernel - 1) + 1 - padding before - padding after +
-    output_padding`.
-
-    Args:
-        x: Images, with any number of leading axes.
-        weight: Kernels, `(out_channels, kernel_height, kernel_width, in_channels / groups)`, as for
-            `conv2d`. PyTorch's `(in_channels, out_channels / groups, ...)` has the two ends
-            exchanged.
-        bias: Added to each output channel.
-        stride: Distance of the input pixels in the output.
-        padding: What is cut off around the output: a number, one for each axis, a pair for each
-            axis, `VALID` for none, or `SAME` for outputs of `n * stride`.
-        output_padding: What is added at the end, less than stride or dilation; it chooses among the
-            sizes that `conv2d` with this stride maps to the same.
-        dilation: Distance of the pixels to which the kernel writes.
-        groups: Number of groups of channels that are convolved apart.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
-
-    Raises:
-        ShapeError: if channels do not fit together or nothing would be left.
-
-    Example:
-        >>> conv_transpose2d(
-        ...     jnp.ones((2, 2, 1)), jnp.ones((1, 3, 3, 1)), stride=2, padding="SAME"
-        ... ).shape
-        (4, 4, 1)
-
-    Source: Zeiler, Krishnan, Taylor and Fergus (2010), Deconvolutional networks.
-    """
-
-
-@with_axes(_transpose, 3, static=(*_OPTIONS, "output_padding"))
-def conv_transpose3d() -> None:
-    """Spread each voxel by a kernel; as `conv_transpose2d`, with three spatial axes.
-
-    Args:
-        x: Volumes, with any number of leading axes.
-        weight: Kernels, `(out_channels, *kernel, in_channels / groups)`.
-        bias: Added to each output channel.
-        stride: Distance of the input voxels in the output.
-        padding: As in `conv_transpose2d`.
-        output_padding: What is added at the end.
-        dilation: Distance of the voxels to which the kernel writes.
-        groups: Number of groups of channels that are convolved apart.
-        data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
-
-    Raises:
-        ShapeError: if channels do not fit together or nothing would be left.
-
-    Example:
-        >>> conv_transpose3d(jnp.ones((2, 2, 2, 1)), jnp.ones((3, 2, 2, 2, 1)), stride=2).shape
-        (4, 4, 4, 3)
-    """
+conv_transpose1d, conv_transpose2d, conv_transpose3d = for_axes(
+    "conv_transpose", _transpose, static=(*_OPTIONS, "output_padding")
+)
 
 
 def _window(weight: Array, dilations: tuple[int, ...]) -> tuple[int, ...]:
@@ -345,7 +243,6 @@ def _check_shapes(
     name: str, x: Array, weight: Array, bias: Array | None, n: int, groups: int, data_format: str
 ) -> tuple[int, ...]:
     """Refuse shapes that do not fit together; give the spatial axes."""
-    check_inexact(name, x=x, weight=weight)
     axes = spatial_axes(name, x, data_format, n)
     check_rank(
         name,
@@ -355,7 +252,7 @@ def _check_shapes(
         n + 2,
         n + 2,
     )
-    (groups,) = sizes(name, "groups", groups, 1)
+    groups = size(name, "groups", groups)
     channels = x.shape[channel_axis(x.ndim, data_format)]
     if channels != weight.shape[-1] * groups:
         times = f" times {groups} groups" if groups > 1 else ""
@@ -374,7 +271,6 @@ def _check_shapes(
             f"{name}: the kernel must not be empty, got weight {describe_shape(weight)}."
         )
     if bias is not None:
-        check_inexact(name, bias=bias)
         check_shape(name, "bias", bias, weight.shape[:1], "one for each output channel")
     return axes
 
@@ -437,11 +333,11 @@ def _depthwise(
     total: Array | None = None
     for tap in range(math.prod(kernel_shape)):
         shifted, remaining = x, tap
-        for axis, size, stride, dilation in reversed(
+        for axis, length, stride, dilation in reversed(
             list(zip(axes, kernel_shape, strides, dilations, strict=True))
         ):
-            remaining, index = divmod(remaining, size)
-            count = (x.shape[axis] - dilation * (size - 1) - 1) // stride + 1
+            remaining, index = divmod(remaining, length)
+            count = (x.shape[axis] - dilation * (length - 1) - 1) // stride + 1
             start = index * dilation
             shifted = lax.slice_in_dim(
                 shifted, start, start + (count - 1) * stride + 1, stride, axis

@@ -19,9 +19,9 @@ from jaxtyping import Array, Float
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number
+from nbmodule.nn.checks import check_axis, check_floating, check_number
 from nbmodule.nn.functional.primitives import where
-from nbmodule.nn.functional.windows import spatial_axes, with_axes
+from nbmodule.nn.functional.windows import for_axes, spatial_axes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
@@ -56,7 +56,7 @@ def dropout(
     return _dropped("dropout", x, rate, key, shared_axes)
 
 
-def _channel_dropout(
+def _channel_dropout(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Float[Array, "*shape"],
@@ -65,50 +65,27 @@ def _channel_dropout(
     *,
     data_format: str = "",
 ) -> Float[Array, "*shape"]:
-    check_floating(name, x=x)
-    return _dropped(name, x, rate, key, spatial_axes(name, x, data_format, n))
-
-
-@with_axes(_channel_dropout, 1, static=("data_format",), numbers=("rate",))
-def dropout1d() -> None:
-    """Set whole channels of sequences to zero; as `dropout2d`, with one spatial axis.
-
-    Example:
-        >>> dropout1d(jnp.ones((2, 5)), 0.5, jax.random.key(0))
-        Array([[0., 0., 2., 2., 0.],
-               [0., 0., 2., 2., 0.]], dtype=float32)
-    """
-
-
-@with_axes(_channel_dropout, 2, static=("data_format",), numbers=("rate",))
-def dropout2d() -> None:
-    """Set each channel of each image to zero with probability `rate`, and divide the others by `1 -
+    """Set each channel of each input to zero with probability `rate`, and divide the others by `1 -
     rate`.
 
     Args:
-        x: Images, with any number of leading axes, each of which has a fate of its own.
+        x: Values with $axes, and any number of leading axes, each of which has a fate of its own.
         rate: From 0, which changes nothing, to 1, which leaves nothing.
         key: Key data `uint32[2]`, or a JAX key.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
+        data_format: $formats; channels are last by default.
 
     Example:
-        >>> dropout2d(jnp.ones((1, 2, 3)), 0.5, jax.random.key(0))
-        Array([[[0., 0., 2.],
-                [0., 0., 2.]]], dtype=float32)
+        >>> $name(jnp.ones((2, *2, 3)), 0.5, jax.random.key(0)).shape
+        (2, *2, 3)
 
     Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
     """
+    return _dropped(name, x, rate, key, spatial_axes(name, x, data_format, n))
 
 
-@with_axes(_channel_dropout, 3, static=("data_format",), numbers=("rate",))
-def dropout3d() -> None:
-    """Set whole channels of volumes to zero; as `dropout2d`, with three spatial axes.
-
-    Example:
-        >>> dropout3d(jnp.ones((1, 1, 2, 3)), 0.5, jax.random.key(0))[0]
-        Array([[[0., 0., 2.],
-                [0., 0., 2.]]], dtype=float32)
-    """
+dropout1d, dropout2d, dropout3d = for_axes(
+    "dropout", _channel_dropout, static=("data_format",), numbers=("rate",)
+)
 
 
 @kernel(static=("rate",))
@@ -129,7 +106,6 @@ def alpha_dropout(
 
     Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
     """
-    check_floating("alpha_dropout", x=x)
     keep_rate = _keep_rate("alpha_dropout", rate)
     if keep_rate is None:
         return x
@@ -142,9 +118,8 @@ def alpha_dropout(
 
 
 def _dropped(
-    name: str, x: Array, rate: object, key: KeyLike, shared_axes: tuple[int, ...]
+    name: str, x: Array, rate: float | Array, key: KeyLike, shared_axes: tuple[int, ...]
 ) -> Array:
-    check_floating(name, x=x)
     if not isinstance(shared_axes, tuple):
         raise ArgumentTypeError(
             f"{name}: shared_axes must be a tuple of axes, got {shared_axes!r}."
@@ -163,7 +138,7 @@ def _dropped(
     return where(keep, x / keep_rate if keep_rate else x, 0)
 
 
-def _keep_rate(name: str, rate: Any) -> Any:
+def _keep_rate(name: str, rate: float | Array) -> Any:
     """The probability to keep a value; None if all are kept."""
     if isinstance(rate, jax.Array):
         if rate.ndim:
@@ -174,7 +149,7 @@ def _keep_rate(name: str, rate: Any) -> Any:
     return None if rate == 0 else 1.0 - float(rate)
 
 
-def _kept(name: str, key: KeyLike, keep_rate: Any, shape: tuple[int, ...]) -> Array:
+def _kept(name: str, key: KeyLike, keep_rate: float | Array, shape: tuple[int, ...]) -> Array:
     """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole
     number.
     """

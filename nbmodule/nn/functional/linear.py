@@ -9,15 +9,7 @@ from jaxtyping import Array, Float, Inexact, Integer
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened_array
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import (
-    check_floating,
-    check_index,
-    check_inexact,
-    check_integers,
-    check_number,
-    check_rank,
-    check_shape,
-)
+from nbmodule.nn.checks import check_index, check_number, check_rank, check_shape
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.kernel import ArrayLike, kernel
 
@@ -42,7 +34,6 @@ def linear(
         >>> linear(jnp.array([1.0, 2.0]), jnp.array([[3.0, 4.0]]), jnp.array([0.5]))
         Array([11.5], dtype=float32)
     """
-    check_inexact("linear", x=x, weight=weight)
     check_rank("linear", "weight", weight, "(out_features, in_features)", 2, 2)
     if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
@@ -50,7 +41,6 @@ def linear(
             f"{describe_shape(weight)}), got {describe_shape(x)}."
         )
     if bias is not None:
-        check_inexact("linear", bias=bias)
         check_shape("linear", "bias", bias, weight.shape[:1], "one for each row of weight")
     x, weight, bias = promoted(x, weight, bias)
     y = lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
@@ -79,7 +69,6 @@ def bilinear(
         >>> bilinear(jnp.array([1.0, 2.0]), jnp.array([3.0]), jnp.array([[[1.0], [10.0]]]))
         Array([63.], dtype=float32)
     """
-    check_floating("bilinear", x1=x1, x2=x2, weight=weight)
     check_rank("bilinear", "weight", weight, "(out_features, in1_features, in2_features)", 3, 3)
     for name, x, size in (("x1", x1, weight.shape[1]), ("x2", x2, weight.shape[2])):
         if x.ndim == 0 or x.shape[-1] != size:
@@ -93,7 +82,6 @@ def bilinear(
             f"{describe_shape(x1)} and {describe_shape(x2)}."
         )
     if bias is not None:
-        check_floating("bilinear", bias=bias)
         check_shape("bilinear", "bias", bias, weight.shape[:1], "one for each matrix of weight")
     x1, x2, weight, bias = promoted(x1, x2, weight, bias)
     partial = lax.dot_general(x1, weight, (((x1.ndim - 1,), (1,)), ((), ())))
@@ -134,8 +122,6 @@ def embedding(
 
     Source: Bengio, Ducharme, Vincent and Jauvin (2003), A neural probabilistic language model.
     """
-    check_integers("embedding", indices=indices)
-    check_floating("embedding", weight=weight)
     check_rank("embedding", "weight", weight, "(num_embeddings, features)", 2, 2)
     rows = _rows(indices, weight)
     if max_norm is not None:
@@ -171,8 +157,6 @@ def renormed(
         Array([[0.6, 0.8],
                [3. , 4. ]], dtype=float32)
     """
-    check_integers("renormed", indices=indices)
-    check_floating("renormed", weight=weight)
     check_rank("renormed", "weight", weight, "(num_embeddings, features)", 2, 2)
     new = _shortened("renormed", _rows(indices, weight), max_norm, norm_type)
     dimensions = lax.ScatterDimensionNumbers((indices.ndim,), (0,), (0,))

@@ -16,10 +16,11 @@ from jaxtyping import Array, Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened_array
-from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_shape
+from nbmodule.errors import ShapeError
+from nbmodule.nn.checks import check_axis, check_choice, check_number, check_shape
+from nbmodule.nn.checks import size as whole_number
 from nbmodule.nn.functional.primitives import along, promoted
-from nbmodule.nn.functional.windows import pad, sizes, slide
+from nbmodule.nn.functional.windows import FORMATS, channel_axis, pad, slide
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 
@@ -171,7 +172,6 @@ def layer_norm(
     """
     axes = _check_last("layer_norm", x, weight, bias, normalized_shape)
     check_number("layer_norm", "eps", eps, least=0)
-    check_number("layer_norm", "new_std", new_std)
     wide = widened_array(x)
     mean, var = _moments(wide, axes)
     y = (wide - mean) * lax.rsqrt(var + eps)
@@ -244,11 +244,10 @@ def group_norm(
 
     Source: Wu and He (2018), arXiv:1803.08494.
     """
-    check_floating("group_norm", x=x)
     spatial, axis = _image_axes("group_norm", x, data_format)
     _check_channels("group_norm", x, axis, weight=weight, bias=bias)
     check_number("group_norm", "eps", eps, least=0)
-    (groups,) = sizes("group_norm", "num_groups", num_groups, 1)
+    groups = whole_number("group_norm", "num_groups", num_groups)
     channels = x.shape[axis]
     if channels % groups:
         raise ShapeError(
@@ -291,7 +290,6 @@ def instance_norm(
 
     Source: Ulyanov, Vedaldi and Lempitsky (2016), arXiv:1607.08022.
     """
-    check_floating("instance_norm", x=x)
     spatial, axis = _image_axes("instance_norm", x, data_format)
     _check_channels("instance_norm", x, axis, weight=weight, bias=bias)
     check_number("instance_norm", "eps", eps, least=0)
@@ -335,11 +333,8 @@ def local_response_norm(
     Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional
     neural networks.
     """
-    check_floating("local_response_norm", x=x)
     axis = check_axis("local_response_norm", axis, x.ndim)
-    (size,) = sizes("local_response_norm", "size", size, 1)
-    for name, value in (("alpha", alpha), ("beta", beta), ("k", k)):
-        check_number("local_response_norm", name, value)
+    size = whole_number("local_response_norm", "size", size)
     wide = widened_array(x)
     squares = pad(wide * wide, (axis,), ((size // 2, (size - 1) // 2),), 0)
     y = wide / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
@@ -347,11 +342,9 @@ def local_response_norm(
 
 
 def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) -> int:
-    check_floating(where, x=x)
     axis = check_axis(where, axis, x.ndim)
     for name, vector in vectors.items():
         if vector is not None:
-            check_floating(where, **{name: vector})
             check_shape(
                 where,
                 name,
@@ -366,14 +359,13 @@ def _check_last(
     where: str, x: Array, weight: Array | None, bias: Array | None, shape: object
 ) -> tuple[int, ...]:
     """The axes that are normalized: the last ones."""
-    check_floating(where, x=x)
     affine = [v for v in (weight, bias) if v is not None]
     if shape is None:
         shape = affine[0].shape if affine else x.shape[-1:]
     shape = (
         tuple(shape)
         if isinstance(shape, Sequence)
-        else sizes(where, "normalized_shape", shape, 1, least=0)
+        else (whole_number(where, "normalized_shape", shape, least=0),)
     )
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
         raise ShapeError(
@@ -381,7 +373,6 @@ def _check_last(
         )
     for name, vector in (("weight", weight), ("bias", bias)):
         if vector is not None:
-            check_floating(where, **{name: vector})
             check_shape(where, name, vector, shape, "the normalized shape")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
@@ -392,18 +383,14 @@ def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[in
         raise ShapeError(f"{where}: x must have channels, got {describe_shape(x)}.")
     if data_format is None:
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
-    formats = ("NC", "NWC", "NHWC", "NDHWC", "NCW", "NCHW", "NCDHW")
-    if data_format not in formats:
-        raise ArgumentError(
-            f"{where}: data_format must be one of {', '.join(formats)}, got {data_format!r}."
-        )
+    check_choice(where, "data_format", data_format, FORMATS)
     rank = len(data_format) - 1
     if x.ndim < rank:
         raise ShapeError(
             f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), got "
             f"{describe_shape(x)}."
         )
-    axis = x.ndim - 1 if data_format.endswith("C") else x.ndim - rank
+    axis = channel_axis(x.ndim, data_format)
     return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis
 
 

@@ -14,20 +14,19 @@ from jaxtyping import Array, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.functional.checks import check_flag, check_floating, check_number, check_real
+from nbmodule.nn.checks import check_number, sizes
 from nbmodule.nn.functional.windows import (
     Padding,
     Pairs,
     Sizes,
     check_fit,
+    for_axes,
     mix,
     pad,
     pairs,
     resolve,
-    sizes,
     slide,
     spatial_axes,
-    with_axes,
 )
 
 _OPTIONS = ("kernel_size", "stride", "padding", "ceil_mode", "data_format")
@@ -35,7 +34,7 @@ _MAX_OPTIONS = (*_OPTIONS, "dilation")
 _AVG_OPTIONS = (*_OPTIONS, "count_include_pad", "divisor_override")
 
 
-def _max_pool(
+def _max_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Real[Array, "*_images _channels"],
@@ -47,14 +46,39 @@ def _max_pool(
     ceil_mode: bool = False,
     data_format: str = "",
 ) -> Real[Array, "*_new_images _channels"]:
-    check_real(name, x=x)
+    """Take the largest value under a window that slides over $images, channel by channel.
+
+    Of equal values the first gets the gradient. Padding never wins.
+
+    Args:
+        x: Values with $axes, and any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: At each side: a number, one for each axis, a pair (before, after) for each axis,
+            `VALID` for none, or `SAME` for as many outputs as inputs, divided by the stride and
+            rounded up. Numbers are at most half the window.
+        dilation: Distance of the places that the window reads.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
+            input.
+        data_format: $formats; channels are last by default.
+
+    Raises:
+        ShapeError: If the window is larger than the padded input.
+        ArgumentError: If the padding is more than half the window.
+
+    Example:
+        >>> $name(jnp.ones((2, *8, 3)), 2).shape
+        (2, *4, 3)
+
+    Source: Weng, Ahuja and Huang (1992), Cresceptron.
+    """
     if x.dtype == jnp.bool_:
         raise DtypeError(
             f"{name}: x must hold numbers, got {describe_shape(x)}. Convert it first: "
             'x.astype("uint8"); the largest is then 1 where any was true.'
         )
     axes = spatial_axes(name, x, data_format, n)
-    windows = _windows(name, x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    windows = windows_of(name, x, axes, kernel_size, stride, padding, dilation, ceil_mode)
     least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     x = pad(x, axes, tuple(window.reach for window in windows), least)
     for axis, window in reversed(list(zip(axes, windows, strict=True))):
@@ -62,7 +86,7 @@ def _max_pool(
     return x
 
 
-def _avg_pool(
+def _avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Float[Array, "*_images _channels"],
@@ -75,10 +99,31 @@ def _avg_pool(
     divisor_override: float | None = None,
     data_format: str = "",
 ) -> Float[Array, "*_new_images _channels"]:
-    check_floating(name, x=x)
-    check_flag(name, "count_include_pad", count_include_pad)
+    """Take the mean under a window that slides over $images, channel by channel.
+
+    Args:
+        x: Values with $axes, and any number of leading axes.
+        kernel_size: Size of the window, one number or one for each axis.
+        stride: Step of the window, by default its size.
+        padding: As in `max_pool2d`.
+        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
+            input. Places beyond the padding are not counted.
+        count_include_pad: Whether padding counts as zeros, or not at all.
+        divisor_override: Divide the sum by this in place of the number of values.
+        data_format: $formats; channels are last by default.
+
+    Raises:
+        ShapeError: If the window is larger than the padded input.
+        ArgumentError: If the padding is more than half the window.
+
+    Example:
+        >>> $name(jnp.ones((2, *8, 3)), 2).shape
+        (2, *4, 3)
+
+    Source: Fukushima (1980), Neocognitron.
+    """
     axes = spatial_axes(name, x, data_format, n)
-    windows = _windows(name, x, axes, kernel_size, stride, padding, 1, ceil_mode)
+    windows = windows_of(name, x, axes, kernel_size, stride, padding, 1, ceil_mode)
     divisor: Any = divisor_override
     if divisor_override is None:
         divisor = _counts(x, axes, windows, count_include_pad)
@@ -92,7 +137,7 @@ def _avg_pool(
     return lax.convert_element_type(total / divisor, x.dtype)
 
 
-def _adaptive_avg_pool(
+def _adaptive_avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     name: str,
     n: int,
     x: Float[Array, "*_images _channels"],
@@ -100,7 +145,23 @@ def _adaptive_avg_pool(
     *,
     data_format: str = "",
 ) -> Float[Array, "*_new_images _channels"]:
-    check_floating(name, x=x)
+    """Take means over parts of $images, so that the output has a given size.
+
+    On an axis of size `n`, output `i` of `m` is the mean of places `floor(i * n / m)` to `ceil((i +
+    1) * n / m) - 1`.
+
+    Args:
+        x: Values with $axes, and any number of leading axes.
+        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the
+            mean of the whole input.
+        data_format: $formats; channels are last by default.
+
+    Example:
+        >>> $name(jnp.ones((2, *7, 3)), 4).shape
+        (2, *4, 3)
+
+    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
+    """
     axes = spatial_axes(name, x, data_format, n)
     if isinstance(output_size, tuple) and len(output_size) == n:
         output_size = tuple(
@@ -120,184 +181,15 @@ def _adaptive_avg_pool(
     return x
 
 
-@with_axes(_max_pool, 1, static=_MAX_OPTIONS)
-def max_pool1d() -> None:
-    """Take the largest value under a window on a sequence; as `max_pool2d`, with one spatial axis.
-
-    Args:
-        x: Sequences, with any number of leading axes.
-        kernel_size: Size of the window.
-        stride: Step of the window, by default its size.
-        padding: As in `max_pool2d`.
-        dilation: Distance of the places that the window reads.
-        ceil_mode: Also keep a last window that reaches over the end.
-        data_format: `NWC`, or `NCW` with channels before the width.
-
-    Example:
-        >>> max_pool1d(jnp.array([[1.0], [4.0], [2.0], [3.0]]), 2)[:, 0]
-        Array([4., 3.], dtype=float32)
-    """
+max_pool1d, max_pool2d, max_pool3d = for_axes("max_pool", _max_pool, static=_MAX_OPTIONS)
 
 
-@with_axes(_max_pool, 2, static=_MAX_OPTIONS)
-def max_pool2d() -> None:
-    """Take the largest value under a window that slides over an image, channel by channel.
-
-    Of equal values the first, row by row, gets the gradient. Padding never wins.
-
-    Args:
-        x: Images, with any number of leading axes.
-        kernel_size: Size of the window, one number or one for each axis.
-        stride: Step of the window, by default its size.
-        padding: Around the image: a number, one for each axis, a pair (before, after) for each
-            axis, `VALID` for none, or `SAME` for as many outputs as inputs, divided by the stride
-            and rounded up. Numbers are at most half the window.
-        dilation: Distance of the pixels that the window reads.
-        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
-            image.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
-
-    Raises:
-        ShapeError: if the window is larger than the padded image.
-        ArgumentError: if the padding is more than half the window.
-
-    Example:
-        >>> x = jnp.arange(16.0).reshape(4, 4, 1)
-        >>> max_pool2d(x, 2)[..., 0]
-        Array([[ 5.,  7.],
-               [13., 15.]], dtype=float32)
-
-    Source: Weng, Ahuja and Huang (1992), Cresceptron.
-    """
+avg_pool1d, avg_pool2d, avg_pool3d = for_axes("avg_pool", _avg_pool, static=_AVG_OPTIONS)
 
 
-@with_axes(_max_pool, 3, static=_MAX_OPTIONS)
-def max_pool3d() -> None:
-    """Take the largest value under a window in a volume; as `max_pool2d`, with three spatial axes.
-
-    Args:
-        x: Volumes, with any number of leading axes.
-        kernel_size: Size of the window, one number or one for each axis.
-        stride: Step of the window, by default its size.
-        padding: As in `max_pool2d`.
-        dilation: Distance of the voxels that the window reads.
-        ceil_mode: Also keep a last window that reaches over the end.
-        data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
-
-    Example:
-        >>> max_pool3d(jnp.ones((4, 4, 4, 2)), (1, 2, 2)).shape
-        (4, 2, 2, 2)
-    """
-
-
-@with_axes(_avg_pool, 1, static=_AVG_OPTIONS)
-def avg_pool1d() -> None:
-    """Take the mean under a window on a sequence; as `avg_pool2d`, with one spatial axis.
-
-    Args:
-        x: Sequences, with any number of leading axes.
-        kernel_size: Size of the window.
-        stride: Step of the window, by default its size.
-        padding: As in `avg_pool2d`.
-        ceil_mode: Also keep a last window that reaches over the end.
-        count_include_pad: Whether padding counts as zeros, or not at all.
-        divisor_override: Divide the sum by this.
-        data_format: `NWC`, or `NCW` with channels before the width.
-
-    Example:
-        >>> avg_pool1d(jnp.array([[1.0], [4.0], [2.0], [3.0]]), 2)[:, 0]
-        Array([2.5, 2.5], dtype=float32)
-    """
-
-
-@with_axes(_avg_pool, 2, static=_AVG_OPTIONS)
-def avg_pool2d() -> None:
-    """Take the mean under a window that slides over an image, channel by channel.
-
-    Args:
-        x: Images, with any number of leading axes.
-        kernel_size: Size of the window, one number or one for each axis.
-        stride: Step of the window, by default its size.
-        padding: As in `max_pool2d`.
-        ceil_mode: Also keep a last window that reaches over the end, if it begins inside of the
-            image. What lies beyond the padding is not counted.
-        count_include_pad: Whether padding counts as zeros, or not at all.
-        divisor_override: Divide the sum by this in place of the number of pixels.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
-
-    Raises:
-        ShapeError: if the window is larger than the padded image.
-        ArgumentError: if the padding is more than half the window.
-
-    Example:
-        >>> avg_pool2d(jnp.arange(16.0).reshape(4, 4, 1), 2)[..., 0]
-        Array([[ 2.5,  4.5],
-               [10.5, 12.5]], dtype=float32)
-
-    Source: Fukushima (1980), Neocognitron.
-    """
-
-
-@with_axes(_avg_pool, 3, static=_AVG_OPTIONS)
-def avg_pool3d() -> None:
-    """Take the mean under a window in a volume; as `avg_pool2d`, with three spatial axes.
-
-    Args:
-        x: Volumes, with any number of leading axes.
-        kernel_size: Size of the window, one number or one for each axis.
-        stride: Step of the window, by default its size.
-        padding: As in `max_pool2d`.
-        ceil_mode: Also keep a last window that reaches over the end.
-        count_include_pad: Whether padding counts as zeros, or not at all.
-        divisor_override: Divide the sum by this in place of the number of voxels.
-        data_format: `NDHWC`, or `NCDHW` with channels before the spatial axes.
-
-    Example:
-        >>> avg_pool3d(jnp.ones((4, 4, 4, 2)), 2).shape
-        (2, 2, 2, 2)
-    """
-
-
-@with_axes(_adaptive_avg_pool, 1, static=("output_size", "data_format"))
-def adaptive_avg_pool1d() -> None:
-    """Take means over parts of a sequence; as `adaptive_avg_pool2d`, with one spatial axis.
-
-    Example:
-        >>> adaptive_avg_pool1d(jnp.array([[1.0], [2.0], [6.0]]), 2)[:, 0]
-        Array([1.5, 4. ], dtype=float32)
-    """
-
-
-@with_axes(_adaptive_avg_pool, 2, static=("output_size", "data_format"))
-def adaptive_avg_pool2d() -> None:
-    """Take means over parts of an image, so that the output has a given size.
-
-    On an axis of size `n`, output `i` of `m` is the mean of pixels `floor(i * n / m)` to `ceil((i +
-    1) * n / m) - 1`.
-
-    Args:
-        x: Images, with any number of leading axes.
-        output_size: One size or one for each axis; None keeps the size of that axis; 1 takes the
-            mean of the whole image.
-        data_format: `NHWC`, or `NCHW` with channels before height and width.
-
-    Example:
-        >>> adaptive_avg_pool2d(jnp.arange(16.0).reshape(4, 4, 1), (1, 2))
-        Array([[[6.5],
-                [8.5]]], dtype=float32)
-
-    Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
-    """
-
-
-@with_axes(_adaptive_avg_pool, 3, static=("output_size", "data_format"))
-def adaptive_avg_pool3d() -> None:
-    """Take means over parts of a volume; as `adaptive_avg_pool2d`, with three spatial axes.
-
-    Example:
-        >>> adaptive_avg_pool3d(jnp.ones((4, 5, 6, 2)), 2).shape
-        (2, 2, 2, 2)
-    """
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = for_axes(
+    "adaptive_avg_pool", _adaptive_avg_pool, static=("output_size", "data_format")
+)
 
 
 class _Window(NamedTuple):
@@ -310,7 +202,7 @@ class _Window(NamedTuple):
     reach: tuple[int, int]  # the padding, and as much more as a last window needs in `ceil_mode`
 
 
-def _windows(
+def windows_of(
     name: str,
     x: Array,
     axes: tuple[int, ...],
@@ -321,7 +213,6 @@ def _windows(
     ceil_mode: bool,
 ) -> list[_Window]:
     """Return the window on each axis, checked."""
-    check_flag(name, "ceil_mode", ceil_mode)
     n = len(axes)
     windows = sizes(name, "kernel_size", kernel_size, n)
     strides = windows if stride is None else sizes(name, "stride", stride, n)

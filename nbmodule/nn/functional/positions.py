@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import check_floating, check_number, check_rank, check_real
-from nbmodule.nn.functional.windows import sizes
+from nbmodule.nn.checks import check_number, check_rank, size
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 
@@ -42,8 +41,8 @@ def sinusoidal_positions(
 
 def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
     """The table on the host, for a kernel that adds it as a constant."""
-    (length,) = sizes("sinusoidal_positions", "length", length, 1, least=0)
-    (features,) = sizes("sinusoidal_positions", "features", features, 1)
+    length = size("sinusoidal_positions", "length", length, least=0)
+    features = size("sinusoidal_positions", "features", features)
     check_number("sinusoidal_positions", "base", base, above=0)
     i = np.arange(features)
     angle = np.arange(length)[:, None] / np.power(float(base), 2 * (i // 2) / features)
@@ -75,9 +74,8 @@ def time_embedding(
 
     Source: Ho, Jain and Abbeel (2020), arXiv:2006.11239, as in their code.
     """
-    check_real("time_embedding", t=t)
     check_number("time_embedding", "base", base, above=0)
-    (count,) = sizes("time_embedding", "features", features, 1)
+    count = size("time_embedding", "features", features)
     if count % 2:
         raise ShapeError(
             "time_embedding: features must be even, a sine and a cosine for each wave, "
@@ -122,7 +120,6 @@ def rotary_embedding(
     Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864; the pairing is that of
     GPT-NeoX and Llama.
     """
-    check_floating("rotary_embedding", x=x)
     check_rank("rotary_embedding", "x", x, "(*batch, length, features)", 2)
     check_number("rotary_embedding", "base", base, above=0)
     length, features = x.shape[-2:]
@@ -132,7 +129,6 @@ def rotary_embedding(
         )
     if positions is None:
         positions = jnp.arange(length)
-    check_real("rotary_embedding", positions=positions)
     shape = positions.shape
     if not 1 <= len(shape) < x.ndim or any(
         a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)

@@ -11,11 +11,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.typing import ArrayLike as Operand
+from jax.typing import DTypeLike
 
 from nbmodule.base.promotion import common_dtype
 
 
-def where(condition: Any, x: Any, y: Any) -> jax.Array:
+def where(condition: Operand, x: Operand, y: Operand) -> jax.Array:
     """Choose from `x` where the condition holds, else from `y`; all three are broadcast, numbers
     take the dtype of the array.
 
@@ -33,7 +35,7 @@ def where(condition: Any, x: Any, y: Any) -> jax.Array:
     )
 
 
-def nan_where(condition: Any, x: jax.Array) -> jax.Array:
+def nan_where(condition: Operand, x: jax.Array) -> jax.Array:
     """NaN where the condition holds, else `x`. With `jax_debug_nans` no NaN goes in, which JAX
     would take for one that came out.
 
@@ -48,7 +50,7 @@ def nan_where(condition: Any, x: jax.Array) -> jax.Array:
     return where(condition, 0, x) + (far - far)
 
 
-def broadcast_to(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
+def broadcast_to(x: Operand, shape: tuple[int, ...], dtype: DTypeLike) -> jax.Array:
     """Broadcast to `shape` by NumPy's rule, in `dtype`.
 
     Example:
@@ -62,7 +64,7 @@ def broadcast_to(x: Any, shape: tuple[int, ...], dtype: Any) -> jax.Array:
     return x if x.shape == shape else jnp.broadcast_to(x, shape)
 
 
-def promoted(*arrays: Any) -> tuple[Any, ...]:
+def promoted(*arrays: Operand | None) -> tuple[Any, ...]:
     """Bring arrays to the dtype that JAX would compute with; None stays None.
 
     Example:

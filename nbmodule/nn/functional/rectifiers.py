@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Real
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_floating, check_number, check_real
+from nbmodule.nn.checks import check_axis
 from nbmodule.nn.functional.primitives import along, promoted, where
 from nbmodule.nn.kernel import ArrayLike, kernel
 
@@ -30,7 +30,6 @@ def relu(x: Real[ArrayLike, "*shape"]) -> Real[Array, "*shape"]:
 
     Source: Nair and Hinton (2010), Rectified linear units improve restricted Boltzmann machines.
     """
-    check_real("relu", x=x)
     return where(x <= 0, 0, x)
 
 
@@ -44,7 +43,6 @@ def relu6(x: Real[ArrayLike, "*shape"]) -> Real[Array, "*shape"]:
 
     Source: Krizhevsky (2010), Convolutional deep belief networks on CIFAR-10.
     """
-    check_real("relu6", x=x)
     return where(x <= 0, 0, where(x >= 6, 6, x))
 
 
@@ -65,8 +63,6 @@ def leaky_relu(
     Source: Maas, Hannun and Ng (2013), Rectifier nonlinearities improve neural network acoustic
     models.
     """
-    check_floating("leaky_relu", x=x)
-    check_number("leaky_relu", "negative_slope", negative_slope)
     return where(x > 0, x, x * negative_slope)
 
 
@@ -90,7 +86,6 @@ def prelu(
 
     Source: He, Zhang, Ren and Sun (2015), arXiv:1502.01852.
     """
-    check_floating("prelu", x=x, weight=weight)
     x, weight = promoted(x, weight)
     if weight.size == 1:
         weight = lax.reshape(weight, ())
@@ -117,8 +112,6 @@ def elu(x: Float[ArrayLike, "*shape"], *, alpha: float = 1.0) -> Float[Array, "*
 
     Source: Clevert, Unterthiner and Hochreiter (2016), arXiv:1511.07289.
     """
-    check_floating("elu", x=x)
-    check_number("elu", "alpha", alpha)
     return where(x > 0, x, alpha * _expm1_below_zero(x))
 
 
@@ -133,7 +126,6 @@ def selu(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
 
     Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
     """
-    check_floating("selu", x=x)
     return _SELU_SCALE * where(x > 0, x, _SELU_ALPHA * _expm1_below_zero(x))
 
 
@@ -150,8 +142,6 @@ def celu(x: Float[ArrayLike, "*shape"], *, alpha: float = 1.0) -> Float[Array, "
 
     Source: Barron (2017), arXiv:1704.07483.
     """
-    check_floating("celu", x=x)
-    check_number("celu", "alpha", alpha)
     if alpha == 0:
         raise ArgumentError("celu: alpha must not be zero.")
     negative = where(x > 0, 0, x)
@@ -168,7 +158,6 @@ def hardsigmoid(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
 
     Source: Howard et al. (2019), arXiv:1905.02244.
     """
-    check_floating("hardsigmoid", x=x)
     return relu6(x + 3) / 6
 
 
@@ -182,7 +171,6 @@ def hardswish(x: Float[ArrayLike, "*shape"]) -> Float[Array, "*shape"]:
 
     Source: Howard et al. (2019), arXiv:1905.02244.
     """
-    check_floating("hardswish", x=x)
     return x * relu6(x + 3) / 6
 
 

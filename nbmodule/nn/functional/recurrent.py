@@ -16,14 +16,7 @@ from jaxtyping import Array, Float, Integer
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.checks import (
-    check_choice,
-    check_flag,
-    check_floating,
-    check_integers,
-    check_rank,
-    check_shape,
-)
+from nbmodule.nn.checks import check_choice, check_floating, check_rank, check_shape
 from nbmodule.nn.functional.linear import linear
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.functional.rectifiers import relu
@@ -314,7 +307,6 @@ def _check_cell(
     batch: tuple[int, ...],
 ) -> None:
     weight_ih, weight_hh, *biases = weights
-    check_floating(name, x=x, weight_ih=weight_ih, weight_hh=weight_hh)
     axes, gating = (
         ("(gates * hidden, hidden)", f"{gates} gates")
         if gates > 1
@@ -329,7 +321,6 @@ def _check_cell(
     check_shape(name, "weight_ih", weight_ih, (rows, x.shape[-1]), reason)
     for which, bias in zip(("bias_ih", "bias_hh"), biases):
         if bias is not None:
-            check_floating(name, **{which: bias})
             check_shape(name, which, bias, (rows,), "one for each row of weight_hh")
     reason = f"leading axes as in x {describe_shape(x)}, {hidden} hidden"
     for which, state in zip("hc", states, strict=False):
@@ -339,7 +330,6 @@ def _check_cell(
 
 
 def _cell(name: str, gates: int, step: Step, x: Array, states: State, weights: Weights) -> State:
-    check_floating(name, x=x)
     _check_cell(name, gates, x, states, weights, x.shape[:-1])
     x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
     return step(linear(x, weight_ih, bias_ih), tuple(states_), weight_hh, bias_hh)
@@ -355,8 +345,6 @@ def _scan(
     lengths: Array | None,
     reverse: bool,
 ) -> tuple[Array, State]:
-    check_flag(name, "reverse", reverse)
-    check_floating(name, x=x)
     check_rank(name, "x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
     _check_cell(name, gates, x, states, weights, batch)
@@ -369,7 +357,6 @@ def _scan(
     times = lax.transpose(projected, (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
     counts: Array | None = None
     if lengths is not None:
-        check_integers(name, lengths=lengths)
         check_shape(name, "lengths", lengths, batch, "one for each sequence")
         counts = (lax.broadcasted_iota(lengths.dtype, (time, *batch), 0) < lengths)[..., None]
 

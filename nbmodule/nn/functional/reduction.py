@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
@@ -11,28 +10,14 @@ from jaxtyping import Array
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import common_dtype, widened_array
-from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_arrays, check_choice, check_floating, check_real
+from nbmodule.errors import ShapeError
+from nbmodule.nn.checks import check_choice
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def refuse_swapped(where: str, prediction: Array, target: Array) -> None:
-    """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
-    check_arrays(where, prediction=prediction, target=target)
-    kinds = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
-    if kinds == [False, True]:
-        raise ArgumentError(
-            f"{where}: prediction {describe_shape(prediction)} and target "
-            f"{describe_shape(target)} look swapped: a loss takes (prediction, target)."
-        )
-    check_floating(where, prediction=prediction)
-    check_real(where, target=target)
-
-
 def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Array]:
     """Prediction and target, of one shape; the target in the dtype of both."""
-    refuse_swapped(where, prediction, target)
     if prediction.shape != target.shape:
         raise ShapeError(
             f"{where}: prediction and target must have the same shape, got "
@@ -57,7 +42,7 @@ def _one_column(prediction: Array, target: Array) -> str:
     return ""
 
 
-def reduce(where: str, values: Array, reduction: str, *, count: Any = None) -> Array:
+def reduce(where: str, values: Array, reduction: str, *, count: Array | int | None = None) -> Array:
     """Mean (over `count` if given), sum, or the values themselves.
 
     A mean is divided before it is rounded to the dtype of the values: the sum of many in half

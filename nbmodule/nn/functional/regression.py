@@ -9,7 +9,7 @@ from jax import lax
 from jaxtyping import Array, Float, Real
 
 from nbmodule.base.promotion import widened_array
-from nbmodule.nn.functional.checks import check_axis, check_flag, check_number
+from nbmodule.nn.checks import check_axis, check_number
 from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.reduction import equal_pair, reduce
 from nbmodule.nn.kernel import ArrayLike, kernel
@@ -122,7 +122,6 @@ def log_poisson_loss(
         Array(1., dtype=float32)
     """
     prediction, target = equal_pair("log_poisson_loss", prediction, target)
-    check_flag("log_poisson_loss", "full", full)
     values = lax.exp(prediction) - target * prediction
     if full:
         many = where(target > 1, target, 1)

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_choice, check_flag, check_floating, check_number
-from nbmodule.nn.functional.windows import Sizes, mix, sizes, spatial_axes
+from nbmodule.nn.checks import check_choice, check_number, sizes
+from nbmodule.nn.functional.windows import FORMATS, Sizes, mix, spatial_axes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _MODES = {
@@ -68,25 +68,29 @@ def interpolate(
 
     Source: Keys (1981), Cubic convolution interpolation for digital image processing.
     """
-    check_floating("interpolate", x=x)
-    check_choice("interpolate", "mode", mode, tuple(_MODES))
-    check_flag("interpolate", "align_corners", align_corners)
-    n = len(data_format) - 2 if isinstance(data_format, str) and 3 <= len(data_format) <= 5 else 2
-    axes = spatial_axes("interpolate", x, data_format, n)
-    if n not in _MODES[mode]:
-        raise ArgumentError(
-            f"interpolate: mode {mode!r} is not for {n} spatial axes ({data_format})."
-        )
-    if align_corners and mode == "nearest":
-        raise ArgumentError("interpolate: align_corners is not for mode 'nearest'.")
-    if (size is None) == (scale_factor is None):
-        raise ArgumentError(
-            f"interpolate: give size or scale_factor, got size={size!r} and "
-            f"scale_factor={scale_factor!r}."
-        )
+    check_resize("interpolate", size, scale_factor, mode, align_corners, data_format)
+    axes = spatial_axes("interpolate", x, data_format, len(data_format) - 2)
     for axis, new, scale in _targets(x, axes, size, scale_factor):
         x = _resize(x, axis, new, scale, mode, align_corners)
     return x
+
+
+def check_resize(
+    where: str, size: object, scale_factor: object, mode: str, align_corners: bool, data_format: str
+) -> None:
+    """Refuse options that do not fit together."""
+    check_choice(where, "mode", mode, tuple(_MODES))
+    check_choice(where, "data_format", data_format, FORMATS[1:])
+    n = len(data_format) - 2
+    if n not in _MODES[mode]:
+        raise ArgumentError(f"{where}: mode {mode!r} is not for {n} spatial axes ({data_format}).")
+    if align_corners and mode == "nearest":
+        raise ArgumentError(f"{where}: align_corners is not for mode 'nearest'.")
+    if (size is None) == (scale_factor is None):
+        raise ArgumentError(
+            f"{where}: give size or scale_factor, got size={size!r} and "
+            f"scale_factor={scale_factor!r}."
+        )
 
 
 def _targets(

@@ -12,8 +12,7 @@ from jaxtyping import Array, Complex, Float, Inexact
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.functional.checks import check_axis, check_choice, check_floating, check_inexact
-from nbmodule.nn.functional.windows import sizes
+from nbmodule.nn.checks import check_axis, check_choice, size
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _NORMS = ("backward", "ortho", "forward")
@@ -73,7 +72,6 @@ def rfft(
         >>> rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
         Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
-    check_floating("rfft", x=x)
     check_choice("rfft", "norm", norm, _NORMS)
     axis = check_axis("rfft", axis, x.ndim)
     n = _length("rfft", x, n, axis)
@@ -98,10 +96,9 @@ def irfft(
         >>> irfft(rfft(jnp.array([1.0, 2.0, 3.0])), n=3)
         Array([1., 2., 3.], dtype=float32)
     """
-    check_inexact("irfft", x=x)
     check_choice("irfft", "norm", norm, _NORMS)
     axis = check_axis("irfft", axis, x.ndim)
-    count: int = 2 * (x.shape[axis] - 1) if n is None else sizes("irfft", "n", n, 1)[0]
+    count: int = 2 * (x.shape[axis] - 1) if n is None else size("irfft", "n", n)
     if count < 1:
         raise ShapeError(
             f"irfft: axis {axis} must have two values at least, or n be given, got "
@@ -164,7 +161,6 @@ def idct(
 def _complex_transform(
     name: str, x: Array, n: object, axis: int, norm: str, norm_type: lax.FftType
 ) -> Array:
-    check_inexact(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     axis = check_axis(name, axis, x.ndim)
     n = _length(name, x, n, axis)
@@ -176,7 +172,6 @@ def _complex_transform(
 def _cosine(
     name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool
 ) -> Array:
-    check_floating(name, x=x)
     check_choice(name, "norm", norm, _NORMS)
     if type not in (1, 2, 3, 4):
         raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
@@ -236,7 +231,7 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
 
 
 def _length(name: str, x: Array, n: object, axis: int) -> int:
-    n = x.shape[axis] if n is None else sizes(name, "n", n, 1)[0]
+    n = x.shape[axis] if n is None else size(name, "n", n)
     if n < 1:
         raise ShapeError(f"{name}: axis {axis} must not be empty, got {describe_shape(x)}.")
     return n

@@ -7,9 +7,10 @@ the channels.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
+import re
+import string
 from collections.abc import Callable, Sequence
 from typing import Any, Concatenate, ParamSpec, SupportsIndex, TypeAlias, TypeVar
 
@@ -18,7 +19,8 @@ import numpy as np
 from jax import Array, lax
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn.checks import sizes
 from nbmodule.nn.kernel import kernel
 
 P = ParamSpec("P")
@@ -33,54 +35,69 @@ DATA_FORMATS = {
     2: ("NHWC", "NCHW"),
     3: ("NDHWC", "NCDHW"),
 }  # channels last, channels first, by the number of spatial axes
+FORMATS = ("NC", *(name for names in DATA_FORMATS.values() for name in names))
 
 
-def with_axes(
+def for_axes(
+    stem: str,
     function: Callable[Concatenate[str, int, P], R],
-    n: int,
     *,
     static: Sequence[str] = (),
     numbers: Sequence[str] = (),
-) -> Callable[[Callable[[], None]], Callable[P, R]]:
-    """Compile `function` for `n` spatial axes, under the name and docstring of the decorated one.
+) -> tuple[Callable[P, R], Callable[P, R], Callable[P, R]]:
+    """Compile a function for one, two and three spatial axes: `conv1d`, `conv2d` and `conv3d`.
 
     Args:
-        function: Takes the public name, `n`, and then the arguments of the public function. Its
-            annotations have `*_images`, `*_new_images` and `*kernel` for axes that depend on `n`.
-        n: Number of spatial axes.
+        stem: The public name without the number of axes.
+        function: Takes the public name, the number of axes, and then the public arguments. Its
+            docstring is a template, see `documented`; its annotations have `*_images`,
+            `*_new_images` and `*kernel` for spatial axes.
         static: As in `kernel`.
         numbers: As in `kernel`.
     """
+    generic: Any = function
+    template, generic.__doc__ = generic.__doc__ or "", None  # its example is no code by itself
+    _, _, *general = inspect.signature(function).parameters.values()
 
-    def compile_for(named: Callable[[], None]) -> Callable[P, R]:
+    def with_axes(n: int) -> Callable[P, R]:
         defaults: Any = {"data_format": DATA_FORMATS[n][0]}
-        generic: Any = function
 
-        @functools.wraps(named)
-        def with_n_axes(*args: Any, **kwargs: Any) -> Any:
-            return generic(named.__name__, n, *args, **(defaults | kwargs))
+        def with_n_axes(*args: object, **kwargs: object) -> Any:
+            return generic(name, n, *args, **(defaults | kwargs))
 
         public: Any = with_n_axes
-        del public.__wrapped__  # the stub that is decorated has no arguments
-        signature = inspect.signature(function)
+        name = public.__name__ = public.__qualname__ = f"{stem}{n}d"
+        public.__module__ = function.__module__
+        public.__doc__ = documented(template, name, n)
+        spelled = {name: _spelled(text, n) for name, text in function.__annotations__.items()}
         parameters = [
             each.replace(
-                annotation=_spelled(each.annotation, n),
-                default=defaults.get(each.name, each.default),
+                annotation=spelled.get(each.name), default=defaults.get(each.name, each.default)
             )
-            for each in list(signature.parameters.values())[2:]
+            for each in general
         ]
-        public.__signature__ = signature.replace(
-            parameters=parameters, return_annotation=_spelled(signature.return_annotation, n)
-        )
         public.__annotations__ = {each.name: each.annotation for each in parameters}
-        public.__annotations__["return"] = public.__signature__.return_annotation
+        public.__annotations__["return"] = spelled["return"]
+        public.__signature__ = inspect.Signature(parameters, return_annotation=spelled["return"])
         return kernel(static=static, numbers=numbers)(public)
 
-    return compile_for
+    return with_axes(1), with_axes(2), with_axes(3)
 
 
-def _spelled(annotation: Any, n: int) -> Any:
+def documented(template: str, name: str, axes: int, **words: str) -> str:
+    """Fill in a docstring: `$name`, `$axes`, `$images`, `$formats`, and `*9` as `9, 9` for two
+    spatial axes.
+    """
+    words["name"] = name
+    if axes:
+        words["axes"] = "1 spatial axis" if axes == 1 else f"{axes} spatial axes"
+        words["images"] = ("sequences", "images", "volumes")[axes - 1]
+        words["formats"] = " or ".join(map(repr, DATA_FORMATS[axes]))
+    text = string.Template(template).substitute(words)
+    return re.sub(r"\*(\d+)", lambda size: ", ".join([size[1]] * axes), text)
+
+
+def _spelled(annotation: object, n: int) -> Any:
     """Return an annotation with the spatial axes by name, as `*batch _height _width`."""
     if not isinstance(annotation, str):
         return annotation
@@ -111,24 +128,6 @@ def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, .
 def channel_axis(ndim: int, data_format: str) -> int:
     """The axis of the channels."""
     return ndim - 1 if data_format.endswith("C") else ndim - len(data_format) + 1
-
-
-def sizes(where: str, name: str, value: object, n: int, *, least: int = 1) -> tuple[int, ...]:
-    """One whole number for each of `n` spatial axes; a lone number stands for all."""
-    numbers_ = (value,) * n if isinstance(value, (int, np.integer)) else value
-    if not isinstance(numbers_, tuple) or not all(
-        isinstance(v, (int, np.integer)) and not isinstance(v, bool) for v in numbers_
-    ):
-        raise ArgumentTypeError(
-            f"{where}: {name} must be an integer or {n} of them, got {value!r}."
-        )
-    if len(numbers_) != n:
-        raise ArgumentError(
-            f"{where}: {name} must be one integer or {n}, one for each spatial axis, got {value!r}."
-        )
-    if min(numbers_) < least:
-        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
-    return tuple(int(v) for v in numbers_)
 
 
 def pairs(where: str, padding: object, n: int) -> str | Pairs:
@@ -198,7 +197,7 @@ def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
     ), batch
 
 
-def pad(x: jax.Array, axes: tuple[int, ...], padding: Pairs, value: Any) -> jax.Array:
+def pad(x: jax.Array, axes: tuple[int, ...], padding: Pairs, value: float) -> jax.Array:
     """Surround the axes with a value."""
     config = [(0, 0, 0)] * x.ndim
     for axis, (before, after) in zip(axes, padding, strict=True):

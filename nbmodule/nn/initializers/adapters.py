@@ -9,7 +9,7 @@ be bound as a buffer, which is never trained.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -133,7 +133,7 @@ class FromFunction(Initializer):
 
 class _Creating(Initializer):
     """A user's own `create_variables`, which may take fewer arguments than ours, and may give an
-    array or a box.
+    array or a variable.
     """
 
     def __init__(self, where: str, creator: Any) -> None:
@@ -141,7 +141,7 @@ class _Creating(Initializer):
 
     def create_variables(
         self,
-        var_shape: Any,
+        var_shape: Sequence[int],
         device: DeviceLike | None = None,
         fan_out: float | None = None,
         fan_in: float | None = None,
@@ -149,7 +149,7 @@ class _Creating(Initializer):
         *,
         key: KeyLike | None = None,
     ) -> Any:
-        """A box of what the user's own gives."""
+        """A variable of what the user's own gives."""
         device_, dtype_ = find_device(device), find_dtype(dtype)
         positional = (tuple(var_shape), device, fan_out, fan_in, dtype)
         value = self.creator.create_variables(*self._accepted(positional), **self._key(key))
@@ -170,7 +170,7 @@ class _Creating(Initializer):
             )
         ]
 
-    def _key(self, key: Any) -> dict[str, Any]:
+    def _key(self, key: KeyLike | None) -> dict[str, Any]:
         if not any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in self._signature()):
             return {}
         return {"key": typed_key(next_key() if key is None else key)}

@@ -1,4 +1,4 @@
-"""What all initializers share: a box that draws when it is first read, and fans.
+"""What all initializers share: a variable that draws when it is first read, and fans.
 
 An initializer is a value: it can be compared, shared between layers and printed. `create_variables`
 fixes key, shape and dtype at once, so that a variable that is loaded or given is never drawn, and
@@ -183,7 +183,7 @@ class Initializer:
         return self._drawn(*args)
 
     def check(
-        self, shape: tuple[int, ...], dtype: Any, fan_out: float | None, fan_in: float | None
+        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
     ) -> None:
         """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""
 
@@ -191,7 +191,7 @@ class Initializer:
         self,
         key: KeyLike,
         shape: tuple[int, ...],
-        dtype: Any,
+        dtype: DTypeLike,
         fan_out: float | None,
         fan_in: float | None,
     ) -> Drawn:

@@ -22,11 +22,14 @@ from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer
 _CUT = 0.87962566103423978  # deviation of a standard normal variable that is cut at -2 and 2
 
 
-class _Filled(Initializer):
-    """One number everywhere."""
+class _OfFan(Initializer):
+    """A distribution that may depend on one fan."""
 
-    is_random = False
-    constant: Any
+    _fixed_mode: ClassVar[str] = "fan_in"
+
+    @property
+    def _mode(self) -> str:
+        return getattr(self, "fan_mode", self._fixed_mode)
 
     def draw(
         self,
@@ -36,7 +39,22 @@ class _Filled(Initializer):
         fan_out: float | None,
         fan_in: float | None,
     ) -> Drawn:
-        """Fill an array."""
+        """Draw for the fan that counts; that of an empty weight is one."""
+        total = (fan_in or 0) + (fan_out or 0)
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
+        return self._draw(key, shape, dtype, fans[self._mode] or 1)
+
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+        raise NotImplementedError
+
+
+class _Filled(_OfFan):
+    """One number everywhere."""
+
+    is_random = False
+    constant: Any
+
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
         return np.full(shape, self.constant, dtype)
 
 
@@ -107,7 +125,7 @@ class Ones(_Filled):
     constant = 1
 
 
-class _Random(Initializer):
+class _Random(_OfFan):
     """Floating values of a distribution whose parameters are finite numbers."""
 
     _least: ClassVar[dict[str, float]] = {}  # smallest value of a parameter
@@ -149,15 +167,7 @@ class RandomNormal(_Random):
     mean: float = 0.0
     std: float = 0.05
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
-        """Draw, scale and shift."""
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
         return scaled(draw_normal(key, shape, dtype), self.std, self.mean)
 
 
@@ -191,15 +201,7 @@ class TruncatedNormal(_Random):
                 f"TruncatedNormal: lower must be below upper, got {self.lower} and {self.upper}."
             )
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
-        """Draw, scale and shift."""
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
         value = draw_truncated_normal(key, self.lower, self.upper, shape, dtype)
         return scaled(value, self.std, self.mean)
 
@@ -233,15 +235,8 @@ class Orthogonal(_Random):
         if len(shape) < 2:
             raise ArgumentError(f"Orthogonal needs a shape of two or more axes, got {list(shape)}.")
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
-        """Factor a normal matrix, and fix the signs that the factoring leaves open."""
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+        # The signs that the factoring leaves open are fixed.
         rows, columns = shape[0], math.prod(shape[1:])
         if 0 in shape:
             return np.zeros(shape, dtype)
@@ -259,11 +254,7 @@ class _FanScaled(_Random):
     parameter.
     """
 
-    _fixed_mode: ClassVar[str] = "fan_sum"
-
-    @property
-    def _mode(self) -> str:
-        return getattr(self, "fan_mode", self._fixed_mode)
+    _fixed_mode = "fan_sum"
 
     def __post_init__(self) -> None:
         if self._mode not in FAN_MODES:
@@ -284,22 +275,6 @@ class _FanScaled(_Random):
                     f"{type(self).__name__} needs {name}, which cannot be told from shape "
                     f"{list(shape)}. Give it: create_variables(..., {name}=...)."
                 )
-
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
-        """Draw for the fan that counts; that of an empty weight is one."""
-        total, mode = (fan_in or 0) + (fan_out or 0), self._mode
-        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
-        return self._draw(key, shape, dtype, fans[mode] or 1)
-
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
-        raise NotImplementedError
 
 
 class _FanUniform(_FanScaled):

@@ -3,11 +3,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional import activations as a
 from nbmodule.nn.functional import rectifiers as r
 
-from jax_settings import COMPLEX, FLOAT, INT, spelled
+from jax_settings import FLOAT, INT, spelled
 
 torch = pytest.importorskip("torch")
 F = pytest.importorskip("torch.nn.functional")
@@ -63,35 +63,9 @@ def test_nan_is_kept(name):
     assert np.isnan(POINTWISE[name][0](x)).all()
 
 
-@names
-def test_program_holds_no_nested_call(name, operations):
-    assert not {"jit", "pjit", "custom_jvp_call", "custom_vjp_call"} & set(
-        operations(POINTWISE[name][0], jnp.ones((2, 4)))
-    )
-
-
-@pytest.mark.parametrize("name", [n for n in POINTWISE if n not in ("relu", "relu6")])
-def test_integers_are_refused_in_one_line(name):
-    with pytest.raises(
-        DtypeError,
-        match=rf"^\w+: x must hold floating values, got {INT}\[2, 4\]. Convert it first: x",
-    ):
-        POINTWISE[name][0](jnp.ones((2, 4), int))
-
-
-def test_half_precision_stays_half():
-    for name, (fn, _) in POINTWISE.items():
-        assert fn(jnp.ones((2, 4), jnp.bfloat16)).dtype == jnp.bfloat16, name
-
-
 def test_relu_takes_integers():
     np.testing.assert_array_equal(r.relu(jnp.array([-2, 3])), [0, 3])
     assert r.relu(jnp.array([-2, 3])).dtype == INT
-
-
-def test_relu_refuses_complex_numbers():
-    with pytest.raises(DtypeError, match=rf"relu: x must hold real values, got {COMPLEX}\[2\]"):
-        r.relu(jnp.ones(2, complex))
 
 
 def test_prelu_has_one_slope_for_each_channel(draws, agrees_with_torch):
@@ -144,8 +118,7 @@ def test_geglu_gates_by_gelu(draws, agrees_with_torch):
 @pytest.mark.parametrize("fn", [a.glu, a.geglu])
 def test_an_odd_axis_cannot_be_halved(fn):
     with pytest.raises(
-        ShapeError,
-        match=rf"glu: axis 1 must have an even size, to be halved, got {FLOAT}\[2, 3\]",
+        ShapeError, match=rf"glu: axis 1 must have an even size, to be halved, got {FLOAT}\[2, 3\]"
     ):
         fn(jnp.ones((2, 3)))
 
@@ -169,14 +142,9 @@ def test_an_axis_that_does_not_exist_is_refused():
     ):
         a.softmax(jnp.ones((2, 3)), axis=2)
     with pytest.raises(
-        ArgumentTypeError, match=r"log_softmax: axis must be an integer, got \(0, 1\)"
+        ArgumentTypeError, match=r"log_softmax: axis must be a whole number, got \(0, 1\)"
     ):
         a.log_softmax(jnp.ones((2, 3)), axis=(0, 1))
-
-
-def test_a_word_is_no_flag():
-    with pytest.raises(ArgumentTypeError, match="gelu: approximate must be True or False"):
-        a.gelu(jnp.ones(2), approximate="exact")
 
 
 @pytest.mark.parametrize(

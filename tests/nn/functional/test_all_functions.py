@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nbmodule.errors import ArgumentTypeError, DtypeError
 from nbmodule.nn import functional as F
 
 IMAGE, KERNEL, VECTOR, ROWS = (2, 6, 6, 4), (4, 3, 3, 4), (4,), (2, 4)
@@ -90,6 +91,50 @@ def test_the_dtype_stays_in_values_and_gradients_also_where_jax_refuses_to_mix(n
                 with_pullback(fn), *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
             )
             assert {x.dtype for x in jax.tree.leaves(outputs)} == {jnp.dtype(dtype)}
+
+
+HOLDING_CALLS = {"dropout", "alpha_dropout", "binary_cross_entropy", "dct"}  # of JAX's own
+
+
+@pytest.mark.parametrize("name", sorted(set(CALLS) - HOLDING_CALLS))
+def test_the_program_holds_no_nested_call(name):
+    fn, shapes = CALLS[name]
+    program = jax.make_jaxpr(fn)(*(jnp.ones(shape) for shape in shapes))
+    assert not {"jit", "pjit", "custom_jvp_call"} & {e.primitive.name for e in program.eqns}
+
+
+GIVEN = {
+    "Float": (jnp.ones(2), jnp.ones(2, int), "floating values"),
+    "Real": (jnp.ones(2), jnp.ones(2, complex), "real values"),
+    "Inexact": (jnp.ones(2), jnp.ones(2, int), "floating or complex values"),
+    "Integer": (jnp.ones(2, int), jnp.ones(2), "integers"),
+}
+
+
+def wrong_arguments():
+    """A function, arguments of which one is of the wrong kind, its name, and what is wanted."""
+    for name in sorted(F.__all__):
+        parameters = inspect.signature(getattr(F, name)).parameters.values()
+        kinds = {p.name: str(p.annotation).partition("[")[0] for p in parameters}
+        given = {
+            p.name: GIVEN[kinds[p.name]][0] if kinds[p.name] in GIVEN else 1
+            for p in parameters
+            if p.default is p.empty
+        }
+        for argument, kind in kinds.items():
+            is_pair = argument in ("prediction", "target") and "target" in kinds  # swapped, it says
+            if kind in GIVEN and not is_pair:
+                yield name, given | {argument: GIVEN[kind][1]}, argument, GIVEN[kind][2]
+            elif kind == "bool":
+                yield name, given | {argument: "no"}, argument, None
+
+
+@pytest.mark.parametrize(("name", "given", "argument", "wanted"), list(wrong_arguments()))
+def test_an_argument_of_the_wrong_kind_is_refused_by_name(name, given, argument, wanted):
+    said = "True or False" if wanted is None else f"hold {wanted}, got"
+    verb = "must be" if wanted is None else "must"
+    with pytest.raises((DtypeError, ArgumentTypeError), match=f"^{name}: {argument} {verb} {said}"):
+        getattr(F, name)(**given)
 
 
 @pytest.mark.parametrize("name", sorted(F.__all__))

@@ -4,10 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 from nbmodule.nn.functional.resize import interpolate
-
-from jax_settings import spelled
 
 F = pytest.importorskip("torch.nn.functional")
 
@@ -69,79 +66,3 @@ def test_a_whole_factor_only_repeats_pixels(operations):
     found = operations(lambda x: interpolate(x, scale_factor=2.0), jnp.ones((4, 4, 1)))
     assert "dot_general" not in found
     assert "gather" not in found
-
-
-IMAGE = jnp.ones((4, 4, 1))
-BAD = [
-    (
-        lambda: interpolate(IMAGE),
-        ArgumentError,
-        "give size or scale_factor, got size=None and scale_factor=None",
-    ),
-    (
-        lambda: interpolate(IMAGE, 3, scale_factor=2),
-        ArgumentError,
-        "give size or scale_factor, got size=3 and scale_factor=2",
-    ),
-    (
-        lambda: interpolate(IMAGE, 3, mode="linear"),
-        ArgumentError,
-        r"mode 'linear' is not for 2 spatial axes \(NHWC\)",
-    ),
-    (
-        lambda: interpolate(IMAGE, 3, mode="cubic"),
-        ArgumentError,
-        "mode must be one of 'nearest', 'linear', .*, got 'cubic'",
-    ),
-    (
-        lambda: interpolate(IMAGE, 3, align_corners=True),
-        ArgumentError,
-        "align_corners is not for mode 'nearest'",
-    ),
-    (
-        lambda: interpolate(IMAGE, scale_factor=0.1),
-        ShapeError,
-        r"scale_factor 0\.1 leaves nothing of x float32\[4, 4, 1\]",
-    ),
-    (
-        lambda: interpolate(IMAGE, scale_factor=(1, 2, 3)),
-        ArgumentError,
-        r"one number or 2, got \(1, 2, 3\)",
-    ),
-    (
-        lambda: interpolate(IMAGE, scale_factor=-1.0),
-        ArgumentError,
-        r"scale_factor must be above 0, got -1\.0",
-    ),
-    (
-        lambda: interpolate(IMAGE, 2.5),
-        ArgumentTypeError,
-        r"size must be an integer or 2 of them, got 2\.5",
-    ),
-    (
-        lambda: interpolate(IMAGE[0, 0], 3),
-        ShapeError,
-        r"x must have axes \(\*batch, H, W, C\), got float32\[1\]",
-    ),
-    (
-        lambda: interpolate(IMAGE, 3, data_format="HW"),
-        ArgumentError,
-        "data_format must be 'NHWC' or 'NCHW', got 'HW'",
-    ),
-    (
-        lambda: interpolate(IMAGE[:0], 3),
-        ShapeError,
-        r"x must have pixels, got float32\[0, 4, 1\]",
-    ),
-    (
-        lambda: interpolate(IMAGE.astype(int), 3),
-        DtypeError,
-        r"interpolate: x must hold floating values, got int32\[4, 4, 1\]",
-    ),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), BAD)
-def test_what_makes_no_sense_is_refused_in_one_line(call, error, message):
-    with pytest.raises(error, match=spelled(message)):
-        call()

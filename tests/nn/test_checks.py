@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeError
-from nbmodule.nn.functional.checks import (
+from nbmodule.nn.checks import (
     check_arrays,
     check_floating,
     check_inexact,
@@ -15,8 +15,8 @@ from nbmodule.nn.functional.checks import (
     check_rank,
     check_real,
     check_shape,
+    refuse_swapped,
 )
-from nbmodule.nn.functional.reduction import refuse_swapped
 
 # Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which
 # kinds it is of.

@@ -1,0 +1,249 @@
+"""Checks of arguments, which say in one line what was expected and what was found.
+
+Kernels check what their annotations say: `Float[...]`, `Real[...]`, `Inexact[...]` and
+`Integer[...]` are kinds of arrays, `bool` is a flag, `float` a number. Kernels run these checks
+while they are traced, so checks look at shapes, dtypes and Python values only.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from nbmodule.base.format import describe_shape
+from nbmodule.base.jax_names import concrete_value
+from nbmodule.base.kinds import is_real
+from nbmodule.core.variables.describe import as_flag
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
+
+
+# -- arrays --
+def check_arrays(where: str, **arrays: object) -> dict[str, Any]:
+    """Refuse what is no array or number, and hand back the others."""
+    for name, x in arrays.items():
+        if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+            raise ArgumentTypeError(f"{where}: {name} must be an array, got {type(x).__name__}.")
+    return arrays
+
+
+def check_kind(where: str, dtype: Any, words: str, **arrays: object) -> None:
+    """Refuse arrays whose dtype is not of a kind, which `words` names."""
+    for name, x in check_arrays(where, **arrays).items():
+        if not jnp.issubdtype(jnp.result_type(x), dtype):
+            convertible = dtype is not jnp.integer and hasattr(x, "shape")
+            cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
+            error = DtypeError(f"{where}: {name} must hold {words}, got {describe_shape(x)}.{cure}")
+            error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
+            raise error
+
+
+def check_floating(where: str, **arrays: object) -> None:
+    """Refuse integers, booleans and complex numbers.
+
+    Example:
+        >>> check_floating("gelu", x=jnp.arange(3))
+        Traceback (most recent call last):
+        nbmodule.errors.DtypeError: gelu: x must hold floating values, got int32[3]. Convert it
+        first: x.astype("float32").
+    """
+    check_kind(where, jnp.floating, "floating values", **arrays)
+
+
+def check_real(where: str, **arrays: object) -> None:
+    """Refuse complex numbers."""
+    for name, x in check_arrays(where, **arrays).items():
+        if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
+            raise DtypeError(f"{where}: {name} must hold real values, got {describe_shape(x)}.")
+
+
+def check_inexact(where: str, **arrays: object) -> None:
+    """Refuse integers and booleans."""
+    check_kind(where, jnp.inexact, "floating or complex values", **arrays)
+
+
+def check_integers(where: str, **arrays: object) -> None:
+    """Refuse all but integers."""
+    check_kind(where, jnp.integer, "integers", **arrays)
+
+
+def check_rank(
+    where: str, name: str, x: Array | complex, words: str, at_least: int, at_most: int | None = None
+) -> None:
+    """Refuse too few or too many axes; `words` names them."""
+    ndim = np.ndim(x)
+    if ndim < at_least or (at_most is not None and ndim > at_most):
+        raise ShapeError(f"{where}: {name} must have axes {words}, got {describe_shape(x)}.")
+
+
+def check_shape(
+    where: str, name: str, x: Array | complex, shape: tuple[int, ...], why: str
+) -> None:
+    """Refuse an array whose shape differs from `shape`, which follows from `why`."""
+    if np.shape(x) != tuple(shape):
+        raise ShapeError(
+            f"{where}: {name} must have shape {list(shape)} ({why}), got {describe_shape(x)}."
+        )
+
+
+def known(x: Array) -> Any:
+    """The value of an array, also of one that is only being differentiated; None where it is not
+    known while tracing.
+    """
+    return concrete_value(x) if isinstance(x, jax.core.Tracer) else x
+
+
+# -- numbers, flags and choices --
+def integer(where: str, name: str, value: Any) -> int:
+    """Return a whole number, also a negative one, such as an axis."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        got = describe_shape(value) if hasattr(value, "dtype") else repr(value)
+        raise ArgumentTypeError(f"{where}: {name} must be a whole number, got {got}.")
+    return number
+
+
+def size(
+    where: str, name: str, value: object, *, least: int = 1, default: int | None = None
+) -> int:
+    """Return a whole number of at least `least`; the default for None, if there is one."""
+    if value is None and default is not None:
+        return default
+    number = integer(where, name, value)
+    if number < least:
+        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
+    return number
+
+
+def sizes(where: str, name: str, value: object, count: int, *, least: int = 1) -> tuple[int, ...]:
+    """Return a whole number for each of `count` axes, from one number or one for each."""
+    parts = for_each_axis(where, name, value, count)
+    return tuple(size(where, name, part, least=least) for part in parts)
+
+
+def for_each_axis(where: str, name: str, value: object, count: int) -> tuple[Any, ...]:
+    """Return one value for each of `count` axes, from one value or one for each."""
+    parts = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
+    if len(parts) != count:
+        raise ArgumentError(
+            f"{where}: {name} must be a number or {count} of them, got {list(parts)!r}."
+        )
+    return parts
+
+
+def check_axis(where: str, axis: object, ndim: int) -> int:
+    """Return the axis counted from the front."""
+    number = integer(where, "axis", axis)
+    if not -ndim <= number < ndim:
+        raise ArgumentError(
+            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, "
+            f"got {axis}."
+        )
+    return number % ndim
+
+
+def check_index(where: str, name: str, index: object, size: int) -> int:
+    """Return the index counted from the front."""
+    number = integer(where, name, index)
+    if not -size <= number < size:
+        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, got {index}.")
+    return number % size
+
+
+def flag(where: str, name: str, value: object) -> bool:
+    """Return a flag as a bool; text such as "none" is refused."""
+    return as_flag(f"{where}: {name}", value)
+
+
+def check_number(
+    where: str,
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    most: float | None = None,
+) -> float:
+    """Return a real number within the bounds."""
+    if not is_real(value):
+        raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r}.")
+    bounds = {
+        f"above {above}": above is None or value > above,
+        f"at least {least}": least is None or value >= least,
+        f"at most {most}": most is None or value <= most,
+    }
+    if not all(bounds.values()):
+        words = " and ".join(text for text in bounds if not text.endswith("None"))
+        raise ArgumentError(f"{where}: {name} must be {words}, got {value}.")
+    return float(value)
+
+
+def rate(where: str, name: str, value: object) -> float:
+    """Return a number from 0 to 1."""
+    return check_number(where, name, value, least=0, most=1)
+
+
+def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Refuse a word that is not among the choices."""
+    if value not in choices:
+        raise ArgumentError(
+            f"{where}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
+        )
+
+
+# -- what annotations say --
+_BY_ANNOTATION: dict[str, Callable[..., object]] = {
+    "Float": lambda where, name, x: check_floating(where, **{name: x}),
+    "Real": lambda where, name, x: check_real(where, **{name: x}),
+    "Inexact": lambda where, name, x: check_inexact(where, **{name: x}),
+    "Integer": lambda where, name, x: check_integers(where, **{name: x}),
+    "bool": flag,
+    "float": check_number,
+}
+
+
+def annotated_checks(fn: Callable[..., Any]) -> dict[str, Callable[..., object]]:
+    """Return the checks that the annotations of a function ask for, by argument."""
+    checks = {}
+    for name, annotation in fn.__annotations__.items():
+        found = re.match(r"(\w+)\[|(bool|float)( \| None)?$", str(annotation))
+        check = _BY_ANNOTATION.get(found[1] or found[2]) if found else None
+        if check is not None and name != "return":
+            checks[name] = _unless_none(check) if "| None" in annotation else check
+    return checks
+
+
+def _unless_none(check: Callable[..., object]) -> Callable[..., object]:
+    return lambda where, name, x: None if x is None else check(where, name, x)
+
+
+def check_arguments(
+    where: str, checks: dict[str, Callable[..., object]], arguments: dict[str, Any]
+) -> None:
+    """Run the checks on the arguments that were given; a loss notices a swapped pair first."""
+    if "prediction" in checks and "target" in checks:
+        refuse_swapped(where, arguments["prediction"], arguments["target"])
+    for name, check in checks.items():
+        if name in arguments:
+            check(where, name, arguments[name])
+
+
+def refuse_swapped(where: str, prediction: Array, target: Array) -> None:
+    """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
+    check_arrays(where, prediction=prediction, target=target)
+    is_floating = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
+    if is_floating == [False, True]:
+        raise ArgumentError(
+            f"{where}: prediction {describe_shape(prediction)} and target "
+            f"{describe_shape(target)} look swapped: a loss takes (prediction, target)."
+        )
