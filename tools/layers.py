@@ -57,7 +57,7 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
     ],
     "graphs": [{"model"}, {"lookup"}, {"layout"}, {"reading"}, {"writing"}, {"graph"}],
     "interop": [
-        {"frameworks", "naming", "gradients"},
+        {"frameworks"},
         {"traced_calls"},
         {"wrapping"},
         {"native"},

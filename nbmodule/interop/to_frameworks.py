@@ -1,4 +1,4 @@
-"""Modules as models of other frameworks: what the doors `to_flax`, `to_equinox`, `to_haiku`,
+"""Modules as models of other frameworks: what the methods `to_flax`, `to_equinox`, `to_haiku`,
 `to_keras` and `to_torch` do.
 
 A module is handed over as `(function, variables)`: the function builds the module anew around the
@@ -22,7 +22,7 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.interop.frameworks.function import Leaf, Path
-from nbmodule.interop.torch_layers.names import to_torch
+from nbmodule.interop.torch_layers.states import to_torch
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -41,8 +41,8 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     plan, structure = plan_of(module), structure_of(module)
     paths = [tuple(entry.name.split(".")) for entry in plan.places.values()]
     variables = {
-        path: Leaf(jnp.copy(box.value), isinstance(box, Parameter) and box.requires_grad)
-        for path, box in zip(paths, plan.places)
+        path: Leaf(jnp.copy(one.value), isinstance(one, Parameter) and one.requires_grad)
+        for path, one in zip(paths, plan.places)
     }  # copies: a step that donates must not delete arrays of the other model
     draws = any(hasattr(type(part), "next_key") for part in (module, *plan.modules))
     stream = random.default.state
@@ -56,9 +56,9 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
             rebuilt = rebuild(structure, [values[path] for path in paths])
             outputs = rebuilt(*args, **kwargs)
             changed = {
-                path: box.value
-                for path, box in zip(paths, plan_of(rebuilt).variables)
-                if not variables[path].trained and box.value is not values[path]
+                path: one.value
+                for path, one in zip(paths, plan_of(rebuilt).variables)
+                if not variables[path].trained and one.value is not values[path]
             }
             if draws and stream in frame.written:
                 changed[RANDOM] = frame.values[stream]
@@ -80,7 +80,7 @@ def to_framework(module: Module, framework: str) -> Any:
         wiring is not None and wiring.function.framework == framework
     ):  # it was wrapped, and comes back around the values of now
         return wiring.function.restored(
-            {path: jnp.copy(box.value) for path, box in wiring.boxes(module).items()}
+            {path: jnp.copy(one.value) for path, one in wiring.variables(module).items()}
         )
     pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
     return pack(*unpack(module), type(module).__name__)

@@ -1,4 +1,4 @@
-"""What the verbs that view a model call for one of another framework, unconverted."""
+"""Connect the verbs that view a model to those for models of other frameworks, unconverted."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.sockets import plug
-from nbmodule.interop.native import views
-from nbmodule.interop.native.stand_in import StandIn, local
+from nbmodule.interop.native import VERBS, StandIn, local
 
 
 def watched(model: object) -> StandIn:
@@ -30,10 +29,10 @@ def run_verb(
 ) -> Any:
     """Run a verb such as `summary` on a model of another framework."""
     if framework_of(model) == "torch":
-        from nbmodule.interop.torch_native.views import VERBS
+        from nbmodule.interop.torch_native import views
 
-        return VERBS[verb](model, args, kwargs or {}, **options)
-    return views.VERBS[verb](model, args, kwargs or {}, **options)
+        return views.VERBS[verb](model, args, kwargs or {}, **options)
+    return VERBS[verb](model, args, kwargs or {}, **options)
 
 
 plug("watched", watched)

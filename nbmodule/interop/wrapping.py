@@ -18,6 +18,7 @@ import jax.numpy as jnp
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
@@ -27,9 +28,36 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Function, Leaf, Path
-from nbmodule.interop.naming import attribute_name, path_name
+from nbmodule.interop.frameworks.function import ForeignCall, Function, Leaf, Path, Run
 from nbmodule.interop.traced_calls import logged
+
+
+def attribute_name(name: str) -> str:
+    """Return a name that hides nothing that a module has itself, and that no path cuts in two.
+
+    A trailing underscore is added to the names of `nb.Module`; paths leave it out, see
+    `path_name`.
+    """
+    name = name.replace(".", "_").replace("/", "_")
+    return f"{name}_" if _is_taken(name) else name
+
+
+def path_name(name: str) -> str:
+    """Return the name that an attribute has in paths.
+
+    Example:
+        >>> path_name(attribute_name("v")), path_name(attribute_name("v_")), path_name("bias_")
+        ('v', 'v_', 'bias_')
+    """
+    return name[:-1] if name.endswith("_") and _is_taken(name[:-1]) else name
+
+
+def _is_taken(name: str) -> bool:
+    return (
+        hasattr(Module, name)
+        or hasattr(Module, name.rstrip("_"))
+        or name.startswith(("_nbm", "__", "_wiring", "_source"))
+    )
 
 
 class Part(Module):
@@ -75,30 +103,24 @@ class Wrapped(Part):
 
     @property
     def _framework(self) -> str:
-        return "torch" if getattr(self._wiring.function, "framework", "") == "torch" else ""
+        return "torch" if self._wiring.function.framework == "torch" else ""
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        boxes = self._wiring.boxes(self)
-        values = {path: box.value for path, box in boxes.items()}
-        outputs, new = self._wiring.function(
-            values,
-            args,
-            kwargs,
-            around=functools.partial(around, self),
-            training=self.training,
-            draw=draw,
-        )
+        variables = self._wiring.variables(self)
+        values = {path: variable.value for path, variable in variables.items()}
+        reported = functools.partial(around, self)
+        call = ForeignCall(args, kwargs, reported, self.training, random.default.draw)
+        outputs, new = self._wiring.function(values, call)
         changed = [path for path, value in new.items() if value is not values[path]]
-        write_all(
-            [boxes[path] for path in changed], [boxes[path].admitted(new[path]) for path in changed]
-        )
+        written = [variables[path] for path in changed]
+        write_all(written, [variables[path].admitted(new[path]) for path in changed])
         return outputs
 
 
 class Wiring:
     """What ties a wrapped model to the foreign one; the same for copies of the model."""
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Function) -> None:
         self.function = function
         self.names: dict[Path, str] = {}  # of variables
         self.part_names: dict[Path, str] = {(): ""}
@@ -106,58 +128,50 @@ class Wiring:
         self._last: tuple[Any, Any, Any] = (None, None, None)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
-        copied_wiring = Wiring(self.function)
-        copied_wiring.names, copied_wiring.part_names, copied_wiring.met = (
-            dict(self.names),
-            dict(self.part_names),
-            set(self.met),
-        )
-        return copied_wiring
+        copied = Wiring(self.function)
+        copied.names, copied.part_names = dict(self.names), dict(self.part_names)
+        copied.met = set(self.met)
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_last": (None, None, None)}
 
-    def _found(self, model: Any) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
+    def _found(self, model: Module) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
         plan, cached = plan_of(model), self._last
         if cached[0] is not plan:
             modules = {entry.name: part for part, entry in plan.modules.items()}
-            boxes = {path: plan.names[name] for path, name in self.names.items()}
+            variables = {path: plan.names[name] for path, name in self.names.items()}
             parts = {
                 path: modules[name] for path, name in self.part_names.items() if name in modules
             }
-            cached = self._last = (plan, boxes, parts)
+            cached = self._last = (plan, variables, parts)
         return cached
 
-    def boxes(self, model: Any) -> dict[Path, Any]:
+    def variables(self, model: Module) -> dict[Path, Any]:
         """The variables of a model by their paths in the foreign one."""
         return self._found(model)[1]
 
-    def part_at(self, model: Any, path: Path) -> Any:
+    def part_at(self, model: Module, path: Path) -> Any:
         """The part that is known at a path; the model itself at the empty one."""
         return self._found(model)[2][path] if path else model
 
-    def part(self, model: Any, path: Path, instance: object) -> Any:
+    def part(self, model: Module, path: Path, instance: object) -> Any:
         """The part that stands for a submodule; one that was not known before joins the model."""
-        return self.part_of_kind(model, path, type(instance).__name__)
-
-    def part_of_kind(self, model: Any, path: Path, class_name: str) -> Any:
-        """Likewise, by the name of the submodule's class."""
+        class_name = type(instance).__name__
         if path not in self.part_names:
             self.attach(model, path, class_name)
         known_part = self._found(model)[2].get(path)
-        if known_part is None:
-            return None
-        if path not in self.met:
-            self.met.add(path)
-            if type(known_part).__name__ != class_name:
-                object.__setattr__(
-                    known_part, "__class__", class_of(class_name, part_class(self.function))
-                )
-                known_part._nbm.version += 1
-                clock.structure_changed()
+        if known_part is None or path in self.met:
+            return known_part
+        self.met.add(path)
+        if type(known_part).__name__ != class_name:
+            created = class_of(class_name, part_class(self.function))
+            object.__setattr__(known_part, "__class__", created)
+            known_part._nbm.version += 1
+            clock.structure_changed()
         return known_part
 
-    def attach(self, model: Any, path: Path, class_name: str) -> None:
+    def attach(self, model: Module, path: Path, class_name: str) -> None:
         """Add a part without variables below the nearest part that is known."""
         end = next(end for end in range(len(path) - 1, -1, -1) if path[:end] in self.part_names)
         parent = model if not end else self._found(model)[2][path[:end]]
@@ -169,17 +183,10 @@ class Wiring:
 
 
 def around(
-    model: Wrapped,
-    path: Path,
-    instance: object,
-    run: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    model: Wrapped, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs
 ) -> Any:
     """The call of one submodule, seen as the call of its part."""
     __tracebackhide__ = True
-    if isinstance(instance, str):
-        return run(*args, **kwargs)
     wiring = model._wiring
     part = wiring.part(model, path, instance)
     if part is None:
@@ -195,34 +202,23 @@ def around(
         raise
 
 
-def draw() -> Any:
-    """The next key of the default stream, as JAX's own."""
-    return random.default.draw()
-
-
 # -- from the pair to a module --
-def wrap(
-    function: Function, variables: Mapping[Path, Leaf | Variable], *, copied: bool = True
-) -> Wrapped:
-    """The module around `(function, variables)`.
+def wrap(function: Function, *, copied: bool = True) -> Wrapped:
+    """The module around a function and its variables.
 
     Args:
-        function: What it computes.
-        variables: Their values; a step that donates its variables must not delete arrays of the
-            other model, so they are copied.
-        copied: False for a module that is only looked at, and holds the very arrays.
+        function: The foreign model.
+        copied: False for a module that is only inspected, and holds the very arrays. Otherwise a
+            step that donates its variables must not delete arrays of the other model.
     """
     model = class_of(function.name, Wrapped)()
     model._wiring = wiring = Wiring(function)
-    copy_array = jnp.copy if copied else lambda array: array
-    boxes = {
-        path: leaf
-        if isinstance(leaf, Variable)
-        else (Parameter if leaf.trained else Buffer)(copy_array(leaf.value))
-        for path, leaf in variables.items()
+    variables = {
+        path: leaf if isinstance(leaf, Variable) else _variable(leaf, copied)
+        for path, leaf in function.variables.items()
     }
     tree: dict[Any, Any] = {}
-    for path, content in (*((path, None) for path in function.parts), *boxes.items()):
+    for path, content in (*((path, None) for path in function.parts), *variables.items()):
         level = tree
         for step in path[:-1]:
             level = level.setdefault(step, {})
@@ -230,12 +226,18 @@ def wrap(
     created: dict[Path, Any] = {}
     fill_module(model, tree, (), function, created)
     plan = plan_of(model)
-    wiring.names = {path: plan.places[box].name for path, box in boxes.items()}
+    wiring.names = {path: plan.places[variable].name for path, variable in variables.items()}
     names = {id(part): entry.name for part, entry in plan.modules.items()}
     wiring.part_names |= {
         path: names[id(part)] for path, part in created.items() if id(part) in names
     }
-    return model.eval() if isinstance(function, Function) and function.is_resting else model
+    vars(function).pop("variables", None)  # the arrays are those of the module now
+    return model.eval() if function.is_resting else model
+
+
+def _variable(leaf: Leaf, copied: bool) -> Variable:
+    value = jnp.copy(leaf.value) if copied else leaf.value
+    return Parameter(value) if leaf.trained else Buffer(value)
 
 
 def fill_module(
@@ -250,8 +252,8 @@ def built(subtree: object, path: Path, function: Function, created: dict[Path, A
     if not isinstance(subtree, dict):
         return subtree
     if path in function.parts:
-        class_name = function.parts[path]
-        name = class_name if isinstance(class_name, str) else class_name.__name__
+        kind = function.parts[path]
+        name = kind if isinstance(kind, str) else kind.__name__
         part = created[path] = class_of(name, part_class(function))()
         fill_module(part, subtree, path, function, created)
         return part
@@ -263,11 +265,11 @@ def built(subtree: object, path: Path, function: Function, created: dict[Path, A
     return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
 
 
-def part_class(function: Callable[..., Any]) -> type[Part]:
-    """What the parts of a model are derived from."""
-    if getattr(function, "framework", "") == "torch":
+def part_class(function: Function) -> type[Part]:
+    """The base of the parts of a model."""
+    if function.framework == "torch":
         return TorchPart
-    return ScopedPart if getattr(function, "scopes_its_parts", False) else Part
+    return ScopedPart if function.scopes_its_parts else Part
 
 
 @functools.cache
@@ -310,9 +312,9 @@ def from_equinox(
         >>> nb.vmap(model)(jnp.ones((5, 2))).shape
         (5, 1)
     """
-    from nbmodule.interop.frameworks.equinox import unpack
+    from nbmodule.interop.frameworks.equinox import EquinoxFunction
 
-    return wrap(*unpack(model, state, call=call))
+    return wrap(EquinoxFunction(model, state, call))
 
 
 def from_flax(
@@ -349,59 +351,47 @@ def from_flax(
     """
     class_name = framework_of(model)
     if class_name == "flax_nnx":
-        from nbmodule.interop.frameworks.flax_nnx import unpack
+        from nbmodule.interop.frameworks.flax_nnx import NnxFunction
 
         if variables is not None or rngs:
             raise ArgumentTypeError(
                 "nb.from_flax: an NNX model holds its variables itself; give the model alone."
             )
-        return wrap(*unpack(model))
+        return wrap(NnxFunction(model))
     if class_name != "flax_linen":
         raise ArgumentTypeError(
             f"nb.from_flax takes an nnx.Module or a linen nn.Module; got {type(model).__name__}."
         )
-    from nbmodule.interop.frameworks.flax_linen import unpack as unpack_linen
+    from nbmodule.interop.frameworks.flax_linen import LinenFunction
 
-    wrapped = wrap(*unpack_linen(model, variables, rngs=rngs))
+    wrapped = wrap(LinenFunction(model, variables, rngs))
     if example or kwargs:
         meet_parts(wrapped, example, kwargs)
     return wrapped
 
 
-def meet_parts(wrapped: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
     """Find out, without computing anything, which parts a call with such arguments meets."""
-    values = {path: box.value for path, box in wrapped._wiring.boxes(wrapped).items()}
+    wiring = wrapped._wiring
+    values = {path: variable.value for path, variable in wiring.variables(wrapped).items()}
     leaves, tree = jax.tree.flatten((args, kwargs))
-    arrays = {
-        i: leaf
-        for i, leaf in enumerate(leaves)
-        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-    }
+    arrays = {i: x for i, x in enumerate(leaves) if hasattr(x, "shape") and hasattr(x, "dtype")}
 
-    def meet(
-        path: Path,
-        instance: object,
-        run: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        wrapped._wiring.part(wrapped, path, instance)
+    def meet(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
+        wiring.part(wrapped, path, instance)
         return run(*args, **kwargs)
 
     def look(arrays: dict[int, Any]) -> Any:
-        args, kwargs = jax.tree.unflatten(
-            tree, [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
-        )
-        created = wrapped._wiring.function(
-            values, args, kwargs, around=meet, training=True, draw=lambda: jax.random.key(0)
-        )
-        return jax.tree.leaves(created[0])
+        filled = [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
+        args, kwargs = jax.tree.unflatten(tree, filled)
+        call = ForeignCall(args, kwargs, meet, True, lambda: jax.random.key(0))
+        return jax.tree.leaves(wiring.function(values, call)[0])
 
     jax.eval_shape(look, arrays)
 
 
 def from_haiku(
-    transformed: object, params: object, state: object = None, *, with_rng: bool = False
+    transformed: object, params: Mapping[str, Any], state: object = None, *, with_rng: bool = False
 ) -> Wrapped:
     """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
 
@@ -422,12 +412,12 @@ def from_haiku(
         >>> [name for name, _ in model.named_parameters()]
         ['mlp.linear_0.b', 'mlp.linear_0.w', 'mlp.linear_1.b', 'mlp.linear_1.w']
     """
-    from nbmodule.interop.frameworks.haiku import unpack
+    from nbmodule.interop.frameworks.haiku import HaikuFunction
 
-    return wrap(*unpack(transformed, params, state, with_rng=with_rng))
+    return wrap(HaikuFunction(transformed, params, state, with_rng))
 
 
-def from_keras(model: Any) -> Wrapped:
+def from_keras(model: object) -> Wrapped:
     """Wrap a built Keras model as a module; Keras must run on its JAX backend.
 
     Trainable variables become parameters, others (statistics, seeds) buffers. `eval()` calls it
@@ -440,6 +430,6 @@ def from_keras(model: Any) -> Wrapped:
         MissingDependencyError: Keras is not installed.
         ArgumentError: Keras runs on another backend, or the model is not built.
     """
-    from nbmodule.interop.frameworks.keras import unpack
+    from nbmodule.interop.frameworks.keras import KerasFunction
 
-    return wrap(*unpack(model))
+    return wrap(KerasFunction(model))

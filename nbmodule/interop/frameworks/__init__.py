@@ -1,5 +1,5 @@
 """One file for each framework.
 
-A converter speaks in `(function, variables)`: `unpack(foreign)` gives the pair, `pack(function,
-variables)` builds a foreign model. No module of nbmodule is seen here.
+A `Function` calls a foreign model on the values of its variables; `pack(function, variables)`
+builds a foreign model. No module of nbmodule is known here.
 """

@@ -10,10 +10,9 @@ from typing import Any
 
 import jax
 
-from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
-    Around,
+    ForeignCall,
     Function,
     Leaf,
     Path,
@@ -44,45 +43,57 @@ def modules_of(model: object) -> dict[Path, Any]:
 
 
 class EquinoxFunction(Function):
-    """The call of an Equinox model; its state, if it has one, is passed in and taken out again."""
+    """The call of an Equinox model; its state, if it has one, is passed in and taken out again.
+
+    Floating arrays are trained, other arrays and state are not.
+
+    Args:
+        model: An `eqx.Module`.
+        state: An `eqx.nn.State`, for a model that has one; the model is then called as
+            `model(*args, state)`.
+        call: How the model is called, from `(model, *args)`; a `vmap` over single examples, say.
+    """
 
     framework = "equinox"
 
-    def __init__(self, model: object, state: object, call: Callable[..., Any] | None) -> None:
+    def __init__(
+        self, model: object, state: object = None, call: Callable[..., Any] | None = None
+    ) -> None:
         self.eqx = eqx = need("equinox", "nb.from_equinox")
+        if not isinstance(model, eqx.Module):
+            raise ArgumentTypeError(
+                f"nb.from_equinox takes an eqx.Module; got {type(model).__name__}."
+            )
         self.name, self.call, self.state = type(model).__name__, call, state
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
-        self.places: list[Path | None] = [
-            key_path_names(keys) if eqx.is_array(leaf) else None for keys, leaf in leaves
-        ]
-        self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in leaves]
-        self.arrays = {key_path_names(keys): leaf for keys, leaf in leaves if eqx.is_array(leaf)}
+        paths = [(key_path_names(keys), leaf) for keys, leaf in leaves]
+        self.places = [path if eqx.is_array(leaf) else None for path, leaf in paths]
+        self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in paths]
+        self.variables = {
+            path: Leaf(leaf, bool(eqx.is_inexact_array(leaf)))
+            for path, leaf in paths
+            if eqx.is_array(leaf)
+        }
         self.parts = callable_parts(modules_of(model))
         modes = [
             [leaf for leaf in jax.tree.leaves(variant) if isinstance(leaf, bool)]
             for variant in self._in_all_modes(model)
         ]
         self.is_resting = modes[0] == modes[1] != modes[2]
-        # A predicate for one call
-        is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731
-        modules = (
-            jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0]
-            if state is not None
-            else []
-        )
         leaves, self.state_tree = jax.tree.flatten(state)
-        numbered: Any = (
-            jax.tree.unflatten(self.state_tree, range(len(leaves))) if state is not None else None
-        )
-        self.numbers: dict[
-            Path, int
-        ] = {}  # place of each array of the state, by the path of its index in the model
-        for keys, index in modules:
-            if is_index(index):
-                for inner_keys, number in jax.tree_util.tree_flatten_with_path(numbered.get(index))[
-                    0
-                ]:
-                    self.numbers[(*key_path_names(keys), *key_path_names(inner_keys))] = number
+        # Place of each array of the state, by the path of its index in the model.
+        self.numbers: dict[Path, int] = {}
+        if state is not None:
+            numbered: Any = jax.tree.unflatten(self.state_tree, range(len(leaves)))
+            # A predicate for one call
+            is_index = lambda x: isinstance(x, eqx.nn.StateIndex)  # noqa: E731
+            for keys, index in jax.tree_util.tree_flatten_with_path(model, is_leaf=is_index)[0]:
+                if is_index(index):
+                    inside = jax.tree_util.tree_flatten_with_path(numbered.get(index))[0]
+                    for inner_keys, number in inside:
+                        self.numbers[key_path_names((*keys, *inner_keys))] = number
+        states = self.state_leaves(state).items()
+        self.variables |= {path: Leaf(array, False) for path, array in states}
 
     def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
         """The model as it is, in inference and in training mode."""
@@ -97,24 +108,15 @@ class EquinoxFunction(Function):
         leaves = jax.tree.leaves(state)
         return {path: leaves[number] for path, number in self.numbers.items()}
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, Values]:
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         model = self.made(values)
-        if not training or self.is_resting:
-            model = self.eqx.nn.inference_mode(model, value=not training)
+        if not call.training or self.is_resting:
+            model = self.eqx.nn.inference_mode(model, value=not call.training)
         run = model if self.call is None else functools.partial(self.call, model)
-        with ModuleReporter(model, modules_of).watch(for_submodules(around)):
+        with ModuleReporter(model, modules_of).watch(for_submodules(call.around)):
             if self.state is None:
-                return run(*args, **kwargs), {}
-            outputs, state = run(*args, self.filled(values), **kwargs)
+                return run(*call.args, **call.kwargs), {}
+            outputs, state = run(*call.args, self.filled(values), **call.kwargs)
         return outputs, self.state_leaves(state)
 
     def made(self, values: Values) -> Any:
@@ -134,32 +136,6 @@ class EquinoxFunction(Function):
         for path, number in self.numbers.items():
             leaves[number] = values[path]
         return jax.tree.unflatten(self.state_tree, leaves)
-
-
-def unpack(
-    model: object, state: object = None, *, call: Callable[..., Any] | None = None
-) -> tuple[EquinoxFunction, dict[Path, Leaf]]:
-    """The pair of an Equinox model: floating arrays are trained, other arrays and state are not.
-
-    Args:
-        model: An `eqx.Module`.
-        state: An `eqx.nn.State`, for a model that has one; the model is then called as
-            `model(*args, state)`.
-        call: How the model is called, from `(model, *args)`; a `vmap` over single examples, say.
-    """
-    eqx = need("equinox", "nb.from_equinox")
-    if not isinstance(model, eqx.Module):
-        raise ArgumentTypeError(f"nb.from_equinox takes an eqx.Module; got {type(model).__name__}.")
-    function = EquinoxFunction(model, state, call)
-    variables = {
-        path: Leaf(array, bool(eqx.is_inexact_array(array)))
-        for path, array in function.arrays.items()
-    }
-    if state is not None:
-        variables |= {
-            path: Leaf(array, False) for path, array in function.state_leaves(state).items()
-        }
-    return function, variables
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:

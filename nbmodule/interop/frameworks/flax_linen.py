@@ -13,33 +13,54 @@ import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
+from nbmodule.interop.frameworks.function import (
+    Around,
+    ForeignCall,
+    Function,
+    Leaf,
+    Path,
+    Run,
+    Values,
+    need,
+    text_of,
+)
 from nbmodule.interop.frameworks.interception import for_submodules
 
 PARAMS = "params"
 
 
 class LinenFunction(Function):
-    """`module.apply`; collections other than `params` may change."""
+    """`module.apply`: `params` are trained, other collections may change.
+
+    Args:
+        module: An `nn.Module` that is not bound.
+        variables: The return of `module.init`.
+        rngs: Names of the random streams that the module draws from, such as `dropout`.
+    """
 
     framework = "flax_linen"
 
-    def __init__(self, module: Any, variables: Mapping[str, Any], rngs: tuple[str, ...]) -> None:
+    def __init__(self, module: Any, variables: object, rngs: tuple[str, ...] = ()) -> None:
         self.linen = need("flax.linen", "nb.from_flax")
-        self.module, self.rngs, self.name = module, rngs, type(module).__name__
+        if not isinstance(variables, Mapping) or PARAMS not in variables:
+            found = (
+                f"keys {', '.join(map(str, variables))}"
+                if isinstance(variables, Mapping)
+                else type(variables).__name__
+            )
+            raise ArgumentTypeError(
+                "nb.from_flax of a linen module takes its variables too, the return of "
+                f"module.init, with 'params' in it; got {found}."
+            )
+        self.module, self.rngs, self.name = module, tuple(rngs), type(module).__name__
         self.origins: dict[Path, tuple[str, Path]] = {}  # collection, and place in it
-        self.arrays: dict[Path, Any] = {}
+        self.variables = {}
         for collection in sorted(variables, key=lambda name: name != PARAMS):
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(unboxed(variables[collection]))[
-                0
-            ]:
-                location = tuple(key.key for key in keys)
-                path = (
-                    location
-                    if location not in self.origins
-                    else (*location[:-1], f"{collection}_{location[-1]}")
-                )
-                self.origins[path], self.arrays[path] = (collection, location), leaf
+            for place, leaf in leaves_of(variables[collection]):
+                is_taken = place in self.origins
+                path = (*place[:-1], f"{collection}_{place[-1]}") if is_taken else place
+                self.origins[path] = collection, place
+                self.variables[path] = Leaf(leaf, collection == PARAMS)
         self.collections = sorted(
             {collection for collection, _ in self.origins.values()} - {PARAMS}
         )
@@ -50,29 +71,18 @@ class LinenFunction(Function):
         }
         self.parts = {path: guessed(path[-1]) for path in owners}
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, Values]:
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         variables = self.nested(values)
-        options: dict[str, Any] = (
-            {"rngs": {name: draw() for name in self.rngs}} if self.rngs else {}
-        )
+        options: dict[str, Any] = {"mutable": self.collections or False, **call.kwargs}
+        if self.rngs:
+            options["rngs"] = {name: call.draw() for name in self.rngs}
         # Scopes are those of our parts.
         with (
             self.linen.override_named_call(False),
-            LinenReporter(self.module).watch(for_submodules(around)),
+            LinenReporter(self.module).watch(for_submodules(call.around)),
         ):
             try:
-                result = self.module.apply(
-                    variables, *args, mutable=self.collections or False, **options, **kwargs
-                )
+                result = self.module.apply(variables, *call.args, **options)
             except Exception as error:
                 if type(error).__name__ == "InvalidRngError":
                     error.add_note(
@@ -84,15 +94,12 @@ class LinenFunction(Function):
             return result, {}
         outputs, changed = result
         places = {origin: path for path, origin in self.origins.items()}
-        new = {}
-        for collection in self.collections:
-            for keys, leaf in jax.tree_util.tree_flatten_with_path(
-                unboxed(changed.get(collection, {}))
-            )[0]:
-                path = places.get((collection, tuple(key.key for key in keys)))
-                if path is not None and leaf is not values[path]:
-                    new[path] = leaf
-        return outputs, new
+        new = {
+            places.get((collection, place)): leaf
+            for collection in self.collections
+            for place, leaf in leaves_of(changed.get(collection, {}))
+        }
+        return outputs, {path: leaf for path, leaf in new.items() if path is not None}
 
     def nested(self, values: Values) -> dict[str, Any]:
         """The collections around these values."""
@@ -108,7 +115,7 @@ class LinenFunction(Function):
         return self.module, self.nested(values)
 
 
-class LinenReporter:
+class LinenReporter(Function):
     """Reports calls of a linen module; submodules exist, and have names, while it is applied."""
 
     def __init__(self, module: object) -> None:
@@ -118,7 +125,7 @@ class LinenReporter:
     def watch(self, report: Around) -> Iterator[None]:
         thread, depth = threading.get_ident(), [0]
 
-        def called(run: Any, args: Args, kwargs: Kwargs, context: Any) -> Any:
+        def called(run: Run, args: Args, kwargs: Kwargs, context: Any) -> Any:
             path = tuple(context.module.path)
             is_of_model = bool(depth[0]) if path else type(context.module) is type(self.module)
             is_entry = not path and context.method_name not in ("setup", "__post_init__")
@@ -143,40 +150,13 @@ def guessed(name: str) -> str:
     return found[1] if found else "Module"
 
 
-def unboxed(tree: object) -> Any:
-    """Values without Flax's own boxes around them, in plain dicts."""
-    meta = need("flax.core.meta", "nb.from_flax")
-    tree = meta.unbox(tree)
-    unfreeze = need("flax.core", "nb.from_flax").unfreeze
-    return unfreeze(tree) if hasattr(tree, "unfreeze") else tree
-
-
-def unpack(
-    module: object, variables: object, *, rngs: tuple[str, ...] = ()
-) -> tuple[LinenFunction, dict[Path, Leaf]]:
-    """The pair of a linen module and its variables: `params` are trained, other collections change
-    by calls.
-
-    Args:
-        module: An `nn.Module` that is not bound.
-        variables: What `module.init` gave.
-        rngs: Names of the random streams that the module draws from, such as `dropout`.
-    """
-    if not isinstance(variables, Mapping) or PARAMS not in variables:
-        found = (
-            f"keys {', '.join(map(str, variables))}"
-            if isinstance(variables, Mapping)
-            else type(variables).__name__
-        )
-        raise ArgumentTypeError(
-            f"nb.from_flax of a linen module takes its variables too, what module.init gave, with "
-            f"'params' in it; got {found}."
-        )
-    function = LinenFunction(module, variables, tuple(rngs))
-    return function, {
-        path: Leaf(array, function.origins[path][0] == PARAMS)
-        for path, array in function.arrays.items()
-    }
+def leaves_of(collection: object) -> list[tuple[Path, Any]]:
+    """Return the arrays of a collection by place, without Flax's own wrappers around them."""
+    plain = need("flax.core.meta", "nb.from_flax").unbox(collection)
+    if hasattr(plain, "unfreeze"):
+        plain = need("flax.core", "nb.from_flax").unfreeze(plain)
+    leaves = jax.tree_util.tree_flatten_with_path(plain)[0]
+    return [(tuple(key.key for key in keys), leaf) for keys, leaf in leaves]
 
 
 def pack(
@@ -203,7 +183,7 @@ def pack(
                 for path, value in buffers.items()
             }
             outputs, changed = function(
-                values | {path: box.value for path, box in stored.items()}, args, kwargs
+                values | {path: variable.value for path, variable in stored.items()}, args, kwargs
             )
             if not self.is_initializing() and self.is_mutable_collection("buffers"):
                 for path, value in changed.items():

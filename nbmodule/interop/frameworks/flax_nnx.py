@@ -10,9 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.interop.frameworks.function import (
-    Around,
+    ForeignCall,
     Function,
     Leaf,
     Path,
@@ -38,7 +37,10 @@ def modules_of(model: object) -> dict[Path, Any]:
 
 
 class NnxFunction(Function):
-    """The call of a copy that is merged around the given values and split again."""
+    """The call of a copy that is merged around the given values and split again.
+
+    `nnx.Param` is trained, statistics and random streams are not.
+    """
 
     framework = "flax_nnx"
 
@@ -47,54 +49,36 @@ class NnxFunction(Function):
         self.name = type(model).__name__
         self.definition, state = nnx.split(model)
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(state)
-        self.paths = [
-            key_path_names(keys[:-1]) for keys, _ in leaves
-        ]  # the last key is the `value` of a variable
-        self.arrays = dict(zip(self.paths, [leaf for _, leaf in leaves]))
-        self.kinds = {tuple(path): type(variable) for path, variable in nnx.to_flat_state(state)}
+        # The last key is the `value` of a variable
+        self.paths = [key_path_names(keys[:-1]) for keys, _ in leaves]
+        trained = {
+            tuple(path) for path, kind in nnx.to_flat_state(state) if isinstance(kind, nnx.Param)
+        }
+        self.variables = {
+            path: Leaf(leaf, path in trained) for path, (_, leaf) in zip(self.paths, leaves)
+        }
         self.parts = callable_parts(modules_of(model))
         self.is_resting = self._is_in("eval") and not self._is_in("train")
 
     def _is_in(self, mode: str) -> bool:
-        model = self.restored(self.arrays)
+        model = self.restored({path: leaf.value for path, leaf in self.variables.items()})
         getattr(model, mode, lambda: None)()
         return self.nnx.split(model)[0] == self.definition
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, Values]:
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         model = self.restored(values)
-        if not training:
+        if not call.training:
             model.eval()
         elif self.is_resting:
             model.train()
-        with ModuleReporter(model, modules_of).watch(for_submodules(around)):
-            outputs = model(*args, **kwargs)
-        state = self.nnx.split(model)[1]
-        new = dict(zip(self.paths, jax.tree.leaves(state)))
-        return outputs, {path: value for path, value in new.items() if value is not values[path]}
+        with ModuleReporter(model, modules_of).watch(for_submodules(call.around)):
+            outputs = model(*call.args, **call.kwargs)
+        return outputs, dict(zip(self.paths, jax.tree.leaves(self.nnx.split(model)[1])))
 
     def restored(self, values: Values) -> Any:
         return self.nnx.merge(
             self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths])
         )
-
-
-def unpack(model: object) -> tuple[NnxFunction, dict[Path, Leaf]]:
-    """The pair of an NNX model: `nnx.Param` is trained, statistics and random streams are not."""
-    nnx = need("flax.nnx", "nb.from_flax")
-    function = NnxFunction(model)
-    return function, {
-        path: Leaf(array, issubclass(function.kinds[path], nnx.Param))
-        for path, array in function.arrays.items()
-    }
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 from nbmodule.base.kinds import Args, Kwargs
@@ -16,7 +16,8 @@ from nbmodule.errors import MissingDependencyError
 
 Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
 Values = dict[Path, Any]
-Around = Callable[[Path, Any, Callable[..., Any], Args, Kwargs], Any]
+Run = Callable[..., Any]
+Around = Callable[[Path, Any, Run, Args, Kwargs], Any]
 
 PACKAGES = {
     "flax": "flax",
@@ -34,6 +35,25 @@ class Leaf(NamedTuple):
     trained: bool
 
 
+class ForeignCall(NamedTuple):
+    """A call of a foreign model.
+
+    Attributes:
+        args: Positional arguments of the model.
+        kwargs: Keyword arguments of the model.
+        around: `around(path, module, run, args, kwargs)` is called in place of each submodule, and
+            calls `run(*args, **kwargs)`.
+        training: False puts the model into inference mode, where it has one.
+        draw: Gives a random key, for a model that wants one.
+    """
+
+    args: Args
+    kwargs: Kwargs
+    around: Around
+    training: bool
+    draw: Callable[[], Any]
+
+
 class _Named(NamedTuple):
     """Stands for a package in a pickle."""
 
@@ -48,55 +68,34 @@ class Function:
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
+        variables: Arrays of the model by path, and whether each is trained.
         is_resting: Whether the model was given in evaluation mode, so that training mode is a
             change of it.
     """
 
-    framework: str
+    framework = ""
     scopes_its_parts = False
     is_resting = False
     name: str
     parts: dict[Path, Any]
+    variables: Any = MappingProxyType[Path, Leaf]({})
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: object,
-    ) -> tuple[Any, Values]:
-        """Call the model.
-
-        Args:
-            values: Arrays of all variables, by path.
-            args: Positional arguments of the model.
-            kwargs: Keyword arguments of the model.
-            around: `around(path, module, run, args, kwargs)` is called in place of each submodule,
-                and calls `run(*args, **kwargs)`.
-            training: False puts the model into inference mode, where it has one.
-            draw: Gives a random key, for a model that wants one.
-
-        Returns:
-            What the model returns, and new values of the variables that changed.
-        """
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
+        """Return what the model returns for these arrays, and new values of variables."""
         raise NotImplementedError
 
     def __getstate__(self) -> dict[str, Any]:
-        """For pickling: frameworks are named, not kept."""
+        """For pickling: frameworks are named, not kept; the arrays are those of the variables."""
         return {
-            k: _Named(v.__name__) if isinstance(v, ModuleType) else v for k, v in vars(self).items()
+            k: _Named(v.__name__) if isinstance(v, ModuleType) else v
+            for k, v in vars(self).items()
+            if k != "variables"
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(
-            {
-                k: importlib.import_module(v.name) if isinstance(v, _Named) else v
-                for k, v in state.items()
-            }
-        )
+        for name, value in state.items():
+            is_named = isinstance(value, _Named)
+            setattr(self, name, importlib.import_module(value.name) if is_named else value)
 
     def restored(self, values: Values) -> Any:
         """The foreign model around these values; what was wrapped is left as it is."""

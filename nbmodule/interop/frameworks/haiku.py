@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,17 @@ import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
+from nbmodule.interop.frameworks.function import (
+    Around,
+    ForeignCall,
+    Function,
+    Leaf,
+    Path,
+    Run,
+    Values,
+    need,
+    text_of,
+)
 
 if TYPE_CHECKING:
     import haiku as hk
@@ -38,57 +48,65 @@ def takes_key(transformed: Any, has_state: bool) -> bool:
 
 
 class HaikuFunction(Function):
-    """`apply` of a transformed function."""
+    """`apply` of a transformed function.
+
+    Args:
+        transformed: The return of `hk.transform` or `hk.transform_with_state`.
+        params: The return of its `init`.
+        state: The second return of `init` of `hk.transform_with_state`.
+        with_rng: Whether `apply` is given a random key.
+    """
 
     framework = "haiku"
     scopes_its_parts = True
 
-    def __init__(self, transformed: Any, params: Any, state: Any, with_rng: bool) -> None:
-        self.hk = need("haiku", "nb.from_haiku")
+    def __init__(
+        self, transformed: Any, params: Mapping[str, Any], state: Any = None, with_rng: bool = False
+    ) -> None:
+        self.hk = hk = need("haiku", "nb.from_haiku")
+        self.has_state = isinstance(transformed, hk.TransformedWithState)
+        if not self.has_state and not isinstance(transformed, hk.Transformed):
+            raise ArgumentTypeError(
+                f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
+            )
+        if self.has_state and state is None:
+            raise ArgumentTypeError(
+                "nb.from_haiku: a function of hk.transform_with_state has a state, the second "
+                "return of its init."
+            )
         self.transformed, self.with_rng = transformed, with_rng
-        self.has_state = isinstance(transformed, self.hk.TransformedWithState)
         self.takes_key = takes_key(transformed, self.has_state)
+        if with_rng and not self.takes_key:
+            raise ArgumentError(
+                "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key "
+                "from apply. Pass the return of hk.transform, or omit with_rng."
+            )
         self.name = "Transformed"
         self.origins: dict[Path, tuple[bool, str, str]] = {}
-        self.arrays: dict[Path, Any] = {}
+        self.variables = {}
         for trained, tree in ((True, params), (False, state or {})):
             for module, leaves in tree.items():
                 for leaf, array in leaves.items():
                     path = (*place_of(module), leaf)
                     path = path if path not in self.origins else (*path[:-1], f"state_{leaf}")
-                    self.origins[path], self.arrays[path] = (trained, module, leaf), array
+                    self.origins[path] = trained, module, leaf
+                    self.variables[path] = Leaf(array, trained)
         owners = {path[:end]: None for path in self.origins for end in range(1, len(path))}
         self.parts = dict.fromkeys(owners, "Module")
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, Values]:
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         trees = self.trees(values)
         arguments = (trees[True], trees[False]) if self.has_state else (trees[True],)
-        key = (draw() if self.with_rng else None,) if self.takes_key else ()
-        with HaikuReporter().watch(around):
-            init_names = self.transformed.apply(*arguments, *key, *args, **kwargs)
+        key = (call.draw() if self.with_rng else None,) if self.takes_key else ()
+        with HaikuReporter().watch(call.around):
+            result = self.transformed.apply(*arguments, *key, *call.args, **call.kwargs)
         if not self.has_state:
-            return init_names, {}
-        outputs, state = init_names
-        places = {
-            (module, leaf): path
-            for path, (trained, module, leaf) in self.origins.items()
-            if not trained
+            return result, {}
+        outputs, state = result
+        origins = self.origins.items()
+        return outputs, {
+            path: state[module][leaf] for path, (trained, module, leaf) in origins if not trained
         }
-        new = {
-            places[module, leaf]: value
-            for module, leaves in state.items()
-            for leaf, value in leaves.items()
-        }
-        return outputs, {path: value for path, value in new.items() if value is not values[path]}
 
     def trees(self, values: Values) -> dict[bool, dict[str, dict[str, Any]]]:
         """Parameters under True, state under False."""
@@ -106,7 +124,7 @@ class HaikuFunction(Function):
         )
 
 
-class HaikuReporter:
+class HaikuReporter(Function):
     """Reports calls of the modules of a transformed function; the function itself is not seen."""
 
     def __init__(self) -> None:
@@ -117,7 +135,7 @@ class HaikuReporter:
         hk, thread = need("haiku", "nb.track of a Haiku model"), threading.get_ident()
         lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
 
-        def called(run: Any, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
+        def called(run: Run, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
             if context.method_name != "__call__" or threading.get_ident() != thread:
                 return run(*args, **kwargs)
             module, name = context.module, context.module.module_name
@@ -130,39 +148,6 @@ class HaikuReporter:
 
         with hk.intercept_methods(called):
             yield
-
-
-def unpack(
-    transformed: object, params: object, state: object = None, *, with_rng: bool = False
-) -> tuple[HaikuFunction, dict[Path, Leaf]]:
-    """The pair of a transformed function, its parameters and its state.
-
-    Args:
-        transformed: What `hk.transform` or `hk.transform_with_state` gave.
-        params: What its `init` gave.
-        state: The second thing that `init` of `hk.transform_with_state` gave.
-        with_rng: Whether `apply` is given a random key.
-    """
-    hk = need("haiku", "nb.from_haiku")
-    if not isinstance(transformed, (hk.Transformed, hk.TransformedWithState)):
-        raise ArgumentTypeError(
-            f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
-        )
-    if isinstance(transformed, hk.TransformedWithState) and state is None:
-        raise ArgumentTypeError(
-            "nb.from_haiku: what hk.transform_with_state gave has a state, the second thing that "
-            "init gave."
-        )
-    function = HaikuFunction(transformed, params, state, with_rng)
-    if with_rng and not function.takes_key:
-        raise ArgumentError(
-            "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key from "
-            "apply. "
-            "Pass the return of hk.transform, or omit with_rng."
-        )
-    return function, {
-        path: Leaf(array, function.origins[path][0]) for path, array in function.arrays.items()
-    }
 
 
 def pack(

@@ -17,9 +17,9 @@ import jax.core
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.interop.frameworks.function import Around, Path, text_of
+from nbmodule.interop.frameworks.function import Around, Function, Path, Run, text_of
 
-Report = Callable[[Any, Callable[..., Any], Args, Kwargs], Any]
+Report = Callable[[Any, Run, Args, Kwargs], Any]
 
 
 class _Local(threading.local):
@@ -58,7 +58,7 @@ def intercepted(classes: Iterable[type], report: Report) -> Iterator[None]:
         _end(owners, block)
 
 
-class ModuleReporter:
+class ModuleReporter(Function):
     """Reports calls of Equinox and NNX models, whose classes define `__call__`.
 
     Submodules are known by identity. A framework's transforms call copies of the whole model; a
@@ -85,9 +85,7 @@ class ModuleReporter:
 
     @contextmanager
     def watch(self, report: Around) -> Iterator[None]:
-        def called(
-            instance: object, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-        ) -> Any:
+        def called(instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
             path = self.path(instance)
             if path is None and type(instance) is type(self.model):
                 modules = self.modules_of(instance)
@@ -124,7 +122,7 @@ def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
 def for_submodules(around: Around) -> Around:
     """Return `around` for submodules alone: the model itself runs."""
 
-    def report(path: Path, instance: Any, run: Any, args: Args, kwargs: Kwargs) -> Any:
+    def report(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
         if not path:
             return run(*args, **kwargs)
         return around(path, instance, run, args, kwargs)

@@ -14,7 +14,16 @@ import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import Around, Function, Leaf, Path, Values, need, text_of
+from nbmodule.interop.frameworks.function import (
+    Around,
+    ForeignCall,
+    Function,
+    Leaf,
+    Path,
+    Values,
+    need,
+    text_of,
+)
 from nbmodule.interop.frameworks.interception import concrete, for_submodules, intercepted
 
 if TYPE_CHECKING:
@@ -22,28 +31,51 @@ if TYPE_CHECKING:
 
 
 class KerasFunction(Function):
-    """`stateless_call` of a built layer or model."""
+    """`stateless_call` of a built layer or model: trainable variables are trained, others change
+    by calls.
+    """
 
     framework = "keras"
     scopes_its_parts = True
 
     def __init__(self, model: Any) -> None:
-        self.model, self.name = model, type(model).__name__
-        self.trained = list(model.trainable_variables)
-        self.others = list(model.non_trainable_variables)
+        keras = need("keras", "nb.from_keras")
+        name = type(model).__name__
+        if not isinstance(model, keras.layers.Layer):
+            raise ArgumentTypeError(f"nb.from_keras takes a Keras layer or model; got {name}.")
+        if keras.config.backend() != "jax":
+            raise ArgumentError(
+                "nb.from_keras needs Keras on its JAX backend; it runs on "
+                f"{keras.config.backend()}. Set KERAS_BACKEND=jax in the environment before Keras "
+                "is imported."
+            )
+        if not model.built:
+            raise ArgumentError(
+                f"nb.from_keras: {name} is not built. Call it once, or its build(input_shape)."
+            )
+        self.model, self.name = model, name
         self.layers: dict[int, tuple[Path, Any]] = {}
         self.enter(model, ())
         self.parts = {path: type(layer) for path, layer in self.layers.values() if path}
-        self.paths = [
-            self.path_in_model(variable.path) for variable in (*self.trained, *self.others)
-        ]
+        self.count = len(model.trainable_variables)
+        self.paths = [self.path_in_model(variable.path) for variable in self.own_variables()]
         if len(set(self.paths)) != len(self.paths):
             twice = next(path for path in self.paths if self.paths.count(path) > 1)
             raise ArgumentError(
                 f'nb.from_keras: two variables are called "{"/".join(twice)}". Give their layers '
-                f"names of "
-                "their own."
+                "names of their own."
             )
+
+    def own_variables(self) -> list[Any]:
+        return [*self.model.trainable_variables, *self.model.non_trainable_variables]
+
+    @property
+    def variables(self) -> dict[Path, Leaf]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Read when they are asked for: a model that is only tracked is not copied."""
+        return {
+            path: Leaf(jnp.array(variable.value), number < self.count)
+            for number, (path, variable) in enumerate(zip(self.paths, self.own_variables()))
+        }
 
     def enter(self, layer: keras.layers.Layer, path: Path) -> None:
         """Find the layers below one; those without variables have no path of their own in Keras."""
@@ -63,26 +95,16 @@ class KerasFunction(Function):
             else steps
         )
 
-    def __call__(
-        self,
-        values: Values,
-        args: Args,
-        kwargs: Kwargs,
-        *,
-        around: Around,
-        training: bool,
-        draw: Any,
-    ) -> tuple[Any, Values]:
+    def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         arrays = [values[path] for path in self.paths]
-        count = len(self.trained)
+        kwargs = call.kwargs
         if getattr(self.model, "_call_has_training_arg", True):
-            kwargs = {"training": training} | kwargs
-        with self.watch(for_submodules(around)):
+            kwargs = {"training": call.training} | kwargs
+        with self.watch(for_submodules(call.around)):
             outputs, others = self.model.stateless_call(
-                arrays[:count], arrays[count:], *args, **kwargs
+                arrays[: self.count], arrays[self.count :], *call.args, **kwargs
             )
-        new = dict(zip(self.paths[count:], others))
-        return outputs, {path: value for path, value in new.items() if value is not values[path]}
+        return outputs, dict(zip(self.paths[self.count :], others))
 
     def watch(self, report: Around) -> AbstractContextManager[None]:
         """Report the calls of the model and its layers while a block runs."""
@@ -96,14 +118,12 @@ class KerasFunction(Function):
 
     def restored(self, values: Values) -> Any:
         keras = need("keras", "to_keras")
-        model = (
-            keras.models.clone_model(self.model) if isinstance(self.model, keras.Model) else None
-        )
+        model = self.model
+        model = keras.models.clone_model(model) if isinstance(model, keras.Model) else None
         if model is None or not model.built:
             raise ArgumentError(
                 f"to_keras: {self.name} cannot be cloned by Keras. Assign the values to your own "
-                f"model: "
-                "`wrapped.state_dict()` has them by path."
+                "model: `wrapped.state_dict()` has them by path."
             )
         # A clone has its variables in the same order; their names may differ.
         for path, variable in zip(
@@ -113,12 +133,12 @@ class KerasFunction(Function):
         return model
 
 
-class KerasReporter:
+class KerasReporter(Function):
     """Reports calls of a built Keras layer or model."""
 
     def __init__(self, model: Any) -> None:
-        function = unpack(model, values=False)[0]
-        self.name, self.parts, self.function = function.name, function.parts, function
+        self.function = KerasFunction(model)
+        self.name, self.parts = self.function.name, self.function.parts
 
     @contextmanager
     def watch(self, report: Around) -> Iterator[None]:
@@ -141,40 +161,6 @@ def _is_symbolic(args: Args, kwargs: Kwargs) -> bool:
     )
 
 
-def unpack(model: keras.Model, *, values: bool = True) -> tuple[KerasFunction, dict[Path, Leaf]]:
-    """The pair of a built Keras layer or model: trainable variables are trained, others change by
-    calls.
-
-    Args:
-        model: The layer or model.
-        values: Whether its variables are wanted too.
-    """
-    keras = need("keras", "nb.from_keras")
-    if not isinstance(model, keras.layers.Layer):
-        raise ArgumentTypeError(
-            f"nb.from_keras takes a Keras layer or model; got {type(model).__name__}."
-        )
-    backend = keras.config.backend()
-    if backend != "jax":
-        raise ArgumentError(
-            f"nb.from_keras needs Keras on its JAX backend; it runs on {backend}. Set "
-            f"KERAS_BACKEND=jax in "
-            "the environment before Keras is imported."
-        )
-    if not model.built:
-        raise ArgumentError(
-            f"nb.from_keras: {type(model).__name__} is not built. Call it once, or its "
-            f"build(input_shape)."
-        )
-    function = KerasFunction(model)
-    variables = {}
-    for i, (path, variable) in enumerate(
-        zip(function.paths, (*function.trained, *function.others)) if values else ()
-    ):
-        variables[path] = Leaf(jnp.array(variable.value), i < len(function.trained))
-    return function, variables
-
-
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
     """A Keras layer of `function(values, args, kwargs)`, on the JAX backend; it can be trained by
     `fit` in a model of Keras.
@@ -195,25 +181,24 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             super().__init__(name=name.lower())
             for path in (*trained, *others):
                 leaf = variables[path]
-                box = self.add_weight(
+                variable = self.add_weight(
                     shape=leaf.value.shape,
                     dtype=str(leaf.value.dtype),
                     trainable=leaf.trained,
                     name=text_of(path),
                     initializer="zeros",
                 )
-                box.assign(leaf.value)
+                variable.assign(leaf.value)
             self.built = True
 
         def call(self, *args: object, **kwargs: object) -> Any:
-            boxes = dict(zip(trained, self.trainable_variables)) | dict(
-                zip(others, self.non_trainable_variables)
+            own = dict(
+                zip((*trained, *others), (*self.trainable_variables, *self.non_trainable_variables))
             )
-            outputs, changed = function(
-                {path: box.value for path, box in boxes.items()}, args, kwargs
-            )
+            values = {path: variable.value for path, variable in own.items()}
+            outputs, changed = function(values, args, kwargs)
             for path, value in changed.items():
-                boxes[path].assign(value)
+                own[path].assign(value)
             return outputs
 
     return Converted()

@@ -4,8 +4,7 @@ with PyTorch's names.
 
 from nbmodule.base.sockets import plug
 from nbmodule.interop.torch_layers.convert import Conversion, from_torch
-from nbmodule.interop.torch_layers.names import to_torch
-from nbmodule.interop.torch_layers.states import StateMatch, torch_state
+from nbmodule.interop.torch_layers.states import StateMatch, to_torch, torch_state
 
 __all__ = ["Conversion", "StateMatch", "from_torch", "to_torch"]
 

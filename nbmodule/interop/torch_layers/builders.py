@@ -1,15 +1,20 @@
 """For each layer of PyTorch the layer of the library that computes the same, not yet with its
-numbers.
+numbers; and layers of the library that are called as PyTorch's are: channels first, time first,
+PyTorch's names of masks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+# pyright: reportIncompatibleMethodOverride=false
+# The point of the classes is to be called otherwise than the layers that they derive from.
 from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
-from nbmodule.interop.torch_layers import adapters
 from nbmodule.nn import (
     activation,
     convolution,
@@ -20,117 +25,215 @@ from nbmodule.nn import (
     recurrent,
     resizing,
 )
+from nbmodule.nn.attention import MultiHeadAttention as _MultiHeadAttention
 from nbmodule.nn.functional.activations import gelu
 from nbmodule.nn.functional.rectifiers import relu
-from nbmodule.nn.normalization import BatchNorm2d, BatchNorm3d
+from nbmodule.nn.normalization import BatchNorm1d as _BatchNorm1d
+from nbmodule.nn.normalization import GroupNorm as _GroupNorm
+from nbmodule.nn.recurrent import GRU as _GRU
+from nbmodule.nn.recurrent import LSTM as _LSTM
+from nbmodule.nn.recurrent import RNN as _RNN
+from nbmodule.nn.transformer import TransformerDecoderLayer as _TransformerDecoderLayer
+from nbmodule.nn.transformer import TransformerEncoder as _TransformerEncoder
+from nbmodule.nn.transformer import TransformerEncoderLayer as _TransformerEncoderLayer
 
 if TYPE_CHECKING:
     from torch import nn
-    from torch.nn.modules import batchnorm, instancenorm
-    from torch.nn.modules import conv as convs
-    from torch.nn.modules import pooling as pools
 
+
+class TorchBatchNorm1d(_BatchNorm1d):
+    """Called on `(batch, channels)` or `(batch, channels, length)`."""
+
+    def forward(self, x: Array, *args: object) -> Any:
+        if jnp.ndim(x) < 3:
+            return super().forward(x, *args)
+        return jnp.moveaxis(super().forward(jnp.moveaxis(jnp.asarray(x), 1, -1), *args), -1, 1)
+
+
+class TorchGroupNorm(_GroupNorm):
+    """Called on `(batch, channels, ...)`."""
+
+    def forward(self, x: object) -> Any:
+        return jnp.moveaxis(super().forward(jnp.moveaxis(jnp.asarray(x), 1, -1)), -1, 1)
+
+
+class _TimeFirst:
+    """Called on `(time, batch, features)`, or on `(time, features)`."""
+
+    def forward(self, x: Array, state: object = None) -> Any:
+        if jnp.ndim(x) < 3:
+            return super().forward(x, state)  # type: ignore[misc]
+        ys, state = super().forward(jnp.swapaxes(x, 0, 1), state)  # type: ignore[misc]
+        return jnp.swapaxes(ys, 0, 1), state
+
+
+class TorchRNN(_TimeFirst, _RNN):
+    """Time first."""
+
+
+class TorchLSTM(_TimeFirst, _LSTM):
+    """Time first."""
+
+
+class TorchGRU(_TimeFirst, _GRU):
+    """Time first."""
+
+
+TIME_FIRST = {"RNN": TorchRNN, "LSTM": TorchLSTM, "GRU": TorchGRU}
+
+
+def mask_of(mask: Array | None) -> Any:
+    """PyTorch marks with True what is left out; a floating mask is added in both."""
+    return (
+        None if mask is None else jnp.logical_not(mask) if jnp.asarray(mask).dtype == bool else mask
+    )
+
+
+class MultiheadAttention(_MultiHeadAttention):
+    """Returns the output and the weights, which are averaged over heads, as PyTorch's does."""
+
+    batch_first = True
+
+    def forward(
+        self,
+        query: Array,
+        key: object,
+        value: object,
+        key_padding_mask: Array | None = None,
+        need_weights: bool = True,
+        attn_mask: Array | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> Any:
+        turn = (
+            (lambda x: jnp.swapaxes(x, 0, 1))
+            if not self.batch_first and jnp.ndim(query) == 3
+            else (lambda x: x)
+        )
+        masks = {"mask": mask_of(attn_mask), "key_mask": mask_of(key_padding_mask)}
+        outputs = super().forward(
+            turn(query), turn(key), turn(value), return_weights=need_weights, **masks
+        )
+        if not need_weights:
+            return turn(outputs), None
+        return turn(outputs[0]), outputs[1].mean(-3) if average_attn_weights else outputs[1]
+
+
+class TorchTransformerEncoderLayer(_TransformerEncoderLayer):
+    """Called as `layer(src, src_mask, src_key_padding_mask)`."""
+
+    batch_first = True
+
+    def forward(
+        self,
+        src: object,
+        src_mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool = False,
+    ) -> Any:
+        turn = turned(self.batch_first)
+        masks = {"mask": mask_of(src_mask), "key_mask": mask_of(src_key_padding_mask)}
+        return turn(super().forward(turn(src), **masks))
+
+
+class TorchTransformerEncoder(_TransformerEncoder):
+    """Called as `encoder(src, mask, src_key_padding_mask)`."""
+
+    batch_first = True
+
+    def forward(
+        self,
+        src: object,
+        mask: Array | None = None,
+        src_key_padding_mask: Array | None = None,
+        is_causal: bool | None = None,
+    ) -> Any:
+        turn = turned(self.batch_first)
+        masks = {"mask": mask_of(mask), "key_mask": mask_of(src_key_padding_mask)}
+        return turn(super().forward(turn(src), **masks))
+
+
+class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
+    """Called as `layer(tgt, memory, tgt_mask, memory_mask, ...)`; not causal by itself."""
+
+    batch_first = True
+
+    def forward(
+        self,
+        tgt: object,
+        memory: object,
+        tgt_mask: Array | None = None,
+        memory_mask: Array | None = None,
+        tgt_key_padding_mask: Array | None = None,
+        memory_key_padding_mask: Array | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Any:
+        turn = turned(self.batch_first)
+        masks = {
+            "mask": mask_of(tgt_mask),
+            "key_mask": mask_of(tgt_key_padding_mask),
+            "memory_mask": mask_of(memory_mask),
+            "memory_key_mask": mask_of(memory_key_padding_mask),
+        }
+        return turn(super().forward(turn(tgt), turn(memory), is_causal=False, **masks))
+
+
+def turned(is_batch_first: bool) -> Any:
+    """What turns `(time, batch, ...)` into `(batch, time, ...)` and back, where that is needed."""
+    return lambda x: x if is_batch_first or jnp.ndim(x) < 3 else jnp.swapaxes(x, 0, 1)
+
+
+# -- builders --
 FORMATS = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
+Builder = Callable[[Any], Any]
 
 
 class Unlike(Exception):
     """A layer has an option that the library's counterpart does not have."""
 
 
-def only(layer: object, **usual: object) -> None:
-    for name, value in usual.items():
-        if getattr(layer, name, value) != value:
-            raise Unlike(f"{name}={getattr(layer, name)!r}")
+def layer(
+    kind: type,
+    sizes: str = "",
+    options: str = "",
+    *,
+    axes: int = 0,
+    only: dict[str, object] | None = None,
+    **renamed: str,
+) -> Builder:
+    """Return what makes a layer from attributes of PyTorch's.
 
+    Args:
+        kind: The class of the layer here.
+        sizes: Attributes that it takes by position.
+        options: Attributes that it takes under the same name.
+        axes: Number of spatial axes, for a layer of images: their channels are first.
+        only: Values of other attributes without which there is no counterpart.
+        **renamed: Attributes that it takes under another name. `with_bias` is whether there is one.
+    """
+    names = {name: name for name in options.split()} | renamed
 
-def conv(n: int, transposed: bool) -> Callable[[Any], Any]:
-    layer_type = getattr(convolution, f"Conv{'Transpose' if transposed else ''}{n}d")
-
-    def make(m: convs._ConvNd) -> Any:
-        only(m, padding_mode="zeros")
-        more = {"output_padding": m.output_padding} if transposed else {}
-        return layer_type(
-            m.in_channels,
-            m.out_channels,
-            m.kernel_size,
-            stride=m.stride,
-            padding=m.padding,
-            dilation=m.dilation,
-            groups=m.groups,
-            with_bias=m.bias is not None,
-            data_format=FORMATS[n],
-            **more,
-        )
-
-    return make
-
-
-def max_pool(n: int) -> Callable[[Any], Any]:
-    def make(m: pools._MaxPoolNd) -> Any:
-        only(m, return_indices=False)
-        options = {
-            "stride": m.stride,
-            "padding": m.padding,
-            "dilation": m.dilation,
-            "ceil_mode": m.ceil_mode,
-        }
-        return getattr(pooling, f"MaxPool{n}d")(m.kernel_size, data_format=FORMATS[n], **options)
+    def make(m: nn.Module) -> Any:
+        for name, usual in (only or {}).items():
+            if getattr(m, name, usual) != usual:
+                raise Unlike(f"{name}={getattr(m, name)!r}")
+        given = {ours: getattr(m, theirs, None) for ours, theirs in names.items()}
+        if "with_bias" in given:
+            given["with_bias"] = given["with_bias"] is not None and given["with_bias"] is not False
+        if axes:
+            given["data_format"] = FORMATS[axes]
+        return kind(*(getattr(m, name) for name in sizes.split()), **given)
 
     return make
 
 
-def avg_pool(n: int) -> Callable[[Any], Any]:
-    def make(m: nn.AvgPool1d | nn.AvgPool2d | nn.AvgPool3d) -> Any:
-        options = {"stride": m.stride, "padding": m.padding, "ceil_mode": m.ceil_mode}
-        options |= {
-            "count_include_pad": m.count_include_pad,
-            "divisor_override": getattr(m, "divisor_override", None),
-        }
-        return getattr(pooling, f"AvgPool{n}d")(m.kernel_size, data_format=FORMATS[n], **options)
-
-    return make
-
-
-def adaptive(n: int) -> Callable[[Any], Any]:
-    return lambda m: getattr(resizing, f"AdaptiveAvgPool{n}d")(
-        m.output_size, data_format=FORMATS[n]
-    )
-
-
-def batch_norm(n: int) -> Callable[[Any], Any]:
-    def make(m: batchnorm._BatchNorm) -> Any:
-        if m.momentum is None:
-            raise Unlike("momentum=None")
-        options = {
-            "eps": m.eps,
-            "momentum": m.momentum,
-            "affine": m.affine,
-            "track_running_stats": m.track_running_stats,
-        }
-        if n == 1:
-            return adapters.TorchBatchNorm1d(m.num_features, **options)
-        return {2: BatchNorm2d, 3: BatchNorm3d}[n](
-            m.num_features, data_format=FORMATS[n], **options
-        )
-
-    return make
-
-
-def instance_norm(n: int) -> Callable[[Any], Any]:
-    def make(m: instancenorm._InstanceNorm) -> Any:
-        only(m, track_running_stats=False)
-        return normalization.InstanceNorm(
-            m.num_features, eps=m.eps, affine=m.affine, data_format=FORMATS[n]
-        )
-
-    return make
-
-
-def layer_norm(m: nn.LayerNorm) -> Any:
-    has_bias = m.elementwise_affine and m.bias is not None
-    return normalization.LayerNorm(
-        tuple(m.normalized_shape), eps=m.eps, affine=m.elementwise_affine, with_bias=has_bias
-    )
+def batch_norm(axes: int) -> Builder:
+    options = "eps momentum affine track_running_stats"
+    if axes == 1:  # it takes vectors and sequences
+        return layer(TorchBatchNorm1d, "num_features", options)
+    kind = getattr(normalization, f"BatchNorm{axes}d")
+    return layer(kind, "num_features", options, axes=axes)
 
 
 def rms_norm(m: nn.RMSNorm) -> Any:
@@ -138,49 +241,44 @@ def rms_norm(m: nn.RMSNorm) -> Any:
     return normalization.RMSNorm(tuple(m.normalized_shape), eps=eps, affine=m.elementwise_affine)
 
 
-def recurrent_layer(name: str) -> Callable[[Any], Any]:
+def recurrent_layer(name: str) -> Builder:
     def make(m: nn.RNNBase) -> Any:
-        only(m, proj_size=0)
-        layer_type = (
-            getattr(recurrent, name) if m.batch_first else getattr(adapters, f"Torch{name}")
-        )
-        more = {"nonlinearity": m.nonlinearity} if name == "RNN" else {}
-        return layer_type(
-            m.input_size,
-            m.hidden_size,
-            num_layers=m.num_layers,
-            bidirectional=m.bidirectional,
-            dropout_rate=m.dropout if m.num_layers > 1 else 0.0,
-            with_bias=m.bias,
-            **more,
-        )
+        kind = getattr(recurrent, name) if m.batch_first else TIME_FIRST[name]
+        more: dict[str, Any] = {"nonlinearity": "nonlinearity"} if name == "RNN" else {}
+        if m.num_layers > 1:
+            more["dropout_rate"] = "dropout"
+        sizes, options = "input_size hidden_size", "num_layers bidirectional"
+        return layer(kind, sizes, options, only={"proj_size": 0}, with_bias="bias", **more)(m)
 
     return make
 
 
 def multihead(m: nn.MultiheadAttention) -> Any:
-    only(m, bias_k=None, bias_v=None, add_zero_attn=False)
-    our_layer = adapters.MultiheadAttention(
-        m.embed_dim,
-        m.num_heads,
-        key_features=m.kdim,
-        value_features=m.vdim,
-        dropout_rate=m.dropout,
-        with_bias=m.in_proj_bias is not None,
-    )
-    our_layer.batch_first = m.batch_first
-    return our_layer
+    made = layer(
+        MultiheadAttention,
+        "embed_dim num_heads",
+        only={"bias_k": None, "bias_v": None, "add_zero_attn": False},
+        key_features="kdim",
+        value_features="vdim",
+        dropout_rate="dropout",
+        with_bias="in_proj_bias",
+    )(m)
+    made.batch_first = m.batch_first
+    return made
 
 
 def options_of_transformer(
     m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
 ) -> dict[str, Any]:
-    """What the library's transformer layers are made with, besides their sizes."""
+    """Return the arguments of the library's transformer layers."""
     name = getattr(m.activation, "__name__", type(m.activation).__name__).lower()
     functions = {"relu": relu, "gelu": gelu}
     if name not in functions or getattr(m.activation, "approximate", "none") != "none":
         raise Unlike(f"activation={m.activation!r}")
     return {
+        "features": m.self_attn.embed_dim,
+        "num_heads": m.self_attn.num_heads,
+        "hidden_features": m.linear1.out_features,
         "dropout_rate": m.dropout.p,
         "activation": functions[name],
         "norm_first": m.norm_first,
@@ -189,19 +287,11 @@ def options_of_transformer(
     }
 
 
-def sizes_of_transformer(
-    m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
-) -> tuple[int, int, int]:
-    return m.self_attn.embed_dim, m.self_attn.num_heads, m.linear1.out_features
-
-
-def transformer_layer(name: str) -> Callable[[Any], Any]:
+def transformer_layer(kind: type) -> Builder:
     def make(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> Any:
-        our_layer = getattr(adapters, f"Torch{name}")(
-            *sizes_of_transformer(m), **options_of_transformer(m)
-        )
-        our_layer.batch_first = m.self_attn.batch_first
-        return our_layer
+        made = kind(**options_of_transformer(m))
+        made.batch_first = m.self_attn.batch_first
+        return made
 
     return make
 
@@ -212,93 +302,108 @@ def transformer_encoder(m: nn.TransformerEncoder) -> Any:
         m.norm is not None and type(m.norm).__name__ != "LayerNorm"
     ):
         raise Unlike(f"layers of {type(first).__name__}")
-    our_layer = adapters.TorchTransformerEncoder(
-        len(m.layers),
-        *sizes_of_transformer(first),
-        final_norm=m.norm is not None,
-        **options_of_transformer(first),
+    made = TorchTransformerEncoder(
+        len(m.layers), final_norm=m.norm is not None, **options_of_transformer(first)
     )
-    our_layer.batch_first = first.self_attn.batch_first
-    return our_layer
+    made.batch_first = first.self_attn.batch_first
+    return made
 
 
 def upsample(m: nn.Upsample) -> Any:
-    size, factor = m.size, m.scale_factor
+    factor = m.scale_factor
     factor = tuple(factor) if isinstance(factor, (tuple, list)) else factor
-    return resizing.Upsample(
-        size,
-        scale_factor=factor,
-        mode=m.mode,
-        align_corners=bool(m.align_corners),
-        data_format="NCHW",
-    )
+    options = {"mode": m.mode, "align_corners": bool(m.align_corners), "data_format": "NCHW"}
+    return resizing.Upsample(m.size, scale_factor=factor, **options)
 
 
-def softmax(layer_type: type) -> Callable[[Any], Any]:
+def softmax(kind: type) -> Builder:
     def make(m: nn.Softmax | nn.LogSoftmax) -> Any:
         if m.dim is None:
             raise Unlike("dim=None")
-        return layer_type(axis=m.dim)
+        return kind(axis=m.dim)
 
     return make
 
 
-def activation_builder(name: str, **options: str) -> Callable[[Any], Any]:
-    """An activation, with the names that its options have in PyTorch."""
-    layer_type = getattr(activation, name)
-    return lambda m: layer_type(**{ours: getattr(m, theirs) for ours, theirs in options.items()})
+def per_axis(
+    name: str, module: object, sizes: str, options: str = "", **more: Any
+) -> dict[str, Any]:
+    """Return the builders of a layer for one, two and three spatial axes."""
+    names = {axes: name.format(axes) for axes in FORMATS}
+    return {
+        full: layer(getattr(module, full), sizes, options, axes=axes, **more)
+        for axes, full in names.items()
+    }
 
 
-BUILDERS: dict[str, Callable[[Any], Any]] = {
-    "Linear": lambda m: linear.Linear(m.in_features, m.out_features, with_bias=m.bias is not None),
-    "Bilinear": lambda m: linear.Bilinear(
-        m.in1_features, m.in2_features, m.out_features, with_bias=m.bias is not None
+_CHANNELS = "in_channels out_channels kernel_size"
+_STEPS = "stride padding dilation groups"
+_PADDED: dict[str, Any] = {"only": {"padding_mode": "zeros"}, "with_bias": "bias"}
+
+BUILDERS: dict[str, Builder] = {
+    "Linear": layer(linear.Linear, "in_features out_features", with_bias="bias"),
+    "Bilinear": layer(linear.Bilinear, "in1_features in2_features out_features", with_bias="bias"),
+    "Embedding": layer(
+        linear.Embedding, "num_embeddings embedding_dim", "padding_idx max_norm norm_type"
     ),
-    "Embedding": lambda m: linear.Embedding(
-        m.num_embeddings,
-        m.embedding_dim,
-        padding_idx=m.padding_idx,
-        max_norm=m.max_norm,
-        norm_type=m.norm_type,
+    "Identity": layer(linear.Identity),
+    "Flatten": layer(linear.Flatten, "start_dim end_dim"),
+    **per_axis("Conv{}d", convolution, _CHANNELS, _STEPS, **_PADDED),
+    **per_axis("ConvTranspose{}d", convolution, _CHANNELS, f"{_STEPS} output_padding", **_PADDED),
+    **per_axis(
+        "MaxPool{}d",
+        pooling,
+        "kernel_size",
+        "stride padding dilation ceil_mode",
+        only={"return_indices": False},
     ),
-    "Identity": lambda m: linear.Identity(),
-    "Flatten": lambda m: linear.Flatten(m.start_dim, m.end_dim),
-    **{f"Conv{n}d": conv(n, False) for n in FORMATS},
-    **{f"ConvTranspose{n}d": conv(n, True) for n in FORMATS},
-    **{f"MaxPool{n}d": max_pool(n) for n in FORMATS},
-    **{f"AvgPool{n}d": avg_pool(n) for n in FORMATS},
-    **{f"AdaptiveAvgPool{n}d": adaptive(n) for n in FORMATS},
-    **{f"BatchNorm{n}d": batch_norm(n) for n in FORMATS},
-    **{f"InstanceNorm{n}d": instance_norm(n) for n in FORMATS},
-    "LayerNorm": layer_norm,
+    **per_axis(
+        "AvgPool{}d",
+        pooling,
+        "kernel_size",
+        "stride padding ceil_mode count_include_pad divisor_override",
+    ),
+    **per_axis("AdaptiveAvgPool{}d", resizing, "output_size"),
+    **per_axis("Dropout{}d", dropout, "p"),
+    **{f"BatchNorm{axes}d": batch_norm(axes) for axes in FORMATS},
+    **{
+        f"InstanceNorm{axes}d": layer(
+            normalization.InstanceNorm,
+            "num_features",
+            "eps affine",
+            axes=axes,
+            only={"track_running_stats": False},
+        )
+        for axes in FORMATS
+    },
+    "LayerNorm": layer(
+        normalization.LayerNorm,
+        "normalized_shape",
+        "eps",
+        affine="elementwise_affine",
+        with_bias="bias",
+    ),
     "RMSNorm": rms_norm,
-    "GroupNorm": lambda m: adapters.TorchGroupNorm(
-        m.num_groups, m.num_channels, eps=m.eps, affine=m.affine
-    ),
-    "Dropout": lambda m: dropout.Dropout(m.p),
-    "Dropout1d": lambda m: dropout.Dropout1d(m.p, data_format="NCW"),
-    "Dropout2d": lambda m: dropout.Dropout2d(m.p, data_format="NCHW"),
-    "Dropout3d": lambda m: dropout.Dropout3d(m.p, data_format="NCDHW"),
-    "AlphaDropout": lambda m: dropout.AlphaDropout(m.p),
+    "GroupNorm": layer(TorchGroupNorm, "num_groups num_channels", "eps affine"),
+    "Dropout": layer(dropout.Dropout, "p"),
+    "AlphaDropout": layer(dropout.AlphaDropout, "p"),
     "Upsample": upsample,
-    "RNN": recurrent_layer("RNN"),
-    "LSTM": recurrent_layer("LSTM"),
-    "GRU": recurrent_layer("GRU"),
+    **{name: recurrent_layer(name) for name in ("RNN", "LSTM", "GRU")},
     "MultiheadAttention": multihead,
-    "TransformerEncoderLayer": transformer_layer("TransformerEncoderLayer"),
-    "TransformerDecoderLayer": transformer_layer("TransformerDecoderLayer"),
+    "TransformerEncoderLayer": transformer_layer(TorchTransformerEncoderLayer),
+    "TransformerDecoderLayer": transformer_layer(TorchTransformerDecoderLayer),
     "TransformerEncoder": transformer_encoder,
-    "LeakyReLU": activation_builder("LeakyReLU", negative_slope="negative_slope"),
-    "ELU": activation_builder("ELU", alpha="alpha"),
-    "CELU": activation_builder("CELU", alpha="alpha"),
+    "LeakyReLU": layer(activation.LeakyReLU, "", "negative_slope"),
+    "ELU": layer(activation.ELU, "", "alpha"),
+    "CELU": layer(activation.CELU, "", "alpha"),
     "GELU": lambda m: activation.GELU(approximate=m.approximate == "tanh"),
-    "Softplus": activation_builder("Softplus", beta="beta"),
+    "Softplus": layer(activation.Softplus, "", "beta"),
     "Softmax": softmax(activation.Softmax),
     "LogSoftmax": softmax(activation.LogSoftmax),
-    "GLU": activation_builder("GLU", axis="dim"),
+    "GLU": layer(activation.GLU, axis="dim"),
     "PReLU": lambda m: activation.PReLU(m.num_parameters, axis=1 if m.num_parameters > 1 else -1),
     **{
-        name: activation_builder(name)
+        name: layer(getattr(activation, name))
         for name in "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoid Hardswish "
         "Tanh".split()
     },

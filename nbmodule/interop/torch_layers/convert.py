@@ -20,16 +20,13 @@ from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import need, text_of
-from nbmodule.interop.frameworks.torch import array_of, arrays_of
-from nbmodule.interop.naming import attribute_name
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
-from nbmodule.interop.torch_layers.names import COUNT
-from nbmodule.interop.torch_layers.states import StateMatch, matched
+from nbmodule.interop.torch_layers.states import COUNT, StateMatch, matched
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
-from nbmodule.interop.torch_native.tensors import host_copy, tensors_in
-from nbmodule.interop.wrapping import class_of
+from nbmodule.interop.torch_native.tensors import array_of, arrays_of, host_copy, tensors_in
+from nbmodule.interop.wrapping import attribute_name, class_of
 from nbmodule.nn.containers import Sequential
 
 if TYPE_CHECKING:
@@ -105,7 +102,7 @@ class Converter:
             return self.custom(layer, path)
         try:
             converted = BUILDERS[name](layer)
-        except Unlike:
+        except (Unlike, ArgumentError, ArgumentTypeError):  # an option without a counterpart
             return self.custom(layer, path)
         self.layers.append((text_of(path), name, type(converted).__name__))
         self.tie(converted, layer)
@@ -166,7 +163,9 @@ def _is_altered(layer: torch.nn.Module) -> bool:
     return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
 
 
-def from_torch(model: Any, *example: Any, like: Any = None, **example_kwargs: Any) -> Any:
+def from_torch(
+    model: Any, *example: object, like: Module | None = None, **example_kwargs: object
+) -> Any:
     """Make a module of the same layout as a model of PyTorch, with its numbers, or give its numbers
     to a module that is there.
 
@@ -232,7 +231,9 @@ def from_torch(model: Any, *example: Any, like: Any = None, **example_kwargs: An
     return converted
 
 
-def _difference(model: Any, converted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+def _difference(
+    model: torch.nn.Module, converted: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> float:
     """Return the largest difference of the two models in one call, by the largest value."""
     torch = need("torch", "nb.from_torch")
     as_tensor = lambda x: x if is_tensor(x) else torch.as_tensor(np.asarray(x))  # noqa: E731
@@ -255,17 +256,17 @@ def _take_dtypes(converted: Module, arrays: Mapping[str, Any], report: StateMatc
     whether any was another.
     """
     named, others = dict(converted.named_tensors()), collections.defaultdict[Any, list[Any]](list)
-    for name, boxes, _ in report.tensors:
+    for name, variables, _ in report.tensors:
         dtype = jax.dtypes.canonicalize_dtype(arrays[name].dtype)
-        for box in (named[item] for item in boxes):
+        for variable in (named[item] for item in variables):
             if (
                 jnp.issubdtype(dtype, jnp.floating)
-                and jnp.issubdtype(box.dtype, jnp.floating)
-                and box.dtype != dtype
+                and jnp.issubdtype(variable.dtype, jnp.floating)
+                and variable.dtype != dtype
             ):
-                others[dtype].append(box)
-    for dtype, boxes in others.items():
-        move(boxes, None, dtype)
+                others[dtype].append(variable)
+    for dtype, variables in others.items():
+        move(variables, None, dtype)
     return bool(others)
 
 
@@ -280,9 +281,9 @@ def _take_frozen(converted: Module, model: torch.nn.Module, report: StateMatch) 
     freeze(
         [
             named[item]
-            for name, boxes, _ in report.tensors
+            for name, variables, _ in report.tensors
             if name in frozen
-            for item in boxes
+            for item in variables
             if item in named
         ],
         True,

@@ -16,16 +16,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import ml_dtypes
 import numpy as np
 import torch
-from jax.core import Tracer
+from jax import Array
 from jax.errors import ConcretizationTypeError, NonConcreteBooleanIndexError
 from torch._decomp import decomposition_table
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.errors import ArgumentError, TraceError
-from nbmodule.interop.frameworks.torch import array_of, map_tensors
+from nbmodule.interop.torch_layers.aten import CONSTANT, IN_PLACE, OPERATIONS
+from nbmodule.interop.torch_native.tensors import array_of, map_tensors, map_tree, tensor_of
+
+Value = Array | np.ndarray
 
 _CPU = torch.device("cpu")
 _DTYPES: dict[str, torch.dtype] = {
@@ -37,7 +41,7 @@ _DTYPES: dict[str, torch.dtype] = {
 }  # fmt: skip
 
 
-def torch_dtype(array: Any) -> torch.dtype:
+def torch_dtype(array: Value) -> torch.dtype:
     """Return the PyTorch dtype that stands for an array's.
 
     JAX has no int64 by default, where PyTorch wants int64 for indices: int32 stands for both.
@@ -49,39 +53,25 @@ def torch_dtype(array: Any) -> torch.dtype:
     return _DTYPES[name]
 
 
-def jax_dtype(dtype: torch.dtype | None) -> Any:
-    """Return the JAX dtype of a PyTorch dtype."""
-    if dtype is None:
-        return None
-    return jax.dtypes.canonicalize_dtype(np.dtype(str(dtype).removeprefix("torch.")))
-
-
-def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """Return a tensor of PyTorch with the numbers of an array."""
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(np.array(array))
-
-
 class Storage:
     """The memory that a tensor and its views share."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Value) -> None:
         self.value = value
 
 
 class VariableStorage(Storage):
     """The value of a variable of the converted model."""
 
-    def __init__(self, read: Callable[[], Any], write: Callable[[Any], None]) -> None:
+    def __init__(self, read: Callable[[], Value], write: Callable[[Value], None]) -> None:
         self._read, self._write = read, write
 
     @property
-    def value(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def value(self) -> Value:  # pyright: ignore[reportIncompatibleVariableOverride]
         return self._read()
 
     @value.setter
-    def value(self, new: Any) -> None:
+    def value(self, new: Value) -> None:
         self._write(new)
 
 
@@ -89,13 +79,13 @@ class ArrayTensor(torch.Tensor):
     """A tensor whose numbers are an array of JAX, or a constant of NumPy."""
 
     _storage: Storage
-    _view: Callable[[Any], Any] | None
+    _view: Callable[[Value], Value] | None
 
     @staticmethod
     def __new__(
         cls,
         storage: Storage,
-        view: Callable[[Any], Any] | None = None,
+        view: Callable[[Value], Value] | None = None,
         *,
         meta: torch.Tensor | None = None,
     ) -> ArrayTensor:
@@ -108,7 +98,9 @@ class ArrayTensor(torch.Tensor):
         return tensor_
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         return evaluate(func, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
@@ -129,7 +121,7 @@ class ArrayTensor(torch.Tensor):
             self._latest = (source, self._view(source))
         return self._latest[1]
 
-    def _assign(self, new: Any) -> None:
+    def _assign(self, new: Value) -> None:
         """Change the numbers in place, for all tensors that share the memory."""
         old = self._array
         if isinstance(new, np.ndarray) and isinstance(old, np.ndarray):
@@ -162,7 +154,9 @@ class Placeholder(torch.Tensor):
         return tensor_
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        cls, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         return evaluate(func, args, kwargs or {})
 
     def __reduce_ex__(self, protocol: object) -> Any:
@@ -191,20 +185,22 @@ class ArrayMode(TorchDispatchMode):
         _storage_of.append(self.storage_of)
         return super().__enter__()
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         _storage_of.pop()
         super().__exit__(*exc)
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
         return evaluate(func, args, kwargs or {}, self)
 
 
-def lower(value: Any) -> Any:
+def lower(value: object) -> Any:
     """Return the tensor that stands for an array."""
     return ArrayTensor(Storage(value)) if isinstance(value, (jax.Array, np.ndarray)) else value
 
 
-def array_in(tensor: Any) -> Any:
+def array_in(tensor: torch.Tensor) -> Any:
     """Return the array behind a tensor."""
     if isinstance(tensor, ArrayTensor):
         return tensor._array
@@ -214,39 +210,28 @@ def array_in(tensor: Any) -> Any:
     return alias._array if isinstance(alias, ArrayTensor) else array_of(alias)
 
 
-def _tensor_in(tensor: Any) -> ArrayTensor:
+def _tensor_in(tensor: torch.Tensor) -> ArrayTensor:
     if isinstance(tensor, ArrayTensor):
         return tensor
     storage = _storage_of[-1](tensor) if isinstance(tensor, Placeholder) else None
     return ArrayTensor(Storage(array_of(tensor)) if storage is None else storage)
 
 
-def evaluate(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None = None) -> Any:
+def evaluate(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None = None) -> Any:
     """Compute one ATen operation."""
-    from nbmodule.interop.torch_layers.aten import UPDATES
-
     schema = func._schema
-    update = UPDATES.get(schema.name.partition("::")[2])
-    if update is not None:
-        return map_arrays(lower, update(*args, **kwargs))
     if schema.is_mutable:
         return _changed(func, args, kwargs, mode)
+    if schema.name == "aten::to":  # a view or a copy; PyTorch's own rule says which
+        return _decomposed(func, args, kwargs, mode)
     aliased = [element.alias_info for element in schema.returns]
     if aliased and aliased[0] is not None and isinstance(args[0], torch.Tensor):
         return _viewed(func, args, kwargs, mode)
-    return map_arrays(lower, compute(func, args, kwargs, mode))
+    return map_tree(compute(func, args, kwargs, mode), lower)
 
 
-def map_arrays(fn: Callable[[Any], Any], tree: Any) -> Any:
-    if isinstance(tree, (tuple, list)):
-        return type(tree)(map_arrays(fn, element) for element in tree)
-    return fn(tree)
-
-
-def compute(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+def compute(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
     """Return the arrays that an operation gives."""
-    from nbmodule.interop.torch_layers.aten import CONSTANT, OPERATIONS
-
     name = func._schema.name.partition("::")[2]
     operands: list[Any] = []
     map_tensors((args, kwargs), operands.append)
@@ -264,20 +249,15 @@ def compute(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
                 "while JAX traces it. Call the converted model without nb.jit, or view the model "
                 "unconverted."
             ) from error
-    return map_arrays(
-        lambda x: array_in(x) if isinstance(x, torch.Tensor) else x,
-        _decomposed(func, args, kwargs, mode),
-    )
+    return map_tensors(_decomposed(func, args, kwargs, mode), array_in)
 
 
-def _computed_by_torch(func: Any, args: Any, kwargs: Any) -> Any:
-    args, kwargs = map_tensors(
-        (args, kwargs), lambda tensor: tensor_of(np.asarray(array_in(tensor)))
-    )
+def _computed_by_torch(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+    args, kwargs = map_tensors((args, kwargs), lambda tensor: tensor_of(array_in(tensor)))
     if kwargs.get("device") is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     outputs = func(*args, **kwargs)
-    return map_arrays(lambda x: array_of(x) if isinstance(x, torch.Tensor) else x, outputs)
+    return map_tensors(outputs, array_of)
 
 
 @functools.cache
@@ -285,7 +265,7 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     return dict(torch.export.default_decompositions().items())
 
 
-def _decomposed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+def _decomposed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
     rule = _decompositions().get(func) or decomposition_table.get(func)
     if mode is None:
         mode = ArrayMode(_storage_of[-1])
@@ -304,7 +284,7 @@ def _decomposed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> An
     return outputs
 
 
-def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+def _viewed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
     """Return tensors that share memory with the first argument."""
     source = _tensor_in(args[0])
     inner = source._view
@@ -313,7 +293,7 @@ def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
     )  # for the strides, which decide where reshape copies
     metas = func(meta, *args[1:], **kwargs)
 
-    def view(array: Any, number: int | None = None) -> Any:
+    def view(array: Value, number: int | None = None) -> Any:
         array = array if inner is None else inner(array)
         outputs = compute(func, (ArrayTensor(Storage(array)), *args[1:]), kwargs, mode)
         return outputs if number is None else outputs[number]
@@ -327,7 +307,7 @@ def _viewed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
     )
 
 
-def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
+def _changed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
     """Compute an operation in place by the one that is not: `add_` by `add`."""
     schema = func._schema
     name = schema.name.partition("::")[2]
@@ -360,7 +340,12 @@ def _changed(func: Any, args: Any, kwargs: Any, mode: ArrayMode | None) -> Any:
 
 
 def _new_value(
-    name: str, overload: str, target: Any, args: Any, kwargs: Any, mode: ArrayMode | None
+    name: str,
+    overload: str,
+    target: torch.Tensor,
+    args: Args,
+    kwargs: Kwargs,
+    mode: ArrayMode | None,
 ) -> Any:
     old = array_in(target)
     if name == "copy":
@@ -373,23 +358,9 @@ def _new_value(
             if isinstance(old, np.ndarray) and not isinstance(value, jax.Array)
             else jnp.full(old.shape, value, old.dtype)
         )
-    from nbmodule.interop.torch_layers.aten import IN_PLACE
-
     if name in IN_PLACE:
         args, kwargs = map_tensors((args, kwargs), array_in)
         return IN_PLACE[name](old, *args, **kwargs)
     packet = getattr(torch.ops.aten, name)
     overload = overload if overload in packet.overloads() else packet.overloads()[0]
     return compute(getattr(packet, overload), (_tensor_in(target), *args), kwargs, mode)
-
-
-def number_in(array: Any) -> Any:
-    """Return the only element of an array as a Python number."""
-    if isinstance(array, Tracer):
-        raise TraceError(
-            "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), "
-            "which is not "
-            "known while JAX traces it. Call the model without nb.jit, or write the condition with "
-            "torch.where."
-        )
-    return np.asarray(array).item()

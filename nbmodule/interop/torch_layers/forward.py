@@ -22,8 +22,8 @@ import numpy as np
 import torch
 
 from nbmodule.api.module import Module
-from nbmodule.interop.frameworks.torch import is_tensor
-from nbmodule.interop.naming import attribute_name, path_name
+from nbmodule.base.foreign import is_tensor
+from nbmodule.core.variables.variable import Variable
 from nbmodule.interop.torch_layers.dispatch import (
     ArrayMode,
     Placeholder,
@@ -32,8 +32,9 @@ from nbmodule.interop.torch_layers.dispatch import (
     array_in,
     lower,
 )
-from nbmodule.interop.torch_layers.names import own_entries
-from nbmodule.interop.wrapping import reduced
+from nbmodule.interop.torch_layers.states import own_entries
+from nbmodule.interop.torch_native.tensors import map_tree
+from nbmodule.interop.wrapping import attribute_name, path_name, reduced
 from nbmodule.nn.containers import Sequential
 
 
@@ -43,7 +44,7 @@ class TorchModule(Module):
     _source: TorchSource
     _path_name = staticmethod(path_name)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, *args: object, **kwargs: object) -> Any:
         session = _local.session
         if session is not None and session.modules.get(id(self._source.module)) is self:
             return self._source.run(args, kwargs)
@@ -108,7 +109,7 @@ class Diverted:
     def __signature__(self) -> inspect.Signature:
         return inspect.signature(self.original)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: object, **kwargs: object) -> Any:
         session = _local.session
         converted = None if session is None else session.modules.get(id(self.module))
         if converted is None:
@@ -143,7 +144,7 @@ class Session:
         for context in self._contexts:
             context.__enter__()
 
-    def __exit__(self, *exc: Any) -> None:
+    def __exit__(self, *exc: object) -> None:
         for context in reversed(self._contexts):
             context.__exit__(*exc)
         _local.session = self._outer
@@ -170,22 +171,22 @@ class Session:
         if isinstance(converted, TorchModule):
             return _storage_of_variable(getattr(converted, attribute_name(key)))
         entries = () if converted is None else own_entries(converted, False)
-        entry = next((item for item in entries if item.name == key and item.boxes), None)
+        entry = next((item for item in entries if item.name == key and item.variables), None)
         if entry is None:
             return None
 
-        def write(new: Any) -> None:
-            for variable, part in zip(entry.boxes, entry.back(new)):
+        def write(new: object) -> None:
+            for variable, part in zip(entry.variables, entry.back(new)):
                 variable.value = part
 
-        return VariableStorage(lambda: entry.out([item.value for item in entry.boxes]), write)
+        return VariableStorage(lambda: entry.out([item.value for item in entry.variables]), write)
 
 
-def _storage_of_variable(variable: Any) -> Storage:
+def _storage_of_variable(variable: Variable) -> Storage:
     return VariableStorage(lambda: variable.value, lambda new: setattr(variable, "value", new))
 
 
-def submodule_at(module: Any, path: str) -> Any:
+def submodule_at(module: object, path: str) -> Any:
     """Return what stands at a path of PyTorch below a module, None where nothing does."""
     for step in path.split("."):
         try:
@@ -206,7 +207,7 @@ def submodule_at(module: Any, path: str) -> Any:
 class TorchObject:
     """An object of PyTorch code, such as a cache, on its way through a converted module."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: object) -> None:
         self.value = value
 
     def __repr__(self) -> str:
@@ -232,60 +233,44 @@ _PLAIN = (
 )
 
 
-def to_arrays(tree: Any) -> Any:
+def to_arrays(tree: object) -> Any:
     """Return nested values with arrays for tensors; other objects are wrapped as opaque."""
-    if is_tensor(tree):
-        return array_in(tree)
-    if isinstance(tree, _PLAIN) or callable(tree):
-        return tree
-    mapped = _mapped(tree, to_arrays)
-    return TorchObject(tree) if mapped is None else mapped
+
+    def to_array(leaf: Any) -> Any:
+        if is_tensor(leaf):
+            return array_in(leaf)
+        return leaf if isinstance(leaf, _PLAIN) or callable(leaf) else TorchObject(leaf)
+
+    _register(tree)
+    return map_tree(tree, to_array)
 
 
-def to_tensors(tree: Any) -> Any:
+def to_tensors(tree: object) -> Any:
     """Return nested values with tensors for arrays."""
-    if isinstance(tree, TorchObject):
-        return tree.value
-    if isinstance(tree, (jax.Array, np.ndarray)):
-        return lower(tree)
-    mapped = _mapped(tree, to_tensors)
-    return tree if mapped is None else mapped
+    return map_tree(tree, lambda leaf: leaf.value if isinstance(leaf, TorchObject) else lower(leaf))
 
 
-def _as_result(tree: Any) -> Any:
+def _as_result(tree: object) -> Any:
     """Return what the whole model gives: arrays of JAX, and None for objects such as a cache."""
-    if isinstance(tree, TorchObject):
-        return None
-    if isinstance(tree, np.ndarray):
-        return jnp.asarray(tree)
-    mapped = _mapped(tree, _as_result)
-    return tree if mapped is None else mapped
+
+    def as_result(leaf: object) -> Any:
+        if isinstance(leaf, TorchObject):
+            return None
+        return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
+
+    return map_tree(tree, as_result)
 
 
-def _mapped(tree: Any, fn: Callable[[Any], Any]) -> Any:
-    """Return a container with `fn` of each item; None for anything else."""
-    if isinstance(tree, (tuple, list)):
-        parts = [fn(value) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    if type(tree) is dict:
-        return {key: fn(value) for key, value in tree.items()}
+def _register(tree: object) -> None:
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = {f.name: fn(getattr(tree, f.name)) for f in dataclasses.fields(tree) if f.init}
-        _register(type(tree))
-        return type(tree)(**fields)
-    if isinstance(tree, dict):
-        result = copy.copy(tree)
-        for key, value in tree.items():
-            result[key] = fn(value)
-        return result
-    return None
+        _register_type(type(tree))
 
 
 @functools.cache
-def _register(tree_type: type) -> None:
+def _register_type(tree_type: type) -> None:
     """Let JAX see inside a dataclass that a model of PyTorch returns."""
 
-    def flatten(result: Any) -> tuple[list[Any], tuple[str, ...]]:
+    def flatten(result: object) -> tuple[list[Any], tuple[str, ...]]:
         fields = dataclasses.fields(tree_type)  # pyright: ignore
         names = [field.name for field in fields if field.init]
         present = tuple(name for name in names if getattr(result, name) is not None)

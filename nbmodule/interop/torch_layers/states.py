@@ -1,5 +1,5 @@
-"""A state that PyTorch wrote goes into a module: by the names and axes of the layers, all or
-nothing, with a report.
+"""State dicts of PyTorch: how the variables of the library's layers are called and laid out in one,
+and how a state goes into a module, all or nothing, with a report.
 
 Numbers alone do not say how the axes of a convolution lie. What does: a tensor of PyTorch, a file
 or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the caller is
@@ -8,20 +8,167 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape, printable_repr
-from nbmodule.core.structure.walk import aliases, plan_of
+from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.naming import named_modules
+from nbmodule.core.structure.walk import aliases, module_aliases, plan_of
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, MissingKeysError, ShapeError, UnexpectedKeysError
-from nbmodule.interop.frameworks.torch import array_of
-from nbmodule.interop.torch_layers.names import COUNT, TorchTensor, entries_of, laid_out_otherwise
+from nbmodule.interop.torch_native.tensors import array_of, tensor_of
+from nbmodule.nn.attention import MultiHeadAttention
+from nbmodule.nn.convolution import (
+    Conv1d,
+    Conv2d,
+    Conv3d,
+    ConvTranspose1d,
+    ConvTranspose2d,
+    ConvTranspose3d,
+    DepthwiseConv2d,
+)
+from nbmodule.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d
+from nbmodule.nn.transformer import TransformerDecoderLayer, TransformerEncoderLayer
 
+if TYPE_CHECKING:
+    from nbmodule.api.module import Module
+
+
+# -- names and layouts --
+CONVOLUTIONS = (Conv1d, Conv2d, Conv3d, DepthwiseConv2d)
+TRANSPOSED = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
+# Parts of transformer layers that PyTorch calls otherwise.
+RENAMED = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
+COUNT = "num_batches_tracked"
+
+
+class TorchTensor(NamedTuple):
+    """One tensor of PyTorch and the variables that hold the same numbers.
+
+    Attributes:
+        name: The name in PyTorch.
+        variables: One in most cases.
+        out: Gives the tensor's array from those of the variables.
+        back: Gives the variables' arrays from that of the tensor.
+    """
+
+    name: str
+    variables: tuple[Any, ...]
+    out: Callable[[list[Any]], Any] = lambda arrays: arrays[0]
+    back: Callable[[Any], tuple[Any, ...]] = lambda array: (array,)
+
+
+def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
+    """All tensors that PyTorch would have for a model, with their full names; a shared variable
+    stands under its first, if it is `once`.
+    """
+    ensure_built(model)
+    seen_ids: set[Any] = set()
+    names: dict[
+        Any, tuple[str, str | None]
+    ] = {}  # of each module: ours, and PyTorch's; None below an attention
+    for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
+        parent_name, theirs = names.get(parent, ("", ""))
+        if isinstance(parent, MultiHeadAttention) or theirs is None:
+            names[module] = (name, None)
+            continue
+        local_name = name[len(parent_name) :].removeprefix(".")
+        local_name = (
+            RENAMED.get(local_name, local_name)
+            if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer))
+            else local_name
+        )
+        prefix = f"{theirs}{local_name}." if local_name else theirs
+        names[module] = (name, prefix)
+        for entry in own_entries(module, once):
+            if not once or not seen_ids.issuperset(entry.variables) or not entry.variables:
+                seen_ids.update(entry.variables)
+                yield entry._replace(name=prefix + entry.name)
+
+
+def laid_out_otherwise(model: Module) -> dict[Any, str]:
+    """The variables whose axes PyTorch has in another order, and the class of the layer that each
+    belongs to.
+    """
+    return {
+        variable: type(module).__name__
+        for _, module, _ in named_modules(model, None, True)
+        if isinstance(module, (*CONVOLUTIONS, *TRANSPOSED))
+        for name, variable in module.named_tensors(recursive=False)
+        if name == "weight"
+    }
+
+
+def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
+    """The tensors of one layer; those that a part of it shares are only there if it is not
+    `once`.
+    """
+    if isinstance(module, MultiHeadAttention):
+        yield from attention_entries(module)
+        return
+    named = module.named_tensors(recursive=False) if once else aliases(module, recursive=False)
+    for name, variable in named:
+        entry = TorchTensor(name, (variable,))
+        if name == "weight" and isinstance(module, CONVOLUTIONS):
+            entry = entry._replace(
+                out=lambda a: np.moveaxis(a[0], -1, 1), back=lambda a: (np.moveaxis(a, 1, -1),)
+            )
+        elif name == "weight" and isinstance(module, TRANSPOSED):
+            groups = module.groups
+            entry = entry._replace(
+                out=lambda a, g=groups: swapped(a[0], g, (0, -1), (1, 0)),
+                back=lambda a, g=groups: (swapped(a, g, (0, 1), (-1, 0)),),
+            )
+        yield entry
+    if isinstance(module, NORMS) and getattr(module, "running_mean", None) is not None:
+        yield TorchTensor(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
+
+
+def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
+    """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups,
+    *kernel)` differ so.
+    """
+    parts = weight.reshape((groups, -1, *weight.shape[1:]))
+    of_parts = [tuple(axis + (axis >= 0) for axis in axes) for axes in (source, target)]
+    moved = np.moveaxis(parts, *of_parts)
+    return moved.reshape((-1, *moved.shape[2:]))
+
+
+def attention_entries(module: Any) -> Iterator[TorchTensor]:
+    """Queries, keys and values lie in one tensor where they have the same features."""
+    parts = [module.query, module.key, module.value]
+    if len({part.weight.shape for part in parts}) == 1:
+        yield joined("in_proj_weight", [part.weight for part in parts])
+    else:
+        for name, part in zip(("q_proj_weight", "k_proj_weight", "v_proj_weight"), parts):
+            yield joined(name, [part.weight])
+    if module.with_bias:
+        yield joined("in_proj_bias", [part.bias for part in parts])
+    for name, variable in module.out.named_tensors(recursive=False):
+        yield joined(f"out_proj.{name}", [variable])
+
+
+def joined(name: str, variables: list[Any]) -> TorchTensor:
+    # Keys and values may be shorter, where heads share them
+    ends = np.cumsum([variable.shape[0] for variable in variables])[:-1]
+    return TorchTensor(name, tuple(variables), np.concatenate, lambda a: tuple(np.split(a, ends)))
+
+
+def to_torch(model: Module) -> Any:
+    """See `Module.to_torch`."""
+    return {
+        entry.name: tensor_of(entry.out([np.asarray(one.value) for one in entry.variables]))
+        for entry in entries_of(model, once=False)
+    }
+
+
+# -- loading --
 # Levels that stand around a state dict: checkpoints of training loops, DataParallel, torch.compile.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "_orig_mod")
 
@@ -49,8 +196,8 @@ class StateMatch:
         lines = [f"{count}, the axes of {turned} transposed" if turned else count]
         width = max((len(name) for name, *_ in self.tensors), default=0)
         lines += [
-            f"  {name:{width}}  → {', '.join(boxes)}{'  transposed' * is_turned}"
-            for name, boxes, is_turned in self.tensors
+            f"  {name:{width}}  → {', '.join(variables)}{'  transposed' * is_turned}"
+            for name, variables, is_turned in self.tensors
         ]
         lines += [f"  {name} passed over" for name in self.passed_over]
         lines += [f"  {name} left as it was" for name in self.left]
@@ -58,7 +205,7 @@ class StateMatch:
 
 
 def torch_state(
-    module: Any,
+    module: Module,
     given: Mapping[str, Any],
     *,
     title: str,
@@ -87,18 +234,17 @@ def torch_state(
     return arrays, StateMatch(report.tensors, report.passed_over + outer_name, report.left)
 
 
-def table_of(module: Any) -> dict[str, TorchTensor]:
+def table_of(module: Module) -> dict[str, TorchTensor]:
     """PyTorch's tensors of a module by each name that a state may have for them: PyTorch's, the
     module's own, its chains in `v`.
     """
     entries = list(entries_of(module))
     table = {entry.name: entry for entry in entries}
-    alone = {entry.boxes[0]: entry for entry in entries if len(entry.boxes) == 1}
-    places = [(".".join(position.chain), box) for box, position in plan_of(module).places.items()]
-    for name, box in (*aliases(module), *places):
-        table.setdefault(
-            name, alone.get(box) or TorchTensor(name, (box,), lambda a: a[0], lambda a: (a,))
-        )
+    alone = {entry.variables[0]: entry for entry in entries if len(entry.variables) == 1}
+    places = plan_of(module).places.items()
+    chains = [(".".join(place.chain), variable) for variable, place in places]
+    for name, variable in (*aliases(module), *chains):
+        table.setdefault(name, alone.get(variable) or TorchTensor(name, (variable,)))
     return table
 
 
@@ -108,26 +254,21 @@ def unwrapped(
     """The state without the levels that stand around it, and the names of what stands beside it."""
     outside: dict[str, None] = {}
     while given and not any(name in table for name in given):
-        starts = [
-            f"{wrapper}."
-            for wrapper in WRAPPERS
-            if any(name.startswith(f"{wrapper}.") for name in given)
-        ]
-        if not starts:
+        starts = [f"{wrapper}." for wrapper in WRAPPERS]
+        start = next((s for s in starts if any(name.startswith(s) for name in given)), None)
+        if start is None:
             break
-        outside |= {
-            name.partition(".")[0]: None for name in given if not name.startswith(starts[0])
-        }
+        outside |= {name.partition(".")[0]: None for name in given if not name.startswith(start)}
         given = {
-            name[len(starts[0]) :]: value
+            name.removeprefix(start): value
             for name, value in given.items()
-            if name.startswith(starts[0])
+            if name.startswith(start)
         }
     return given, tuple(outside)
 
 
 def layout_by_shapes(
-    module: Any, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str
+    module: Module, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str
 ) -> str:
     """How the axes of arrays lie that nothing else tells about.
 
@@ -137,24 +278,23 @@ def layout_by_shapes(
     otherwise, only_ours, only_theirs, both = laid_out_otherwise(module), False, False, []
     for name, value in given.items():
         entry = table.get(name)
-        if entry is None or len(entry.boxes) != 1 or entry.boxes[0] not in otherwise:
+        if entry is None or len(entry.variables) != 1 or entry.variables[0] not in otherwise:
             continue
         shape = tuple(np.shape(value))
-        is_ours, is_theirs = shape == entry.boxes[0].shape, fits(entry, shape)
+        is_ours, is_theirs = shape == entry.variables[0].shape, fits(entry, shape)
         only_ours, only_theirs = (
             only_ours or is_ours > is_theirs,
             only_theirs or is_theirs > is_ours,
         )
         if is_ours and is_theirs and matters(entry, shape):
-            both.append((name, entry.boxes[0]))
+            both.append((name, entry.variables[0]))
     if both and not only_ours and not only_theirs:
-        name, box = both[0]
+        name, variable = both[0]
         raise ArgumentError(
-            f'{title}: nothing says how the axes of "{name}", {describe_shape(box)}, lie. PyTorch '
-            f"orders those of a {otherwise[box]} "
-            "otherwise, and both orders fit. No variable was changed. Say layout='torch' or "
-            "layout='nbmodule'; "
-            "`nb.from_torch(state, like=model)` takes a state dict of PyTorch."
+            f'{title}: nothing says how the axes of "{name}", {describe_shape(variable)}, lie. '
+            f"PyTorch orders those of a {otherwise[variable]} otherwise, and both orders fit. Say "
+            "layout='torch' or layout='nbmodule'; `nb.from_torch(state, like=model)` takes a state "
+            "dict of PyTorch."
         )
     return "torch" if only_theirs and not only_ours else "nbmodule"
 
@@ -165,7 +305,7 @@ def fits(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
         parts = entry.back(np.broadcast_to(np.float32(0), shape))
     except ValueError:  # too few axes, or groups that do not divide them
         return False
-    return [tuple(part.shape) for part in parts] == [box.shape for box in entry.boxes]
+    return [tuple(part.shape) for part in parts] == [variable.shape for variable in entry.variables]
 
 
 def matters(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
@@ -175,7 +315,7 @@ def matters(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
 
 
 def matched(
-    module: Any,
+    module: Module,
     given: Mapping[str, Any],
     *,
     title: str,
@@ -190,7 +330,7 @@ def matched(
         ShapeError: a tensor has another shape than PyTorch would give it.
     """
     table, otherwise = table_of(module), laid_out_otherwise(module)
-    names = {box: name for name, box in module.named_tensors()}
+    names = {variable: name for name, variable in module.named_tensors()}
     matched_names: dict[str, str] = {}  # names given, by those of the entries
     extra = [
         name
@@ -201,53 +341,52 @@ def matched(
     rows = []
     for name in matched_names.values():
         entry = table[name]
-        if not entry.boxes:
+        if not entry.variables:
             continue
-        is_turned = any(box in otherwise for box in entry.boxes)
+        is_turned = any(variable in otherwise for variable in entry.variables)
         if not fits(entry, (array := as_array(given[name])).shape):
-            box, order = entry.boxes[0], " in PyTorch's order of axes" * is_turned
+            variable, order = entry.variables[0], " in PyTorch's order of axes" * is_turned
             raise ShapeError(
-                f'{title}: "{names[box]}" holds {describe_shape(box)}, "{name}" gives '
+                f'{title}: "{names[variable]}" holds {describe_shape(variable)}, "{name}" gives '
                 f"{describe_shape(array)}{order}. "
                 f"{changed}"
             )
-        values |= {box: box.admitted(part) for box, part in zip(entry.boxes, entry.back(array))}
-        rows.append((name, tuple(names[box] for box in entry.boxes), is_turned))
+        values |= {
+            variable: variable.admitted(part)
+            for variable, part in zip(entry.variables, entry.back(array))
+        }
+        rows.append((name, tuple(names[variable] for variable in entry.variables), is_turned))
     unexpected = [
         name
         for name in extra
         if not name.endswith(COUNT) and not is_alias(given[name], values, table)
     ]
-    left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.boxes)]
+    left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.variables)]
     if strict and unexpected:
         raise UnexpectedKeysError(
             f"{title}: unexpected tensors: {', '.join(unexpected)}. {changed}"
         )
     if strict and left:
         raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {changed}")
-    counters = [name for name in matched_names.values() if not table[name].boxes]
-    missing = [name for box, name in names.items() if box not in values]
+    counters = [name for name in matched_names.values() if not table[name].variables]
+    missing = [name for variable, name in names.items() if variable not in values]
     return values, StateMatch(tuple(rows), (*counters, *extra), tuple(missing))
 
 
 def as_array(value: Any) -> np.ndarray:
-    return (
-        array_of(value)
-        if is_tensor(value)
-        else np.asarray(value.value if isinstance(value, Variable) else value)
-    )
+    if is_tensor(value):
+        return array_of(value)
+    return np.asarray(value.value if isinstance(value, Variable) else value)
 
 
-def is_alias(value: Any, values: Mapping[Variable, Any], table: Mapping[str, TorchTensor]) -> bool:
+def is_alias(
+    value: object, values: Mapping[Variable, Any], table: Mapping[str, TorchTensor]
+) -> bool:
     """Whether a tensor is there under another name as well, equal in every number."""
     array = as_array(value)
-    for entry in {
-        entry.name: entry for entry in table.values() if values.keys() >= set(entry.boxes)
-    }.values():
-        if entry.boxes and fits(entry, array.shape):
-            if all(
-                np.array_equal(values[box], part)
-                for box, part in zip(entry.boxes, entry.back(array))
-            ):
-                return True
-    return False
+    entries = {entry.name: entry for entry in table.values() if entry.variables}
+    return any(
+        all(np.array_equal(values[v], part) for v, part in zip(entry.variables, entry.back(array)))
+        for entry in entries.values()
+        if values.keys() >= set(entry.variables) and fits(entry, array.shape)
+    )

@@ -75,7 +75,7 @@ class _Search(RunListener):
                     tensor.register_hook(lambda gradient, t=tensor: self.came_by(t, gradient))
         self.origins.record((ran, path), path, ran.inputs, ran.outputs)
 
-    def search_outputs(self, outputs: Any) -> None:
+    def search_outputs(self, outputs: object) -> None:
         """Find the operation to report for the forward pass."""
         origin = self.origins.find(list(tensors_in(outputs)))
         if origin is not None:
@@ -96,7 +96,7 @@ def bad(tensors: list[Any]) -> bool:
     return any(x.is_floating_point() and not bool(x.detach().isfinite().all()) for x in tensors)
 
 
-def has_nan(tensor: Any) -> bool:
+def has_nan(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and bool(tensor.detach().isnan().any())
 
 
@@ -111,7 +111,7 @@ def record(
 
 
 def _from_the_start(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: Any
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object
 ) -> NonFinite | None:
     if not bad(list(tensors_in(outputs))):
         return None

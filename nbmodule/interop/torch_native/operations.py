@@ -11,13 +11,16 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.scopes import PACKAGE
 from nbmodule.graphs.model import Source
 from nbmodule.interop.torch_native.parts import check_viewable, without_compiled
 from nbmodule.interop.torch_native.tensors import tensors_in
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ModuleRun(NamedTuple):
@@ -71,7 +74,7 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
 
 def _hook(
     stack: ExitStack,
-    module: Any,
+    module: torch.nn.Module,
     path: str,
     listener: RunListener,
     runs: list[ModuleRun],
@@ -97,7 +100,7 @@ def _mode(listener: RunListener) -> Any:
 
         def __torch_function__(
             self,
-            func: Any,
+            func: Callable[..., Any],
             types: object,
             args: tuple[Any, ...] = (),
             kwargs: dict[str, Any] | None = None,

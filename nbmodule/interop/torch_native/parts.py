@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.foreign import framework_of
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Function, Path
@@ -25,7 +24,7 @@ def without_compiled(model: object) -> Any:
     return getattr(model, "_orig_mod", model)
 
 
-def check_viewable(model: Any, verb: str, *, needs_values: bool = True) -> None:
+def check_viewable(model: torch.nn.Module, verb: str, *, needs_values: bool = True) -> None:
     """Raise an error for a model that cannot be run and viewed.
 
     Raises:
@@ -56,10 +55,7 @@ def check_viewable(model: Any, verb: str, *, needs_values: bool = True) -> None:
 
 
 def is_unbuilt(tensor: object) -> bool:
-    return any(
-        variable_type.__name__ == "UninitializedTensorMixin"
-        for variable_type in type(tensor).__mro__
-    )
+    return "UninitializedTensorMixin" in [kind.__name__ for kind in type(tensor).__mro__]
 
 
 class TorchParts(Function):
@@ -90,23 +86,15 @@ def module_of(model: torch.nn.Module) -> Wrapped:
     """
     model = without_compiled(model)
     function = TorchParts(model)
-    boxes = {
-        path_of(name): (Parameter, tensor)
-        for name, tensor in model.named_parameters()
-        if not is_unbuilt(tensor)
-    }
-    boxes |= {
-        path_of(name): (Buffer, tensor)
-        for name, tensor in model.named_buffers()
-        if tensor is not None
-    }
-    variables = {
-        path: variable_type.pending(
+    function.variables = {
+        path_of(name): kind.pending(
             lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor)
         )
-        for path, (variable_type, tensor) in boxes.items()
+        for kind, named in ((Parameter, model.named_parameters()), (Buffer, model.named_buffers()))
+        for name, tensor in named
+        if not is_unbuilt(tensor)
     }
-    module = wrap(function, variables)
+    module = wrap(function)
     for path, submodule in function.modules.items():
         module._wiring.part_at(module, path).training = submodule.training
     return module
@@ -149,7 +137,3 @@ def variables_of(model: object) -> dict[str, Any]:
         for name, tensor in without_compiled(model).state_dict().items()
         if hasattr(tensor, "detach")
     }
-
-
-def is_torch(model: object) -> bool:
-    return framework_of(model) == "torch"

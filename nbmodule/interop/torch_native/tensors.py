@@ -1,9 +1,11 @@
-"""Tensors on their way into a record: copied when they are kept, reduced where they lie when
-statistics are wanted.
+"""Tensors and arrays: copies from one to the other, nested values that hold tensors, and tensors on
+their way into a record, copied when they are kept, reduced where they lie when statistics are
+wanted.
 """
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -12,14 +14,75 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from nbmodule.base.foreign import ForeignArray, is_tensor
+from nbmodule.base.foreign import ForeignArray, framework_of, is_tensor
 from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
+from nbmodule.base.trees import flat
 from nbmodule.calls.reduction import FAINT, SAMPLE, WHOLE
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.interop.frameworks.function import need
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+
+def arrays_of(source: Any) -> dict[str, np.ndarray]:
+    """The arrays of a module or of a state dict (a nested one too, as `nb.load` gives it), by name,
+    as copies on the host.
+    """
+    if framework_of(source) == "torch":
+        source = source.state_dict()
+    if not isinstance(source, Mapping):
+        raise ArgumentTypeError(
+            f"nb.from_torch takes a torch.nn.Module or a state dict; got {type(source).__name__}."
+        )
+    return {
+        ".".join(chain): array_of(value)
+        for chain, value in flat(source)
+        if hasattr(value, "detach") or hasattr(value, "dtype")
+    }
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    if not hasattr(tensor, "detach"):
+        return np.array(tensor)
+    torch = need("torch", "nb.from_torch")
+    tensor = tensor.detach().cpu()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
+    return tensor.numpy().copy()
+
+
+def tensor_of(array: object) -> torch.Tensor:
+    """Return a tensor with the numbers of an array, as a copy."""
+    torch, array = need("torch", "to_torch"), np.array(array)
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def map_tensors(tree: object, fn: Callable[[Any], Any]) -> Any:
+    """Return nested containers with `fn` of each tensor."""
+    return map_tree(tree, lambda leaf: fn(leaf) if is_tensor(leaf) else leaf)
+
+
+def map_tree(tree: Any, fn: Callable[[Any], Any]) -> Any:
+    """Return nested tuples, lists, dicts and dataclasses with `fn` of all that they hold."""
+    if isinstance(tree, (tuple, list)):
+        parts = [map_tree(value, fn) for value in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        fields = [field.name for field in dataclasses.fields(tree) if field.init]
+        return type(tree)(**{name: map_tree(getattr(tree, name), fn) for name in fields})
+    if isinstance(tree, dict):
+        result = copy.copy(tree)
+        for key, value in tree.items():
+            result[key] = map_tree(value, fn)
+        return result
+    return fn(tree)
+
+
+# -- records --
 _STEEP = 0.01
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
 digits.
@@ -128,7 +191,7 @@ class Figures:
 
     __slots__ = ("parts", "sample", "size")
 
-    def __init__(self, size: int, parts: tuple[float, ...], sample: Any) -> None:
+    def __init__(self, size: int, parts: tuple[float, ...], sample: Tensor) -> None:
         self.size, self.parts, self.sample = size, parts, sample
 
     def read(self) -> Statistics:

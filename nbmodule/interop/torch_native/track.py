@@ -15,13 +15,15 @@ from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import calling, now, slot_of
-from nbmodule.interop.native.stand_in import StandIn
+from nbmodule.interop.native import StandIn
 from nbmodule.interop.torch_native.parts import TorchParts, check_viewable, without_compiled
 from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, mapped, tensors_in
 from nbmodule.interop.wrapping import wrap
 
 if TYPE_CHECKING:
     import torch
+
+    from nbmodule.api.module import Module
 
 
 class WatchedTorch(StandIn):
@@ -30,7 +32,7 @@ class WatchedTorch(StandIn):
     def _prepare(self, model: object) -> None:
         check_viewable(without_compiled(model), "nb.track")
         function = TorchParts(without_compiled(model))
-        self.module = wrap(function, {})
+        self.module = wrap(function)
         self.parts = [
             (open_tracker, self.module._wiring.part_at(self.module, path))
             for path, open_tracker in function.modules.items()
@@ -65,7 +67,7 @@ class WatchedTorch(StandIn):
             self._calls.pop().failed(KeyboardInterrupt())
         self.copies.clear()
 
-    def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Any) -> None:
+    def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Module) -> None:
         changes = id(module) in self.changes_inputs
 
         def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -128,7 +130,7 @@ class _Call:
     __slots__ = ("around", "context", "index", "inputs", "owner", "part", "start")
 
     def __init__(
-        self, owner: WatchedTorch, part: Any, args: object, kwargs: object, changes: bool
+        self, owner: WatchedTorch, part: Module, args: object, kwargs: object, changes: bool
     ) -> None:
         self.owner, self.part, self.around = owner, part, sys.exc_info()[1]
         # What the call changes in place is copied before.

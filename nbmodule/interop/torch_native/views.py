@@ -132,7 +132,7 @@ def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, pat
     )
 
 
-def as_keywords(model: Any, inputs: Args) -> tuple[Args, Kwargs]:
+def as_keywords(model: torch.nn.Module, inputs: Args) -> tuple[Args, Kwargs]:
     """Take one dict whose keys are parameters of the forward as keyword arguments."""
     if len(inputs) == 1 and isinstance(inputs[0], Mapping):
         parameters = inspect.signature(without_compiled(model).forward).parameters.values()

@@ -1,0 +1,302 @@
+"""Track, view and summarize unconverted models.
+
+A module with the same parts stands for a model of Flax, Equinox, Haiku or Keras in the tracker:
+each call that a framework reports is logged as a call of the part at its path. Compiled programs
+report nothing, so `jax.jit` is off while a model is tracked; a step then takes as long as it does
+uncompiled. Other verbs view the model as a module around its own arrays. `torch_native` does both
+for PyTorch.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import jax
+import jax.core
+
+from nbmodule.api.graphs import graph
+from nbmodule.base.foreign import framework_of
+from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.calls import first_nonfinite
+from nbmodule.calls.summary import summary
+from nbmodule.core.call.stages import observed
+from nbmodule.core.recording import tracker
+from nbmodule.core.variables.frame import now
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.interop.frameworks import equinox, flax_linen, flax_nnx, haiku, keras
+from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
+from nbmodule.interop.frameworks.function import Function, Path, Run, text_of
+from nbmodule.interop.frameworks.haiku import HaikuFunction, takes_key
+from nbmodule.interop.frameworks.interception import ModuleReporter
+from nbmodule.interop.traced_calls import logged
+from nbmodule.interop.wrapping import Wrapped, meet_parts, wrap
+from nbmodule.interventions.patch import patch
+from nbmodule.views.builders.modules import module_tree
+from nbmodule.views.panels.inspected_run import parts_of
+from nbmodule.views.records.records import Note
+
+# -- tracking --
+EAGER_NOTE = "functions compiled by jax.jit ran uncompiled while the model was tracked"
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.watched: list[Any] = []  # stand-ins that are open in this thread
+
+
+local = _Local()
+
+
+class StandIn:
+    """A foreign model that is tracked while a block runs.
+
+    Attributes:
+        module: Stands for the model; its paths are those of the model.
+        notes: Sentences about how the calls were recorded, as keys.
+    """
+
+    module: Wrapped
+
+    def __init__(self, model: object) -> None:
+        self.model = model
+        self._open: dict[object, None] = {}  # the blocks in which it is tracked
+        self._whole: Any = None  # for all of them
+        self._entered: list[Generator[None, None, None]] = []
+        self.notes: dict[str, None] = {}
+        self._prepare(model)
+
+    def _prepare(self, model: object) -> None:
+        """Find the parts of the model."""
+        self.reporter = reporter_of(model)
+        self.module = wrap(self.reporter)
+
+    def watching(self) -> Generator[None, None, None]:
+        """Track the model from the generator's `next` until it is closed or collected."""
+        block = object()
+        try:
+            try:
+                self._open[block] = None
+                if self._whole is None:
+                    self._whole = self._watch()
+                    next(self._whole)
+                yield
+            finally:
+                self._end(block)
+        finally:  # see `frame.calling`
+            self._end(block)
+
+    def __enter__(self) -> StandIn:
+        watching = self.watching()
+        next(watching)
+        self._entered.append(watching)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._entered.pop().close()
+
+    def _end(self, block: object) -> None:
+        self._open.pop(block, None)
+        if not self._open and self._whole is not None:
+            self._whole.close()
+            self._whole = None
+
+    def _watch(self) -> Iterator[None]:
+        with self._reporting():
+            try:
+                local.watched.append(self)
+                yield
+            finally:
+                local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        """Report calls while a block runs."""
+        with ExitStack() as stack:
+            if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
+                self.notes[EAGER_NOTE] = None
+            stack.enter_context(jax.disable_jit())
+            stack.enter_context(self.reporter.watch(self._call))
+            yield
+
+    def _call(self, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
+        """Run and log one call of the model or of a submodule."""
+        __tracebackhide__ = True
+        part = self.module if not path else self.module._wiring.part(self.module, path, instance)
+        if now.tracker is None or part is None:
+            return run(*args, **kwargs)
+        if tracker.is_captured():
+            return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
+        return logged(part, run, args, kwargs)
+
+    def expect(self, name: str) -> None:
+        """Add a part that is not known before the model is applied, and all parts above it."""
+        steps = tuple(name.split("."))
+        for end in range(1, len(steps) + 1):
+            if steps[:end] not in self.module._wiring.part_names:
+                self.module._wiring.attach(self.module, steps[:end], "Module")
+
+
+def reporter_of(model: object) -> Any:
+    """Return what reports the calls of a foreign model.
+
+    Raises:
+        ArgumentTypeError: It comes from no framework that can be tracked.
+    """
+    framework = framework_of(model)
+    if framework == "equinox":
+        return ModuleReporter(model, equinox.modules_of)
+    if framework == "flax_nnx":
+        return ModuleReporter(model, flax_nnx.modules_of)
+    if framework == "flax_linen":
+        return flax_linen.LinenReporter(model)
+    if framework == "keras":
+        return keras.KerasReporter(model)
+    if framework == "haiku":
+        return haiku.HaikuReporter()
+    raise ArgumentTypeError(
+        "nb.track follows a module, or an unconverted model of Flax, Equinox, Haiku, Keras or "
+        f"PyTorch, got {type(model).__name__}. For any function, track the module that it calls."
+    )
+
+
+# -- verbs --
+APART = {
+    "flax_linen": ("a linen module", "variables", "model, variables, x"),
+    "haiku": ("the return of hk.transform", "parameters", "net, params, key, x"),
+}
+
+
+def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+    """A foreign model as a module that shares its arrays, with the arguments that remain for it.
+
+    Of a linen module the first argument is its variables, of a transformed function its parameters,
+    perhaps state, and a key.
+
+    Raises:
+        ArgumentTypeError: the variables are missing.
+    """
+    framework = framework_of(model)
+    if framework == "flax_linen":
+        return _of_linen(model, args, kwargs, verb)
+    if framework == "haiku":
+        return _of_haiku(model, args, kwargs, verb)
+    module = wrap(function_of(model), copied=False)
+    if framework == "keras":  # as `model(x)` does: training only where it is asked for
+        module.eval()
+    return module, args, kwargs
+
+
+def function_of(model: object) -> Function:
+    """The function of a model that holds its variables."""
+    functions: dict[str | None, Callable[[Any], Function]] = {
+        "equinox": equinox.EquinoxFunction,
+        "flax_nnx": flax_nnx.NnxFunction,
+        "keras": keras.KerasFunction,
+    }
+    framework = framework_of(model)
+    if framework not in functions:
+        raise apart(model, "this")
+    return functions[framework](model)
+
+
+def apart(model: object, verb: str) -> ArgumentTypeError:
+    """The error where the variables of a model that stand beside it were not given."""
+    what, variables, usage = APART[framework_of(model) or ""]
+    return ArgumentTypeError(
+        f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given "
+        f"beside it, as in "
+        f"{verb}({usage})."
+    )
+
+
+def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+    kwargs = {name: value for name, value in kwargs.items() if name != "mutable"}
+    rngs = kwargs.pop("rngs", {})
+    if model.scope is not None:  # bound
+        model, variables = model.unbind()
+    else:
+        variables, args = (args[0] if args else None), args[1:]
+    if not isinstance(variables, Mapping) or PARAMS not in variables:
+        raise apart(model, verb)
+    wrapped = wrap(LinenFunction(model, variables, tuple(rngs)), copied=False)
+    if args or kwargs:
+        meet_parts(wrapped, args, kwargs)
+    return wrapped, args, kwargs
+
+
+def _of_haiku(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+    has_state = type(model).__name__ == "TransformedWithState"
+    count = 1 + has_state
+    if len(args) < count or not all(isinstance(usage, Mapping) for usage in args[:count]):
+        raise apart(model, verb)
+    has_key = takes_key(model, has_state)
+    with_rng = has_key and len(args) > count and args[count] is not None
+    wrapped = wrap(HaikuFunction(model, *args[:count], with_rng=with_rng), copied=False)
+    inputs = args[count + has_key :]
+    if inputs or kwargs:
+        meet_parts(wrapped, inputs, kwargs)
+    return wrapped, inputs, kwargs
+
+
+# -- verbs --
+def _of_module(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a verb of modules as one of foreign models."""
+
+    def run(model: object, args: Args, kwargs: Kwargs, **options: object) -> Any:
+        module, args, kwargs = as_module(model, args, kwargs, f"nb.{name}")
+        return verb(module, *args, **options, **kwargs)
+
+    return run
+
+
+def inspected(model: object, args: Args, kwargs: Kwargs) -> Any:
+    return parts_of(*as_module(model, args, kwargs, "nb.inspect"))
+
+
+def patched(model: object, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Any:
+    module, clean, _ = as_module(model, args, kwargs, "nb.patch")
+    return patch(module, clean, tuple(corrupt[len(args) - len(clean) :]), path)
+
+
+def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
+    if framework_of(model) in APART and getattr(model, "scope", None) is None:
+        what, variables, usage = APART[framework_of(model) or ""]
+        name = type(model).__name__
+        return Note(
+            name,
+            f"{name} is {what}, which holds no {variables}: nb.show of these shows them, "
+            f"nb.summary({usage}) the parts of the model",
+        )
+    return module_tree(as_module(model, args, kwargs, "nb.show")[0])
+
+
+def variables_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """Arrays by dotted path."""
+    return {text_of(path): leaf.value for path, leaf in function_of(model).variables.items()}
+
+
+def parameters_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+    """Those that are trained."""
+    return {
+        text_of(path): leaf.value
+        for path, leaf in function_of(model).variables.items()
+        if leaf.trained
+    }
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "summary": _of_module("summary", summary),
+    "graph": _of_module("graph", graph),
+    "first_nonfinite": _of_module("first_nonfinite", first_nonfinite),
+    "inspect": inspected,
+    "patch": patched,
+    "module": functools.partial(as_module, verb="nb.what_if"),
+    "profile": functools.partial(as_module, verb="nb.profile"),
+    "show": shown,
+    "variables": variables_of,
+    "parameters": parameters_of,
+}
