@@ -75,7 +75,7 @@ def test_what_cannot_be_wrapped_is_said():
         nb.ArgumentTypeError, match="takes the return of hk.transform, got function"
     ):
         nb.from_haiku(recurrent, {})
-    with pytest.raises(nb.ArgumentTypeError, match="has a state, the second thing that init gave"):
+    with pytest.raises(nb.ArgumentTypeError, match="has a state, the second return of its init"):
         nb.from_haiku(hk.transform_with_state(recurrent), {})
 
 

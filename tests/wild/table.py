@@ -314,10 +314,7 @@ def stored() -> dict[str, Any]:
 def table(rows: dict[str, Any]) -> str:
     """Return the table and the reasons of refused cells as Markdown."""
     reasons: dict[str, int] = {}
-    lines = [
-        f"| model | {' | '.join(VERBS)} | date |",
-        f"|---{'|---' * len(VERBS)}|---|",
-    ]
+    lines = [f"| model | {' | '.join(VERBS)} | date |", f"|---{'|---' * len(VERBS)}|---|"]
     for name, row in sorted(rows.items()):
         texts = []
         for verb, (state, word) in row["cells"].items():
