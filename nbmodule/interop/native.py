@@ -170,7 +170,7 @@ APART = {
 }
 
 
-def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+def as_module(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
     """A foreign model as a module that shares its arrays, with the arguments that remain for it.
 
     Of a linen module the first argument is its variables, of a transformed function its parameters,

@@ -19,7 +19,7 @@ from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import rebuild, structure_of
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.frame import framed
+from nbmodule.core.variables.frame import Frame, framed
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.interop.frameworks.function import Leaf, Path
 from nbmodule.interop.torch_layers.states import to_torch
@@ -52,7 +52,7 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
     def function(
         values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, dict[Path, Any]]:
-        def body(frame: Any) -> tuple[Any, dict[Path, Any]]:
+        def body(frame: Frame) -> tuple[Any, dict[Path, Any]]:
             rebuilt = rebuild(structure, [values[path] for path in paths])
             outputs = rebuilt(*args, **kwargs)
             changed = {

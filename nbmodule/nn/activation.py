@@ -22,7 +22,7 @@ from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, initializer
 class _Options(ConstructorSignature):
     """The options of an activation, as arguments by name."""
 
-    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
+    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
         if instance is not None or owner.__init__ is not _Activation.__init__:
             return super().__get__(instance, owner)
         activation = inspect.Parameter.KEYWORD_ONLY

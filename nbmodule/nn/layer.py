@@ -183,7 +183,7 @@ def padding_of(where: str, padding: object, axes: int) -> Any:
     return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
 
 
-def keys(key: Any, count: int) -> list[Any]:
+def keys(key: KeyLike | Variable | None, count: int) -> list[Any]:
     """Keys for `count` variables: None each without a key, so that each takes the next of the
     default stream.
     """

@@ -183,7 +183,7 @@ class _Recurrent(_Gated):
     def forward(
         self,
         x: Float[ArrayLike, "*batch time in_features"],
-        state: Any = None,
+        state: object = None,
         *,
         lengths: Integer[ArrayLike, "*batch"] | None = None,
     ) -> Any:
@@ -402,7 +402,7 @@ class GRUCell(_Cell):
 def _run(
     x: Array,
     state: tuple[Array, ...] | None,
-    weights: Any,
+    weights: tuple[Any, ...],
     lengths: Array | None,
     key: KeyLike | None,
     *,
@@ -455,7 +455,7 @@ def _one(
     layer_type: str,
     x: Array,
     first: tuple[Array, ...] | None,
-    weights: Any,
+    weights: tuple[Any, ...],
     lengths: Array | None,
     nonlinearity: str,
     reverse: bool,

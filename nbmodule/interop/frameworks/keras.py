@@ -136,7 +136,7 @@ class KerasFunction(Function):
 class KerasReporter(Function):
     """Reports calls of a built Keras layer or model."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: object) -> None:
         self.function = KerasFunction(model)
         self.name, self.parts = self.function.name, self.function.parts
 

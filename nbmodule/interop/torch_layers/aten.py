@@ -239,11 +239,12 @@ def _variance_and_mean(
     dim: Axes | bool = None,
     unbiased: bool | None = True,
     keepdim: bool = False,
-    **options: Any,
+    *,
+    correction: float | None = 1,
 ) -> tuple[Array, Array]:
     axes = None if isinstance(dim, bool) else _axes(dim)
     mean = jnp.mean(x, axis=axes, keepdims=keepdim)
-    return _variance(x, dim, unbiased, keepdim, **options), mean
+    return _variance(x, dim, unbiased, keepdim, correction=correction), mean
 
 
 def _extreme(

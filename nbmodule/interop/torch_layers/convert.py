@@ -164,7 +164,7 @@ def _is_altered(layer: torch.nn.Module) -> bool:
 
 
 def from_torch(
-    model: Any, *example: object, like: Module | None = None, **example_kwargs: object
+    model: object, *example: object, like: Module | None = None, **example_kwargs: object
 ) -> Any:
     """Make a module of the same layout as a model of PyTorch, with its numbers, or give its numbers
     to a module that is there.
@@ -213,20 +213,20 @@ def from_torch(
         raise ArgumentTypeError(
             "nb.from_torch of a state dict needs like=, a module of the same layout."
         )
-    model = without_compiled(model)
-    converter = Converter(model)
-    converted = converter.convert(model, ())
-    title = f"cannot convert {type(model).__name__}"
+    native = without_compiled(model)
+    converter = Converter(native)
+    converted = converter.convert(native, ())
+    title = f"cannot convert {type(native).__name__}"
     values, report = matched(converted, arrays, title=title)
     if _take_dtypes(converted, arrays, report):
         values, report = matched(converted, arrays, title=title)
     write_all(tuple(values), tuple(values.values()))
-    _take_frozen(converted, model, report)
+    _take_frozen(converted, native, report)
     tensors = tuple((name, names) for name, names, _ in report.tensors)
     counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
     difference = None
     if example or example_kwargs:
-        difference = _difference(model, converted, example, example_kwargs)
+        difference = _difference(native, converted, example, example_kwargs)
     converted.conversion = Conversion(tuple(converter.layers), tensors, counters, difference)
     return converted
 

@@ -130,7 +130,9 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
         yield TorchTensor(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
 
 
-def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int, int]) -> Any:
+def swapped(
+    weight: np.ndarray, groups: int, source: tuple[int, int], target: tuple[int, int]
+) -> Any:
     """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups,
     *kernel)` differ so.
     """
@@ -140,7 +142,7 @@ def swapped(weight: Any, groups: int, source: tuple[int, int], target: tuple[int
     return moved.reshape((-1, *moved.shape[2:]))
 
 
-def attention_entries(module: Any) -> Iterator[TorchTensor]:
+def attention_entries(module: MultiHeadAttention) -> Iterator[TorchTensor]:
     """Queries, keys and values lie in one tensor where they have the same features."""
     parts = [module.query, module.key, module.value]
     if len({part.weight.shape for part in parts}) == 1:

@@ -183,7 +183,7 @@ def rnn(
 @kernel(static=("reverse",))
 def lstm(
     x: Float[ArrayLike, "*batch time in_features"],
-    state: Any,
+    state: object,
     weight_ih: Float[ArrayLike, "gates in_features"],
     weight_hh: Float[ArrayLike, "gates hidden"],
     bias_ih: Float[ArrayLike, " gates"] | None = None,
