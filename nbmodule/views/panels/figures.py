@@ -106,7 +106,7 @@ def plot(
     import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
-        draw(record, figure, **options)
+        draw_record(record, figure, **options)
     if file is not None:
         with whole_file(file) as target:
             target.write(bytes_of(figure, Path(file).suffix.lower()[1:], dpi))
@@ -150,7 +150,7 @@ def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
 
 
 @functools.singledispatch
-def draw(record: Any, figure: Figure) -> None:
+def draw_record(record: Any, figure: Figure) -> None:
     """Draw one kind of record into an empty figure."""
     kind = type(record).__name__.removesuffix("Record")
     raise ArgumentTypeError(
@@ -180,13 +180,13 @@ def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4
     return list(axes[:count])
 
 
-@draw.register(Picture)
+@draw_record.register(Picture)
 def _picture(picture: Picture, figure: Figure) -> None:
     figure.set_size_inches(4.5, 2.6 if picture.kind == "bars" else 4)
     draw_picture(figure, figure.subplots(), picture, picture.of)
 
 
-@draw.register(ArrayCard)
+@draw_record.register(ArrayCard)
 def _array(card: ArrayCard, figure: Figure) -> None:
     if card.error or card.statistics is None or card.picture is None:
         raise _empty(card, card.error or "its values cannot be read")
@@ -196,7 +196,7 @@ def _array(card: ArrayCard, figure: Figure) -> None:
     _titled(figure, card)
 
 
-@draw.register(VariableTree)
+@draw_record.register(VariableTree)
 def _variables(tree: VariableTree, figure: Figure) -> None:
     measured = [(r.path, r.statistics) for r in tree.rows if r.statistics and r.statistics.size]
     if not measured:
@@ -207,7 +207,7 @@ def _variables(tree: VariableTree, figure: Figure) -> None:
     _titled(figure, tree, len(measured) - MOST_PANELS, "histogram")
 
 
-@draw.register(ModuleTree)
+@draw_record.register(ModuleTree)
 def _modules(tree: ModuleTree, figure: Figure) -> None:
     rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
     if not rows:
@@ -219,7 +219,7 @@ def _modules(tree: ModuleTree, figure: Figure) -> None:
     _titled(figure, tree)
 
 
-@draw.register(CallTable)
+@draw_record.register(CallTable)
 def _calls(table: CallTable, figure: Figure) -> None:
     rows = [row for row in table.rows if row.statistics or row.seconds is not None]
     if not rows:
@@ -240,7 +240,7 @@ def _calls(table: CallTable, figure: Figure) -> None:
     _titled(figure, table, len(rows) - len(shown), "call")
 
 
-@draw.register(ReturnTable)
+@draw_record.register(ReturnTable)
 def _returns(table: ReturnTable, figure: Figure) -> None:
     rows = zip(_call_names(table.rows), table.rows, strict=True)
     named = [(name.strip(), p) for name, row in rows for p in row.pictures if p.kind != "text"]
@@ -252,8 +252,8 @@ def _returns(table: ReturnTable, figure: Figure) -> None:
     _titled(figure, table, len(named) - MOST_PANELS, "picture")
 
 
-@draw.register(ComparisonTable)
-@draw.register(DifferenceTree)
+@draw_record.register(ComparisonTable)
+@draw_record.register(DifferenceTree)
 def _differences(tree: DifferenceTree | ComparisonTable, figure: Figure) -> None:
     changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
     if not changed:
@@ -276,7 +276,7 @@ def _differences(tree: DifferenceTree | ComparisonTable, figure: Figure) -> None
     _titled(figure, tree, len(changed) - len(shown))
 
 
-@draw.register(HistoryRecord)
+@draw_record.register(HistoryRecord)
 def _history(history: HistoryRecord, figure: Figure, *, log: bool = False) -> None:
     groups: dict[str, list[SeriesRecord]] = {}
     for series in history.series:
