@@ -16,6 +16,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.__main__ import main
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 
 def train(folder, lr, *, steps=40, name="demo", tags=(), **config):
@@ -184,6 +185,18 @@ def test_several_runs_of_one_cell_become_their_comparison(kernel):
     ] * 3
     assert all(word in comparison for word in ("3 runs compared", "best loss", "last loss"))
     assert len(alone) == 1 and not alone[0].startswith("<details>")
+
+
+def test_the_comparison_of_a_cell_is_bounded_and_text_alone_where_that_is_asked(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.run.in_memory.current_execution", lambda: "cell 3")
+    for lr in range(10):
+        with nb.Live(display=False, name="demo", config={"lr": lr}) as live:
+            live.log(loss=1.0)
+    comparison = CellComparison("cell 3")
+    html = comparison._bundle()["text/html"]
+    assert "the last 8 of 10 runs" in html and "lr=9" in html and "lr=1 " not in html
+    monkeypatch.setenv("NBMODULE_DISPLAY", "text")
+    assert set(comparison._bundle()) == {"text/plain"}
 
 
 def test_records_go_to_pandas(folder):

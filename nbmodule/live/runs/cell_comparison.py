@@ -9,6 +9,7 @@ from nbmodule.base.format import count_noun
 from nbmodule.live.run.in_memory import current_execution, kept_runs
 from nbmodule.live.runs.run import RecordedRun, RunInMemory
 from nbmodule.live.runs.run_comparison import RunComparison
+from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.html import Markup, tag
 
 Bundle = dict[str, str]
@@ -93,9 +94,10 @@ class CellComparison:
 
         runs = self._runs()
         comparison = RunComparison(runs[-MOST_COMPARED:])
-        more = len(runs) - MOST_COMPARED
+        if chosen_form() == "text":
+            return {"text/plain": repr(comparison)}
         html = comparison_html(comparison, points=_POINTS)
-        if more > 0:
+        if len(runs) > MOST_COMPARED:
             about = f"the last {MOST_COMPARED} of {count_noun(len(runs), 'run')}: nb.runs() has all"
             html = f"{tag('div', about)}{html}"
         return {"text/plain": repr(comparison), "text/html": html}
