@@ -184,7 +184,9 @@ class ReplayVerbs:
         rates = [fix.rate for fix in diagnosis[rule].fixes if fix.rate is not None]
         if not rates:
             fixes = "; ".join(fix.label for fix in diagnosis[rule].fixes) or "none is known"
-            raise ArgumentError(f"the fix of {rule!r} is no learning rate, but: {fixes}.")
+            raise ArgumentError(
+                f"the fix of {rule!r} is no factor of the learning rate, but: {fixes}."
+            )
         return self.what_if(steps, rates=[*rates, 1.0])
 
     def _attempt(self: Any, label: str, values: Mapping[str, Any]) -> Attempt:
