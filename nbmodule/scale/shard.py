@@ -56,7 +56,7 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
         raise ArgumentTypeError(f"nb.shard lays out a module, got {type(model).__name__}.")
     ensure_built(model)
     mesh = as_mesh(mesh)
-    leaves = list(leaves_of(model))
+    leaves = list(ruled_variables(model))
     decisions = {leaf.name: Decision() for leaf in leaves}
     for rule in as_rules(rules):
         rule(leaves, decisions, mesh)
@@ -82,7 +82,7 @@ def shortest(spec: PartitionSpec | None) -> PartitionSpec:
     return PartitionSpec(*parts)
 
 
-def leaves_of(model: Any) -> Iterator[RuledVariable]:
+def ruled_variables(model: Any) -> Iterator[RuledVariable]:
     """Yield the variables of a model as rules see them."""
     plan = plan_of(model)
     for variable, location in plan.places.items():
