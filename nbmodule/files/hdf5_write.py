@@ -68,9 +68,8 @@ def write_hdf5(
             raise target.error
     if memory is not None:
         file.write(memory.getbuffer())
-    size = file.seek(0, os.SEEK_END)
     _write_arrays(file, rows, [leaf for _, leaf in leaves])
-    file.seek(size)
+    size = file.seek(0, os.SEEK_END)  # the structures alone may end before the last array
     file.write(seal(rows, size))
 
 

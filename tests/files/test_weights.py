@@ -148,6 +148,13 @@ def test_more_than_a_thousand_small_arrays_are_packed_and_plain_h5py_finds_them(
     assert found["large"].sum() == 40_000
 
 
+def test_a_packed_array_at_the_end_of_a_compressed_file_is_inside_it(path):
+    save(path, {"w": False}, packed=True, compression="gzip")
+    assert read(path).variables == {"w": False}
+    with h5py.File(path) as file:
+        assert file["__packed__/bool"][()].tolist() == [False]
+
+
 def test_a_thousand_small_arrays_are_not_packed(path):
     save(path, {f"w{i}": np.zeros(1) for i in range(1000)})
     with h5py.File(path) as file:

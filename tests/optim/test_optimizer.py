@@ -244,6 +244,7 @@ def test_a_compiled_step_is_traced_once_more_for_new_state_and_never_again(net, 
     assert len(traces) == first
 
 
+@pytest.mark.filterwarnings("ignore:.*becomes a constant")  # shown once, in the first test
 @pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
 @pytest.mark.parametrize("way", [jax.jit, jax.eval_shape, jax.make_jaxpr])
 @pytest.mark.parametrize("make", [lambda: nb.Adam(1e-2), lambda: nb.Optax(optax.adam(1e-2))])
