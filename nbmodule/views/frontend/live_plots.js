@@ -243,9 +243,13 @@ function lines(curve, k, frame, isSmooth) {
   parts.push(svg("path", { ...look, d: path(curve.steps, curve.values) }));
   if (curve.raw.length === 1) parts.push(svg("circle", { cx: frame.x(curve.rawSteps[0]), cy: frame.y(curve.raw[0]), r: 3, class: `nbm-dot nbm-c${k % 8}` }));
   let marks = 0;
-  curve.raw.forEach((v, i) => {
-    if (Number.isFinite(v) || marks++ >= 20) return;
-    parts.push(svg("text", { x: frame.x(curve.rawSteps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" }, number(v)));
+  const { raw } = curve;
+  raw.forEach((v, i) => {
+    // A peak beyond the top is marked, so that a high one does not look like a low one.
+    const isCut = frame.y(v) < EDGE.top && v >= (raw[i - 1] ?? v) && v >= (raw[i + 1] ?? v);
+    if ((Number.isFinite(v) && !isCut) || marks++ >= 20) return;
+    const text = Number.isFinite(v) ? "▲" : number(v);
+    parts.push(svg("text", { x: frame.x(curve.rawSteps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" }, text, svg("title", {}, `${number(v)} at step ${count(curve.rawSteps[i])}`)));
   });
   return parts;
 }

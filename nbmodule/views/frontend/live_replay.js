@@ -1,6 +1,6 @@
 // The replay of a step, below the curves: what a click on a curve opens, and what can be done from there.
 import { button, el } from "./base.js";
-import { count } from "./format.js";
+import { count, number } from "./format.js";
 
 /**
  * @typedef {import("./live_store.js").Run} Run
@@ -110,9 +110,10 @@ export class ReplayPanel {
       node.disabled = !works;
       node.title = works ? this.titles.get(node) ?? "" : why || (run.progress.ended && this.line.channel ? `the run is over: live.${node === this.rewind ? "rewind" : "what_if"} works from code` : "needs the running kernel");
     }
-    const names = run.branches.map((branch) => branch.label).join("\n");
+    const ends = run.branches.map(({ label, curves: [main] }) => `${label}${main?.values.length ? ` → ${main.name} ${number(main.values[main.values.length - 1], 3)}` : ""}`);
+    const names = ends.join("\n");
     if (this.takes.dataset.names === names) return;
     this.takes.dataset.names = names;
-    this.takes.replaceChildren(...run.branches.map((branch, k) => button(`take ${branch.label}`, `Go on with ${branch.label}${branch.note ? ` (${branch.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
+    this.takes.replaceChildren(...run.branches.map((branch, k) => button(`take ${ends[k]}`, `Go on with ${branch.label}${branch.note ? ` (${branch.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
   }
 }

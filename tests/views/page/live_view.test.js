@@ -218,6 +218,7 @@ test("futures are drawn ahead of the curve, and a button takes one; events are m
   tick({ branches: [{ label: "x 0.3", note: "", series: [{ name: "loss", ...points([21, 22, 30], [0.2, 0.1, 0.05]) }] }] });
   assert.equal($$(".nbm-run-plots text").filter((node) => node.textContent === "x 0.3").length, 1);
   assert.match($(".nbm-event").textContent, /◆step 10: rate: 0\.1 → 0\.03/);
+  assert.equal(button("Go on with x 0.3").textContent, "take x 0.3 → loss 0.05");
   button("Go on with x 0.3").click();
   assert.deepEqual([sent.at(-1).kind, sent.at(-1).future], ["take", 0]);
   tick({ branches: [] });
