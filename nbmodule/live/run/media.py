@@ -10,7 +10,6 @@ import base64
 import io
 import json
 import wave
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,8 +35,8 @@ MOST_POINTS = 2000
 MOST_CLASSES = 100
 _PER_CELL = 6
 """Samples shown behind one cell of a confusion matrix."""
-_MOST_BYTES = 2**26
-"""Bytes that stored media may unpack to."""
+_FAR = 10.0
+"""How many times the usual range of pixels makes the range of all useless."""
 _WIDTH = 110
 _BORDER = "color-mix(in srgb, currentColor 25%, transparent)"
 _QUIET = "font-size:11px;opacity:.75"
@@ -93,12 +92,9 @@ class Media:
         """Unpack what `to_bytes` gave.
 
         Raises:
-            FileFormatError: If it is something else, or would take more than 64 MiB.
+            FileFormatError: If it is something else.
         """
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
-                    raise ValueError("it is too large")
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             head = json.loads(str(arrays.pop("head")))
@@ -145,30 +141,31 @@ def samples(
         0       cat    cat         0.1   a cat
     """
     is_text = isinstance(x, (list, tuple)) and all(isinstance(part, str) for part in x)
-    data = None if is_text else np.asarray(x)
     count = len(x)
     true, predicted = _classes("labels", labels, count), _classes("predictions", predictions, count)
     sizes = None if losses is None else np.asarray(losses, np.float64)
     if sizes is not None and sizes.shape != (count,):
         raise ArgumentError(f"losses must have shape [{count}], got {list(sizes.shape)}.")
-    order = _worst_first(count, true, predicted, sizes)[:most]
+    is_wrong = [t != p for t, p in zip(true or [], predicted or [])]
+    badness = np.array(is_wrong or [False] * count, float)
+    if sizes is not None:
+        badness = np.nan_to_num(sizes, nan=np.inf)
+    order = np.argsort(-badness, kind="stable")[:most].tolist()
     columns = {"sample": [str(k) for k in order]}
     if true is not None:
         columns["label"] = [_class_name(true[k], names) for k in order]
     if predicted is not None:
-        columns["prediction"] = [
-            _class_name(predicted[k], names)
-            + (" ✗" if true is not None and true[k] != predicted[k] else "")
-            for k in order
-        ]
+        marks = {k: " ✗" for k, wrong in enumerate(is_wrong) if wrong}
+        columns["prediction"] = [_class_name(predicted[k], names) + marks.get(k, "") for k in order]
     if sizes is not None:
         columns["loss"] = [format_number(sizes[k], 3) for k in order]
-    if data is None:
+    if is_text:
         columns["text"] = [plain(x[k], 400) for k in order]
         return Media("samples", {}, columns)
+    data = np.asarray(x)[order]
     if rate is not None:
-        return Media("samples", {"sounds": _sounds(data[order])}, columns, (), {"rate": rate})
-    return Media("samples", {"images": _images(data[order])}, columns)
+        return Media("samples", {"sounds": _sounds(data)}, columns, (), {"rate": rate})
+    return Media("samples", {"images": _images(data)}, columns)
 
 
 def _classes(argument: str, values: Any, count: int) -> Sequence[Any] | None:
@@ -176,26 +173,14 @@ def _classes(argument: str, values: Any, count: int) -> Sequence[Any] | None:
     if values is None:
         return None
     array = np.asarray(values)
-    if array.ndim == 2 and array.shape[1] > 1:
-        array = array.argmax(axis=1)
-    elif array.ndim == 2:
-        array = array[:, 0]
+    if array.ndim == 2:
+        array = array.argmax(axis=1) if array.shape[1] > 1 else array[:, 0]
     if array.shape != (count,):
         raise ArgumentError(
             f"{argument} must be one for each of {count_noun(count, 'sample')}, "
             f"got shape {list(array.shape)}."
         )
     return array.tolist()
-
-
-def _worst_first(
-    count: int, true: Any, predicted: Any, losses: NDArray[np.floating] | None
-) -> list[int]:
-    if losses is not None:
-        return np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable").tolist()
-    if true is None or predicted is None:
-        return list(range(count))
-    return sorted(range(count), key=lambda k: true[k] == predicted[k])
 
 
 def _class_name(value: Any, names: Sequence[str]) -> str:
@@ -220,7 +205,13 @@ def _images(data: NDArray[Any]) -> NDArray[np.uint8]:
     wide = data.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
-    scaled = np.nan_to_num((wide - low) / ((high - low) or 1.0), nan=0.0, posinf=1.0, neginf=0.0)
+    usual_low, usual_high = np.percentile(finite, (1, 99)) if finite.size else (0.0, 1.0)
+    if (
+        high - low > _FAR * (usual_high - usual_low) > 0
+    ):  # one broken pixel must not hide all others
+        low, high = usual_low, usual_high
+    scaled = ((wide - low) / ((high - low) or 1.0)).clip(0.0, 1.0)
+    scaled = np.nan_to_num(scaled, nan=0.0)
     return np.round(255 * scaled).astype(np.uint8)
 
 
@@ -265,12 +256,11 @@ def _image(pixels: NDArray[np.uint8], label: str, side: int) -> Markup:
 
     file = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(file, "PNG")
-    source = "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
     height, width = pixels.shape[:2]
     scale = side / max(height, width)
     size = f"width:{width * scale:.0f}px;height:{max(height * scale, 8):.0f}px"
     style = f"{size};image-rendering:{'pixelated' if scale > 1 else 'auto'}"
-    return tag("img", src=source, alt=label, style=style)
+    return tag("img", src=_data_url("image/png", file), alt=label, style=style)
 
 
 def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
@@ -278,8 +268,12 @@ def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
     with wave.open(file, "wb") as writer:
         writer.setparams((1, 2, rate, len(sound), "NONE", ""))
         writer.writeframes(sound.astype("<i2").tobytes())
-    source = "data:audio/wav;base64," + base64.b64encode(file.getvalue()).decode()
+    source = _data_url("audio/wav", file)
     return tag("audio", controls=True, src=source, aria_label=label, style="width:100%")
+
+
+def _data_url(form: str, file: io.BytesIO) -> str:
+    return f"data:{form};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 # -- a confusion matrix ----------------------------------------------------------------------------
