@@ -56,7 +56,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.live.diagnosis.examine": "check_setup",
     "nbmodule.live.runs.run_comparison": "compare_runs",
     "nbmodule.live.runs.listing": "runs",
-    "nbmodule.live.run.best": "no_improvement",
+    "nbmodule.live.run.series": "no_improvement",
     "nbmodule.live.run.media": "Media confusion embedding_map samples",
     "nbmodule.live.reporting.journal": "last_run",
     "nbmodule.live.controls.loop": "steps",

@@ -7,19 +7,21 @@ and the training goes on. A part that only shows and fails again and again is le
 from __future__ import annotations
 
 import inspect
+import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from nbmodule.base.compiling import compiled_seconds
 from nbmodule.base.format import format_count, format_seconds
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
-from nbmodule.live.controls.loop import LOOK_EVERY, Loop
-from nbmodule.live.controls.notices import Alarms, CompileClock
+from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import find_route, is_marimo, running_kernel
 from nbmodule.live.monitors.watching import Sampling
-from nbmodule.live.run.control import RECEIPT, Command, Route
+from nbmodule.live.run.control import RECEIPT, Command
 from nbmodule.live.run.messages import guard
-from nbmodule.live.run.outliers import is_training_loss
+from nbmodule.live.run.progress import rest_after
+from nbmodule.live.run.series import is_training_loss
 from nbmodule.live.run.state import RunState
 
 if TYPE_CHECKING:
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 _SHOWN_COMPILE = 0.2
 """Seconds of compiling from which a message is shown."""
 _MOST_VIEW_FAILURES = 3
-_RAREST = 1.0
-"""Most seconds between two looks, also where a look is slow; clicks are handled more often."""
+_OFTENEST, _RAREST = 0.1, 1.0
+"""Seconds between two times at which all is read and shown; clicks are handled more often."""
 _NUMBERS_IN_A_LINE = 4
 _MOST_RATES = 5
 
@@ -54,8 +56,8 @@ class Boundary:
         run: The run.
         loop: Its loop.
         log_queue: Its logged values.
-        watching: Its watchers.
-        alarms: Its alarms.
+        returns: None if the model is not to be watched.
+        recorder: Records the steps of the run; None for none.
         verbs: Functions for a reader.
     """
 
@@ -64,26 +66,32 @@ class Boundary:
         run: RunState,
         loop: Loop,
         log_queue: LogQueue,
-        watching: Sampling,
-        alarms: Alarms,
+        returns: str | None,
+        recorder: object,
         verbs: Verbs,
     ) -> None:
-        self._run, self._loop, self._log_queue, self._watching = run, loop, log_queue, watching
-        self._alarms, self._verbs = alarms, verbs
+        self._run, self._loop, self._log_queue, self._verbs = run, loop, log_queue, verbs
+        self.watching = Sampling(run, loop, returns, recorder, alarm=self.sound_alarm)
         self.keeper: StepKeeper | None = None
         """Records the steps; None where nothing is kept."""
         self.offer_state: Callable[[], None] | None = None
         """Copies the training state for the journal, if that is due."""
-        self.compiles = CompileClock()
         self.conditions: list[tuple[str, Callable[[], Any]]] = []
         """Conditions that end the loop, with names."""
         self.late_controls: Callable[[], object] | None = None
         """Adds controls after the first step: an optimizer of optax has no rate before."""
-        run.route = self.find_route()
+        self.alarmed: set[str] = set()
+        """Quantities that were reported as not finite."""
+        self._compiled: dict[int, float] = {}
+        """Seconds of compiling that were reported, by thread."""
         self._view: Any = None
         self._ended_view: Any = None
         self._line: Any = None
         self._failures = 0
+        self.find_route()
+        loop.on_look, loop.on_command = self.look, self.apply
+        loop.in_flight = log_queue.in_flight
+        loop.await_steps = lambda: log_queue.hold_back(run.count.done)
 
     def open_view(self) -> None:
         """Show the run, in the form of the environment."""
@@ -121,7 +129,7 @@ class Boundary:
         if self._view is not None:
             self._guarded("the view", self._view.close, time.monotonic())
         elif self._line is not None:
-            self._guarded("the progress line", self._line.close, self._run.progress, self._newest())
+            self._show_line(self._line.close)
         self._ended_view, self._view, self._line = self._view, None, None
         self._run.updates_per_second = 0.0
         self.conditions.clear()
@@ -132,39 +140,43 @@ class Boundary:
             self._log_queue.drain()
             self._ended_view.hear_after(message)
 
-    def look(self, clock: float) -> None:
-        """Do all that is due; called by the loop at most every twentieth of a second."""
+    def look(self, clock: float, is_due: bool = True) -> None:
+        """Do all that is due, or go on with a measurement alone; called by the loop."""
         run = self._run
-        if run.route.kind != "pump":
-            run.route = self.find_route()
-        run.cost.note(run.each_step.take())
         with run.cost:
-            if self.late_controls is not None and run.count.done:
-                add, self.late_controls = self.late_controls, None
-                self._guarded("controls", add)
-            self._log_queue.drain()
-            self.check_numbers()
-            if self.keeper is not None:
-                self._guarded("keeping steps", self.keeper.notice)
-            if self.offer_state is not None:
-                self._guarded("saving the state", self.offer_state)
-            self._report_compiles()
-            self._guarded("watching", self._watching.look, clock, run.count.done)
-        begun = time.thread_time()
+            if is_due:
+                self._read(clock)
+            self._guarded("watching", self.watching.look, clock, run.count.done)
+        self.watching.leave()
+
+    def _read(self, clock: float) -> None:
+        """Read what was logged, and show it."""
+        run, begun = self._run, time.thread_time()
+        if run.route.kind != "pump":
+            self.find_route()
+        run.cost.note(run.each_step.take())
+        if self.late_controls is not None and run.count.done:
+            add, self.late_controls = self.late_controls, None
+            self._guarded("controls", add)
+        self._log_queue.drain()
+        self.check_numbers()
+        if self.keeper is not None:
+            self._guarded("keeping steps", self.keeper.notice)
+        if self.offer_state is not None and self._loop.is_after_step:
+            self._guarded("saving the state", self.offer_state)
+        self._report_compiles()
         if self._view is not None:
             self._guarded("the view", self._view.flush, clock)
         elif self._line is not None:
-            self._guarded("the progress line", self._line.show, run.progress, self._newest())
-        run.cost.note(time.thread_time() - begun)
-        self._loop.tell_every = min(max(run.cost.rest(), LOOK_EVERY), _RAREST)
+            self._show_line(self._line.show)
+        spent = time.thread_time() - begun
+        self._loop.tell_every = rest_after(spent, run.budget / 2, least=_OFTENEST, most=_RAREST)
         run.most_ahead = steps_ahead(run.count.meter.rate, before=run.most_ahead)
-        self._watching.leave()
 
-    def measure(self, clock: float) -> None:
-        """Go on with a measurement, at a boundary at which nothing else is due."""
-        with self._run.cost:
-            self._guarded("watching", self._watching.look, clock, self._run.count.done)
-        self._watching.leave()
+    def _show_line(self, write: Callable[..., None]) -> None:
+        run = self._run
+        newest = dict(list(self._log_queue.newest.items())[:_NUMBERS_IN_A_LINE])
+        self._guarded("the progress line", write, run.progress, newest, run.messages)
 
     def add_condition(self, condition: Callable[..., Any]) -> None:
         """Let a function, of the history or without arguments, end the loop."""
@@ -190,7 +202,6 @@ class Boundary:
         actions: dict[object, Callable[[], object]] = {
             "set": lambda: self._set(str(message.get("name", "")), message.get("value")),
             "clear": self._verbs.forget_earlier,
-            "drop_last": lambda: self._tried("leaving the last batch out", self._drop_last),
         }
         kind = message.get("kind")
         with self._run.cost:
@@ -209,13 +220,6 @@ class Boundary:
         if after != before:
             run.messages.add_change(run.count.done + 1, name, before, after)
 
-    def _drop_last(self) -> None:
-        run = self._run
-        if run.count.may_drop_last:
-            self._loop.drop_last()
-            text = "batches that are not full are left out from the next epoch on"
-            run.messages.add(run.count.done + 1, "note", text, mark="changed")
-
     def _go_back(self, kind: str, message: dict[str, Any]) -> None:
         """Repeat a step, go back to it, or try what would follow, for a reader."""
         verbs = self._verbs
@@ -227,7 +231,7 @@ class Boundary:
         }
         label, action = actions[kind]
         _, failure = guard(label, action)
-        self.compiles.take()  # what was compiled for that is no part of a step
+        self.compiled_since()  # what was compiled for that is no part of a step
         if failure is not None:
             self._run.messages.add_failure(self._run.step, failure)
         elif kind == "rewind" and self._view is not None:
@@ -254,10 +258,10 @@ class Boundary:
         if self._view is not None:
             self._guarded("the view", self._view.hear, message, time.monotonic())
 
-    def find_route(self) -> Route:
-        """Return how a click reaches the loop."""
+    def find_route(self) -> None:
+        """Find out how a click reaches the loop."""
         loop = self._loop
-        return find_route(loop.pump, running_kernel(), delivered_by=loop.last_thread)
+        self._run.route = find_route(loop.pump, running_kernel(), delivered_by=loop.last_thread)
 
     def check_numbers(self) -> None:
         """Sound the alarm where the training loss first ceased to be finite."""
@@ -265,18 +269,40 @@ class Boundary:
             first = series.first_nonfinite
             if first is not None and is_training_loss(series.name):
                 text = f"{series.name} is {first[1]} at step {format_count(first[0])}"
-                self._alarms.sound(series.name, text)
+                self.sound_alarm(series.name, text)
+
+    def sound_alarm(self, quantity: str, text: str) -> None:
+        """Report once that a quantity is not finite; end the loop where that is wanted."""
+        run = self._run
+        if run.nonfinite == "ignore" or quantity in self.alarmed:
+            return
+        self.alarmed.add(quantity)
+        step = run.first_bad_step() or run.step_of(run.count.done)
+        bad, cause = run.bad_input(step), ""
+        if bad is not None:
+            cause = f"; {bad[1]} at step {format_count(bad[0])}"
+        elif run.can_repeat:
+            cause = f"; live.at({step}) shows where it began"
+        text = f"{text} (seen after step {format_count(run.count.done)}){cause}"
+        run.messages.add(run.count.done, "error", text, mark="not finite")
+        if run.nonfinite == "stop" and not run.count.is_stopping:
+            self._loop.stop(text)
+
+    def compiled_since(self) -> float:
+        """Return the seconds that this thread has spent in compiling since the last call."""
+        thread, total = threading.get_ident(), compiled_seconds()
+        before, self._compiled[thread] = self._compiled.get(thread, 0.0), total
+        return total - before
 
     def _report_compiles(self) -> None:
         run, keeper = self._run, self.keeper
-        seconds, done = self.compiles.take(), run.count.done
+        seconds, done = self.compiled_since(), run.count.done
         if seconds >= _SHOWN_COMPILE:
             cause = "" if done <= 1 or keeper is None else keeper.new_shapes(done)
             text = f"spent {format_seconds(seconds)} compiling{cause and f': {cause}'}"
             run.messages.add(run.step_of(done), "note", text, mark="compiled")
-
-    def _newest(self) -> dict[str, float]:
-        return dict(list(self._log_queue.newest.items())[:_NUMBERS_IN_A_LINE])
+            # otherwise the time left would count on a compile every few steps
+            run.count.meter.restart(done - self._log_queue.in_flight(), time.monotonic())
 
     def _tried(self, label: str, function: Callable[..., Any], *arguments: object) -> Any:
         """Call a function of the user; report its failure and return None."""
@@ -294,7 +320,7 @@ class Boundary:
         self._failures += 1
         if self._failures >= _MOST_VIEW_FAILURES:
             self._view = self._line = None
-            self._watching.switch_off()
+            self.watching.switch_off()
 
 
 def _takes_argument(function: Callable[..., Any]) -> bool:

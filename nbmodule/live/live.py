@@ -12,7 +12,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import NoneType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -28,15 +28,9 @@ from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_rate
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.controls.notices import Alarms
 from nbmodule.live.controls.pump import CommPump, running_kernel
-from nbmodule.live.monitors import step_watch as step_watch  # adds itself to WATCHES
-from nbmodule.live.monitors import weights as weights  # adds itself to WATCHES
-from nbmodule.live.monitors.recording import Recording
 from nbmodule.live.monitors.sources import title_of, trained_module
-from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
-from nbmodule.live.run.best import Best, improves
 from nbmodule.live.run.control import RECEIPT, Controls
 from nbmodule.live.run.history import History
 from nbmodule.live.run.in_memory import (
@@ -48,15 +42,14 @@ from nbmodule.live.run.in_memory import (
 )
 from nbmodule.live.run.messages import describe_caught, guard
 from nbmodule.live.run.progress import Progress
-from nbmodule.live.run.settings import describe_settings
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run.series import Best, improves
+from nbmodule.live.run.state import RunState, describe_settings
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
     from nbmodule.live.replay.saved_state import StateSaver
     from nbmodule.live.reporting.journal import LastRun
-    from nbmodule.live.reporting.verdicts import RunFindings
     from nbmodule.live.runs.resume import Resumed
     from nbmodule.views.records.records import Finding
 
@@ -88,7 +81,7 @@ class Live(ReplayVerbs):
             also those of PyTorch, Keras and NNX (where optax has injected the rate).
         returns: 'stats' to watch statistics of returns and gradients, None for nothing.
         recorder: A `nb.Recorder`; it records the steps of this run under their numbers, each of its
-            `every`-th. Statistics that it keeps are shown too.
+            `every`-th.
         budget: Largest share of the time that watching may take.
         name: The title; the class of the model if not given.
         nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends
@@ -145,7 +138,7 @@ class Live(ReplayVerbs):
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         display = as_flag("display", display)
-        _check_arguments(returns, budget, name, nonfinite, recorder, journal, tags)
+        _check_arguments(returns, budget, nonfinite, recorder, tags)
         run = RunState(
             name or title_of(model),
             model=model,
@@ -157,20 +150,10 @@ class Live(ReplayVerbs):
         run.most_ahead = steps_ahead(None)
         self._state = run
         """The data of the run, which its parts share."""
-        self._records = recorder is not None
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._loop = Loop(run.count)
-        self._log_queue = LogQueue(
-            run.history,
-            on_error=lambda text: run.messages.add(run.step, "warning", text),
-            scanned=run.scanned,
-        )
-        self._alarms = Alarms(run, self._loop.stop)
-        self._recording = Recording(run, recorder)
-        self._watching = Sampling(
-            run, self._loop, returns, recorded=self._recording.take, alarm=self._alarms.sound
-        )
+        self._log_queue = LogQueue(run)
         verbs = Verbs(
             hear=_weakly(self),
             at=self.at,
@@ -179,12 +162,8 @@ class Live(ReplayVerbs):
             take=self._take_now,
             forget_earlier=self._forget_earlier,
         )
-        self._boundary = Boundary(
-            run, self._loop, self._log_queue, self._watching, self._alarms, verbs
-        )
-        self._loop.on_look, self._loop.on_command = self._boundary.look, self._boundary.apply
-        self._loop.on_measure = self._boundary.measure
-        self._loop.on_change = lambda _: self._loop.look_soon()
+        self._boundary = Boundary(run, self._loop, self._log_queue, returns, recorder, verbs)
+        self._watching = self._boundary.watching
         self._best_of: str | None = None
         self._best: Best | None = None
         self._logged_names: set[Any] = set()
@@ -212,8 +191,6 @@ class Live(ReplayVerbs):
         size = getattr(iterable, "batch_size", getattr(iterable, "batch", None))
         if isinstance(size, int):
             self._state.settings.setdefault("batch_size", size)
-        self._boundary.compiles.follow()
-        self._state.cost.go_on(time.monotonic())
         return self._loop.run(iterable, epochs=epochs)
 
     def _begin_keeping(self) -> None:
@@ -482,18 +459,10 @@ class Live(ReplayVerbs):
         """The title."""
         return self._state.name
 
-    @name.setter
-    def name(self, name: str) -> None:
-        self._state.name = name
-
     @property
     def nonfinite(self) -> str:
         """What happens when a weight or the training loss is no longer finite."""
         return self._state.nonfinite
-
-    @nonfinite.setter
-    def nonfinite(self, what: str) -> None:
-        self._state.nonfinite = what
 
     @property
     def budget(self) -> float:
@@ -588,13 +557,6 @@ class Live(ReplayVerbs):
         return self._state.watched
 
     @property
-    def verdicts(self) -> RunFindings:
-        """The verdicts on the run, with fixes."""
-        from nbmodule.live.reporting.verdicts import RunFindings
-
-        return RunFindings(self._state)
-
-    @property
     def diagnosis(self) -> Diagnosis:
         """The verdicts of all rules on the run, the worst first, with explanations and fixes.
 
@@ -621,8 +583,10 @@ class Live(ReplayVerbs):
             >>> [finding.text for finding in live.findings]
             ['NaN in loss from step 3']
         """
+        from nbmodule.live.reporting.verdicts import findings_of
+
         self._log_queue.drain()
-        return tuple(verdict.finding for verdict in self.verdicts.now())
+        return tuple(found.finding for found in findings_of(self._state))
 
     @property
     def cost(self) -> float:
@@ -650,15 +614,12 @@ class Live(ReplayVerbs):
         add_knobs(self.controls, self.model, self.optimizer)
         self._boundary.late_controls = self._add_late_controls
         self._watching.add_control()
-        self._boundary.compiles.start()
+        self._boundary.compiled_since()
         self._loop.pump = CommPump(running_kernel())
-        run.route = self._boundary.find_route()
+        self._boundary.find_route()
         if self._display:
             self._boundary.open_view()
         self._loop.on_step = self._after_step
-        self._loop.on_pause = lambda: self._log_queue.hold_back(run.count.done)
-        if self._records:
-            self._loop.on_begin = self._recording.begin
         self._begin_keeping()
         if self._resumed is not None:
             self._resumed.begin()
@@ -667,7 +628,7 @@ class Live(ReplayVerbs):
         return self
 
     def _add_late_controls(self) -> None:
-        add_learning_rate(self.controls, self.model, self.optimizer)
+        add_learning_rate(self.controls, self.optimizer)
         self._state.unsteered = why_no_rate(self.optimizer)
 
     def __exit__(
@@ -685,8 +646,8 @@ class Live(ReplayVerbs):
         """Read the last values and leave the static form; `with` calls it."""
         if self.has_ended or os.getpid() != self._process:  # a forked child has no view of its own
             return
-        self._boundary.compiles.stop()
-        self._recording.end(error)
+        self._state.cost.stop()
+        self._watching.end_step(error)
         if self._keeper is not None:
             self._keeper.close()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
@@ -697,6 +658,7 @@ class Live(ReplayVerbs):
                 error = KeyboardInterrupt()
             with shield():
                 if self._keeper is not None:
+                    self._keeper.outliers.is_over = True
                     self._keeper.notice()
                 self._boundary.check_numbers()
                 guard("watching", self._watching.measure_last, self._state.count.done)
@@ -770,7 +732,6 @@ class Live(ReplayVerbs):
         cost = self._state.each_step
         begun = time.thread_time() if cost.is_on else 0.0
         self._log_queue.hold_back(self._state.count.done, self._state.most_ahead)
-        self._recording.end()
         if begun:
             cost.add(time.thread_time() - begun)
         if self._boundary.conditions:
@@ -791,13 +752,7 @@ class Live(ReplayVerbs):
 
 
 def _check_arguments(
-    returns: object,
-    budget: object,
-    name: object,
-    nonfinite: object,
-    recorder: object,
-    journal: object,
-    tags: Any,
+    returns: object, budget: object, nonfinite: object, recorder: object, tags: Any
 ) -> None:
     if not is_real(budget) or not 0 < budget <= 1:
         raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
@@ -805,14 +760,8 @@ def _check_arguments(
         raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
     if nonfinite not in NONFINITE:
         raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {nonfinite!r}.")
-    if name is not None and not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
     if recorder is not None and not hasattr(recorder, "step"):
         raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
-    if not isinstance(journal, (bool, str, os.PathLike, NoneType)):
-        raise ArgumentTypeError(
-            f"journal must be a folder, True or False, got {type(journal).__name__}."
-        )
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
         raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
 

@@ -186,20 +186,3 @@ def test_what_cannot_be_watched_is_said_and_gets_no_control():
         with nb.Live(model, display=False) as live:
             assert "watch" not in live.controls
             assert live.notes()[0].startswith(said)
-
-
-def test_a_run_of_several_models_is_called_by_their_names_or_their_classes():
-    def title(model):
-        return nb.Live(model, display=False)._state.name
-
-    generator, critic = nb.Linear(2, 2), torch.nn.Bilinear(2, 2, 1)
-    assert title({"generator": generator, "critic": critic}) == "generator, critic"
-    assert title([generator, critic]) == "Linear, Bilinear"
-    assert (
-        title({"w": jnp.ones(3), "b": [jnp.zeros(3)]})
-        == title(lambda: 3)
-        == title([])
-        == "training"
-    )
-    assert title(critic) == "Bilinear"
-    assert len(title({f"model{n}": generator for n in range(1000)})) <= 200

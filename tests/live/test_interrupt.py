@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from nbmodule.live.controls.interrupt import SoftInterrupt, shield
+from nbmodule.live.controls.interrupt import shield
 from nbmodule.live.controls.loop import Loop, steps
 
 
@@ -151,17 +151,6 @@ def test_wrappers_around_the_loop_keep_it_soft():
     assert done == [0, 1]
 
 
-def test_a_press_in_an_inner_loop_ends_at_the_boundary_of_the_inner_one():
-    done = []
-    with pytest.raises(KeyboardInterrupt):
-        for i in steps(range(3)):
-            for j in steps(range(3)):
-                if (i, j) == (1, 1):
-                    press()
-                done.append((i, j))
-    assert done == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
-
-
 def test_in_another_thread_nothing_is_touched():
     seen = []
 
@@ -188,25 +177,6 @@ def test_where_interrupts_are_ignored_they_stay_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-def test_break_and_exceptions_put_the_handler_back():
-    before = signal.getsignal(signal.SIGINT)
-    for _ in steps(range(3)):
-        break
-    assert signal.getsignal(signal.SIGINT) is before
-    with contextlib.suppress(ZeroDivisionError):
-        for _ in steps(range(3)):
-            1 / 0
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_leaving_twice_is_harmless():
-    interrupt = SoftInterrupt()
-    with interrupt:
-        assert interrupt.active
-    interrupt.__exit__()
-    assert not interrupt.active
-
-
 def press_soon(chance, times, begun):
     """Press once or twice at a random moment of the milliseconds after a loop has begun."""
 
@@ -220,28 +190,6 @@ def press_soon(chance, times, begun):
     thread = threading.Thread(target=work)
     thread.start()
     return thread
-
-
-@pytest.mark.parametrize("presses", [30, pytest.param(200, marks=pytest.mark.long)])
-def test_presses_at_random_moments_leave_the_state_at_a_boundary(presses):
-    """The state is two numbers that a step changes one after the other; a boundary is where they
-    agree.
-    """
-    chance, state = random.Random(7), {"first": 0, "second": 0}
-    interrupted = 0
-    while interrupted < presses:
-        begun = threading.Event()
-        thread = press_soon(chance, 1, begun)
-        try:
-            for _ in steps(range(100_000)):
-                begun.set()
-                state["first"] += 1
-                time.sleep(chance.random() * 0.002)
-                state["second"] += 1
-        except KeyboardInterrupt:
-            interrupted += 1
-        thread.join()
-        assert state["first"] == state["second"]
 
 
 class Training:

@@ -17,7 +17,7 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError
 from nbmodule.live.live import Live
 from nbmodule.live.run.history import History
-from nbmodule.live.run.outliers import Outliers, _usual
+from nbmodule.live.run.series import Outliers
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)
@@ -656,14 +656,18 @@ def test_a_rewind_beyond_batches_that_are_not_kept_says_which_data_does_not_come
     )
 
 
-def test_the_usual_loss_is_the_median_of_numpy():
-    rng = np.random.default_rng(0)
-    for count in (1, 2, 7, 64):
-        values = rng.normal(size=count).astype(np.float32)
-        assert _usual(values)[0] == pytest.approx(np.median(values), rel=1e-6)
-    values = np.arange(20.0)
-    spread = 1.4826 * np.median(np.abs(values - 9.5))
-    assert _usual(values) == (9.5, pytest.approx(9.5 + 8 * spread))
+def test_which_steps_stand_out_does_not_depend_on_when_that_is_judged():
+    rng, whole, parts, history = np.random.default_rng(0), Outliers(), Outliers(), History()
+    for step, loss in enumerate(rng.lognormal(sigma=0.9, size=400), 1):
+        history.add(step, {"loss": float(loss)})
+        if rng.random() < 0.2:
+            for found in parts.look(history):
+                parts.keep(found, step)
+    for outliers in (whole, parts):
+        for found in outliers.look(history):
+            outliers.keep(found, None)
+    assert len(whole) > 3
+    assert [each[:3] for each in whole] == [each[:3] for each in parts]
 
 
 def test_batches_of_steps_that_stand_out_are_counted_and_bounded():

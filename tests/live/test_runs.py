@@ -226,7 +226,7 @@ def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
         "run": 3,
     }
     path = tmp_path / "20200101-000000-odd.nbrun"
-    path.write_bytes(b"nbrun\x001\n" + framed(b"H", json.dumps(head).encode()))
+    path.write_bytes(b"nbrun\x002\n" + framed(b"H", json.dumps(head).encode()))
     (run,) = nb.runs(tmp_path)
     assert run.settings == {} and run.tags == ()
     run.report(tmp_path / "page.html")

@@ -39,27 +39,9 @@ class FrontEnd:
         return sent
 
 
-def test_without_a_page_nothing_is_sent():
-    assert not Sender().may_send(1.0)
-
-
 def test_a_fast_page_gets_ten_messages_a_second():
     sender = Sender()
     assert 90 <= FrontEnd(sender, {"a": 0.005}).run(10, size=100) <= 101
-
-
-def test_no_more_than_two_are_on_the_way_to_a_slow_page():
-    sender = Sender()
-    front = FrontEnd(sender, {"a": 0.3})
-    sent = front.run(10, size=100)
-    assert front.most["a"] == MOST_UNACKNOWLEDGED
-    assert 55 <= sent <= 70
-
-
-def test_a_page_that_never_answers_gets_two_messages_and_no_more():
-    sender = Sender()
-    assert FrontEnd(sender, {"gone": None}).run(600, tick=0.05) == 2
-    assert not sender.awake(600)
 
 
 def test_a_page_that_sleeps_holds_up_no_other():
@@ -83,16 +65,6 @@ def test_a_page_that_wakes_up_counts_again_once_it_has_caught_up():
     for number in numbers:
         sender.acknowledge("a", number, late)
     assert sender.may_send(late)
-
-
-def test_a_page_that_begins_anew_counts_from_there():
-    sender = Sender()
-    sender.hello("a", 0.0)
-    sender.note_sent(10, 0.0)
-    sender.note_sent(10, 0.1)
-    assert not sender.may_send(1.0)
-    sender.hello("a", 1.0)
-    assert sender.may_send(1.0)
 
 
 def test_a_page_that_says_farewell_is_forgotten():

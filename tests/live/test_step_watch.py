@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.monitors import compile_queue, step_watch
+from nbmodule.live.monitors import compile_queue
 from nbmodule.live.monitors.compile_queue import CompileTask
 from nbmodule.live.monitors.step_watch import ReturnsWatcher, StepExaminer
 
@@ -118,8 +118,7 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     number = 0
     while not done:
         number += 1
-        watch.request(number)
-        context = watch.around(number)
+        context = watch.request(number)
         if context is None:
             step(x, y)
         else:
@@ -135,60 +134,6 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     assert number > 100
     assert traced_in[-1] is False
     assert watch.about == ""
-
-
-def test_statistics_begin_to_be_compiled_as_soon_as_the_first_step_is_over(monkeypatch):
-    """Before the weights, which have been measured on the host by then; the plain form is compiled
-    first.
-    """
-    begun, here = [], []
-
-    class Held:
-        is_done, error, result, seconds = False, None, None, 0.0
-
-        def __init__(self, begin, finish, rank=0):
-            begun.append((begin, rank, list(here)))
-
-        def cancel(self):
-            pass
-
-    monkeypatch.setattr(step_watch, "CompileTask", Held)
-    model = network()
-    step = training(model)
-    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    with nb.Live(model, display=False) as live:
-        for i in live.steps(range(2)):
-            here.append(i)
-            if i:
-                assert begun
-                assert "in the background; training goes on" in live.notes()[0]
-            step(x, y)
-            assert bool(begun) == bool(i)
-    assert [(rank, at) for _, rank, at in begun] == [(0, [0])]
-
-
-def test_what_is_wanted_most_comes_first_of_those_that_wait():
-    begun, free = [], threading.Event()
-    first = CompileTask(lambda: (begun.append("first"), free.wait(60)), lambda _: None)
-    while not begun:
-        time.sleep(0.001)
-    rest = [
-        CompileTask(lambda name=name: begun.append(name), lambda _: None, rank)
-        for name, rank in (("a", 1), ("b", 1))
-    ]
-    deadline = time.monotonic() + 60
-    while len(compile_queue._queue._waiting) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    rest.append(CompileTask(lambda: begun.append("c"), lambda _: None, 0))
-    while len(compile_queue._queue._waiting) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    free.set()
-    for each in (first, *rest):
-        each.wait()
-    assert begun[:2] == ["first", "c"]
-    assert sorted(begun[2:]) == ["a", "b"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -229,9 +174,9 @@ def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile():
     free, begun = threading.Event(), threading.Event()
     holding = CompileTask(lambda: (begun.set(), free.wait(60)), lambda _: None)
     begun.wait(60)
-    for _ in range(20):
-        model = network()
-        step = training(model)
+    model = network()
+    step = training(model)
+    for _ in range(3):
         with nb.Live(model, budget=1.0, display=False) as live:
             for _ in live.steps(range(4)):
                 live.log(loss=step(DATA, TARGET))
@@ -241,23 +186,6 @@ def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile():
     holding.wait()
     assert names.count("nbmodule-compile") <= 1, names
     assert waiting == 0
-
-
-def test_an_evaluation_between_the_steps_does_not_keep_them_from_being_watched():
-    model = nb.Sequential(nb.Linear(4, 5), nb.Dropout(0.2), nb.Linear(5, 3))
-    step, predict = training(model), nb.jit(lambda x: model(x))
-    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-
-    def both():
-        step(x, y)
-        model.eval()
-        predict(x)
-        model.train()
-
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(
-            live, both, lambda live: len(live.watched.get("gradient", ())) >= 3 and not live.notes()
-        )
 
 
 def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so():

@@ -9,7 +9,6 @@ import json
 import re
 import sys
 import time
-import tracemalloc
 import types
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base.statistics import BINS
-from nbmodule.errors import NotBuiltError
 from nbmodule.live.live import Live
 from nbmodule.live.reporting import view as view_module
 from nbmodule.live.reporting.payload import plain_form, record_of, text_form
@@ -93,11 +91,6 @@ def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(li
     )
 
 
-def test_text_alone_where_that_is_asked_for(live, monkeypatch):
-    monkeypatch.setenv("NBMODULE_DISPLAY", "text")
-    assert set(bundle_of(live._state)) == {"text/plain"}
-
-
 def test_text_and_plain_html_show_curves_and_submodules(live):
     text = text_form(live._state)
     assert "digits <b>  step 10  running" in text
@@ -106,27 +99,6 @@ def test_text_and_plain_html_show_curves_and_submodules(live):
     form = plain_form(live._state)
     assert "data:image/svg+xml" in form
     assert "<script" not in form
-
-
-def test_a_long_run_with_many_series_is_below_250_kb():
-    with quiet() as live:
-        for k in range(20):
-            live.history.extend(
-                f"series {k}", np.arange(100_000), np.random.default_rng(k).normal(size=100_000)
-            )
-        for step in range(300):
-            paths = tuple(f"block{i}" for i in range(100))
-            live._watching._keep(
-                Sample(
-                    step,
-                    "weight",
-                    paths,
-                    np.ones((100, len(FIELDS))) * [1, 1, 1, 1, 0, 0],
-                    np.ones((100, BINS)),
-                )
-            )
-        html = bundle_of(live._state)["text/html"]
-    assert len(html) < 250_000 * 4 / 3
 
 
 def points_of(content, buffers):
@@ -166,16 +138,6 @@ def test_messages_hold_exactly_what_is_new():
     assert first[2] >= len(json.dumps(first[0]))
 
 
-def test_steps_beyond_float32_are_exact_in_a_message():
-    with quiet() as live:
-        stream = Stream(live._state)
-        live.history.extend("a", [2**40, 2**40 + 1], [1.0, 2.0])
-        content, buffers, _ = stream.tick(20_000)
-    entry = content["series"][0]
-    assert entry["base"] == 2**40
-    assert np.frombuffer(buffers[0], "<f4")[:2].tolist() == [0, 1]
-
-
 def test_a_message_that_would_be_too_large_is_reduced_and_keeps_the_extremes():
     with quiet() as live:
         stream = Stream(live._state)
@@ -201,16 +163,6 @@ def test_new_samples_of_submodules_are_sent_once():
         assert stream.tick(20_000)[0]["strips"] == []
         live._watching._keep(Sample(6, "update", ("head", "body"), np.array([[0.5], [0.25]])))
         assert "paths" not in stream.tick(20_000)[0]["strips"][0]
-
-
-def test_after_a_snapshot_only_what_is_newer_is_sent():
-    with quiet() as live:
-        stream = Stream(live._state)
-        live.log({"a": 1.0}, 1)
-        _ = live.history
-        snapshot = stream.snapshot("page")[0]
-        assert snapshot["record"]["series"][0]["n"] == 1
-        assert stream.tick(20_000)[0]["series"] == []
 
 
 class Line:
@@ -288,12 +240,6 @@ def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monk
     assert needs_second_output() == bool(names)
 
 
-def test_a_widget_is_shown_of_a_run_that_goes_on(notebook):
-    live = Live()
-    with pytest.raises(NotBuiltError, match=r"live\.show_widget\(\) needs a `with` block"):
-        live.show_widget()
-
-
 def test_a_page_that_greets_gets_the_run_and_then_what_is_new(notebook):
     with Live() as live:
         for i in live.steps(range(300)):
@@ -309,16 +255,6 @@ def test_a_page_that_greets_gets_the_run_and_then_what_is_new(notebook):
     numbers = [m["n"] for m in Line.last.sent]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
     assert Line.last.sent[-1]["progress"]["ended"]
-
-
-def test_a_page_that_greets_many_times_during_one_step_is_answered_once(notebook):
-    with Live() as live:
-        for i in live.steps(range(3)):
-            if i == 0:
-                for _ in range(20):
-                    Line.last.hear({"kind": "hello", "page": "a"})
-                time.sleep(0.06)
-    assert [m["kind"] for m in Line.last.sent].count("snapshot") == 1
 
 
 def trained(steps=6, **options):
@@ -363,11 +299,6 @@ def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook)
     line.hear({"kind": "at", "page": "a", "step": 4})  # on its way when the line was closed
 
 
-def test_the_line_of_a_run_that_keeps_nothing_is_closed_when_it_is_over(notebook):
-    trained(keep=False)
-    assert Line.last.closed
-
-
 def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
     class Kernel:
         """Its event loop runs when no cell does."""
@@ -392,17 +323,11 @@ def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
     assert Line.last.sent[-1]["kind"] == "replay"
 
 
-def test_what_keeping_takes_is_told_to_pages(notebook):
-    live = trained()
-    assert record_of(live._state)["cost"]["kept"] == live.kept.nbytes > 0
-    assert record_of(trained(keep=False)._state)["cost"]["kept"] == 0
-
-
 def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_for_nan():
     with quiet() as live:
         list(live.steps(range(3)))
         nothing_finite = np.array([[np.nan] * 4 + [12, 0], [0, 1, -1, 1, 0, 0]])
-        live.nonfinite = "ignore"
+        live._state.nonfinite = "ignore"
         live._watching._keep(
             Sample(1, "weight", ("late", "head"), nothing_finite[::-1], np.ones((2, BINS)))
         )
@@ -412,19 +337,6 @@ def test_what_was_not_measured_is_a_dash_in_text_and_html_and_nan_stands_only_fo
             assert lines["head"].startswith("NaN ± NaN  ")
             assert "non-finite 12" in lines["head"]
             assert lines["late"].startswith("—")
-
-
-def test_a_step_at_which_nothing_was_measured_adds_no_zero_to_the_histograms_over_the_steps(
-    notebook,
-):
-    with quiet() as live:
-        one = np.array([[6, 1, 5, 7, 0, 0]], float)
-        live._watching._keep(Sample(1, "weight", ("head",), one, np.ones((1, BINS))))
-        live._watching._keep(Sample(2, "weight", ("body",), one, np.ones((1, BINS))))
-        found = view_of(live)._detail("a", "head", "weight")
-    low, high, *unmeasured = floats(found["range"])
-    assert (low, high) == (5, 7)
-    assert np.isnan(unmeasured).all()
 
 
 def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook):
@@ -450,29 +362,6 @@ def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook
     assert "over" not in missing
 
 
-def test_a_front_end_that_never_answers_costs_no_memory(notebook, monkeypatch):
-    """Five minutes with five looks a second, of a page that greeted and fell asleep."""
-    clock = [1000.0]
-    monkeypatch.setattr(view_module.time, "monotonic", lambda: clock[0], raising=False)
-    with quiet() as live:
-        view = view_of(live)
-        view.open(clock[0])
-        view.flush(clock[0])
-        view.hear({"kind": "hello", "page": "asleep"}, clock[0])
-        live.history.extend("loss", range(1000), np.random.default_rng(0).normal(size=1000))
-        tracemalloc.start()
-        before = tracemalloc.get_traced_memory()[0]
-        for look in range(1_500):
-            clock[0] += 0.2
-            live.history.extend("loss", [1000 + look], [1.0])
-            view.flush(clock[0])
-        growth = tracemalloc.get_traced_memory()[0] - before
-        tracemalloc.stop()
-    assert growth < 1e6
-    assert len([m for m in Line.last.sent if m["kind"] == "tick"]) == 2
-    assert notebook.count < 40
-
-
 def test_the_pages_get_at_most_20_kb_a_second(notebook):
     clock, rng = 0.0, np.random.default_rng(0)
     with quiet() as live:
@@ -491,15 +380,6 @@ def test_the_pages_get_at_most_20_kb_a_second(notebook):
                     view.hear({"kind": "ack", "page": "a", "n": message["n"]}, clock)
         rate = (Line.last.bytes - begun) / 20
     assert 8_000 < rate < 21_000
-
-
-def test_without_any_page_the_html_is_replaced_now_and_then(notebook):
-    with quiet() as live:
-        view = view_of(live)
-        view.open(0.0)
-        for second in range(600):
-            view.flush(float(second))
-    assert 4 <= notebook.count <= 10
 
 
 def test_with_a_page_the_html_is_replaced_rarely_so_that_what_is_saved_is_new(notebook):
@@ -535,16 +415,6 @@ def test_a_view_that_fails_does_not_end_the_training(notebook, monkeypatch):
     assert "the view raised RuntimeError: no drawing today" in message.text
 
 
-def test_a_run_that_is_over_at_once_opens_no_line(notebook, monkeypatch):
-    monkeypatch.setattr(view_module, "LINK_AFTER", 0.3)
-    Line.last = None
-    with Live() as live:
-        for i in live.steps(range(5)):
-            live.log(loss=i)
-    assert Line.last is None
-    assert notebook.count == 1
-
-
 def test_a_line_that_no_page_has_greeted_is_closed_a_while_later(notebook):
     class Loop:
         later = []
@@ -567,13 +437,3 @@ def test_a_line_that_no_page_has_greeted_is_closed_a_while_later(notebook):
     ((seconds, act),) = Loop.later
     assert seconds >= 2
     act()
-
-
-def test_a_static_display_makes_no_line(notebook, monkeypatch):
-    monkeypatch.setenv("NBMODULE_DISPLAY", "static")
-    Line.last = None
-    with Live() as live:
-        for _ in live.steps(range(3)):
-            pass
-    assert Line.last is None
-    assert notebook.count == 1

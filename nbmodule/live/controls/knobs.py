@@ -8,8 +8,8 @@ settable `rate` or `p`. Freezing needs `requires_grad_` of the children, and com
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
@@ -20,18 +20,15 @@ MOST_SWITCHES = 24
 _SPAN = 100.0
 """How far the slider moves the learning rate from its first value, as a factor."""
 
-KNOBS: list[Callable[[Controls, Any, Any], None]] = []
-"""Functions of controls, model and optimizer of a run that add controls. Whatever a control sets
-that is no variable, its `again`, is settled when the run is over."""
+
+def add_knobs(controls: Controls, model: Any, optimizer: object) -> None:
+    """Add the controls of every run; controls that the user has added stay."""
+    add_learning_rate(controls, optimizer)
+    add_dropout(controls, model)
+    add_freezing(controls, model)
 
 
-def add_knobs(controls: Controls, model: object, optimizer: object) -> None:
-    """Call each entry of `KNOBS`; controls that the user has added stay."""
-    for add in KNOBS:
-        add(controls, model, optimizer)
-
-
-def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> None:
+def add_learning_rate(controls: Controls, optimizer: object) -> None:
     """Add a slider for the learning rate of each optimizer, on a logarithmic scale; for a schedule
     one for a factor.
 
@@ -47,7 +44,7 @@ def add_learning_rate(controls: Controls, _model: object, optimizer: object) -> 
         title = f"{FACTOR} {name}".strip()
         schedule: Any = getattr(each, "lr", None)
         if title not in controls and _is_schedule(schedule) and _can_set(each, "lr", schedule):
-            factor = _Factor(each, schedule)
+            factor = _factor_of(each, schedule)
             slider = controls.slider(title, 1.0, factor.set, low=1 / _SPAN, high=_SPAN, log=True)
             slider.again = factor
 
@@ -64,38 +61,75 @@ def why_no_rate(optimizer: object) -> str:
     return ""
 
 
-class _Factor:
-    """A factor of the schedule of an optimizer; 1 restores the schedule itself.
+class _Steered:
+    """A number that some objects hold, or follow from a buffer once it was moved.
 
-    The factor is an input of compiled steps: the first move compiles them once, later ones do not.
-    At the end of the run it becomes a number.
+    The buffer is an input of compiled steps: the first move compiles them once, later ones do not.
+    At the end of the run the objects hold the number.
+
+    Args:
+        owners: The objects, each with the name of its attribute.
+        first: The number at first.
+        original: The value of the attributes at first, which they have at the first number.
+        follow: Returns a value of the attributes for a function that gives the number.
+        hold: Returns their value for a number.
     """
 
-    def __init__(self, optimizer: Any, schedule: Callable[..., Any]) -> None:
-        self._optimizer, self._schedule = optimizer, schedule
-        self._factor = 1.0
+    def __init__(
+        self,
+        owners: list[tuple[Any, str]],
+        first: float,
+        original: Any,
+        follow: Callable[[Callable[[], Any]], Any],
+        hold: Callable[[float], Any],
+    ) -> None:
+        self._owners, self._original, self._follow, self._hold = owners, original, follow, hold
+        self.first = self._number = first
         self._buffer: Any = None
-        self._steered: Callable[..., Any] | None = None
+        self._following: Any = None
 
-    def set(self, factor: float) -> None:
-        self._factor = factor
-        rate = self._schedule if factor == 1.0 else self._scaled(factor)
-        if self._optimizer.lr is not rate:
-            self._optimizer.lr = rate
-
-    def _scaled(self, factor: float) -> Callable[..., Any]:
-        if self._steered is None:
+    def set(self, number: float) -> None:
+        """Set the number."""
+        self._number = number
+        if number == self.first:
+            self._put(self._original)
+            return
+        if self._buffer is None:
             from nbmodule.core.variables.variable import Buffer
 
-            self._buffer = Buffer(factor)
-            self._steered = _times(self._schedule, self._buffer)
-        else:
-            self._buffer.value = factor
-        return self._steered
+            buffer = self._buffer = Buffer(number)
+
+            def steered() -> Any:  # the name that `repr` of a layer shows
+                return buffer.value
+
+            self._following = self._follow(steered)
+        self._buffer.value = number
+        self._put(self._following)
 
     def settle(self) -> None:
-        if self._factor != 1.0:
-            self._optimizer.lr = _times(self._schedule, self._factor)
+        """Let the objects hold the number."""
+        self._put(self._original if self._number == self.first else self._hold(self._number))
+
+    def _put(self, value: Any) -> None:
+        for owner, name in self._owners:
+            current, new = getattr(owner, name), value
+            if callable(value) and name != "lr" and not getattr(owner, "rate_may_follow", False):
+                new = self._number
+            if current is not new and (callable(current) or callable(new) or current != new):
+                setattr(owner, name, new)
+
+
+def _factor_of(optimizer: object, schedule: Callable[..., Any]) -> _Steered:
+    """Return a factor of the schedule of an optimizer; 1 restores the schedule itself."""
+
+    def times(factor: Callable[[], Any]) -> Callable[..., Any]:
+        @wraps(schedule, updated=())
+        def scaled(step: Any) -> Any:
+            return schedule(step) * factor()
+
+        return scaled
+
+    return _Steered([(optimizer, "lr")], 1.0, schedule, times, lambda f: times(lambda: f))
 
 
 def _is_schedule(rate: Any) -> bool:
@@ -103,14 +137,6 @@ def _is_schedule(rate: Any) -> bool:
         return callable(rate) and is_of_step(rate)
     except ArgumentTypeError:
         return False
-
-
-def _times(schedule: Callable[..., Any], factor: Any) -> Callable[..., Any]:
-    @functools.wraps(schedule, updated=())
-    def scaled(step: Any) -> Any:
-        return schedule(step) * getattr(factor, "value", factor)
-
-    return scaled
 
 
 def _optimizers(optimizer: object) -> list[tuple[str, Any]]:
@@ -149,7 +175,7 @@ def _rate_of(optimizer: object) -> tuple[float, Callable[[float], None]] | None:
     return None if rate is None else (rate, lambda v: variable.__setitem__(..., v))
 
 
-def add_dropout(controls: Controls, model: Any, _optimizer: object) -> None:
+def add_dropout(controls: Controls, model: Any) -> None:
     """Add one slider for the rate of all dropout layers, if they have the same rate.
 
     The first move makes the rate an input of compiled steps, so it compiles them once; later ones
@@ -163,57 +189,13 @@ def add_dropout(controls: Controls, model: Any, _optimizer: object) -> None:
     rates = {_number_or_none(getattr(module, name)) for module, name in layers}
     if len(rates) != 1 or "dropout rate" in controls:
         return
-    rate = _DropoutRate(layers, rates.pop() or 0.0)
+    first = rates.pop() or 0.0
+    rate = _Steered(layers, first, first, lambda follow: follow, float)
     slider = controls.slider("dropout rate", rate.first, rate.set, low=0.0, high=0.95)
     slider.again = rate
 
 
-class _DropoutRate:
-    """One rate of several layers.
-
-    Layers that can follow a function follow a buffer that is no variable of theirs; at the first
-    rate they hold the number, as they did.
-    """
-
-    def __init__(self, layers: list[tuple[Any, str]], first: float) -> None:
-        self.first = self._rate = first
-        self._layers = layers
-        self._buffer: Any = None
-
-    def set(self, rate: float) -> None:
-        """Set the rate of the layers."""
-        self._rate = rate
-        function = self._function_of(rate) if rate != self.first else None
-        for module, name in self._layers:
-            may_follow = function is not None and getattr(module, "rate_may_follow", False)
-            self._put(module, name, function if may_follow else rate)
-
-    def settle(self) -> None:
-        """Let the layers hold the number again."""
-        for module, name in self._layers:
-            self._put(module, name, self._rate)
-
-    def _function_of(self, rate: float) -> Callable[[], Any]:
-        if self._buffer is None:
-            from nbmodule.core.variables.variable import Buffer
-
-            buffer = self._buffer = Buffer(rate)
-
-            def steered() -> Any:  # the name that `repr` of a layer shows
-                return buffer.value
-
-            self._function = steered
-        else:
-            self._buffer.value = rate
-        return self._function
-
-    def _put(self, module: Any, name: str, rate: Any) -> None:
-        current = getattr(module, name)
-        if current is not rate and (callable(current) or callable(rate) or current != rate):
-            setattr(module, name, rate)
-
-
-def add_freezing(controls: Controls, model: Any, _optimizer: object) -> None:
+def add_freezing(controls: Controls, model: Any) -> None:
     """Add a switch for each child of the model that freezes its parameters."""
     if not hasattr(model, "named_children"):
         return
@@ -222,11 +204,12 @@ def add_freezing(controls: Controls, model: Any, _optimizer: object) -> None:
         if not parameters or not hasattr(child, "requires_grad_") or name in controls:
             continue
         is_frozen = not any(getattr(p, "requires_grad", True) for p in parameters)
-        controls.toggle(f"freeze {name}", is_frozen, _freezer(child), group="freeze")
+        freeze = partial(_freeze, child)
+        controls.toggle(f"freeze {name}", is_frozen, freeze, group="freeze")
 
 
-def _freezer(child: Any) -> Callable[[bool], None]:
-    return lambda frozen: child.requires_grad_(not frozen)
+def _freeze(child: Any, is_frozen: bool) -> None:
+    child.requires_grad_(not is_frozen)
 
 
 def _number_or_none(value: object) -> float | None:
@@ -245,6 +228,3 @@ def _can_set(owner: object, name: str, value: float) -> bool:
     except Exception:  # noqa: BLE001 - a property may raise anything
         return False
     return True
-
-
-KNOBS += [add_learning_rate, add_dropout, add_freezing]

@@ -14,8 +14,8 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.core
@@ -24,16 +24,18 @@ import numpy as np
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.controls.interrupt import shield
-from nbmodule.live.run.history import History
-from nbmodule.live.run.logged import Scanned, ScannedSteps, logged_values
-from nbmodule.live.run.media import Media
-from nbmodule.live.run.outliers import is_training_loss
+from nbmodule.live.run.history import normalize_media
+from nbmodule.live.run.series import is_training_loss
+from nbmodule.live.run.state import RunState
 from nbmodule.tree.leaf import without_torch
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
 _NUMBERS = (float, int, bool)
+MOST_LEVELS = 16
+MOST_ITEMS = 1000
+"""Of one list; each is a curve."""
 _LEAST_AHEAD, _FEW_AHEAD, _MOST_AHEAD = 2, 32, 512
 """Steps that may be begun and not yet computed: of long ones, of those whose duration is unknown,
 of short ones. JAX bounds short ones earlier (jaxlib 0.10 at 32 programs on a CPU)."""
@@ -61,11 +63,46 @@ def steps_ahead(rate: float | None, before: int = _LEAST_AHEAD) -> int:
     return min(max(int(rate * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
 
 
-class LogQueue:
-    """The queue between `log` and a history.
+class Scanned(NamedTuple):
+    """Values of steps that were made in one call, as `nb.scan` gives them."""
+
+    first: int
+    values: Any
+
+
+def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
+    is `lr/0`, `lr/1`; None is nothing.
 
     Example:
-        >>> queue = LogQueue(History())
+        >>> dict(logged_values("train", {"loss": 1.0, "lr": [0.1, 0.2], "norm": None}))
+        {'train/loss': 1.0, 'train/lr/0': 0.1, 'train/lr/1': 0.2}
+    """
+    name = str(name)
+    if isinstance(value, Mapping):
+        parts: Any = value.items()
+    elif isinstance(value, (list, tuple)):
+        if len(value) > MOST_ITEMS:
+            raise ArgumentTypeError(
+                f"cannot log {name!r}: the list has {len(value):,} items, at most {MOST_ITEMS:,} "
+                "are curves. Log an array."
+            )
+        parts = zip(getattr(value, "_fields", range(len(value))), value, strict=True)
+    else:
+        if value is not None:
+            yield name, value
+        return
+    if level == MOST_LEVELS:
+        raise ArgumentTypeError(f"cannot log {name!r}: nested more than {MOST_LEVELS} levels deep.")
+    for key, part in parts:
+        yield from logged_values(f"{name}/{key}", part, level + 1)
+
+
+class LogQueue:
+    """The queue between `log` and the history of a run.
+
+    Example:
+        >>> queue = LogQueue(RunState("training"))
         >>> queue.put(1, {"loss": 0.5})
         >>> queue.drain()
         1
@@ -73,18 +110,11 @@ class LogQueue:
         0.5
     """
 
-    def __init__(
-        self,
-        history: History,
-        on_error: Callable[[str], None] | None = None,
-        *,
-        scanned: ScannedSteps | None = None,
-    ) -> None:
-        self.history = history
+    def __init__(self, run: RunState) -> None:
+        self.history, self.scanned = run.history, run.scanned
         self.newest: dict[str, float] = {}
         """The newest number of each name."""
-        self.scanned = ScannedSteps() if scanned is None else scanned
-        self._on_error = on_error
+        self._run = run
         self._reported: set[str] = set()
         self._ahead: deque[tuple[int, Any]] = deque()
         """Iterations that may not be computed yet, each with an array of its own."""
@@ -117,7 +147,7 @@ class LogQueue:
                         _begin_copy(value)
         newest = next((value for value in flat.values() if type(value) is self._array), None)
         if not exactly:
-            if self.scanned.changes:
+            if self.scanned:
                 step = self.scanned.at(step)
             if self._first is None:
                 self._first = step
@@ -161,9 +191,9 @@ class LogQueue:
 
     def report(self, topic: str, text: str) -> None:
         """Report something that could not be kept, the first time."""
-        if topic not in self._reported and self._on_error is not None:
+        if topic not in self._reported:
             self._reported.add(topic)
-            self._on_error(text)
+            self._run.messages.add(self._run.step, "warning", text)
 
     def drain(self) -> int:
         """Move computed values into the history; return the number of `log` calls read."""
@@ -174,6 +204,13 @@ class LogQueue:
                 return self._drain()
             finally:
                 self._draining.release()
+
+    def in_flight(self) -> int:
+        """Return how many of the newest iterations are begun and not computed."""
+        for count, (_, array) in enumerate(reversed(self._ahead)):
+            if _is_ready(array):
+                return count
+        return len(self._ahead)
 
     def hold_back(self, done: int, most: int = 0) -> None:
         """Wait where more than `most` iterations are begun and not computed, until half of them
@@ -193,7 +230,7 @@ class LogQueue:
         while ahead and ahead[0][0] <= last:
             awaited.append(ahead.popleft()[1])
         for array in reversed(awaited):  # when the newest is ready, most others are
-            if not array.is_deleted() and not array.is_ready():
+            if not _is_ready(array):
                 with contextlib.suppress(Exception):  # the loop meets the error where it reads it
                     array.block_until_ready()
 
@@ -236,13 +273,8 @@ class LogQueue:
         return len(self._waiting)
 
     def _all_ready(self, values: dict[str, Any]) -> bool:
-        for value in values.values():
-            if type(value) is Scanned:
-                value = value.values
-            # `is_ready` of a deleted array ends the process (jaxlib 0.10.2)
-            if type(value) is self._array and not value.is_deleted() and not value.is_ready():
-                return False
-        return True
+        arrays = (v.values if type(v) is Scanned else v for v in values.values())
+        return all(_is_ready(array) for array in arrays if type(array) is self._array)
 
     def _read(self, name: str, step: int, value: Any) -> tuple[list[float] | None, Any]:
         """Return the numbers and their dtype (None for Python's); put anything else into media."""
@@ -254,11 +286,8 @@ class LogQueue:
                 return numbers.astype(np.float64).tolist(), numbers.dtype
             if type(value) is self._array:
                 value = np.asarray(value)
-            is_array = isinstance(value, (np.ndarray, np.generic))
-            if is_array and value.size == 1 and value.dtype.kind in "biufV":
+            if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biufV":
                 return [float(value.item())], value.dtype
-            # a view of the device's memory would keep later steps from using it again
-            value = value.copy() if isinstance(value, np.ndarray) else value
             self.history.shelf.put(name, step, value)
         except Exception as error:  # one value must not take the others with it
             if is_of_signal(error):
@@ -272,10 +301,8 @@ class LogQueue:
 
     def _accept(self, name: str, value: Any) -> Any:
         """Return a value that will still be the same when it is read."""
-        if isinstance(value, (str, np.generic, Media)):
-            return value
-        if isinstance(value, np.ndarray):
-            return value.copy()
+        if hasattr(value, "__jax_array__") and not isinstance(value, jax.Array):
+            value = value.__jax_array__()
         if isinstance(value, jax.core.Tracer):
             raise TracerLeakError(
                 f"cannot log {name!r} from inside a transformed function: there it is a tracer "
@@ -284,23 +311,11 @@ class LogQueue:
             )
         if isinstance(value, jax.Array):
             return self._accept_array(value)
-        if hasattr(value, "__jax_array__"):
-            return self._accept(name, value.__jax_array__())
-        if hasattr(value, "detach") and hasattr(value, "cpu"):
-            return np.array(without_torch(value))
-        if hasattr(value, "savefig"):
+        if type(value) in _NUMBERS:
             return value
-        if hasattr(value, "getbands"):
-            return value.copy()
-        if hasattr(value, "__array__"):
-            return np.array(value)
-        try:
-            return float(value)
-        except (TypeError, ValueError):
-            raise ArgumentTypeError(
-                f"cannot log {name!r}: expected a number, a text, an array or a picture, got "
-                f"{type(value).__name__}."
-            ) from None
+        if hasattr(value, "detach") and hasattr(value, "cpu"):
+            value = without_torch(value)
+        return normalize_media(name, value)[1]
 
     def _accept_array(self, value: Any) -> Any:
         if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -325,6 +340,11 @@ def _is_one_number(value: object) -> bool:
 def is_float_dtype(dtype: DTypeLike) -> bool:
     """Return True for dtypes of measured numbers, including half precision."""
     return np.dtype(dtype).kind in "fV"
+
+
+def _is_ready(array: jax.Array) -> bool:
+    # `is_ready` of a deleted array ends the process (jaxlib 0.10.2)
+    return array.is_deleted() or array.is_ready()
 
 
 def _begin_copy(value: jax.Array) -> None:

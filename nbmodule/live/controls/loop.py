@@ -57,63 +57,55 @@ class Recall(Protocol):
         """Note that the loop is over."""
 
 
+def _nothing(*_: object) -> None:
+    """Do nothing, where nobody listens."""
+
+
 class Loop:
     """One or several loops over steps, with one count of steps and one queue of commands.
 
     Args:
         count: The count to update; a new one if not given.
-        commands: The queue of commands; a new one if not given.
-        on_look: Called at boundaries with the time, at most every `look_every` seconds, and while
-            paused.
-        on_begin: Called with its number before every step.
-        on_step: Called at every boundary after a step; keep both very cheap.
-        on_command: Called with each command that is not the loop's own.
-        on_change: Called after the state has changed.
     """
 
-    def __init__(
-        self,
-        count: StepCount | None = None,
-        *,
-        commands: CommandQueue | None = None,
-        on_look: Callable[[float], None] | None = None,
-        on_begin: Callable[[int], None] | None = None,
-        on_step: Callable[[], None] | None = None,
-        on_command: Callable[[Command], None] | None = None,
-        on_change: Callable[[str], None] | None = None,
-    ) -> None:
+    def __init__(self, count: StepCount | None = None) -> None:
         self.count = StepCount() if count is None else count
-        self.commands = commands if commands is not None else CommandQueue()
-        self.on_begin, self.on_step = on_begin, on_step
-        self.on_look, self.on_command, self.on_change = on_look, on_command, on_change
+        self.commands = CommandQueue()
+        self.on_begin: Callable[[int], None] | None = None
+        """Called with its number before every step."""
+        self.on_step: Callable[[], None] | None = None
+        """Called at every boundary after a step; keep both very cheap."""
+        self.on_look: Callable[[float, bool], None] = _nothing
+        """Called at boundaries, at most every `LOOK_EVERY` seconds and while paused, with the time
+        and with whether more than a measurement is due: a command came, or `tell_every` is over.
+        """
+        self.on_command: Callable[[Command], None] = _nothing
+        """Called with each command that is not the loop's own."""
+        self.await_steps: Callable[[], None] = _nothing
+        """Waits until the steps that were begun are computed; called before a pause."""
+        self.in_flight: Callable[[], int] = int
+        """Returns how many steps are begun and not computed, which do not count for the rate."""
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
-        self.on_pause: Callable[[], None] | None = None
-        """Called before a pause, to wait for steps that were begun."""
         self.recall: Recall | None = None
         """Gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
         """Long work for the next boundary: an interrupt may end it, unlike `on_look`."""
-        self.look_every = LOOK_EVERY
         self.tell_every = 0.0
-        """Least seconds between two calls of `on_look` while no command has come."""
-        self.on_measure: Callable[[float], None] | None = None
-        """Called instead of `on_look` at a boundary at which only a measurement is due."""
-        self.measure_at = math.inf
-        """When a measurement is due at the latest, on the monotonic clock."""
+        """Least seconds between two calls of `on_look` at which all is due."""
         self.last_thread = ""
         """The thread that delivered the last command."""
         self.pump = CommPump()
-        self._depth = self._start = self._taken = self._first = 0
         self.has_begun = False
         """True once this loop has run a step."""
         self.item: Any = None
         """The item of the last step."""
+        self._is_running = False
+        self._start = self._taken = self._first = 0
         self._left_out = 0
-        self._after_left_out: Callable[[Any], None] | None = None
+        self._after_left_out: Callable[[Any], None] = _nothing
         self._pause_after: int | None = None
-        self._next_look, self._next_tell, self._is_look_due = 0.0, 0.0, False
-        self._is_measuring = False
+        self._next_look, self._next_tell = 0.0, 0.0
 
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Return an iterator over the items that acts at each boundary."""
@@ -152,13 +144,20 @@ class Loop:
         """Skip the first items, then call `then` with the last of them."""
         self._left_out, self._after_left_out = count, then
 
+    @property
+    def is_after_step(self) -> bool:
+        """Return True if the last step is all that was begun: no iterable has begun another pass,
+        for which it may have drawn random numbers.
+        """
+        return self._taken > 0 or not self.has_begun
+
     def look_soon(self) -> None:
-        """Call `on_look` at the next boundary, whatever the time."""
-        self._is_look_due, self._next_look = True, 0.0
+        """Do all that is due at the next boundary, whatever the time."""
+        self._next_look = self._next_tell = 0.0
 
     def measure_soon(self) -> None:
         """Go on with a measurement at the next boundary."""
-        self._is_measuring, self._next_look = True, 0.0
+        self._next_look = 0.0
 
     def finish(self, state: str, reason: str = "") -> None:
         """Note how it ended. A step left by `break` counts as done, except after an exception."""
@@ -166,15 +165,18 @@ class Loop:
         if state != "failed" and state != "interrupted":
             self._settle()
         if count.state not in ENDED:
-            count.elapsed = count.meter.elapsed(time.monotonic())
+            clock = time.monotonic()
+            count.meter.update(count.done, clock)
+            count.elapsed = count.meter.elapsed(clock)
             self._change(state, reason or (count.stop_reason or "" if state == "stopped" else ""))
 
     def _run(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
         __tracebackhide__ = True  # IPython shows the user's line
-        outer_pump, nested = self.pump, self._depth > 0
-        self._depth += 1
-        if not nested:
-            self._begin(iterable, epochs)
+        if self._is_running:
+            yield from self._run_inside(iterable, iterator, epochs)
+            return
+        self._is_running, outer_pump = True, self.pump
+        self._begin(iterable, epochs)
         try:
             with SoftInterrupt() as interrupt:
                 self.pump = CommPump(running_kernel())
@@ -182,55 +184,57 @@ class Loop:
                 for epoch in range(epochs):
                     if epoch:
                         iterator = iter(iterable)
-                    yield from self._one_epoch(iterator, epoch, interrupt, nested)
+                    yield from self._one_epoch(iterator, epoch, interrupt)
                     if self.count.is_stopping:
                         break
-                    self._learn_total(iterable, epoch, epochs, nested)
+                    self._learn_total(iterable, epoch, epochs)
                 if interrupt.pressed:
                     interrupt.take()
         finally:
-            self._depth -= 1
-            if self.recall is not None and not nested:
+            if self.recall is not None:
                 self.recall.end()
-            self.pump = outer_pump
-            self.count.is_in_step = nested and self.count.is_in_step
+            self.pump, self._is_running, self.count.is_in_step = outer_pump, False, False
+
+    def _run_inside(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
+        """Iterate within a step: handle clicks, and count nothing."""
+        __tracebackhide__ = True
+        with SoftInterrupt() as interrupt:
+            for epoch in range(epochs):
+                iterator = iter(iterable) if epoch else iterator
+                for item in iterator:
+                    if not self._pass_boundary(interrupt):
+                        return
+                    yield item
+            self._pass_boundary(interrupt)
+
+    def _pass_boundary(self, interrupt: SoftInterrupt) -> bool:
+        """Do what is due between two steps; return False if the loop ends here."""
+        __tracebackhide__ = True
+        if interrupt.pressed:
+            interrupt.take()
+        clock = time.monotonic()
+        if clock >= self._next_look or self.commands or self._pause_after is not None:
+            self._look(clock)
+            self._do_tasks()
+            if self._is_pausing:
+                self._wait(interrupt)
+        return not self.count.is_stopping
 
     def _one_epoch(
-        self, iterator: Iterator[T], epoch: int, interrupt: SoftInterrupt, nested: bool
+        self, iterator: Iterator[T], epoch: int, interrupt: SoftInterrupt
     ) -> Iterator[T]:
         __tracebackhide__ = True
         count = self.count
-        if not nested:
-            count.epoch = epoch + 1 if count.outer is None else count.outer[0]
+        count.epoch = epoch + 1 if count.outer is None else count.outer[0]
         self._taken = 0
-        while True:
-            if interrupt.pressed:
-                interrupt.take()
-            clock = time.monotonic()
-            if clock >= self._next_look or self.commands or self._pause_after is not None:
-                self._look(clock)
-                self._do_tasks()
-                if (
-                    self._pause_after is not None
-                    and count.done >= self._pause_after
-                    and not count.is_stopping
-                ):
-                    self._wait(interrupt)
-            if count.is_stopping:
-                return
-            if self._left_out and not nested:
-                if not self._leave_one_out(iterator):
-                    return
-                continue
+        while self._pass_boundary(interrupt):
             try:
-                item = (
-                    next(iterator) if self.recall is None or nested else self.recall.take(iterator)
-                )
+                if self._left_out:
+                    self._leave_one_out(next(iterator))
+                    continue
+                item = next(iterator) if self.recall is None else self.recall.take(iterator)
             except StopIteration:
                 return
-            if nested:
-                yield item
-                continue
             self.item = item
             if self.recall is not None:
                 self.recall.begin(count.done + 1, count.epoch)
@@ -252,22 +256,17 @@ class Loop:
             count.is_in_step = False
             if self.on_step is not None:
                 self.on_step()
-            if count.done == self._first:
-                self._end_of_first(time.monotonic())
+            if count.done == self._first:  # it compiles
+                count.meter.restart(count.done - self.in_flight(), time.monotonic())
+                self.look_soon()
 
-    def _leave_one_out(self, iterator: Iterator[Any]) -> bool:
-        """Skip one item; return False if there is none."""
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return False
+    def _leave_one_out(self, item: object) -> None:
         self.count.done += 1
         self._taken += 1
         self._left_out -= 1
-        if not self._left_out and self._after_left_out is not None:
+        if not self._left_out:
             self._first = self.count.done + 1  # the next step compiles
             self._after_left_out(item)
-        return True
 
     def tick(self) -> None:
         """Count a step of a loop that runs elsewhere, and do what is due at a boundary."""
@@ -292,37 +291,15 @@ class Loop:
         if count.outer is not None:
             left, epochs = epochs * (count.outer[1] - count.outer[0] + 1), count.outer[1]
         total = None if length is None else count.done + length * left
-        count.source = iterable
-        count.meter, count.epochs, self._first = (
-            Meter(total, time.monotonic()),
-            epochs,
-            count.done + 1,
-        )
-        self.has_begun = True
-        count.meter.go_back(count.done, count.meter.started)
-        self._start = count.done
+        count.meter = Meter(total, time.monotonic(), count.done)
+        count.epochs, self._first, self._start = epochs, count.done + 1, count.done
+        self.has_begun, self._taken = True, 0
         if not count.is_stopping:
             self._change("running")
 
-    def _end_of_first(self, clock: float) -> None:
-        self.count.meter.done = self.count.done
-        self.count.meter.skip_first(clock)
-        self._next_look = self._next_tell = 0.0
-
-    def drop_last(self) -> None:
-        """Let the iterable leave out its last batch from the next pass on."""
-        count = self.count
-        before = _length_of(count.source)
-        count.source.drop_last = True
-        after = _length_of(count.source)
-        if before is not None and after is not None and count.meter.total is not None:
-            count.meter.total -= (before - after) * (count.epochs - count.epoch)
-
-    def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int, nested: bool) -> None:
+    def _learn_total(self, iterable: Iterable[Any], epoch: int, epochs: int) -> None:
         """Learn the length of an iterable from its first epoch; refuse an empty second one."""
         count = self.count
-        if nested:
-            return
         if epoch == 0 and count.meter.total is None:
             count.meter.total = self._start + self._taken * epochs
         if epoch and not self._taken and count.done > self._start:
@@ -336,22 +313,17 @@ class Loop:
         """Handle messages, apply commands, call the listener; no interrupt cuts this in two."""
         with shield():
             self.pump.look()
-            self.count.meter.update(self.count.done, clock)
-            commands, is_due, self._is_look_due = self.commands.take(), self._is_look_due, False
-            measuring, self._is_measuring = self._is_measuring, False
-            for command in commands:
+            self.count.meter.update(self.count.done - self.in_flight(), clock)
+            is_due = clock >= self._next_tell
+            for command in self.commands.take():
                 self._apply(command)
                 is_due = is_due or command.kind != RECEIPT
-            if self.on_look is not None and (is_due or clock >= self._next_tell):
-                self.on_look(clock)
-                self._next_tell = time.monotonic() + self.tell_every
-            elif (measuring or clock >= self.measure_at) and self.on_measure is not None:
-                self.on_measure(clock)
-            self._next_look = (
-                0.0
-                if self._is_look_due or self._is_measuring
-                else time.monotonic() + self.look_every
-            )
+            next_tell = self._next_tell
+            self._next_look = self._next_tell = math.inf  # the listener may ask to be called soon
+            self.on_look(clock, is_due)
+            now = time.monotonic()
+            self._next_look = min(self._next_look, now + LOOK_EVERY)
+            self._next_tell = min(self._next_tell, now + self.tell_every if is_due else next_tell)
 
     def _apply(self, command: Command) -> None:
         self.last_thread = command.thread
@@ -364,23 +336,23 @@ class Loop:
         elif command.kind == "stop":
             if self.count.stop_reason is None:
                 self.count.stop_reason = str(command.content.get("reason", ""))
-        elif self.on_command is not None:
+        else:
             self.on_command(command)
+
+    @property
+    def _is_pausing(self) -> bool:
+        is_reached = self._pause_after is not None and self.count.done >= self._pause_after
+        return is_reached and not self.count.is_stopping
 
     def _wait(self, interrupt: SoftInterrupt) -> None:
         """Wait at a boundary until a command or an interrupt comes."""
         __tracebackhide__ = True
-        if self.on_pause is not None:
-            self.on_pause()
+        self.await_steps()
         with shield():
             self.count.meter.pause(time.monotonic())
             self._change("paused")
         try:
-            while (
-                self._pause_after is not None
-                and self.count.done >= self._pause_after
-                and not self.count.is_stopping
-            ):
+            while self._is_pausing:
                 if interrupt.pressed:
                     interrupt.take()
                 self.commands.arrived.wait(_LOOK_WHILE_PAUSED)
@@ -411,14 +383,13 @@ class Loop:
         count.stop_reason = None
         if self._pause_after is not None:
             self._pause_after = min(self._pause_after, done)
-        count.meter.go_back(done, time.monotonic())
+        count.meter.restart(done, time.monotonic())
 
     def _change(self, state: str, reason: str = "") -> None:
         if state == self.count.state and reason == self.count.reason:
             return
         self.count.state, self.count.reason = state, reason
-        if self.on_change is not None:
-            self.on_change(state)
+        self.look_soon()
 
 
 def _length_of(iterable: Any) -> int | None:

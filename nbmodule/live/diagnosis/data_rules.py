@@ -74,7 +74,8 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
                 )
                 return
     if evidence.input_fault is not None:
-        step, text = evidence.input_fault
+        step, fault = evidence.input_fault
+        text = f"{fault} at step {format_count(step)}"
         yield RuleVerdict("nonfinite-data", text, "wrong", step=step)
 
 

@@ -1,4 +1,4 @@
-"""Compile beside the training: one task at a time, in a thread of low priority, lowest rank first.
+"""Compile beside the training: one task at a time, in a thread of low priority.
 
 A task that has not begun starts no thread, so a run that closes can drop it. The exit of Python
 waits for the task that runs and drops the others: jaxlib 0.10 aborts a process that ends while a
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import heapq
-import itertools
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+import jax
 
 _NICE = 10
 
@@ -27,7 +28,6 @@ class CompileTask:
         begin: First part, run at normal priority because it holds Python's lock. Its return is the
             argument of `finish`.
         finish: Long part, which releases Python's lock.
-        rank: Of several waiting tasks, the lowest rank runs first.
 
     Example:
         >>> square = CompileTask(lambda: 3, lambda x: x * x)
@@ -35,9 +35,7 @@ class CompileTask:
         9
     """
 
-    def __init__(
-        self, begin: Callable[[], Any], finish: Callable[[Any], Any], rank: int = 0
-    ) -> None:
+    def __init__(self, begin: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
         self.error: BaseException | None = None
         """The exception that ended it, if it failed."""
         self.seconds = 0.0
@@ -45,7 +43,7 @@ class CompileTask:
         self._work: tuple[Callable[[], Any], Callable[[Any], Any]] | None = (begin, finish)
         self._result: Any = None
         self._done = threading.Event()
-        _queue.add(self, rank)
+        _queue.add(self)
 
     @property
     def is_done(self) -> bool:
@@ -91,20 +89,26 @@ class CompileTask:
         self._done.set()
 
 
+def is_computed(tree: object) -> bool:
+    """Return True if no array of a PyTree is still being computed."""
+    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+    # `is_ready` of a deleted array ends the process (jaxlib 0.10)
+    return all(array.is_deleted() or array.is_ready() for array in arrays)
+
+
 class _Queue:
     """Waiting tasks and the one that runs, in a thread of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: list[tuple[int, int, CompileTask]] = []
-        self._numbers = itertools.count()
+        self._waiting: deque[CompileTask] = deque()
         self._running: CompileTask | None = None
         self._is_closed = False
 
-    def add(self, task: CompileTask, rank: int) -> None:
+    def add(self, task: CompileTask) -> None:
         with self._lock:
             if not self._is_closed:
-                heapq.heappush(self._waiting, (rank, next(self._numbers), task))
+                self._waiting.append(task)
                 self._start_next()
                 return
         task._end()
@@ -112,25 +116,24 @@ class _Queue:
     def drop(self, task: CompileTask) -> bool:
         """Remove a task; return False if it has begun."""
         with self._lock:
-            rest = [entry for entry in self._waiting if entry[2] is not task]
-            was_waiting = len(rest) < len(self._waiting)
-            heapq.heapify(rest)
-            self._waiting = rest
+            was_waiting = task in self._waiting
+            if was_waiting:
+                self._waiting.remove(task)
         return was_waiting
 
     def close(self) -> None:
         """Drop the waiting tasks and wait for the running one."""
         with self._lock:
             self._is_closed = True
-            waiting, self._waiting, running = self._waiting, [], self._running
-        for _, _, task in waiting:
+            waiting, self._waiting, running = self._waiting, deque(), self._running
+        for task in waiting:
             task._end()
         if running is not None:
             running._done.wait()
 
     def _start_next(self) -> None:
         if self._running is None and self._waiting:
-            self._running = task = heapq.heappop(self._waiting)[2]
+            self._running = task = self._waiting.popleft()
             thread = threading.Thread(
                 target=self._work, args=(task,), name="nbmodule-compile", daemon=True
             )

@@ -35,9 +35,9 @@ from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.live.diagnosis.examine import Examiner
-from nbmodule.live.monitors.compile_queue import CompileTask
+from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
 from nbmodule.live.monitors.sources import trained_module
-from nbmodule.live.run.strips import MOST_ROWS, WATCHES, Sample, grouped, one_each
+from nbmodule.live.run.strips import MOST_ROWS, Sample, grouped, one_each
 
 _SIDE = 32
 """Elements along each side of the picture of a return."""
@@ -125,7 +125,6 @@ class ReturnsWatcher:
         self._choice = Choice(model, None, None)
         self._key = ("live", self._choice.key)
         self._steps = self._new_steps()
-        self._is_requested = False
         self._unread: tuple[int, Step] | None = None
         self._pictures: dict[str, Any] = {}
         self._watched: dict[int, tuple[Any, Any]] = {}
@@ -146,14 +145,10 @@ class ReturnsWatcher:
         self._pending = [task for task in self._pending if not task.is_done]
         return bool(self._pending)
 
-    def request(self, step: int) -> None:
-        """Watch the step that begins now."""
-        self._is_requested = self._unread is None and not self._has_failed
-
-    def around(self, step: int) -> AbstractContextManager[Any] | None:
-        """Return the context in which the step is to run, None if it is not to be watched."""
-        requested, self._is_requested = self._is_requested, False
-        return self._watching(step) if requested else None
+    def request(self, step: int) -> AbstractContextManager[Any] | None:
+        """Return a context in which the step after this one is watched, None if it cannot be."""
+        is_free = self._unread is None and not self._has_failed
+        return self._watching(step + 1) if is_free else None
 
     @contextlib.contextmanager
     def _watching(self, step: int) -> Iterator[None]:
@@ -180,7 +175,12 @@ class ReturnsWatcher:
     def take(self, step: int) -> Sequence[Sample]:
         """Return the statistics of the watched step, once they are computed."""
         self._compile_met()
-        if self._unread is None or not _is_computed(self._unread[1].values):
+        if self._unread is None:
+            return ()
+        values = self._unread[1].values
+        if not is_computed(
+            (values.vectors, values.large) if isinstance(values, Parcel) else values
+        ):
             return ()
         (number, watched), self._unread = self._unread, None
         if not isinstance(watched.values, Parcel):
@@ -194,7 +194,7 @@ class ReturnsWatcher:
 
     def close(self) -> None:
         """Release what was recorded, and drop what was to be compiled."""
-        self._is_requested, self._unread, self._holder = False, None, None
+        self._unread = self._holder = None
         self._steps = self._new_steps()
         for task in self._pending:
             task.cancel()
@@ -380,12 +380,6 @@ def _struct_of(leaf: object) -> Any:
     )
 
 
-def _is_computed(values: object) -> bool:
-    leaves = (values.vectors, values.large) if isinstance(values, Parcel) else values
-    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(leaves) if isinstance(leaf, jax.Array)]
-    return all(array.is_deleted() or array.is_ready() for array in arrays)
-
-
 def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict[str, Any]]:
     """Return samples and pictures of a watched step: returns in the order of the calls, gradients
     in the order of definition.
@@ -422,6 +416,3 @@ def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:
     """Return a watcher of returns and gradients of modules; None without a module."""
     module = trained_module(model) if level == "all" else None
     return None if module is None else ReturnsWatcher(module, None if module is model else module)
-
-
-WATCHES.append(watch_steps)

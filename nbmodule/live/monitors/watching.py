@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,11 +12,12 @@ import numpy as np
 
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.monitors.sources import named_arrays, source_of, trained_module, why_not
-from nbmodule.live.monitors.weights import WeightWatch
-from nbmodule.live.run.cost import Pace
+from nbmodule.live.monitors.step_watch import watch_steps
+from nbmodule.live.monitors.weights import WeightWatch, watch_weights
 from nbmodule.live.run.messages import describe_caught, guard
+from nbmodule.live.run.progress import rest_after
 from nbmodule.live.run.state import RunState
-from nbmodule.live.run.strips import FIELDS, Sample, Strips, Watcher, find_watches
+from nbmodule.live.run.strips import FIELDS, Sample, Strips, Watcher
 
 LEVELS = ("all", "weights")
 """What may be watched: weights, gradients and returns, or the weights alone."""
@@ -34,13 +34,13 @@ class Sampling:
     The first step is watched, so that compiling begins as soon as it is over. Later a measurement
     spans three steps: a plain one, the watched one, and the one during which the device reduces
     what was remembered. The extra time of the last two, and the time on the host, is the cost; the
-    next measurement waits until the cost is within the budget.
+    next measurement waits until its share of the time is within half of the budget.
 
     Args:
         run: The run.
         loop: Its loop, which runs a step in a context, and calls again at the next boundary.
         returns: None if the model is not to be watched.
-        recorded: Returns the statistics that a recorder has kept since the last call.
+        recorder: An `nb.Recorder`, which records each `every`-th step; None for none.
         alarm: Called with a quantity that is not finite, and a sentence.
     """
 
@@ -49,21 +49,23 @@ class Sampling:
         run: RunState,
         loop: Loop,
         returns: str | None,
+        recorder: Any,
         *,
-        recorded: Callable[[int], list[Sample]],
         alarm: Callable[[str, str], None],
     ) -> None:
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
-        self._recorded, self._alarm = recorded, alarm
+        self._alarm, self._recorder = alarm, recorder
+        if recorder is not None:
+            self._first_recorded, loop.on_begin = int(recorder.next), self._record
+        self._around = _Guarded(run, [])
         self._params: Any = None
         self._grads: Any = None
-        self._pace = Pace(run.budget / 2, least=_LEAST, most=_MOST)
         self._next = 0.0
         self._phase = self._done = 0
         self._mark = self._host = 0.0
         self._durations: list[float] = []
-        self._extra: deque[float] = deque(maxlen=5)
-        """Extra time of the last measurements, in seconds."""
+        self._costs: deque[float] = deque(maxlen=5)
+        """Seconds of the last measurements; one of them may hold the work of other processes."""
         self._is_warm = self._has_requested = False
 
     def add_control(self) -> None:
@@ -94,10 +96,10 @@ class Sampling:
 
     def look(self, clock: float, done: int) -> None:
         """Take what was measured, and request the next measurement if it is due; at boundaries."""
-        for sample in self._recorded(done):
-            self._keep(sample)
         if self._level is None:
             return
+        if self._phase:
+            self._loop.await_steps()  # a step lasts until it is computed
         begun = time.perf_counter()
         watchers = self._watchers()
         for watcher in watchers:
@@ -108,11 +110,11 @@ class Sampling:
         elif self._phase:
             self._continue(begun, done)
         elif clock >= self._next and watchers and done:
+            self._loop.await_steps()
             self._phase, self._host, self._durations = 1, 0.0, []
             self._loop.measure_soon()
         self._done = done
         self._host += time.perf_counter() - begun
-        self._loop.measure_at = self._next if watchers else math.inf
 
     def leave(self) -> None:
         """Note that the work at this boundary is over: the user's step follows."""
@@ -121,7 +123,8 @@ class Sampling:
     def _watchers(self) -> list[Watcher]:
         run = self._run
         if run.watchers is None:
-            run.watchers = find_watches(run.model, self._level)
+            found = watch_weights(run.model, self._level), watch_steps(run.model, self._level)
+            run.watchers = [watcher for watcher in found if watcher is not None]
             if self._params is not None:
                 run.watchers.append(WeightWatch(lambda: dict(named_arrays(self._params))))
             if self._grads is not None:
@@ -150,21 +153,35 @@ class Sampling:
             self._next = time.monotonic() + _LEAST
             return
         plain, *watched = self._durations
-        self._extra.append(sum(watched) - plain * len(watched))
-        extra = max(median(self._extra), 0.0)  # most of a single one is other processes
-        self._run.cost.note(extra)
-        self._pace.note(self._host + extra)
-        wait = max(self._pace.interval, self._run.cost.rest())
-        self._next = time.monotonic() + min(wait, _MOST)
+        extra = sum(watched) - plain * len(watched)
+        self._costs.append(extra + self._host)
+        usual = median if len(self._costs) > 2 else min  # most of a single one is other processes
+        cost = max(usual(self._costs), 0.0)
+        self._run.cost.note(max(cost - self._host, 0.0))  # the host's part is noted as it is spent
+        share = self._run.budget / 2
+        self._next = time.monotonic() + rest_after(cost, share, least=_LEAST, most=_MOST)
 
     def _request(self, done: int) -> None:
         """Have the next step watched."""
         self._has_requested = True
-        watchers = self._run.watchers or ()
-        for watcher in watchers:
-            watcher.request(done)
-        contexts = [c for watcher in watchers if (c := watcher.around(done + 1)) is not None]
-        self._loop.around = _Guarded(self._run, contexts) if contexts else None
+        contexts = [watcher.request(done) for watcher in self._run.watchers or ()]
+        self._surround([context for context in contexts if context is not None])
+
+    def _record(self, step: int) -> None:
+        """Have the recorder record the step that begins now, if it is one of its steps."""
+        number = self._first_recorded + step
+        if not number % self._recorder.every:
+            others = [] if self._loop.around is None else self._around.contexts
+            self._surround([self._recorder.step(number), *others])
+
+    def _surround(self, contexts: list[Any]) -> None:
+        """Have the next step run in these contexts."""
+        self._around = _Guarded(self._run, contexts)
+        self._loop.around = self._around if contexts else None
+
+    def end_step(self, error: BaseException | None) -> None:
+        """Leave the contexts of the step that was left last, with the exception that ended it."""
+        self._around.__exit__(type(error) if error else None, error, None)
 
     def measure_last(self, done: int) -> None:
         """Take one more sample of the weights when the run ends."""
@@ -225,10 +242,10 @@ class _Guarded:
     """Contexts of a step; one that fails is reported, and the step runs without it."""
 
     def __init__(self, run: RunState, contexts: list[Any]) -> None:
-        self._run, self._contexts, self._open = run, contexts, []
+        self._run, self.contexts, self._open = run, contexts, []
 
     def __enter__(self) -> None:
-        for context in self._contexts:
+        for context in self.contexts:
             _, failure = guard("watching", context.__enter__)
             if failure is None:
                 self._open.append(context)
@@ -236,6 +253,8 @@ class _Guarded:
                 self._run.messages.add_failure(self._run.step, failure)
 
     def __exit__(self, *raised: object) -> None:
+        if raised[0] is GeneratorExit:  # the loop was left by `break`
+            raised = (None, None, None)
         while self._open:
             try:
                 self._open.pop().__exit__(*raised)

@@ -2,14 +2,15 @@
 
 Names and arrays are all it needs, so it works with every kind of training step. A measurement takes
 two boundaries: at the first the arrays are remembered, at the next those after one step are
-compared with them, in a few compiled calls, one for some arrays of one shape. A background thread
-compiles them, so that no step waits. The first measurement is made on the host, so that there is
+compared with them, in compiled calls. A background thread compiles one for each type of array, so
+that no step waits. The first measurement is made on the host, so that there is
 one before anything has been compiled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -23,9 +24,9 @@ from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.structure.walk import is_module
-from nbmodule.live.monitors.compile_queue import CompileTask
+from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
 from nbmodule.live.monitors.sources import source_of
-from nbmodule.live.run.strips import WATCHES, Sample, grouped, groups_of, norm, owner_of
+from nbmodule.live.run.strips import Sample, grouped, groups_of, norm, owner_of
 from nbmodule.tree.leaf import without_torch
 
 _MOST_ON_HOST = 2**22
@@ -38,10 +39,6 @@ NEVER_CHANGES = (
     "these arrays never change: pass a function that gives those of now, as in "
     "nb.Live(lambda: params)"
 )
-_RANK = 1
-"""Returns and gradients are compiled first: weights have been measured once by then."""
-_MOST_TOGETHER = 8
-"""Arrays of one shape that one compiled call measures; more make compiling slow."""
 
 
 class WeightWatch:
@@ -63,20 +60,20 @@ class WeightWatch:
     """
 
     def __init__(
-        self, variables: Callable[[], Mapping[str, Any]], quantity: str = "weight"
+        self,
+        variables: Callable[[], Mapping[str, Any]],
+        quantity: str = "weight",
+        *,
+        is_a_copy: bool = False,
     ) -> None:
-        self.about, self._quantity = "", quantity
-        self.is_a_copy = False
-        """Whether the loop may train other arrays: functional loops make new ones at each step."""
-        self._has_changed = True
+        self.about, self._quantity, self._is_a_copy = "", quantity, is_a_copy
+        self._has_changed, self._is_first = True, True
         self._same = 0
         """Number of measurements in a row that found the same arrays."""
         self._variables: Callable[[], Mapping[str, Any]] | None = variables
         self._before: tuple[int, dict[str, Any]] | None = None
-        self._running: tuple[int, list[tuple[list[str], Any]]] | None = None
+        self._running: tuple[int, dict[str, Any]] | None = None
         self._compiled: dict[Any, CompileTask] = {}
-        self._order: list[str] = []
-        self._is_first = True
 
     @property
     def is_preparing(self) -> bool:
@@ -88,44 +85,27 @@ class WeightWatch:
         if self._running is not None or self._variables is None:
             return
         arrays = _measurable(self._variables())
-        if not (self._is_first and _size(arrays) <= _MOST_MEASURED):
-            functions = [self._compiled_for(arrays, names, True) for names in _alike(arrays)]
-            if None in functions:
-                return
-        self._before = (step, arrays)
+        if (self._is_first and _is_small(arrays)) or self._are_compiled(arrays):
+            self._before = (step, arrays)
 
     def take(self, step: int) -> Sequence[Sample]:
         """Start the measurement once a step was made, return it once it is computed."""
-        if self._before is not None and step > self._before[0] and self._variables is not None:
+        if self._before is not None and step > self._before[0]:
             (_, before), self._before = self._before, None
-            after = _measurable(self._variables())
-            is_first, self._is_first = self._is_first, False
-            if is_first:
-                return self._on_host(step, before, after)
-            self._start(step, before, after)
-        if self._running is None or not _is_ready(self._running[1]):
+            self._start(step, before)
+        if self._running is None or not is_computed(self._running[1]):
             return ()
         (step, results), self._running = self._running, None
-        found: dict[str, tuple[Any, Any]] = {}
-        for names, (arrays, changes) in results:
-            parts = zip(names, arrays, changes or [None] * len(arrays), strict=True)
-            found |= {n: (read_statistics(a), read_statistics(c)) for n, a, c in parts}
-        names = [name for name in self._order if found[name][0] is not None]
-        arrays, changes = zip(*(found[name] for name in names), strict=True) if names else ((), ())
-        return self._samples(step, names, list(arrays), list(changes))
-
-    def around(self, step: int) -> None:
-        """Return no context: none is needed."""
+        found = {n: (read_statistics(a), read_statistics(c)) for n, (a, c) in results.items()}
+        return self._samples(step, {n: pair for n, pair in found.items() if pair[0] is not None})
 
     def measure_last(self, step: int) -> Sequence[Sample]:
         """Measure the weights because the run ends; of a large model if that is compiled."""
         if self._variables is None or self._quantity != "weight":
             return ()
-        arrays = _measurable(self._variables())
-        self._before = None
-        if _size(arrays) <= _MOST_MEASURED:
-            return self._on_host(step, {}, arrays)
-        self._start(step, arrays, arrays)
+        arrays, self._before = _measurable(self._variables()), None
+        self._is_first = _is_small(arrays)
+        self._start(step, arrays)
         jax.block_until_ready(self._running)
         return self.take(step)
 
@@ -144,123 +124,78 @@ class WeightWatch:
         for task in self._compiled.values():
             task.cancel()
 
-    def _on_host(
-        self, step: int, before: dict[str, Any], after: dict[str, Any]
-    ) -> Sequence[Sample]:
-        """Measure at once what is small enough; of a model built in this step, no change."""
-        if not after or _size(after) > _MOST_MEASURED:
-            return ()
+    def _start(self, step: int, before: dict[str, Any]) -> None:
+        """Begin to measure the arrays of now and their changes; at first on the host, at once."""
+        assert self._variables is not None
+        after = _measurable(self._variables())
+        on_host, self._is_first = self._is_first and _is_small(after), False
+        if not after or not (on_host or self._are_compiled(after)):
+            return
         self._note_same(before, after)
-        arrays = {name: _wide(array) for name, array in after.items()}
-        is_comparable = all(_can_be_compared(before.get(n), a) for n, a in after.items())
-        changes: list[Any] = [None] * len(arrays)
-        with np.errstate(all="ignore"):
-            if self._has_changed and is_comparable:
-                changes = [
-                    statistics_of_elements(array - _wide(before[name]))
-                    for name, array in arrays.items()
-                ]
-            statistics = [statistics_of_elements(array) for array in arrays.values()]
-        return self._samples(step, list(arrays), statistics, changes)
+        results: dict[str, Any] = {}
+        for name, new in after.items():
+            old = before.get(name)
+            is_there = old is not None and not old.is_deleted()
+            is_comparable = is_there and _type_of(old) == _type_of(new)
+            measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result
+            reduced, change = measure(new, old if is_comparable else new)
+            results[name] = (reduced, change if is_comparable else None)
+        self._running = (step, results)
 
     def _note_same(self, before: dict[str, Any], after: dict[str, Any]) -> None:
         is_same = all(before.get(name) is array for name, array in after.items())
         self._same = self._same + 1 if is_same else 0
-        never = self.is_a_copy and self._same >= _MOST_SAME and self._quantity == "weight"
+        never = self._is_a_copy and self._same >= _MOST_SAME and self._quantity == "weight"
         self.about = NEVER_CHANGES if never else ""
         self._has_changed = not is_same and self._quantity == "weight"
 
-    def _start(self, step: int, before: dict[str, Any], after: dict[str, Any]) -> None:
-        self._note_same(before, after)
-        results = []
-        for names in _alike(after):
-            is_comparable = all(_can_be_compared(before.get(n), after[n]) for n in names)
-            measure = self._compiled_for(after, names, is_comparable)
-            if measure is None:
-                return
-            previous = [before[name] for name in names] if is_comparable else None
-            results.append((names, measure([after[name] for name in names], previous)))
-        if results:
-            self._order, self._running = list(after), (step, results)
+    def _are_compiled(self, arrays: dict[str, Any]) -> bool:
+        """Return True if a function for each type of array is compiled; a thread does the rest."""
+        for array in arrays.values():
+            key = _type_of(array)
+            if key not in self._compiled:
+                spec = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
+                begin = partial(jax.jit(_measure).lower, spec, spec)
+                self._compiled[key] = CompileTask(begin, compiled_ahead)
+        return all(self._compiled[_type_of(array)].result for array in arrays.values())
 
-    def _compiled_for(self, arrays: dict[str, Any], names: list[str], with_old: bool) -> Any:
-        """Return the compiled function for these arrays; None while a thread compiles it."""
-        first = arrays[names[0]]
-        key = (with_old, len(names), *_type_of(first))
-        if key not in self._compiled:
-            spec = jax.ShapeDtypeStruct(first.shape, first.dtype, sharding=first.sharding)
-            specs = [spec] * len(names)
-            self._compiled[key] = CompileTask(
-                lambda: jax.jit(_measure).lower(specs, specs if with_old else None),
-                compiled_ahead,
-                rank=_RANK,
-            )
-        return self._compiled[key].result
-
-    def _samples(
-        self, step: int, names: list[str], arrays: list[Statistics], changes: list[Any]
-    ) -> list[Sample]:
+    def _samples(self, step: int, found: dict[str, tuple[Statistics, Any]]) -> list[Sample]:
         """Return rows for each submodule: of its weights, and of the norm of their change over
         their own, NaN where that is 0.
         """
-        samples = [grouped(step, self._quantity, names, arrays)]
-        if self._has_changed and changes and None not in changes:
+        names, pairs = list(found), list(found.values())
+        samples = [grouped(step, self._quantity, names, [array for array, _ in pairs])]
+        if self._has_changed and pairs and all(change is not None for _, change in pairs):
             groups = groups_of(names)
             ratios = [
-                norm([changes[i] for i in members]) / (norm([arrays[i] for i in members]) or np.nan)
-                for members in groups.values()
+                norm([pairs[i][1] for i in rows]) / (norm([pairs[i][0] for i in rows]) or np.nan)
+                for rows in groups.values()
             ]
             samples.append(Sample(step, "update", tuple(groups), np.array(ratios)[:, None]))
         return samples
 
 
-def _size(arrays: dict[str, Any]) -> int:
-    return sum(array.size for array in arrays.values())
-
-
-def _wide(array: Array) -> np.ndarray:
-    """Return the array on the host, waiting for it, in single precision at least."""
-    x = np.asarray(array)
-    return x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
-
-
-def _can_be_compared(old: Any, new: Array) -> bool:
-    return old is not None and old.shape == new.shape and not old.is_deleted()
+def _is_small(arrays: dict[str, Any]) -> bool:
+    return sum(array.size for array in arrays.values()) <= _MOST_MEASURED
 
 
 def _type_of(array: Array) -> tuple[Any, ...]:
     return array.shape, array.dtype, array.sharding
 
 
-def _alike(arrays: dict[str, Any]) -> list[list[str]]:
-    """Group the names of arrays that one compiled call can measure."""
-    groups: dict[Any, list[str]] = {}
-    for name, array in arrays.items():
-        groups.setdefault(_type_of(array), []).append(name)
-    return [
-        names[start : start + _MOST_TOGETHER]
-        for names in groups.values()
-        for start in range(0, len(names), _MOST_TOGETHER)
-    ]
-
-
-def _is_ready(results: object) -> bool:
-    arrays: list[Any] = [leaf for leaf in jax.tree.leaves(results) if isinstance(leaf, jax.Array)]
-    # `is_ready` of a deleted array ends the process (jaxlib 0.10)
-    return all(array.is_deleted() or array.is_ready() for array in arrays)
-
-
-def _measure(new: list[Any], old: list[Any] | None) -> tuple[Any, Any]:
-    """Reduce each array, and each change since the old ones."""
+def _measure(new: Any, old: Any) -> tuple[Any, Any]:
+    """Reduce an array, and its change since the old one."""
     # uncopied, a small array would be the variable itself, which the next step may donate
-    new = [jnp.copy(a) if a.size <= WHOLE else a for a in new]
-    change = None
-    if old is not None:
-        differences = [
-            a.astype(jnp.float32) - b.astype(jnp.float32) for a, b in zip(new, old, strict=True)
-        ]
-        change = reduce_tree(differences, exact=True)
-    return reduce_tree(new, exact=True), change
+    new = jnp.copy(new) if new.size <= WHOLE else new
+    return tuple(reduce_tree([new, new.astype(jnp.float32) - old.astype(jnp.float32)], exact=True))
+
+
+def _measure_on_host(new: Any, old: Any) -> tuple[Statistics, Statistics]:
+    """Measure an array on the host, waiting for it, in single precision at least."""
+    wide = np.float64 if new.dtype == np.float64 else np.float32
+    now, before = np.asarray(new).astype(wide), np.asarray(old).astype(wide)
+    with np.errstate(all="ignore"):
+        return statistics_of_elements(now), statistics_of_elements(now - before)
 
 
 def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,9 +220,4 @@ def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
     source = None if level is None else source_of(model)
     if source is None:
         return None
-    watch = WeightWatch(source)
-    watch.is_a_copy = not is_module(model)
-    return watch
-
-
-WATCHES.insert(0, watch_weights)
+    return WeightWatch(source, is_a_copy=not is_module(model))

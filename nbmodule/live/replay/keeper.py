@@ -40,7 +40,7 @@ from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run.branches import Attempt, Future
-from nbmodule.live.run.outliers import Outliers
+from nbmodule.live.run.series import Outliers
 from nbmodule.live.run.state import RunState
 from nbmodule.views.panels.inspected_run import ran_of
 

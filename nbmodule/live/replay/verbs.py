@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import Kept, StepKeeper
     from nbmodule.live.replay.replayed_step import ReplayedStep
     from nbmodule.live.run.control import Control
-    from nbmodule.live.run.outliers import Outliers
+    from nbmodule.live.run.series import Outliers
 
 ROOM = 64 * 2**20
 """Bytes that a run keeps of values, and as many of batches; of a large model one set of values."""
@@ -327,7 +327,7 @@ class ReplayVerbs:
             forget()
         else:
             self._journal.cut(step, forget)
-        self._alarms.forget()
+        self._boundary.alarmed.clear()
         self._log_queue.newest.clear()
 
 

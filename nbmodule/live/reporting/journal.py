@@ -16,6 +16,7 @@ one that died, and nobody removes the journal of a run that goes on.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import struct
@@ -25,7 +26,6 @@ import time
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
-from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +37,7 @@ from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.run.history import History
 from nbmodule.live.run.media import Media
-from nbmodule.live.run.settings import origin
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run.state import RunState, origin
 from nbmodule.live.run.strips import Sample, Strips
 
 if TYPE_CHECKING:
@@ -54,11 +53,11 @@ MOST_RUNS = 1000
 """Journals that stay in a folder; the oldest go first."""
 _MOST_SNAPSHOTS = 30
 """Journals of a folder that keep their snapshots."""
-_MAGIC = b"nbrun\x001\n"
+_MAGIC = b"nbrun\x002\n"
 _FRAME = struct.Struct("<cII")
 """Kind, length, checksum."""
-_POINTS = struct.Struct("<HIq")
-"""Number of the series, how many points, first step."""
+_POINTS = struct.Struct("<IIc")
+"""Number of the series, how many points, NumPy's code of the values' dtype."""
 _BEAT = struct.Struct("<dqq")
 """Time, steps that are done, step as the curves count."""
 _SNAPSHOT_EVERY = 5.0
@@ -66,13 +65,6 @@ _MOST_MEDIA = 2**25
 """Bytes of samples, texts and pictures that a journal keeps; later ones are left out."""
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
-_LONGEST = 2**28
-_MOST_BYTES = 2**30
-"""Bytes of a journal that are read."""
-_END_OF_TIME = 2.0**37
-"""Seconds since 1970."""
-_MOST_NAMES = 2**16
-"""Series that a journal can tell apart; those beyond are left out."""
 _STAMP = "%Y%m%d-%H%M%S"
 _STEP, _DTYPES, _NOTES = "//step", "//dtypes", "//notes"
 """Entries of a snapshot beside the variables."""
@@ -100,6 +92,8 @@ class Journal:
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._is_closed = False
+        self._end: dict[str, str] = {}
+        """How the run ended; empty while it goes on."""
         self._failed = ""
         """Why the last write failed; '' if it did not."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
@@ -110,56 +104,50 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         drop_oldest(folder)
         self.path = folder / f"{time.strftime(_STAMP)}-{run.run_id}{SUFFIX}"
-        self._began, self._process = time.time(), os.getpid()
-        self._origin = origin()
+        self._process = os.getpid()
         self._begin_file()
         self.write()
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
 
     def _begin_file(self) -> None:
-        """Begin an empty file."""
         self._numbers: dict[str, int] = {}
+        """Number of each series."""
         self._written: dict[str, int] = {}
-        self._samples: dict[str, int | None] = {}
+        """How many points of each series are in records."""
+        self._samples: dict[str, int] = {}
+        """Step of the newest sample that is in a record, by quantity."""
         self._settings = dict(self._run.settings)
         self._media: dict[str, int] = {}
+        """Step of the newest entry that is in a record, by name."""
         self._media_bytes = 0
         head = {
             "name": self._run.name,
             "run": self._run.run_id,
-            "began": self._began,
-            "process": os.getpid(),
+            "began": time.time(),
+            "process": self._process,
             "settings": self._run.settings,
             "tags": list(self._run.tags),
             "parent": self._run.parent,
-            **self._origin,
+            **origin(),
         }
-        self._unwritten = _MAGIC + _framed(b"H", json.dumps(head).encode())
-        """Records to be written before anything else."""
-        self._size, self._is_torn = 0, False
+        self._pending = _MAGIC + _framed(b"H", json.dumps(head).encode())
+        """Records that are not in the file yet."""
+        self._size = 0
+        """Bytes of the file that are whole records."""
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - open during the run
         hold(self._file)
 
-    def _find_file(self) -> None:
-        """Write the file anew where others removed, moved, replaced or cut it."""
-        if not self._file.closed and _is_at(self._file, self.path, self._size):
-            return
-        self._file.close()
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.unlink(missing_ok=True)
-        self._begin_file()
-
-    def _append(self, data: bytes) -> None:
-        """Append bytes; remove those of a failed write before anything else is added."""
-        if self._is_torn:
-            self._file.seek(self._size)
-            self._file.truncate()
-        self._is_torn = True
-        rest = memoryview(data)
+    def _flush(self) -> None:
+        """Append the pending records, in place of what a failed write has left."""
+        if not self.path.exists():
+            raise FileNotFoundError(errno.ENOENT, "others have removed it")
+        self._file.seek(self._size)
+        self._file.truncate()
+        rest = memoryview(self._pending)
         while rest:
             rest = rest[self._file.write(rest) :]
-        self._size += len(data)
-        self._is_torn = False
+        self._size += len(self._pending)
+        self._pending = b""
 
     def _work(self) -> None:
         while not self._over.wait(TRY_AGAIN if self._failed else EVERY):
@@ -173,8 +161,8 @@ class Journal:
             with self._lock:
                 if self._is_closed:
                     return False
-                self._find_file()
-                self._add_new()
+                self._collect()
+                self._flush()
         except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training
             self._note_failure(_reason(error))
             return False
@@ -185,77 +173,67 @@ class Journal:
     def _note_failure(self, why: str) -> None:
         before, self._failed = self._failed, why
         if why and not before:
-            self._report(
-                "warning",
-                f"the journal of this run cannot be written: {why} ({self.path}). "
-                "It is tried again.",
-            )
+            text = f"the journal of this run cannot be written: {why} ({self.path})"
+            self._report("warning", f"{text}. It is tried again.")
         elif before and not why:
             self._report("note", "the journal of this run is written again, and complete.")
 
     def _report(self, kind: str, text: str) -> None:
         self._run.messages.add(self._run.step, kind, text)
 
-    def _add_new(self) -> None:
+    def _add(self, record_type: bytes, payload: bytes) -> None:
+        self._pending += _framed(record_type, payload)
+
+    def _collect(self) -> None:
+        """Make records of what has changed."""
         self._read()
-        run, parts = self._run, [self._unwritten]
-        numbers, written, samples = dict(self._numbers), dict(self._written), dict(self._samples)
+        run = self._run
         for series in run.history:
-            begin = written.get(series.name, 0)
+            name, begin = series.name, self._written.get(series.name, 0)
             steps, values = series.since(begin)
-            if not len(values) or (series.name not in numbers and len(numbers) >= _MOST_NAMES):
+            if not len(values):
                 continue
-            if series.name not in numbers:
-                numbers[series.name] = len(numbers)
-                parts.append(_framed(b"N", json.dumps(series.name).encode()))
-            written[series.name] = begin + len(values)
-            parts.append(_framed(b"P", _pack_points(numbers[series.name], steps, values)))
+            if name not in self._numbers:
+                self._numbers[name] = len(self._numbers)
+                self._add(b"N", json.dumps(name).encode())
+            self._written[name] = begin + len(values)
+            self._add(b"P", _pack_points(self._numbers[name], steps, values))
         for quantity, strips in list(run.watched.items()):
-            newest, step = strips.newest, int(strips.steps[-1]) if len(strips) else None
-            if newest is not None and samples.get(quantity) != step:
-                samples[quantity] = step
-                parts.append(_framed(b"S", _pack_sample(quantity, step or 0, strips.paths, newest)))
+            newest, step = strips.newest, max(strips.steps, default=-1)
+            if newest is not None and self._samples.get(quantity) != step:
+                self._samples[quantity] = step
+                self._add(b"S", _pack_sample(quantity, int(step), strips.paths, newest))
         if run.settings != self._settings:
             self._settings = dict(run.settings)
-            parts.append(_framed(b"U", json.dumps(self._settings).encode()))
-        media, media_bytes = self._new_media()
-        parts += media
-        parts.append(_framed(b"B", _BEAT.pack(time.time(), run.count.done, run.step)))
-        self._append(b"".join(parts))
-        self._numbers, self._written, self._samples = numbers, written, samples
-        self._unwritten = b""
-        self._media_bytes += media_bytes
-        for name in run.history.shelf:
-            self._media[name] = run.history.shelf[name][-1].step
+            self._add(b"U", json.dumps(self._settings).encode())
+        self._collect_media()
+        self._add(b"B", _BEAT.pack(time.time(), run.count.done, run.step))
+        if self._end:
+            self._add(b"E", json.dumps(self._end | {"time": time.time()}).encode())
 
-    def _new_media(self) -> tuple[list[bytes], int]:
-        """Return records of the media and texts logged since the last write, and their bytes."""
-        media, records, total = self._run.history.shelf, [], 0
-        for name in media:
-            for item in media[name]:
+    def _collect_media(self) -> None:
+        """Make records of the media and texts logged since the last time."""
+        for name, items in self._run.history.shelf.items():
+            for item in items:
                 if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
                     continue
                 data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
-                total += len(data)
-                if self._media_bytes + total <= _MOST_MEDIA:
-                    head = json.dumps({"name": name, "step": item.step, "kind": item.kind})
-                    packed = struct.pack("<I", len(head)) + head.encode() + data
-                    records.append(_framed(b"M", packed))
-        return records, total
+                self._media_bytes += len(data)
+                if self._media_bytes <= _MOST_MEDIA:
+                    head = json.dumps({"name": name, "step": item.step, "kind": item.kind}).encode()
+                    self._add(b"M", struct.pack("<I", len(head)) + head + data)
+            self._media[name] = items[-1].step
 
     def cut(self, step: int, forget: Callable[[], object]) -> None:
         """After a rewind: cut the journal at this step; `forget` cuts the run."""
-        run = self._run
         with self._lock:  # nothing is written in between
-            for series in run.history:
+            for series in self._run.history:
                 written = series.since(0).steps[: self._written.get(series.name, 0)]
                 self._written[series.name] = int((written < step).sum())
             forget()
-            self._samples = {
-                quantity: int(s.steps[-1]) for quantity, s in run.watched.items() if len(s)
-            }
+            self._samples.clear()
             self._media = {name: min(last, step - 1) for name, last in self._media.items()}
-            self._unwritten += _framed(b"C", struct.pack("<q", step))
+            self._add(b"C", struct.pack("<q", step))
 
     def close(self, state: str, reason: str) -> None:
         """Write the remaining changes and how the run ended."""
@@ -265,11 +243,9 @@ class Journal:
         if self._snapshot.is_alive():
             self._snapshot.join()
         self._write_snapshot()
-        if self.write():
-            ended = {"state": state, "reason": reason, "time": time.time()}
-            with self._lock, contextlib.suppress(OSError):
-                self._append(_framed(b"E", json.dumps(ended).encode()))
-        with self._lock, contextlib.suppress(OSError):
+        self._end = {"state": state, "reason": reason}
+        self.write()
+        with self._lock:
             self._is_closed = True
             self._file.close()
 
@@ -300,8 +276,8 @@ class Journal:
             with whole_file(self.path.with_suffix(".npz")) as file:
                 np.savez(file, **_packed_values(state))
                 with self._lock:  # the curves are not behind the state
-                    self._find_file()
-                    self._add_new()
+                    self._collect()
+                    self._flush()
             took = time.monotonic() - begun
             self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
         except Exception as error:  # noqa: BLE001 - as above
@@ -351,22 +327,18 @@ class LastRun:
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
         try:
             with open(self.path, "rb") as file:
-                data = file.read(_MOST_BYTES + 1)
+                data = file.read()
         except OSError as error:
             raise FileFormatError(f"{self.path} cannot be read: {error.strerror}.") from error
         if not data.startswith(_MAGIC):
             raise FileFormatError(f"{self.path} is no journal of a run: it does not begin as one.")
-        if len(data) > _MOST_BYTES:
-            raise FileFormatError(
-                f"{self.path} is larger than {_MOST_BYTES >> 20} MiB, more than a journal may be."
-            )
         start = len(_MAGIC)
         while start + _FRAME.size <= len(data):
             record_type, length, check = _FRAME.unpack_from(data, start)
             start += _FRAME.size
             payload = data[start : start + length]
             is_valid = zlib.crc32(record_type + payload) == check
-            if length > _LONGEST or len(payload) < length or not is_valid:
+            if len(payload) < length or not is_valid:
                 self.is_whole = False
                 return
             start += length
@@ -379,7 +351,7 @@ class LastRun:
     def _take(self, record_type: bytes, payload: bytes) -> None:
         if record_type == b"H":
             head = json.loads(payload)
-            self.name, self.began = str(head.get("name", "")), _time(head.get("began", 0.0))
+            self.name, self.began = str(head.get("name", "")), float(head.get("began", 0.0))
             self.seen, self.run_id = self.began, str(head.get("run", ""))
             self._take_head(head)
         elif record_type == b"N":
@@ -396,8 +368,7 @@ class LastRun:
             value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
             self.history.shelf.put(str(head["name"]), int(head["step"]), value)
         elif record_type == b"B":
-            seen, _, self.step = _BEAT.unpack(payload)
-            self.seen = _time(seen)
+            self.seen, _, self.step = _BEAT.unpack(payload)
         elif record_type == b"C":
             (step,) = struct.unpack("<q", payload)
             self.history.cut(step)
@@ -405,8 +376,8 @@ class LastRun:
                 strips.cut(step)
         elif record_type == b"E":
             ended = json.loads(payload)
-            state, reason, seen = str(ended["state"]), str(ended["reason"]), _time(ended["time"])
-            self.state, self.reason, self.seen = state, reason, seen
+            self.state, self.reason = str(ended["state"]), str(ended["reason"])
+            self.seen = float(ended["time"])
 
     @property
     def snapshot(self) -> dict[str, Any] | None:
@@ -528,15 +499,6 @@ def _journals(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
 
 
-def _is_at(file: FileIO, path: Path, size: int) -> bool:
-    """Return True if `path` is this open file, and holds at least what was written."""
-    try:
-        status = os.fstat(file.fileno())
-        return os.path.samestat(path.stat(), status) and status.st_size >= size
-    except OSError:
-        return False
-
-
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
 
@@ -566,12 +528,6 @@ def _packed_values(state: SavedState) -> dict[str, Any]:
     }
 
 
-def _time(seconds: Any) -> float:
-    """Return a time since 1970 that the calendar can show; 0 for anything else."""
-    seconds = float(seconds)
-    return seconds if 0 <= seconds < _END_OF_TIME else 0.0
-
-
 def _unpacked_values(file: dict[str, Any]) -> dict[str, Any]:
     state: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
     dtypes = json.loads(str(file.get(_DTYPES, "{}")))
@@ -593,24 +549,15 @@ def _framed(record_type: bytes, payload: bytes) -> bytes:
 
 
 def _pack_points(number: int, steps: Any, values: Any) -> bytes:
-    """Pack steps as differences from the first, in 32 bits if they fit, and values unchanged."""
-    first = int(steps[0])
-    offsets = np.asarray(steps, np.int64) - first
-    step_code = "i8" if (np.abs(offsets) > 2**31 - 1).any() else "i4"
-    value_code = "f4" if values.dtype == np.float32 else "f8"
-    codes = {"i8": b"q", "i4": b"i", "f4": b"f", "f8": b"d"}
-    header = _POINTS.pack(number, len(values), first) + codes[step_code] + codes[value_code]
-    body = offsets.astype(f"<{step_code}").tobytes() + values.astype(f"<{value_code}").tobytes()
-    return header + body
+    code = "f" if values.dtype == np.float32 else "d"
+    header = _POINTS.pack(number, len(values), code.encode())
+    return header + steps.astype("<i8").tobytes() + values.astype(f"<{code}").tobytes()
 
 
 def _unpack_points(payload: bytes) -> tuple[int, Any, Any]:
-    number, count, first = _POINTS.unpack_from(payload)
-    codes, start = payload[_POINTS.size : _POINTS.size + 2], _POINTS.size + 2
-    step_dtype = np.dtype("<i8" if codes[:1] == b"q" else "<i4")
-    value_dtype = np.dtype("<f4" if codes[1:] == b"f" else "<f8")
-    steps = np.frombuffer(payload, step_dtype, count, start).astype(np.int64) + first
-    values = np.frombuffer(payload, value_dtype, count, start + count * step_dtype.itemsize)
+    number, count, code = _POINTS.unpack_from(payload)
+    steps = np.frombuffer(payload, "<i8", count, _POINTS.size)
+    values = np.frombuffer(payload, f"<{code.decode()}", count, _POINTS.size + steps.nbytes)
     return number, steps, values
 
 

@@ -11,16 +11,16 @@ import base64
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nbmodule.base.format import format_count, format_number, group_of, plain
-from nbmodule.live.reporting.verdicts import RunFindings
+from nbmodule.live.reporting.verdicts import findings_of, recent_findings
 from nbmodule.live.run.epochs import epoch_table
-from nbmodule.live.run.history import MOST_SERIES
-from nbmodule.live.run.media_store import MediaItem
+from nbmodule.live.run.history import MOST_SERIES, MediaItem
 from nbmodule.live.run.series import Curve, Series, reduce_curve
 from nbmodule.live.run.state import RunState
 from nbmodule.live.run.strips import FIELDS, Strips
@@ -92,33 +92,46 @@ def heights_of(bins: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def record_of(run: RunState) -> dict[str, Any]:
     """Return all that a page needs to draw a run."""
-    findings = [finding.describe() for finding in RunFindings(run).now()]  # also the verdicts
+    findings_of(run)
     drawn = list(run.history)[:MOST_SERIES]
     columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
     return {
         "view": "live",
         "title": [plain(run.name)],
         "run": run.run_id,
-        "progress": progress_of(run),
         "series": [
             describe_series(series) | points_of(reduce_curve(series.since(0), columns))
             for series in drawn
         ],
+        "strips": {
+            quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
+        },
+        "messages": run.messages.describe(),
+        "media": media_of(run),
+        **small_parts_of(run),
+        **progress_of(run),
+    }
+
+
+def small_parts_of(run: RunState) -> dict[str, Any]:
+    """Return the parts of a record that are sent whole when they have changed."""
+    return {
+        "controls": run.controls.describe(),
+        "route": {"kind": run.route.kind, "text": run.route.text},
+        "about": [plain(text, 300) for text in run.notes()],
+        "findings": [finding.describe() for finding in recent_findings(run)],
         "earlier": [
             {"ended": plain(past.ended), "series": _curves_of(past.curves)}
             for past in run.pale_curves
         ],
-        "strips": {
-            quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
-        },
-        "controls": run.controls.describe(),
-        "route": {"kind": run.route.kind, "text": run.route.text},
-        "cost": cost_of(run),
-        "messages": run.messages.describe(),
-        "media": media_of(run),
-        "about": [plain(text, 300) for text in run.notes()],
-        "branches": branches_of(run),
-        "findings": findings,
+        "branches": [
+            {
+                "label": plain(branch.label),
+                "note": plain(branch.note),
+                "series": _curves_of(branch.curves),
+            }
+            for branch in run.futures
+        ],
     }
 
 
@@ -126,44 +139,27 @@ def _curves_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
     return [{"name": plain(name), **points_of(curve)} for name, curve in curves.items()]
 
 
-def branches_of(run: RunState) -> list[dict[str, Any]]:
-    """Return the branches of a run, drawn after its curves."""
-    return [
-        {
-            "label": plain(branch.label),
-            "note": plain(branch.note),
-            "series": _curves_of(branch.curves),
-        }
-        for branch in run.futures
-    ]
-
-
 def progress_of(run: RunState) -> dict[str, Any]:
-    """Return state and progress; `ended` says whether more will come."""
-    progress = run.progress
-    fields = progress.describe() | {
+    """Return progress and cost, which change all the time: state, whether more will come, the share
+    of time spent beside the training, the pace, and the bytes of kept steps.
+    """
+    progress, reason = run.progress, run.why_not_repeatable
+    fields = asdict(progress) | {
         "step": run.step,
         "ended": run.has_ended,
         "reason": plain(progress.reason, 300),
         # shown if the page never gets another message
         "seen": None if run.has_ended else int(time.time()),
     }
-    return {
-        name: json_number(value) if isinstance(value, float) else value
-        for name, value in fields.items()
-    }
-
-
-def cost_of(run: RunState) -> dict[str, Any]:
-    """Return the share of time spent beside the training, the pace, and the bytes of kept steps."""
-    reason = run.why_not_repeatable
-    return {
+    numbers = {n: json_number(v) if isinstance(v, float) else v for n, v in fields.items()}
+    cost = {
         "share": round(run.cost.fraction(), 5),
         "budget": run.budget,
         "rate": round(run.updates_per_second, 2),
         "kept": 0 if reason else run.kept_bytes,
         "why": plain(reason, 300),
     }
+    return {"progress": numbers, "cost": cost}
 
 
 def describe_series(series: Series) -> dict[str, Any]:
@@ -278,7 +274,7 @@ def history_record(run: RunState) -> HistoryRecord:
         ),
         str(run.progress),
         notes=tuple(plain(error, 300) for error in errors),
-        findings=tuple(finding.finding for finding in RunFindings(run).now()),
+        findings=tuple(finding.finding for finding in findings_of(run)),
     )
 
 

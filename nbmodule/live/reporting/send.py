@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 MOST_UNACKNOWLEDGED = 2
 SILENT_AFTER = 5.0
 """Seconds without an answer after which a page no longer counts."""
-UPDATES_PER_SECOND = 10.0
+_INTERVAL = 0.1
+"""Least seconds between two messages."""
 BYTES_PER_SECOND = 20_000
 ENVELOPE = 900
 """Bytes of a message beside its content: headers, signature, routing."""
@@ -51,9 +52,6 @@ class Sender:
     """
 
     def __init__(self, *, bytes_per_second: float = BYTES_PER_SECOND) -> None:
-        self.least_interval = 1.0 / UPDATES_PER_SECOND
-        self.interval = self.least_interval
-        """Seconds between messages within the budget; never below `least_interval`."""
         self.bytes_per_second = bytes_per_second
         self.sent = 0
         """Number of the last message."""
@@ -97,12 +95,12 @@ class Sender:
     def room(self, clock: float) -> int:
         """Return the bytes that a message sent now may hold beside its envelope."""
         since = clock - self._times[-1] if self._times else 1.0
-        return int(self.bytes_per_second * min(max(since, self.interval), 1.0)) - ENVELOPE
+        return int(self.bytes_per_second * min(max(since, _INTERVAL), 1.0)) - ENVELOPE
 
     def note_sent(self, size: int, clock: float) -> int:
         """Note that a message of `size` bytes is sent; return its number."""
         self._debt = self._debt_at(clock) + size + ENVELOPE
-        self._paid_at, self._next = clock, clock + self.interval
+        self._paid_at, self._next = clock, clock + _INTERVAL
         self._times.append(clock)
         awake = self.awake(clock)
         self.sent += 1

@@ -17,16 +17,14 @@ from nbmodule.base.format import group_of, plain
 from nbmodule.live.reporting.payload import (
     STRIP_ROWS,
     base64_of,
-    branches_of,
-    cost_of,
     describe_series,
     heights_of,
     media_of,
     progress_of,
     record_of,
+    small_parts_of,
     to_float32,
 )
-from nbmodule.live.reporting.verdicts import RunFindings
 from nbmodule.live.run.history import MOST_SERIES
 from nbmodule.live.run.series import reduce_curve
 from nbmodule.live.run.state import RunState
@@ -45,7 +43,8 @@ class Stream:
         self._begun = time.monotonic()
         self._sent: dict[str, int] = {}
         self._strips: dict[str, tuple[int | None, tuple[str, ...]]] = {}
-        self._versions: dict[str, Any] = {}
+        self._parts: dict[str, Any] = {}
+        """The parts that pages have; of messages and media their versions."""
 
     def tick(self, room: int) -> tuple[dict[str, Any], list[bytes], int]:
         """Return the changes as content, buffers and size in bytes; about as large as `room` if
@@ -53,12 +52,8 @@ class Stream:
         """
         run = self._run
         parts: list[np.ndarray] = []
-        content: dict[str, Any] = {
-            "kind": "tick",
-            "t": round(time.monotonic() - self._begun, 3),
-            "progress": progress_of(run),
-            "cost": cost_of(run),
-        }
+        content: dict[str, Any] = {"kind": "tick", "t": round(time.monotonic() - self._begun, 3)}
+        content |= progress_of(run)
         content["strips"] = self._new_strips(parts)
         used = sum(part.nbytes for part in parts)
         content["series"] = self._new_points(max(room - used - _LEAST_ROOM, _LEAST_ROOM), parts)
@@ -125,29 +120,19 @@ class Stream:
     def _changed(self) -> dict[str, Any]:
         """Return the parts that are sent whole, if they have changed."""
         run = self._run
-        findings = [finding.describe() for finding in RunFindings(run).lately()]
-        validation = [s for s in run.history if group_of(s.name)[1] != "train"]
-        media = (run.history.shelf.version, sum(map(len, validation)), str(run.verdicts))
-        parts: dict[str, tuple[Any, Any]] = {  # a version, and the function of the content
-            "controls": (run.controls.version, run.controls.describe),
-            "messages": (run.messages.version, lambda: run.messages.describe()[-_MOST_MESSAGES:]),
-            "route": (
-                run.route.kind,
-                lambda: {"kind": run.route.kind, "text": run.route.text},
-            ),
-            "about": (tuple(run.notes()), lambda: [plain(text, 300) for text in run.notes()]),
-            "media": (media, lambda: _small_media(run) or None),
-            "earlier": (len(run.pale_curves), lambda: None if run.pale_curves else []),
-            "branches": (tuple(map(id, run.futures)), lambda: branches_of(run)),
-            "findings": (str(findings), lambda: findings),
-        }
-        before, self._versions = self._versions, {name: v for name, (v, _) in parts.items()}
-        changed = {
-            name: content()
-            for name, (version, content) in parts.items()
-            if before.get(name) != version
-        }
-        return {name: content for name, content in changed.items() if content is not None}
+        parts = small_parts_of(run)
+        logged = sum(len(s) for s in run.history if group_of(s.name)[1] != "train")
+        media = (run.history.shelf.version, logged, str(run.verdicts))
+        states = {**parts, "messages": run.messages.version, "media": media}
+        before, self._parts = self._parts, states
+        changed = {name for name, state in states.items() if before.get(name) != state}
+        if run.pale_curves:  # a page keeps those that it began with
+            changed.discard("earlier")
+        if "messages" in changed:
+            parts["messages"] = run.messages.describe()[-_MOST_MESSAGES:]
+        if "media" in changed:
+            parts["media"] = _small_media(run)
+        return {name: part for name, part in parts.items() if name in changed}
 
 
 def _small_media(run: RunState) -> list[dict[str, Any]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
-from nbmodule.base.format import format_number, plain
+from nbmodule.base.format import format_count, format_number, plain
+from nbmodule.live.run.messages import Message
 from nbmodule.live.run.progress import Progress
 from nbmodule.views.renderers.text_layout import cut_end
 
@@ -18,7 +20,7 @@ _REDRAW_EVERY = 0.1
 
 class ProgressLine:
     """Shows progress as text: one line that is written over in a terminal, otherwise a line for
-    every tenth of the steps and at least one a minute.
+    every tenth of the steps and at least one a minute. Warnings and errors are lines of their own.
 
     Args:
         stream: Where to write; standard error if not given.
@@ -27,28 +29,40 @@ class ProgressLine:
     def __init__(self, stream: Any = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = getattr(self._stream, "isatty", lambda: False)()
-        self._tenth = 0
-        self._at: float | None = None
+        self._tenth = self._reported = 0
+        self._at = time.monotonic() - _REDRAW_EVERY
 
-    def show(self, progress: Progress, numbers: dict[str, float]) -> None:
-        """Write progress and the newest numbers, if it is time."""
+    def show(
+        self, progress: Progress, numbers: dict[str, float], messages: Iterable[Message] = ()
+    ) -> None:
+        """Write new messages, and progress and the newest numbers if it is time."""
+        self._report(messages)
         clock = time.monotonic()
-        if self._at is None:
-            self._at = clock - _REDRAW_EVERY
         tenth = 10 * progress.done // progress.total if progress.total else 0
         every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY
         if clock - self._at >= every or (tenth > self._tenth and not self._is_terminal):
             self._tenth, self._at = tenth, clock
-            self._write(progress, numbers, "" if self._is_terminal else "\n")
+            self._write(one_line(progress, numbers), "" if self._is_terminal else "\n")
 
-    def close(self, progress: Progress, numbers: dict[str, float]) -> None:
+    def close(
+        self, progress: Progress, numbers: dict[str, float], messages: Iterable[Message] = ()
+    ) -> None:
         """Write how it ended."""
-        self._write(progress, numbers, "\n")
+        self._report(messages)
+        self._write(one_line(progress, numbers), "\n")
 
-    def _write(self, progress: Progress, numbers: dict[str, float], end: str) -> None:
-        text = one_line(progress, numbers)
+    def _report(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            if message.number > self._reported:
+                self._reported = message.number
+                if message.kind != "note":
+                    text = plain(message.text, 600)
+                    self._write(f"{message.kind}, step {format_count(message.step)}: {text}", "\n")
+
+    def _write(self, text: str, end: str) -> None:
         if self._is_terminal:
-            text = "\r\x1b[K" + cut_end(text, shutil.get_terminal_size().columns - 1)
+            width = shutil.get_terminal_size().columns - 1
+            text = "\r\x1b[K" + (text if end else cut_end(text, width))
         encoding = getattr(self._stream, "encoding", None) or "utf-8"
         self._stream.write(text.encode(encoding, "replace").decode(encoding) + end)
         self._stream.flush()

@@ -31,7 +31,6 @@ from nbmodule.live.reporting.payload import (
 )
 from nbmodule.live.reporting.send import Sender
 from nbmodule.live.reporting.stream import Stream
-from nbmodule.live.run.cost import Pace
 from nbmodule.live.run.messages import guard
 from nbmodule.live.run.state import RunState
 from nbmodule.views.arrays.pictures import picture_of
@@ -91,7 +90,6 @@ class NotebookView:
         self.sender = Sender()
         self._run, self._hear, self._at = run, hear, at
         self._stream = Stream(run)
-        self._pace = Pace(run.budget / 2, least=self.sender.least_interval, most=5.0)
         self._loop = getattr(kernel, "io_loop", None)
         self._handle: Any = None
         self._cell = cell
@@ -155,10 +153,7 @@ class NotebookView:
         if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
         self._sent_state, self._sent_at = state, clock
-        begun = time.thread_time()
         self._send_tick(clock)
-        self._pace.note(time.thread_time() - begun)
-        self.sender.interval = self._pace.interval
 
     def hear(self, message: dict[str, Any], clock: float) -> None:
         """Act on a message of a page to the view: a greeting, a receipt, a farewell, a request."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, SupportsFloat
 
@@ -93,146 +93,37 @@ class Settable(Protocol):
         """Leave its final form after the run."""
 
 
+@dataclass
 class Control:
     """A value that a reader may change; `value` is what the steps use now.
 
     Use `slider`, `field` and `toggle` of `Controls` to make one.
     """
 
-    kind = "field"
-
-    def __init__(
-        self, name: str, value: Any, apply: Callable[[Any], None] | None = None, *, group: str = ""
-    ) -> None:
-        self.name, self.group, self.apply = name, group, apply
-        self.value = self.check(value)
-        self.error: str | None = None
-        self.again: Settable | None = None
-        """Set while steps are repeated; None where `apply` changes variables alone."""
-
-    def check(self, value: Any) -> Any:
-        """Return the value in the type of this control, or raise `ArgumentError`."""
-        raise NotImplementedError
+    name: str
+    value: Any
+    kind: str
+    """'slider', 'field' or 'toggle'."""
+    check: Callable[[Any], Any]
+    """Returns a value in the type of this control, or raises `ArgumentError`."""
+    apply: Callable[[Any], None] | None = None
+    """Called with a new value between two steps."""
+    group: str = ""
+    """Controls of one group are drawn together."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What a view draws beside the value, such as the limits of a slider."""
+    error: str | None = None
+    again: Settable | None = None
+    """Set while steps are repeated; None where `apply` changes variables alone."""
 
     def describe(self) -> dict[str, Any]:
         """Return the data that a view draws."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "value": self.value,
-            "group": self.group,
-            "error": self.error,
-            **self._details(),
-        }
-
-    def _details(self) -> dict[str, Any]:
-        return {}
+        names = ("name", "kind", "value", "group", "error")
+        return {name: getattr(self, name) for name in names} | dict(self.details)
 
     @printable_repr
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.name!r}, {self.value!r})"
-
-
-class Slider(Control):
-    """A number between two limits, on a linear or a logarithmic scale.
-
-    Args:
-        name: Its name.
-        value: Its first value.
-        apply: Called with a new value between two steps.
-        low: Lower limit of the scale.
-        high: Upper limit.
-        log: Whether the scale is logarithmic.
-        group: Controls of one group are drawn together.
-        least: Smallest value that code may set; `low` if not given.
-    """
-
-    kind = "slider"
-
-    def __init__(
-        self,
-        name: str,
-        value: float,
-        apply: Callable[[Any], None] | None = None,
-        *,
-        low: float,
-        high: float,
-        log: bool = False,
-        group: str = "",
-        least: float | None = None,
-    ) -> None:
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ArgumentError(
-                f"slider {name!r}: low must be below high, got low={low}, high={high}."
-            )
-        if log and low <= 0:
-            raise ArgumentError(
-                f"slider {name!r}: a logarithmic scale must begin above 0, got low={low}."
-            )
-        self.low, self.high, self.log = float(low), float(high), log
-        self._least = self.low if least is None else least
-        super().__init__(name, value, apply, group=group)
-
-    def check(self, value: Any) -> float:
-        """Return a number between the limits."""
-        number = _number(self.name, value)
-        if not self._least <= number <= self.high:
-            raise ArgumentError(
-                f"{self.name!r} must be between {self._least:g} and {self.high:g}, got {number:g}."
-            )
-        return number
-
-    def _details(self) -> dict[str, Any]:
-        return {"low": self.low, "high": self.high, "log": self.log}
-
-
-class Field(Control):
-    """A number, a text, or one of several choices."""
-
-    kind = "field"
-
-    def __init__(
-        self,
-        name: str,
-        value: Any,
-        apply: Callable[[Any], None] | None = None,
-        *,
-        choices: Sequence[str] | None = None,
-        group: str = "",
-    ) -> None:
-        self.choices = None if choices is None else tuple(map(str, choices))
-        self._type = str if self.choices is not None else _type_of_field(name, value)
-        super().__init__(name, value, apply, group=group)
-
-    def check(self, value: Any) -> Any:
-        """Return a text, one of the choices, or a number of the type it began with."""
-        if self.choices is not None and str(value) not in self.choices:
-            raise ArgumentError(
-                f"{self.name!r} must be one of {', '.join(self.choices)}, got {value!r}."
-            )
-        if self._type is str:
-            return str(value)
-        number = _number(self.name, value)
-        if self._type is int:
-            if not number.is_integer():
-                raise ArgumentError(f"{self.name!r} must be a whole number, got {number:g}.")
-            return int(number)
-        return number
-
-    def _details(self) -> dict[str, Any]:
-        return {"type": self._type.__name__, "choices": self.choices and list(self.choices)}
-
-
-class Toggle(Control):
-    """On or off."""
-
-    kind = "toggle"
-
-    def check(self, value: Any) -> bool:
-        """Return True or False; other values are refused."""
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{self.name!r} must be True or False, got {value!r}.")
-        return value
+        return f"{self.kind} {self.name!r}: {self.value!r}"
 
 
 class Controls:
@@ -262,10 +153,39 @@ class Controls:
         log: bool = False,
         group: str = "",
         least: float | None = None,
-    ) -> Slider:
-        """Add a number between two limits; `apply` is called with a new value between two steps."""
-        options: Any = {"low": low, "high": high, "log": log, "group": group, "least": least}
-        return self.add(Slider(name, value, apply, **options))
+    ) -> Control:
+        """Add a number between two limits, on a linear or a logarithmic scale.
+
+        Args:
+            name: Its name.
+            value: Its first value.
+            apply: Called with a new value between two steps.
+            low: Lower limit of the scale.
+            high: Upper limit.
+            log: Whether the scale is logarithmic.
+            group: Controls of one group are drawn together.
+            least: Smallest value that code may set; `low` if not given.
+        """
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ArgumentError(
+                f"slider {name!r}: low must be below high, got low={low}, high={high}."
+            )
+        if log and low <= 0:
+            raise ArgumentError(
+                f"slider {name!r}: a logarithmic scale must begin above 0, got low={low}."
+            )
+        smallest = low if least is None else least
+
+        def check(given: Any) -> float:
+            number = _number(name, given)
+            if not smallest <= number <= high:
+                raise ArgumentError(
+                    f"{name!r} must be between {smallest:g} and {high:g}, got {number:g}."
+                )
+            return number
+
+        details = {"low": float(low), "high": float(high), "log": log}
+        return self.add(Control(name, check(value), "slider", check, apply, group, details))
 
     def field(
         self,
@@ -275,17 +195,40 @@ class Controls:
         *,
         choices: Sequence[str] | None = None,
         group: str = "",
-    ) -> Field:
+    ) -> Control:
         """Add a number or a text to type in, or with `choices` one of several."""
-        return self.add(Field(name, value, apply, choices=choices, group=group))
+        options = None if choices is None else [str(choice) for choice in choices]
+        if isinstance(value, bool):
+            raise ArgumentTypeError(f"field {name!r}: got {value!r}. Use a toggle.")
+        is_text = isinstance(value, str) or options is not None
+        is_whole = isinstance(value, int)
+
+        def check(given: Any) -> Any:
+            if options is not None and str(given) not in options:
+                raise ArgumentError(f"{name!r} must be one of {', '.join(options)}, got {given!r}.")
+            if is_text:
+                return str(given)
+            number = _number(name, given)
+            if is_whole and not number.is_integer():
+                raise ArgumentError(f"{name!r} must be a whole number, got {number:g}.")
+            return int(number) if is_whole else number
+
+        details = {"type": "str" if is_text else "int" if is_whole else "float", "choices": options}
+        return self.add(Control(name, check(value), "field", check, apply, group, details))
 
     def toggle(
         self, name: str, value: bool, apply: Callable[[Any], None] | None = None, *, group: str = ""
-    ) -> Toggle:
+    ) -> Control:
         """Add a switch."""
-        return self.add(Toggle(name, value, apply, group=group))
 
-    def add(self, control: Any) -> Any:
+        def check(given: Any) -> bool:
+            if not isinstance(given, bool):
+                raise ArgumentError(f"{name!r} must be True or False, got {given!r}.")
+            return given
+
+        return self.add(Control(name, check(value), "toggle", check, apply, group))
+
+    def add(self, control: Control) -> Control:
         """Add a control; one of the same name is replaced."""
         self._controls[control.name] = control
         self.version += 1
@@ -319,7 +262,7 @@ class Controls:
     def __contains__(self, name: object) -> bool:
         return name in self._controls
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Control]:
         return iter(self._controls.values())
 
     def __len__(self) -> int:
@@ -344,20 +287,3 @@ def _number(name: str, value: str | SupportsFloat) -> float:
     if not math.isfinite(number):
         raise ArgumentError(f"{name!r} must be finite, got {number}.")
     return number
-
-
-def _type_of_field(name: str, value: str | SupportsFloat) -> type:
-    if isinstance(value, bool):
-        raise ArgumentTypeError(
-            f"field {name!r} must hold a number or a text, got {value!r}. Use a toggle."
-        )
-    for cls in (str, int, float):
-        if isinstance(value, cls):
-            return cls
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(
-            f"field {name!r} must hold a number or a text, got {type(value).__name__}."
-        ) from None
-    return float

@@ -21,8 +21,11 @@ from nbmodule.base.format import (
 )
 from nbmodule.live.run.history import History
 from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.text_layout import Line, align
 
 _MOST_ROWS = 50
+_WIDTH = 10_000
+"""Columns of a text table: none is left out."""
 _PARTS = 10
 """Rows of a run that has no validation series."""
 
@@ -134,22 +137,15 @@ def times_of(beats: Sequence[tuple[float, int]], steps: Any) -> Any:
     return np.interp(steps, at, [known[step] for step in at])
 
 
-def text_table(head: list[str], rows: list[list[str]]) -> str:
-    """Return lines with columns of one width; numbers to the right."""
-    cells = [[printable(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    lines = []
-    for number, row in enumerate(cells):
-        padded = [
-            cell.rjust(width) if number and _is_numeric(cell) else cell.ljust(width)
-            for cell, width in zip(row, widths)
-        ]
-        lines.append("  ".join(padded).rstrip())
-    return "\n".join(lines)
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return lines with columns of one width; columns of numbers to the right."""
+    lines = [Line(tuple(map(printable, row))) for row in (head, *rows)]
+    numeric = [k for k in range(len(head)) if all(map(_is_numeric, (row[k] for row in rows)))]
+    return "\n".join(align(lines, frozenset(numeric), _WIDTH))
 
 
 def _is_numeric(text: str) -> bool:
-    return bool(text) and (text[0].isdigit() or text[0] in "-−")
+    return not text or text[0].isdigit() or text[0] in "-−"
 
 
 def when(seconds: float) -> str:

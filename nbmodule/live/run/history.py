@@ -1,31 +1,42 @@
-"""The logged values of a run by name, and their export: arrays, tables, files, a figure."""
+"""The logged values of a run by name: numbers over steps, and texts, arrays and pictures in bounded
+memory. They are exported as arrays, tables, files, a figure.
+"""
 
 from __future__ import annotations
 
 import csv
 import difflib
+import importlib
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import group_of, printable_repr
 from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import AttributePathError, MissingDependencyError, PathError
-from nbmodule.live.run.media_store import MediaStore
+from nbmodule.errors import (
+    ArgumentTypeError,
+    AttributePathError,
+    MissingDependencyError,
+    PathError,
+)
+from nbmodule.live.run.media import Media
 from nbmodule.live.run.series import Curve, Series, reduce_curve
 from nbmodule.tree.nested import is_of_class
 
+T = TypeVar("T")
 _ROLE_STYLE = {"train": "-", "val": "--", "test": ":"}
-
-
 MOST_SERIES = 200
 """Series that are drawn and written as text; the history holds all."""
+BUDGET = 64 * 2**20
+"""Bytes of texts, arrays and pictures that are kept in all."""
+MOST_ENTRIES = 1000
+"""Texts, arrays or pictures that are kept of one name."""
 
 
 class History:
@@ -188,13 +199,7 @@ class History:
         Raises:
             MissingDependencyError: If pandas is not installed.
         """
-        try:
-            import pandas  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise MissingDependencyError(
-                "history.to_pandas() needs pandas, which is not installed: `pip install pandas`. "
-                "history.to_numpy() and history.to_csv() work without."
-            ) from None
+        pandas = _imported("pandas", "history.to_pandas()")
         steps, columns = self.to_table()
         return pandas.DataFrame(columns, index=pandas.Index(steps, name="step"))
 
@@ -208,15 +213,10 @@ class History:
             step,loss
             1,0.5
         """
-        steps, columns = self.to_table()
         text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(["step", *columns])
-        has = self._presence(steps)
-        for row, step in enumerate(steps.tolist()):
-            writer.writerow(
-                [step, *(_spell(columns[n][row]) if has[n][row] else "" for n in columns)]
-            )
+        writer = csv.DictWriter(text, ["step", *self.names], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(self._rows())
         return _deliver(text.getvalue(), path)
 
     def to_json_lines(self, path: str | Path | None = None) -> str | None:
@@ -231,12 +231,8 @@ class History:
             >>> history.to_json_lines()
             '{"step": 1, "loss": 0.5}\n'
         """
-        steps, columns = self.to_table()
-        has, lines = self._presence(steps), []
-        for row, step in enumerate(steps.tolist()):
-            values = {name: _json_number(columns[name][row]) for name in columns if has[name][row]}
-            lines.append(json.dumps({"step": step, **values}) + "\n")
-        return _deliver("".join(lines), path)
+        lines = [json.dumps({n: _json_number(v) for n, v in row.items()}) for row in self._rows()]
+        return _deliver("".join(f"{line}\n" for line in lines), path)
 
     def to_tensorboard(self, folder: str | Path) -> None:
         """Write the series as TensorBoard event files.
@@ -244,14 +240,8 @@ class History:
         Raises:
             MissingDependencyError: If tensorboardX is not installed.
         """
-        try:
-            from tensorboardX import SummaryWriter  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            raise MissingDependencyError(
-                "history.to_tensorboard() needs tensorboardX, which is not installed: "
-                "`pip install tensorboardX`."
-            ) from None
-        with SummaryWriter(str(folder)) as writer:
+        tensorboard = _imported("tensorboardX", "history.to_tensorboard()")
+        with tensorboard.SummaryWriter(str(folder)) as writer:
             for name, curve in self.to_numpy().items():
                 for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True):
                     writer.add_scalar(name, value, step)
@@ -264,51 +254,54 @@ class History:
             log: Whether the values are drawn on a logarithmic axis.
             columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise MissingDependencyError(
-                "plot() needs matplotlib, which is not installed: `pip install matplotlib`."
-            ) from None
+        figures = _imported("matplotlib.figure", "history.plot()")
         groups = {
             g: m for g, m in self.groups().items() if not names or g in names or set(m) & set(names)
         }
         for name in names:
             if name not in self and name not in self.groups():
                 raise PathError(self._unknown(name))
-        figure = Figure(figsize=(min(4.5 * max(len(groups), 1), 13), 3), layout="constrained")
+        figure = figures.Figure(
+            figsize=(min(4.5 * max(len(groups), 1), 13), 3), layout="constrained"
+        )
         axes = figure.subplots(1, max(len(groups), 1), squeeze=False)[0]
         for axis, (group, members) in zip(axes, groups.items(), strict=False):
             for name, series in members.items():
                 if names and group not in names and name not in names:
                     continue
                 curve = reduce_curve(series.since(0), columns)
-                axis.plot(
-                    curve.steps,
-                    curve.values,
-                    _ROLE_STYLE[group_of(name)[1]],
-                    label=name,
-                    linewidth=1.2,
-                )
+                style = _ROLE_STYLE[group_of(name)[1]]
+                axis.plot(curve.steps, curve.values, style, label=name, linewidth=1.2)
             axis.set(title=group, xlabel="step", yscale="log" if log else "linear")
             if len(members) > 1:
                 axis.legend(frameon=False)
         return figure
 
-    def _presence(self, steps: NDArray[np.integer]) -> dict[str, NDArray[np.bool_]]:
-        """Return at which of these steps each series has a value, which may be NaN."""
-        return {series.name: np.isin(steps, series.since(0).steps) for series in self}
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the values of each step by name; a value may be NaN."""
+        rows: dict[int, dict[str, Any]] = {}
+        for name, (steps, values) in self.to_numpy().items():
+            # as text, float32 has its own digits and not those of the next float64
+            written = values.tolist() if values.dtype == np.float64 else values.astype(str).tolist()
+            for step, value in zip(steps.tolist(), written, strict=True):
+                rows.setdefault(step, {"step": step})[name] = float(value)
+        return (rows[step] for step in sorted(rows))
 
 
-def _spell(value: np.floating) -> str:
-    return repr(value.item()) if value.dtype == np.float64 else str(value)
+def _json_number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _json_number(value: np.floating) -> float | str:
-    number = float(_spell(value))
-    if math.isfinite(number):
-        return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+def _imported(module: str, needed_by: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        package = module.partition(".")[0]
+        raise MissingDependencyError(
+            f"{needed_by} needs {package}, which is not installed: `pip install {package}`."
+        ) from None
 
 
 def _deliver(text: str, path: str | Path | None) -> str | None:
@@ -318,3 +311,159 @@ def _deliver(text: str, path: str | Path | None) -> str | None:
     with whole_file(path) as file:
         file.write(text.encode(errors="backslashreplace"))
     return None
+
+
+# -- texts, arrays and pictures --
+
+
+class Downsampled(Generic[T]):
+    """A list of every k-th item and the newest, where k doubles when there are too many.
+
+    Example:
+        >>> items = Downsampled(4)
+        >>> for i in range(10):
+        ...     items.append(i)
+        >>> items.items
+        [0, 4, 8, 9]
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._numbered: list[tuple[int, T]] = []
+        self._stride = 1
+        self._count = 0
+
+    @property
+    def items(self) -> list[T]:
+        """The selection, oldest first."""
+        return [item for _, item in self._numbered]
+
+    def append(self, item: T) -> None:
+        """Add the newest item; drop the one before it unless it is one of the selection."""
+        if self._numbered and self._numbered[-1][0] % self._stride:
+            self._numbered.pop()
+        self._numbered.append((self._count, item))
+        self._count += 1
+        if len(self._numbered) > self.most:
+            self.halve()
+
+    def keep_if(self, condition: Callable[[T], bool]) -> None:
+        """Drop other items."""
+        self._numbered = [each for each in self._numbered if condition(each[1])]
+
+    def halve(self) -> None:
+        """Leave out every other item, but not the newest."""
+        self._stride *= 2
+        *earlier, newest = self._numbered
+        self._numbered = [each for each in earlier if not each[0] % self._stride] + [newest]
+
+
+class MediaItem(NamedTuple):
+    """A logged value: `kind` is 'text', 'array', 'media' (a `Media`) or 'picture' (uint8
+    `[height, width, 3]`).
+    """
+
+    step: int
+    kind: str
+    value: Any
+
+
+class MediaStore(Mapping[str, list[MediaItem]]):
+    """Logged texts, arrays and pictures by name.
+
+    When the memory is full, every other entry of the largest list is dropped, so that an even
+    selection over the whole run stays, always with the newest.
+
+    Example:
+        >>> media = MediaStore()
+        >>> media.put("sample", 10, "the cat sat")
+        >>> media["sample"][-1].value
+        'the cat sat'
+    """
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self.budget = budget
+        self.version = 0
+        """Grows with every entry."""
+        self._entries: dict[str, Downsampled[MediaItem]] = {}
+
+    def put(self, name: str, step: int, value: Any) -> None:
+        """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H,
+        W, 3]`).
+        """
+        kind, value = normalize_media(name, value)
+        entries = self._entries.setdefault(name, Downsampled(MOST_ENTRIES))
+        entries.append(MediaItem(step, kind, value))
+        self.version += 1
+        while self.nbytes > self.budget:
+            largest = max(self._entries.values(), key=_bytes_of)
+            if len(largest.items) < 2:
+                break
+            largest.halve()
+
+    def cut(self, step: int) -> None:
+        """Forget the entries of this step and later ones."""
+        for entries in self._entries.values():
+            entries.keep_if(lambda entry: entry.step < step)
+        self._entries = {name: entries for name, entries in self._entries.items() if entries.items}
+        self.version += 1
+
+    @property
+    def nbytes(self) -> int:
+        """Host memory held, in bytes."""
+        return sum(map(_bytes_of, self._entries.values()))
+
+    def __getitem__(self, name: str) -> list[MediaItem]:
+        return self._entries[name].items
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _bytes_of(entries: Downsampled[MediaItem]) -> int:
+    values = [entry.value for entry in entries.items]
+    return sum(len(v) if isinstance(v, str) else v.nbytes for v in values)
+
+
+def normalize_media(name: str, value: Any) -> tuple[str, Any]:
+    """Return the kind of a value and what is kept of it, which nobody else changes.
+
+    Raises:
+        ArgumentTypeError: If it is no number, array, text or picture.
+    """
+    if isinstance(value, str):
+        return "text", value
+    if isinstance(value, Media):
+        return "media", value
+    if hasattr(value, "savefig") and hasattr(value, "canvas"):
+        return "picture", _pixels_of_figure(value)
+    if hasattr(value, "convert") and hasattr(value, "getbands"):
+        return "picture", np.array(value.convert("RGB"))
+    array = np.array(value)
+    if array.dtype == object and not isinstance(value, np.ndarray) and hasattr(value, "__float__"):
+        array = np.array(float(value))
+    if array.dtype.kind not in "biufcV":
+        fix = f" Log what it returns: {name}={name}(step)." if callable(value) else ""
+        raise ArgumentTypeError(
+            f"cannot log {name!r}: expected a number, an array, a text or a picture, got "
+            f"{type(value).__name__}.{fix}"
+        )
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] in (3, 4):
+        return "picture", array[..., :3]
+    return "array", array
+
+
+def _pixels_of_figure(figure: Any) -> NDArray[np.uint8]:
+    """Draw a matplotlib figure with a canvas that belongs to no window."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    previous = figure.canvas
+    canvas = FigureCanvasAgg(figure)
+    try:
+        canvas.draw()
+        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    finally:
+        figure.set_canvas(previous)

@@ -15,7 +15,7 @@ from nbmodule.base.format import format_count
 from nbmodule.live.run.branches import EarlierRun, reduced_curves
 from nbmodule.live.run.history import History
 from nbmodule.live.run.series import Curve
-from nbmodule.live.run.settings import notebook_cell
+from nbmodule.live.run.state import notebook_cell
 
 if TYPE_CHECKING:
     from nbmodule.live.run.state import RunState

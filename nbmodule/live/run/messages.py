@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import plain, printable_repr
-from nbmodule.base.scopes import PACKAGE
+from nbmodule.base.format import plain, printable
+from nbmodule.base.scopes import PACKAGE, place_in_code
 from nbmodule.errors import NbModuleError
 from nbmodule.views.records.records import Finding
 
@@ -19,24 +18,14 @@ _RECENT = 5
 """Messages among which an equal one is counted instead of added."""
 
 
-@dataclass(frozen=True)
-class CaughtException:
-    """An exception that was caught: what ran, the error in one line, and the line of code that
-    raised it; no line where nbmodule itself refused something.
-    """
+class CaughtException(NamedTuple):
+    """An exception that was caught."""
 
-    what: str
     error: str
-    place: str
-    code: str
+    """Class and first line."""
+    text: str
+    """What ran, the error, and the line of user code that raised it."""
     traceback: str
-
-    @printable_repr
-    def __str__(self) -> str:
-        if not self.place:
-            return f"{self.what}: {self.error}"
-        code = f": {self.code}" if self.code else ""
-        return f"{self.what} raised {self.error} ({self.place}{code})"
 
 
 def describe_caught(what: str, error: BaseException) -> CaughtException:
@@ -56,17 +45,16 @@ def describe_caught(what: str, error: BaseException) -> CaughtException:
         for frame in frames
         if "site-packages" not in frame.filename and not frame.filename.startswith(PACKAGE)
     ]
-    frame = (of_user or frames or [None])[-1]
-    lines = str(error).strip().splitlines()
-    name = type(error).__name__
-    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    if isinstance(error, NbModuleError) and not of_user:
-        return CaughtException(what, lines[0] if lines else name, "", "", text)
-    line = "no line is known"
-    if frame is not None:
-        line = f"{_name_of(frame.filename)}, line {frame.lineno}"
-    summary = f"{name}: {lines[0]}" if lines else name
-    return CaughtException(what, summary, line, (frame.line or "") if frame else "", text)
+    first = (str(error).strip().splitlines() or [""])[0]
+    summary = f"{type(error).__name__}: {first}".removesuffix(": ")
+    if isinstance(error, NbModuleError) and not of_user:  # its words say all
+        text = f"{what}: {first or summary}"
+    else:
+        text = f"{what} raised {summary}"
+        for frame in (of_user or frames)[-1:]:
+            text += f" ({place_in_code(frame.filename, frame.lineno or 0)}: {frame.line})"
+    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    return CaughtException(summary, printable(text), details)
 
 
 def guard(
@@ -77,19 +65,6 @@ def guard(
         return function(*arguments), None
     except Exception as error:  # noqa: BLE001 - a user's function may raise anything
         return None, describe_caught(what, error)
-
-
-def _name_of(filename: str) -> str:
-    """Name a cell by its number, a file by its last two parts."""
-    if filename.startswith("<"):
-        return filename.strip("<>")
-    try:
-        from IPython import get_ipython
-
-        category, name = get_ipython().compile.format_code_name(filename)
-        return f"{category.lower()} {name}"
-    except (ImportError, AttributeError, TypeError):
-        return "/".join(filename.replace(os.sep, "/").split("/")[-2:])
 
 
 @dataclass
@@ -151,7 +126,7 @@ class Messages:
 
     def add_failure(self, step: int, failure: CaughtException) -> None:
         """Add an exception that was caught."""
-        self.add(step, "error", str(failure), failure.traceback)
+        self.add(step, "error", failure.text, failure.traceback)
 
     def describe(self) -> list[dict[str, Any]]:
         """Return the messages as plain dicts, safe to show."""
@@ -183,21 +158,20 @@ class Remedy(NamedTuple):
 class RunFinding(NamedTuple):
     """One finding of a run, with the step that shows it and a fix."""
 
-    finding: Finding
+    kind: str
+    text: str
+    path: str = ""
     step: int | None = None
     remedy: Remedy | None = None
 
+    @property
+    def finding(self) -> Finding:
+        """The finding as all views have it."""
+        return Finding(self.text, self.path, self.kind, 1.1)
+
     def describe(self) -> list[Any]:
         """Return kind, text, step, part of the view, path and fix, as the page reads them."""
-        finding = self.finding
-        part = "modules" if finding.path else None
+        part = "modules" if self.path else None
         part = part if self.step is None else "steps"
-        remedy = self.remedy and {"label": self.remedy.label, "message": dict(self.remedy.message)}
-        return [
-            finding.kind,
-            plain(finding.text, 300),
-            self.step,
-            part,
-            plain(finding.path),
-            remedy,
-        ]
+        remedy = self.remedy and self.remedy._asdict()
+        return [self.kind, plain(self.text, 300), self.step, part, plain(self.path), remedy]

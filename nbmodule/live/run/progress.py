@@ -1,16 +1,21 @@
-"""Count the steps of a loop: how many are done, how fast, how long the rest will take."""
+"""Count the steps of a loop: how many are done, how fast, how long the rest will take, and what it
+costs to watch them.
+"""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
 
 from nbmodule.base.format import format_count, format_number, format_seconds, printable_repr
 
 WINDOW = 5.0
 """Seconds over which the rate is measured."""
+COST_WINDOW = 10.0
+"""Seconds over which the cost of watching is measured."""
 SETTLED = 0.2
 """Seconds before the rate is known: at first a loop runs ahead of its device."""
 ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
@@ -32,10 +37,6 @@ class Progress:
     elapsed: float = 0.0
     reason: str = ""
     """Why it stopped or failed, in one line."""
-
-    def describe(self) -> dict[str, Any]:
-        """Return the fields as a plain dict."""
-        return dict(self.__dict__)
 
     @printable_repr
     def __str__(self) -> str:
@@ -62,13 +63,11 @@ class Meter:
         (10.0, 6.0)
     """
 
-    def __init__(self, total: int | None, clock: float) -> None:
-        self.total = total
-        self.done = 0
-        self.started = clock
+    def __init__(self, total: int | None, clock: float, done: int = 0) -> None:
+        self.total, self.done, self.started = total, done, clock
         self._paused_since: float | None = None
         self._pauses = 0.0
-        self._marks: deque[tuple[float, int]] = deque([(clock, 0)])
+        self._marks: deque[tuple[float, int]] = deque([(clock, done)])
 
     def update(self, done: int, clock: float) -> None:
         """Note the number of steps that are done."""
@@ -78,15 +77,10 @@ class Meter:
         while len(self._marks) > 2 and clock - self._marks[1][0] > WINDOW:
             self._marks.popleft()
 
-    def skip_first(self, clock: float) -> None:
-        """Leave the first step out of the rate, because it compiles."""
+    def restart(self, done: int, clock: float) -> None:
+        """Measure the rate anew from here: the first step compiles, and a rewind goes back."""
         self._marks.clear()
-        self._marks.append((clock - self._pauses, self.done))
-
-    def go_back(self, done: int, clock: float) -> None:
-        """Count from fewer steps, and measure the rate anew."""
-        self.done = done
-        self.skip_first(clock)
+        self.update(done, clock)
 
     def pause(self, clock: float) -> None:
         """Stop the clock."""
@@ -138,8 +132,6 @@ class StepCount:
         self.epoch, self.epochs = 0, 1
         self.outer: tuple[int, int] | None = None
         """Number and count of epochs, where they are a loop of their own."""
-        self.source: Any = None
-        """The iterable of the items."""
         self.meter = Meter(None, time.monotonic())
         self.elapsed = 0.0
         """Duration in seconds, known when it is over."""
@@ -160,20 +152,6 @@ class StepCount:
         return self.state in ENDED
 
     @property
-    def has_more_epochs(self) -> bool:
-        """Whether another pass over the same iterable follows."""
-        return self.outer is None and self.epoch < self.epochs
-
-    @property
-    def may_drop_last(self) -> bool:
-        """Whether the loop can leave out batches that are not full from the next epoch on."""
-        return (
-            not self.has_ended
-            and self.has_more_epochs
-            and getattr(self.source, "drop_last", None) is False
-        )
-
-    @property
     def progress(self) -> Progress:
         """The state of the loop."""
         meter, ended = self.meter, self.has_ended
@@ -188,3 +166,178 @@ class StepCount:
             self.elapsed if ended else meter.elapsed(time.monotonic()),
             self.reason,
         )
+
+
+class ScannedSteps:
+    """Which training steps an iteration makes, where it makes several in one compiled call.
+
+    The first values that a run logs decide: if they are a vector of n numbers, an iteration makes
+    n steps. A vector that comes later, after single numbers, is an array: `first` returns None.
+
+    Example:
+        >>> steps = ScannedSteps()
+        >>> steps.first("loss", 1, 20, may_begin=True), steps.first("loss", 2, 20), steps.at(2)
+        (1, 21, 40)
+        >>> steps.first("loss", 3, 7), steps.at(3)
+        (41, 47)
+    """
+
+    def __init__(self) -> None:
+        self._begin = 0
+        """The first iteration that made several steps."""
+        self._ends: list[int] = []
+        """Last step of the iteration before that one and of each from it on; empty while each
+        iteration makes one step.
+        """
+        self._names: set[str] = set()
+        self.each = 1
+        """Number of steps that the newest iteration makes."""
+
+    def __bool__(self) -> bool:
+        return bool(self._ends)
+
+    def at(self, iteration: int) -> int:
+        """Return the last step of an iteration."""
+        number = iteration - self._begin + 1
+        if not self._ends or number < 1:
+            return iteration
+        known = min(number, len(self._ends) - 1)
+        return self._ends[known] + (number - known) * self.each
+
+    def first(
+        self, name: str, iteration: int, count: int, *, may_begin: bool = False
+    ) -> int | None:
+        """Return the first of the steps that `count` values of an iteration belong to; None if
+        they are no values of steps.
+        """
+        if not self._ends:
+            if not may_begin:
+                return None
+            end = iteration * count if iteration else count - 1
+            self._begin, self.each, self._ends = iteration, count, [end - count, end]
+        number, ends = iteration - self._begin + 1, self._ends
+        if number < 1:
+            return None
+        is_new = number >= len(ends)
+        if is_new and (count == self.each or name in self._names):
+            while len(ends) < number:
+                ends.append(ends[-1] + self.each)
+            ends.append(ends[-1] + count)
+            self.each = count
+        elif is_new or ends[number] - ends[number - 1] != count:
+            return None
+        self._names.add(name)
+        return ends[number] - count + 1
+
+
+# -- the cost of watching --
+
+
+class CostMeter:
+    """Adds up the time that is not the training's, as a share of all time.
+
+    Use it as a context manager around everything that is not the user's step. Work is counted in
+    the time of its thread, so that other processes do not count.
+
+    Example:
+        >>> meter = CostMeter()
+        >>> meter.start(clock=90.0)
+        >>> meter.note(0.01, clock=100.0)
+        >>> meter.note(0.01, clock=101.0)
+        >>> meter.fraction(clock=102.0)
+        0.002
+    """
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque()
+        self._begun = 0.0
+        self._started = -math.inf
+        self._final: float | None = None
+
+    def start(self, clock: float) -> None:
+        """Begin to count after setting up."""
+        self._started = clock
+        self._spans.clear()
+
+    def note(self, seconds: float, clock: float | None = None) -> None:
+        """Add spent time; it may be negative if it is a difference of two noisy times."""
+        self._spans.append((time.monotonic() if clock is None else clock, seconds))
+
+    def fraction(self, clock: float | None = None) -> float:
+        """Return the share of the last seconds that was not the training's."""
+        if self._final is not None:
+            return self._final
+        clock = time.monotonic() if clock is None else clock
+        while self._spans and clock - self._spans[0][0] > COST_WINDOW:
+            self._spans.popleft()
+        total = sum(seconds for _, seconds in self._spans)
+        return max(total, 0.0) / max(min(clock - self._started, COST_WINDOW), 1e-3)
+
+    def stop(self) -> None:
+        """Count no more: the run is over."""
+        self._final = self.fraction()
+
+    def __enter__(self) -> CostMeter:
+        self._begun = time.thread_time()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.note(time.thread_time() - self._begun)
+
+
+def rest_after(seconds: float, share: float, *, least: float, most: float) -> float:
+    """Return how long to rest after work, so that it takes at most a share of the time.
+
+    Example:
+        >>> rest_after(0.02, 0.01, least=0.1, most=10.0)
+        2.0
+    """
+    return min(max(seconds / share, least), most)
+
+
+class SampledCost:
+    """Measures work of every step at one of several steps, because a clock costs as much.
+
+    Example:
+        >>> cost = SampledCost(every=4)
+        >>> [cost.next_step() for _ in range(6)]
+        [True, False, False, False, True, False]
+        >>> cost.add(1e-5)
+        >>> cost.add(2e-5)
+        >>> _ = cost.next_step()
+        >>> cost.add_once(1e-3)
+        >>> round(cost.take(), 8), cost.take()
+        (0.00112, 0.0)
+    """
+
+    def __init__(self, every: int = 16) -> None:
+        self.every = every
+        self.is_on = False
+        """Whether this step is measured."""
+        self._count = -1
+        self._seconds = self._once = 0.0
+
+    def next_step(self) -> bool:
+        """Begin a step; return True if it is measured."""
+        self._count += 1
+        self.is_on = not self._count % self.every
+        return self.is_on
+
+    def add(self, seconds: float) -> None:
+        """Add time of work that is done at every step."""
+        self._seconds += seconds
+
+    def add_once(self, seconds: float) -> None:
+        """Add time of work that is not done at every step, also within a measured part."""
+        self._once += seconds
+        self._seconds -= seconds * self.is_on
+
+    def take(self) -> float:
+        """Return the seconds of all steps since the last call."""
+        seconds, self._seconds, once, self._once = self._seconds, 0.0, self._once, 0.0
+        return seconds * self.every + once

@@ -1,19 +1,40 @@
-"""Holds one number over the steps, compactly, and reduces it to what a drawing can show."""
+"""One number over the steps: kept compactly, reduced to a drawing; its best point, its outliers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nbmodule.base.format import is_better_when_higher
+from nbmodule.base.format import (
+    count_noun,
+    format_count,
+    format_number,
+    group_of,
+    is_better_when_higher,
+    printable_repr,
+)
+from nbmodule.errors import ArgumentError
 
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
+    from nbmodule.live.run.history import History
+
 _FIRST_ROOM = 64
+MOST_OUTLIERS = 8
+WINDOW = 64
+"""Losses before a step that its loss is compared with."""
+PART = 16
+"""Losses that are compared with the same earlier ones."""
+_FAR = 8.0
+"""Deviations (of the median, scaled as a standard deviation) from which a loss is an outlier."""
+_LARGER = 1.25
+"""How many times the median an outlier is at least."""
 
 
 class Curve(NamedTuple):
@@ -28,8 +49,8 @@ class Curve(NamedTuple):
 class Series:
     """One logged number over the steps.
 
-    Points are kept in two arrays that grow by half their length: 8 bytes for a point that was
-    logged as float32, 12 for a Python number (float64). Steps are whole numbers in the order in
+    Points are kept in two arrays that grow by half their length: 12 bytes for a point that was
+    logged as float32, 16 for a Python number (float64). Steps are whole numbers in the order in
     which they were logged.
 
     Example:
@@ -42,10 +63,11 @@ class Series:
     def __init__(self, name: str) -> None:
         self.name = name
         self._size = 0
-        self._higher = is_better_when_higher(name)
-        self._best: tuple[int, float] | None = None
-        self._first_nonfinite: tuple[int, float] | None = None
-        self._steps: NDArray[Any] = np.empty(0, np.int32)
+        self.best: tuple[int, float] | None = None
+        """Step and value of the best point: the smallest, for the name of a score the largest."""
+        self.first_nonfinite: tuple[int, float] | None = None
+        """Step and value of the first point that is not finite; None if all are."""
+        self._steps: NDArray[Any] = np.empty(0, np.int64)
         self._values: NDArray[Any] = np.empty(0, np.float32)
 
     def extend(self, steps: ArrayLike, values: ArrayLike) -> None:
@@ -53,15 +75,12 @@ class Series:
         new_steps, new_values = np.asarray(steps, np.int64), np.asarray(values)
         if new_values.dtype.kind != "f" or new_values.dtype.itemsize > 4:
             new_values = new_values.astype(np.float64, copy=False)
-        count = len(new_steps)
-        if not count:
+        if not len(new_steps):
             return
-        end = self._size + count
-        step_type = np.int64 if max(new_steps.max(), -new_steps.min()) > 2**31 - 1 else np.int32
-        self._steps = _with_room(self._steps, self._size, end, step_type)
-        self._values = _with_room(self._values, self._size, end, new_values.dtype)
-        self._steps[self._size : end] = new_steps
-        self._values[self._size : end] = new_values
+        begin, end = self._size, self._size + len(new_steps)
+        self._steps = _with_room(self._steps, end, np.int64)
+        self._values = _with_room(self._values, end, new_values.dtype)
+        self._steps[begin:end], self._values[begin:end] = new_steps, new_values
         self._size = end
         self._note_best(new_steps, new_values)
 
@@ -69,11 +88,9 @@ class Series:
         """Forget the points of this step and later ones."""
         steps, values = self.since(0)
         is_early = steps < step
-        steps, values = steps[is_early], values[is_early]
-        self._size, self._best, self._first_nonfinite = len(steps), None, None
-        self._steps, self._values = steps, values
-        if self._size:
-            self._note_best(steps, values)
+        self._steps, self._values = steps[is_early], values[is_early]
+        self._size, self.best, self.first_nonfinite = len(self._steps), None, None
+        self._note_best(*self.since(0))
 
     def since(self, position: int) -> Curve:
         """Return the points from a position on, as views."""
@@ -95,28 +112,18 @@ class Series:
         """The newest value, NaN before there is one."""
         return float(self._values[self._size - 1]) if self._size else math.nan
 
-    @property
-    def best(self) -> tuple[int, float] | None:
-        """Step and value of the best point: the smallest, for the name of a score the largest."""
-        return self._best
-
-    @property
-    def first_nonfinite(self) -> tuple[int, float] | None:
-        """Step and value of the first point that is not finite; None if all are."""
-        return self._first_nonfinite
-
     def _note_best(self, steps: NDArray[Any], values: NDArray[Any]) -> None:
         finite = np.isfinite(values)
-        if self._first_nonfinite is None and not finite.all():
+        if self.first_nonfinite is None and not finite.all():
             first = int(finite.argmin())
-            self._first_nonfinite = int(steps[first]), float(values[first])
+            self.first_nonfinite = int(steps[first]), float(values[first])
         if not finite.any():
             return
-        sign = 1.0 if self._higher else -1.0
+        sign = 1.0 if is_better_when_higher(self.name) else -1.0
         i = int(np.where(finite, sign * values, -np.inf).argmax())
         value = float(values[i])
-        if self._best is None or sign * value > sign * self._best[1]:
-            self._best = int(steps[i]), value
+        if self.best is None or sign * value > sign * self.best[1]:
+            self.best = int(steps[i]), value
 
     @property
     def nbytes(self) -> int:
@@ -133,20 +140,13 @@ class Series:
         return f"Series({self.name!r}, {self._size:,} points, last {self.last:.4g})"
 
 
-def _with_room(array: NDArray[Any], size: int, needed: int, dtype: DTypeLike) -> NDArray[Any]:
+def _with_room(array: NDArray[Any], needed: int, dtype: DTypeLike) -> NDArray[Any]:
     """Return an array with room for `needed` items and a dtype that holds both."""
     dtype = np.promote_types(array.dtype, dtype)
-    if dtype.itemsize < 4:
-        dtype = np.dtype(np.float32)
     if needed <= len(array) and dtype == array.dtype:
         return array
-    room = (
-        len(array)
-        if needed <= len(array)
-        else max(_FIRST_ROOM, needed, len(array) + len(array) // 2)
-    )
-    grown = np.empty(room, dtype)
-    grown[:size] = array[:size]
+    grown = np.empty(max(_FIRST_ROOM, needed + needed // 2), dtype)
+    grown[: len(array)] = array
     return grown
 
 
@@ -167,14 +167,8 @@ def reduce_curve(curve: Curve, columns: int) -> Curve:
     order = np.argsort(steps, kind="stable") if (np.diff(steps) < 0).any() else None
     if order is not None:
         steps, values = steps[order], values[order]
-    first, span = steps[0], max(int(steps[-1]) - int(steps[0]), 1)
-    column = (
-        np.minimum((steps - first) * columns // span, columns - 1)
-        if span < 2**62 // columns
-        else None
-    )
-    if column is None:
-        column = ((steps - first) / span * columns).astype(np.int64).clip(0, columns - 1)
+    span = max(int(steps[-1]) - int(steps[0]), 1)
+    column = np.minimum((steps - steps[0]) / span * columns, columns - 1).astype(np.int64)
     starts = np.flatnonzero(np.diff(column, prepend=-1))
     finite = np.isfinite(values)
     is_kept = np.zeros(len(values), bool)
@@ -193,3 +187,194 @@ def _first_of_each(mask: NDArray[np.bool_], starts: NDArray[np.integer]) -> NDAr
     counts = np.cumsum(mask)
     before = np.repeat(counts[starts] - mask[starts], np.diff(starts, append=len(mask)))
     return mask & (counts - before == 1)
+
+
+# -- the best point --
+
+
+class Best(NamedTuple):
+    """The best point of a series, with the model's state there."""
+
+    step: int
+    value: float
+    state: dict[str, Any]
+
+
+def improves(series: str, value: float, best: Best | None) -> bool:
+    """Return True if a value of a series is better than the best so far; NaN never is."""
+    if math.isnan(value) or best is None:
+        return not math.isnan(value)
+    return value > best.value if is_better_when_higher(series) else value < best.value
+
+
+def no_improvement(
+    series: str, *, patience: int = 10, least: float = 0.0
+) -> Callable[[History], bool]:
+    """Return a condition for `live.stop_when`: a series has not improved for some of its points.
+
+    Args:
+        series: Name of the series, such as `val_loss`. Scores (accuracy, F1) improve upward.
+        patience: Points of the series without improvement after which the loop ends.
+        least: Smallest change that counts as an improvement, in units of the series.
+
+    Raises:
+        ArgumentError: If `patience` is less than 1.
+
+    Example:
+        >>> import nbmodule as nb
+        >>> with nb.Live(display=False) as live:
+        ...     live.stop_when(nb.no_improvement("val_loss", patience=3)) and None
+        ...     for i in live.steps(range(100)):
+        ...         live.log(val_loss=max(5.0 - i, 0.0))
+        >>> live.step
+        9
+    """
+    if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+        raise ArgumentError(f"patience must be a number of points from 1, got {patience!r}.")
+    sign = -1.0 if is_better_when_higher(series) else 1.0
+
+    def has_not_improved(history: History) -> bool:
+        if series not in history:
+            return False
+        values = sign * history[series].since(0).values.astype(np.float64)
+        values = np.where(np.isfinite(values), values, np.inf)
+        if len(values) <= patience:
+            return False
+        return bool(values[-patience:].min() > values[:-patience].min() - max(least, 1e-300))
+
+    return has_not_improved
+
+
+# -- steps that stand out --
+
+
+class Outlier(NamedTuple):
+    """A step whose loss stands out, and its batch."""
+
+    step: int
+    loss: float
+    usual: float
+    """The median of the losses before it."""
+    batch: Any
+
+    @printable_repr
+    def __repr__(self) -> str:
+        loss, usual = format_number(self.loss), format_number(self.usual)
+        return f"Outlier(step {format_count(self.step)}, loss {loss}, usual {usual})"
+
+
+def _usual(before: Any) -> tuple[float, float]:
+    """Return the median of losses, and the largest value that does not stand out."""
+    before = before[np.isfinite(before)]
+    if not len(before):
+        return math.nan, math.inf
+    middle = float(np.median(before))
+    if len(before) < PART // 2:
+        return middle, math.inf
+    spread = 1.4826 * float(np.median(np.abs(before - middle)))
+    return middle, max(middle + _FAR * spread, middle + (_LARGER - 1) * abs(middle))
+
+
+class Outliers:
+    """The worst steps of a run.
+
+    Args:
+        room: Bytes that their batches may take; that of the worst step is always kept.
+
+    Example:
+        >>> from nbmodule.live.run.history import History
+        >>> history = History()
+        >>> for step in range(1, 40):
+        ...     history.add(step, {"loss": 50.0 if step == 30 else 1.0 + step % 3 / 10})
+        >>> outliers = Outliers()
+        >>> for step in outliers.look(history):
+        ...     outliers.keep(step, "its batch")
+        >>> outliers
+        1 step stands out: Outlier(step 30, loss 50, usual 1.1)
+    """
+
+    def __init__(self, room: int = 2**62) -> None:
+        self._room = room
+        self.is_over = False
+        """True when the run is over: the first losses are then judged, however few they are."""
+        self._judged = -(2**62)
+        """The last step that was judged."""
+        self._unkept: dict[int, tuple[float, float]] = {}
+        self._outliers: list[Outlier] = []
+
+    def look(self, history: History) -> list[int]:
+        """Return the steps that stand out among those since the last call.
+
+        Losses are compared in parts of fixed positions, so that the result does not depend on when
+        this is called.
+        """
+        name = next((s.name for s in history if is_training_loss(s.name)), None)
+        steps, values = history[name].since(0) if name else ((), ())
+        if not len(values) or (len(values) < PART and not self.is_over):
+            return []
+        new: dict[int, float] = {}
+        begin = int(np.searchsorted(steps, self._judged, "right"))
+        while begin < len(values):
+            start = begin - begin % PART
+            part = values[begin : start + PART]
+            # the first ones have none before them: they are compared with each other
+            usual, limit = _usual(values[max(start - WINDOW, 0) : start or PART])
+            finite = np.isfinite(
+                np.concatenate([values[begin - 1 : begin] if begin else [0], part])
+            )
+            # of losses that are not finite only the first: later ones were made from it
+            for i in np.flatnonzero((finite[:-1] & ~finite[1:]) | (part > limit)).tolist():
+                step, value = int(steps[begin + i]), float(part[i])
+                self._unkept[step] = (value, usual)
+                new[step] = value - usual if math.isfinite(value) else math.inf
+            begin += len(part)
+        self._judged = int(steps[-1])
+        return sorted(sorted(new, key=lambda step: -new[step])[:MOST_OUTLIERS])
+
+    def keep(self, step: int, batch: object) -> None:
+        """Keep the batch of a step that stands out, if it is one of the worst."""
+        loss, usual = self._unkept.pop(step)
+        outliers = [*self._outliers, Outlier(step, loss, usual, batch)]
+        self._outliers = sorted(outliers, key=_badness)[:MOST_OUTLIERS]
+        while len(self._outliers) > 1 and self.nbytes > self._room:
+            self._outliers.pop()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of their batches."""
+        leaves: list[Any] = jax.tree.leaves([each.batch for each in self._outliers])
+        return sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
+
+    def cut(self, step: int) -> None:
+        """Forget this step and later ones."""
+        self._outliers = [each for each in self._outliers if each.step < step]
+        self._unkept, self._judged = {}, min(self._judged, step - 1)
+
+    def __iter__(self) -> Iterator[Outlier]:
+        return iter(list(self._outliers))
+
+    def __len__(self) -> int:
+        return len(self._outliers)
+
+    def __getitem__(self, index: int) -> Outlier:
+        return self._outliers[index]
+
+    @printable_repr
+    def __repr__(self) -> str:
+        if not self._outliers:
+            return "no step stands out"
+        verb = "stands" if len(self._outliers) == 1 else "stand"
+        rows = ", ".join(map(repr, self._outliers))
+        return f"{count_noun(len(self._outliers), 'step')} {verb} out: {rows}"
+
+
+def _badness(outlier: Outlier) -> tuple[bool, float]:
+    """Sort key: not finite first, then furthest from the usual."""
+    finite = math.isfinite(outlier.loss)
+    return finite, -(outlier.loss - outlier.usual) if finite else 0.0
+
+
+def is_training_loss(name: str) -> bool:
+    """Return True for the name of a loss of the training."""
+    group, role = group_of(name)
+    return role == "train" and group.lower().endswith("loss")

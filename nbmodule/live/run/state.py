@@ -1,4 +1,4 @@
-"""`RunState`: the data of one run, which its parts share.
+"""`RunState`: the data of one run, which its parts share, and its origin.
 
 `Live` makes it and hands it to the parts; each reads what it needs and writes what it finds out. A
 part that has to *do* something is given the function for it. So no part knows `Live`, and a view
@@ -7,42 +7,30 @@ can be made of the state alone.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
+import sys
 import uuid
-from collections.abc import Sized
-from typing import Any, Protocol
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+import numpy as np
+
+from nbmodule.core.numbers import random
+from nbmodule.core.structure.walk import is_module
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.live.run.branches import EarlierRun, Future
 from nbmodule.live.run.control import Controls, Route
-from nbmodule.live.run.cost import CostMeter, SampledCost
 from nbmodule.live.run.history import MOST_SERIES, History
-from nbmodule.live.run.logged import ScannedSteps
 from nbmodule.live.run.messages import Messages, RunFinding
-from nbmodule.live.run.outliers import Outliers, is_training_loss
-from nbmodule.live.run.progress import Progress, StepCount
+from nbmodule.live.run.progress import CostMeter, Progress, SampledCost, ScannedSteps, StepCount
+from nbmodule.live.run.series import Outliers, is_training_loss
 from nbmodule.live.run.strips import Strips, Watcher
 
-
-class KeptSteps(Protocol):
-    """Steps that can be repeated, as far as other parts ask for them."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that they take."""
-        ...
-
-    @property
-    def functions(self) -> Sized:
-        """The functions they called that can be repeated."""
-        ...
-
-    @property
-    def refusal(self) -> str:
-        """Why no step can be repeated; '' if nothing is known."""
-        ...
-
-    def input_fault(self, number: int) -> str:
-        """Return where the inputs of an iteration hold NaN or Inf; '' if nowhere, or not kept."""
-        ...
+_LONGEST = 300
+_MOST_CODE = 20_000
 
 
 class RunState:
@@ -110,7 +98,7 @@ class RunState:
         self.verdicts: Any = ()
         """Verdicts of the rules of diagnosis when the run was last judged."""
         # cost
-        self.cost = CostMeter(budget)
+        self.cost = CostMeter()
         self.each_step = SampledCost()
         """Cost of logging and recording at every step."""
         self.most_ahead = 0
@@ -120,8 +108,8 @@ class RunState:
         """Earlier runs of this cell."""
         self.left_behind: list[EarlierRun] = []
         """Curves that rewinds left behind."""
-        self.tape: KeptSteps | None = None
-        """Recorded steps; None where nothing is kept."""
+        self.tape: Any = None
+        """Recorded steps (`replay/tape.py`); None where nothing is kept."""
         self.outliers: Outliers | None = None
         self.no_calls = ""
         """Why no call of its steps is seen, and what to do."""
@@ -199,13 +187,9 @@ class RunState:
 
     def iteration_of(self, step: int) -> int:
         """Return the iteration that made a step."""
-        if self.step_of(step) == step:
+        if not self.scanned:
             return step
-        low, high = 0, max(self.count.done + 1, 1)
-        while low < high:
-            middle = (low + high) // 2
-            low, high = (middle + 1, high) if self.step_of(middle) < step else (low, middle)
-        return low
+        return bisect_left(range(self.count.done + 1), step, key=self.step_of)
 
     def notes(self) -> list[str]:
         """Return the footer of the view: what is not watched or repeated, and why."""
@@ -225,3 +209,78 @@ class RunState:
         """Return an array to draw of a submodule; None if no watcher has one."""
         pictures = (watcher.picture(path, quantity) for watcher in self.watchers or ())
         return next((picture for picture in pictures if picture is not None), None)
+
+
+# -- where a run comes from --
+
+
+def describe_settings(
+    config: Mapping[str, Any] | None, model: Any, optimizer: Any
+) -> dict[str, Any]:
+    """Return settings as JSON values: `config` with nested keys joined by dots, then those of model
+    and optimizer.
+
+    Raises:
+        ArgumentTypeError: If `config` is not a mapping.
+    """
+    if config is not None and not isinstance(config, Mapping):
+        raise ArgumentTypeError(f"config must be a dict of settings, got {type(config).__name__}.")
+    settings = dict(_flat(config or {}))
+    if model is not None:
+        settings.setdefault("model", type(model).__name__)
+        if is_module(model):
+            settings.setdefault("parameters", sum(p.size for p in model.parameters()))
+    if optimizer is not None:
+        settings.setdefault("optimizer", type(optimizer).__name__)
+        rate = _plain(getattr(optimizer, "lr", None))
+        if isinstance(rate, (int, float)):  # not a schedule
+            settings.setdefault("lr", float(f"{rate:.6g}"))
+    seed = np.asarray(random.default.state.value)
+    if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
+        settings.setdefault("seed", int(seed[1]))
+    return settings
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{name}.")
+        else:
+            yield name, _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic) or (
+        hasattr(value, "item") and getattr(value, "shape", None) == ()
+    ):
+        value = value.item()
+    if isinstance(value, (bool, int, float, str)) or value is None:
+        return value[:_LONGEST] if isinstance(value, str) else value
+    if isinstance(value, (list, tuple)) and len(value) <= 32:
+        return [_plain(part) for part in value]
+    return repr(value)[:_LONGEST]
+
+
+def notebook_cell() -> dict[str, Any]:
+    """Return number and code of the running cell and the notebook's name, where they are known."""
+    facts: dict[str, Any] = {}
+    ipython = sys.modules.get("IPython")
+    shell = ipython and ipython.get_ipython()
+    if shell is not None:
+        cells = shell.user_ns.get("In") or [""]
+        facts |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
+        notebook = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
+        if notebook:  # set by Jupyter's server and VS Code
+            facts["notebook"] = os.path.basename(str(notebook))
+    return facts
+
+
+def origin() -> dict[str, Any]:
+    """Return number and code of the notebook cell, and the commit, where they are known."""
+    facts = notebook_cell()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        commit = subprocess.check_output(command, text=True, timeout=2, stderr=subprocess.DEVNULL)
+        facts["commit"] = commit.strip()
+    return facts

@@ -1,22 +1,20 @@
 """Statistics per submodule: one sample of them, all samples of a run, and who measures them.
 
 `Live` asks a `Watcher` at a boundary to measure the step that follows, and takes the result at
-later ones. A watcher never waits for the device. Each entry of `WATCHES` is called once for a run
-and returns a watcher if it can watch the model.
+later ones. A watcher never waits for the device.
 """
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.statistics import BINS, Statistics, join_statistics
-from nbmodule.live.run.media_store import Downsampled
+from nbmodule.live.run.history import Downsampled
 
 FIELDS = ("mean", "std", "low", "high", "nonfinite", "zero")
 """`nonfinite` is a count of elements, `zero` the share of elements that are exactly 0."""
@@ -39,7 +37,6 @@ class Sample(NamedTuple):
     """`float[rows, BINS]`, counts of equal intervals from `low` to `high` of each row."""
 
 
-@runtime_checkable
 class Watcher(Protocol):
     """Measures a model while it trains."""
 
@@ -51,11 +48,10 @@ class Watcher(Protocol):
         """Whether something is still being compiled: measurements made now are not typical."""
         ...
 
-    def request(self, step: int) -> None:
-        """Request a measurement of the step that begins now."""
-
-    def around(self, step: int) -> AbstractContextManager[Any] | None:
-        """Return a context in which the requested step is to run, None if there is none."""
+    def request(self, step: int) -> AbstractContextManager[Any] | None:
+        """Request a measurement of the step after this one, which begins now; return a context in
+        which it is to run, None if there is none.
+        """
 
     def take(self, step: int) -> Sequence[Sample]:
         """Return new measurements; called at boundaries, with the steps that are done."""
@@ -68,15 +64,6 @@ class Watcher(Protocol):
 
     def close(self) -> None:
         """Release the model."""
-
-
-WATCHES: list[Callable[[Any, str | None], Watcher | None]] = []
-"""Functions of the model and of what to watch ('all' or 'weights'), which return a watcher."""
-
-
-def find_watches(model: object, level: str | None) -> list[Watcher]:
-    """Return a watcher of each entry of `WATCHES` that can watch this model."""
-    return [watch for make in WATCHES if (watch := make(model, level)) is not None]
 
 
 # -- rows of a sample --
@@ -150,44 +137,28 @@ class Strips:
     def __init__(self, quantity: str) -> None:
         self.quantity = quantity
         self.paths: tuple[str, ...] = ()
+        """The rows: all paths that samples had, at most `MOST_ROWS`."""
         self.left_out = 0
-        self._samples: Downsampled[tuple[int, NDArray[np.float32], NDArray[np.float32] | None]]
-        self._samples = Downsampled(MOST_SAMPLES)
+        """Number of paths beyond those."""
+        self._samples: Downsampled[Sample] = Downsampled(MOST_SAMPLES)
 
     def add(self, sample: Sample) -> None:
         """Keep a sample; rows are matched by path, new ones are added at the end."""
-        values = np.asarray(sample.values, np.float32)
+        paths = tuple(dict.fromkeys((*self.paths, *sample.paths)))
+        self.paths, self.left_out = paths[:MOST_ROWS], len(paths[MOST_ROWS:])
         bins = None if sample.bins is None else np.asarray(sample.bins, np.float32)
-        if sample.paths != self.paths:
-            rows = self._rows_for(sample.paths)
-            present = [i for i, row in enumerate(rows) if row is not None]
-            rows = [rows[i] for i in present]
-            values = _spread(values[present], rows, len(self.paths))
-            bins = None if bins is None else _spread(bins[present], rows, len(self.paths))
-        steps = [step for step, _, _ in self._samples.items]
-        entry = (sample.step, values, bins)
-        if steps and sample.step < steps[-1]:  # a recorder is read later than what is watched
-            self._samples.insert(bisect.bisect(steps, sample.step), entry)
-        else:
-            self._samples.append(entry)
+        self._samples.append(
+            sample._replace(values=np.asarray(sample.values, np.float32), bins=bins)
+        )
 
     def cut(self, step: int) -> None:
         """Forget the samples of this step and later ones."""
-        self._samples.keep_if(lambda sample: sample[0] < step)
-
-    def _rows_for(self, paths: Sequence[str]) -> list[int | None]:
-        rows = {path: i for i, path in enumerate(self.paths)}
-        for path in paths:
-            if path not in rows and len(rows) < MOST_ROWS:
-                rows[path] = len(rows)
-        self.left_out = sum(path not in rows for path in paths)
-        self.paths = tuple(rows)
-        return [rows.get(path) for path in paths]
+        self._samples.keep_if(lambda sample: sample.step < step)
 
     @property
     def steps(self) -> NDArray[np.int64]:
         """The steps of the samples."""
-        return np.array([step for step, _, _ in self._samples.items], np.int64)
+        return np.array([sample.step for sample in self._samples.items], np.int64)
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -196,41 +167,50 @@ class Strips:
 
     def recent(self, count: int) -> NDArray[np.float32]:
         """Return `[samples, rows, fields]` of the last samples, at most so many."""
-        samples = self._samples.items[-count:] if count else []
-        if not samples:
-            return np.empty((0, 0, 0), np.float32)
-        rows = len(self.paths)
-        return np.stack([_spread(v, range(len(v)), rows) for _, v, _ in samples])
+        samples = self._samples.items[len(self) - min(count, len(self)) :]
+        return _table([(s.paths, s.values) for s in samples], self.paths)
 
     @property
     def newest(self) -> NDArray[np.float32] | None:
         """`[rows, fields]` of the last sample, None before there is one."""
-        return self._samples.items[-1][1] if self._samples.items else None
+        return self.recent(1)[0] if len(self) else None
 
     def bins(self, path: str) -> NDArray[np.float32]:
         """Return `[samples, BINS]` of one row, NaN where there is none."""
-        row = self.paths.index(path)
-        blank = np.full(BINS, np.nan, np.float32)
-        bins = [blank if b is None or row >= len(b) else b[row] for _, _, b in self._samples.items]
-        return np.array(bins, np.float32).reshape(-1, BINS)
+        blank = np.empty((0, BINS), np.float32)
+        samples = [
+            (s.paths, s.bins) if s.bins is not None else ((), blank) for s in self._samples.items
+        ]
+        return _table(samples, (path,)).reshape(-1, BINS)
 
     @property
     def newest_bins(self) -> NDArray[np.float32] | None:
         """`[rows, BINS]` of the last sample that has some."""
-        bins = next((b for _, _, b in reversed(self._samples.items) if b is not None), None)
-        return None if bins is None else _spread(bins, range(len(bins)), len(self.paths))
+        last = next((s for s in reversed(self._samples.items) if s.bins is not None), None)
+        return None if last is None else _table([(last.paths, last.bins)], self.paths)[0]
 
     @property
     def nbytes(self) -> int:
         """Host memory held, in bytes."""
-        return sum(v.nbytes + (0 if b is None else b.nbytes) for _, v, b in self._samples.items)
+        arrays = [a for s in self._samples.items for a in (s.values, s.bins) if a is not None]
+        return sum(array.nbytes for array in arrays)
 
     def __len__(self) -> int:
         return len(self._samples.items)
 
 
-def _spread(values: NDArray[np.float32], rows: Any, count: int) -> NDArray[np.float32]:
-    """Put rows into an array of `count` rows, NaN elsewhere."""
-    out = np.full((count, *values.shape[1:]), np.nan, np.float32)
-    out[list(rows)] = values
-    return out
+def _table(samples: Sequence[tuple[Any, Any]], paths: tuple[str, ...]) -> NDArray[np.float32]:
+    """Return the rows of these paths of each sample, NaN where it has none."""
+    if not samples:
+        return np.empty((0, 0, 0), np.float32)
+    shape = (len(samples), len(paths), *samples[0][1].shape[1:])
+    table = np.full(shape, np.nan, np.float32)
+    for place, (own, values) in zip(table, samples, strict=True):
+        if own == paths:
+            place[:] = values
+            continue
+        rows = {path: row for row, path in enumerate(own)}
+        for k, path in enumerate(paths):
+            if path in rows:
+                place[k] = values[rows[path]]
+    return table

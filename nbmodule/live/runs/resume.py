@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from nbmodule.base.format import format_count
 from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.live.controls.log_queue import logged_values
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.replay.saved_state import digest_of_item, stateful_roots
 from nbmodule.live.reporting.journal import LastRun
-from nbmodule.live.run.logged import logged_values
 from nbmodule.live.run.state import RunState
 
 
