@@ -135,14 +135,14 @@ RULES: dict[str, Callable[[Mapping[str, Any], Values, Values], float]] = {
 }
 
 
-def counted(jaxpr: Any, stack: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """Yield the floating point operations of each equation of a jaxpr, with its name stack.
+def counted(jaxpr: Any, stack: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], str, int]]:
+    """Yield the name stack, the name and the floating point operations of each equation of a jaxpr.
 
     Equations whose results nothing uses do not count.
 
     >>> def scanned(x):
     ...     return jax.lax.scan(lambda c, _: (c * 2, None), x, None, length=5)[0]
-    >>> sum(flops for _, flops in counted(jax.make_jaxpr(scanned)(jnp.ones(3))))
+    >>> sum(flops for *_, flops in counted(jax.make_jaxpr(scanned)(jnp.ones(3))))
     15
     """
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
@@ -152,17 +152,17 @@ def counted(jaxpr: Any, stack: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any
         if name in WRAPPERS:
             yield from counted(params[WRAPPERS[name][0]], inside)
         elif name == "scan":
-            for inner, flops in counted(params["jaxpr"], inside):
-                yield inner, flops * params["length"]
+            for inner, operation, flops in counted(params["jaxpr"], inside):
+                yield inner, operation, flops * params["length"]
         elif name == "while":
             yield from counted(params["cond_jaxpr"], inside)
             yield from counted(params["body_jaxpr"], inside)
         elif name == "cond":
             branches = [list(counted(branch, inside)) for branch in params["branches"]]
-            yield from max(branches, key=lambda branch: sum(flops for _, flops in branch))
+            yield from max(branches, key=lambda branch: sum(flops for *_, flops in branch))
         else:
             shapes = [variable.aval for variable in equation.invars]
-            yield inside, estimate(name, params, shapes, [v.aval for v in equation.outvars])
+            yield inside, name, estimate(name, params, shapes, [v.aval for v in equation.outvars])
 
 
 def _used(jaxpr: Any) -> list[Any]:

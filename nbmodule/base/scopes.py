@@ -13,7 +13,7 @@ import re
 import sys
 from functools import lru_cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbmodule.base.jax_names import source_info_util
 
@@ -99,6 +99,12 @@ _STRUCTURE = re.compile(
     r"^(while|body|cond|scan|closed_call|core_call|core_closed_call|checkpoint|remat2?"
     r"|custom_(jvp|vjp)_call(_jaxpr)?|branch_\d+_fun|shard_map)$"
 )
+
+
+@lru_cache(maxsize=65536)
+def marks_in(stack: tuple[Any, ...]) -> tuple[Mark, ...]:
+    """The marks of the name stack of an equation."""
+    return tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
 
 
 def marks_of(text: str) -> tuple[tuple[Mark, ...], str]:

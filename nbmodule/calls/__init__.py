@@ -10,8 +10,7 @@ from nbmodule.calls.memory import Memory, memory
 from nbmodule.calls.nonfinite import NonFinite, first_nonfinite
 from nbmodule.calls.profile import Profile, profile
 from nbmodule.calls.recorder import Recorder
-from nbmodule.calls.tap import tap
-from nbmodule.calls.track import track
+from nbmodule.calls.track import tap, track
 
 __all__ = [
     "Call",

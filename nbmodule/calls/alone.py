@@ -117,7 +117,7 @@ def estimate(calls: Sequence[Call]) -> None:
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
         cost = traced.lower().cost_analysis() or {}
         cost = cost[0] if isinstance(cost, (list, tuple)) else cost
-        flops = sum(flops for _, flops in counted(traced.jaxpr))
+        flops = sum(flops for *_, flops in counted(traced.jaxpr))
         return {"flops": flops, "bytes_accessed": cost.get("bytes accessed")}
 
     for_each(calls, one)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self, overload
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.base.paths import hint, match
@@ -14,20 +16,6 @@ from nbmodule.calls.call import Call
 from nbmodule.errors import ArgumentTypeError, PathError
 
 _GLOB = frozenset("*?[")
-
-
-class Paths(tuple[str, ...]):
-    """Paths of submodules; `others` has the other names of shared ones, each with their path."""
-
-    others: Mapping[str, str]
-
-    def __new__(cls, paths: Iterable[str] = (), others: Mapping[str, str] | None = None) -> Self:
-        result = super().__new__(cls, paths)
-        result.others = dict(others or {})
-        return result
-
-    def __reduce__(self) -> Any:
-        return Paths, (tuple(self), self.others)
 
 
 class Calls(Shown, Sequence[Call]):
@@ -48,36 +36,23 @@ class Calls(Shown, Sequence[Call]):
     def __init__(
         self,
         items: Sequence[Call] = (),
-        *,
         name: str = "",
         known: Sequence[str] = (),
         notes: Sequence[str] = (),
+        others: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self._items, self._known, self._notes = (
-            list(items),
-            known if isinstance(known, Paths) else Paths(known),
-            tuple(notes),
-        )
-        self._name = name or next((call.class_name for call in self._items if not call.path), "")
+        """Keep calls, and what is known of the tracked model.
 
-    @property
-    def _list(self) -> list[Call]:
-        return self._items
-
-    @property
-    def name(self) -> str:
-        """Name of the class of the tracked model."""
-        return self._name
-
-    @property
-    def known(self) -> Paths:
-        """Paths of all submodules that were tracked, called or not."""
-        return self._known
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know: what was dropped, what could not be recorded."""
-        return self._notes
+        Args:
+            items: The calls.
+            name: Name of the class of the tracked model.
+            known: Paths of all submodules that were tracked, called or not.
+            notes: What a reader should know: what was dropped, what could not be recorded.
+            others: The other names of shared submodules, each with their path.
+        """
+        self._list = list(items)
+        self.name = name or next((call.class_name for call in items if not call.path), "")
+        self.known, self.notes, self.others = tuple(known), tuple(notes), dict(others)
 
     # -- as a list --
     def __len__(self) -> int:
@@ -89,37 +64,26 @@ class Calls(Shown, Sequence[Call]):
     def __bool__(self) -> bool:
         return bool(self._list)
 
-    @overload
-    def __getitem__(self, key: int) -> Call: ...
-    @overload
-    def __getitem__(self, key: slice) -> Calls: ...
-    @overload
-    def __getitem__(self, key: str | tuple[str, int]) -> Call: ...
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             return self._among(key) if _GLOB.intersection(key) else self._nth(key, 0)
-        if (
-            isinstance(key, tuple)
-            and len(key) == 2
-            and isinstance(key[0], str)
-            and isinstance(key[1], int)
-        ):
+        if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str):
             return self._nth(*key)
         if isinstance(key, slice):
             return self._part(self._list[key])
         position: Any = key
-        if hasattr(position, "__index__"):
-            return self._list[operator.index(position)]
-        raise ArgumentTypeError(
-            f"calls are looked up by position, by path, or by (path, number of the call); found "
-            f"{key!r}."
-        )
+        if not hasattr(position, "__index__"):
+            raise ArgumentTypeError(
+                f"calls are looked up by position, by path, or by (path, number of the call); "
+                f"found {key!r}."
+            )
+        return self._list[operator.index(position)]
 
     def _part(self, items: Sequence[Call]) -> Calls:
-        return Calls(items, name=self.name, known=self.known)
+        return Calls(items, self.name, self.known, (), self.others)
 
     def _among(self, pattern: str) -> Calls:
-        fitting = {path for other, path in self.known.others.items() if match(pattern, other)}
+        fitting = {path for other, path in self.others.items() if match(pattern, other)}
         results = [call for call in self._list if call.path in fitting or match(pattern, call.path)]
         if not results:
             raise self._missing(pattern)
@@ -127,7 +91,7 @@ class Calls(Shown, Sequence[Call]):
 
     def _nth(self, path: str, number: int) -> Call:
         results = [call for call in self._list if call.path == path]
-        if not results and (owned := self.known.others.get(path)) is not None:
+        if not results and (owned := self.others.get(path)) is not None:
             return self._nth(owned, number)
         if not results:
             raise self._missing(path)
@@ -229,24 +193,29 @@ class Calls(Shown, Sequence[Call]):
         save_calls(self, path)
 
     def __str__(self) -> str:
-        """The table that `show` prints, whole."""
-        return socket("text")(self)
+        """The table that `show` prints, whole; of repeated calls it says how they are looked up."""
+        text = socket("text")(self)
+        counts = Counter(call.path for call in self._list)
+        repeated = next((path for path, count in counts.items() if count > 1), None)
+        if repeated is None:
+            return text
+        return f'{text}\ncalls["{repeated}", 1] is the second call of "{repeated}"'
 
     @printable_repr
     def __repr__(self) -> str:
-        head = f"<Calls of {self.name or 'nothing'}: {len(self)}" + (
-            f", {format_bytes(self.nbytes)}" if self else ""
-        )
-        lines = [f"{head}>"]
-        shown = self._list[:40]
+        """The calls with the keys that `calls[...]` takes."""
+        size = f", {format_bytes(self.nbytes)}" if self else ""
+        lines = [f"<Calls of {self.name or 'nothing'}: {len(self)}{size}>"]
+        shown, numbers = self._list[:40], Counter[str]()
         for call in shown:
-            outcome = (
-                f"given {call.input_shapes}, raised {call.error}"
-                if call.error
-                else f"{call.input_shapes} → {call.return_shapes}{call.mark}"
-            )
-            number = f" ({call.index + 1})" if call.index else ""
-            lines.append(f"  {'  ' * call.depth}{call.path or call.class_name}{number}: {outcome}")
+            number = numbers[call.path]
+            numbers[call.path] += 1
+            key = f'"{call.path}", {number}' if number else f'"{call.path}"'
+            name = key if call.path else f"{key} {call.class_name}"
+            outcome = f"{call.input_shapes} → {call.return_shapes}{call.mark}"
+            if call.error:
+                outcome = f"given {call.input_shapes}, raised {call.error}"
+            lines.append(f"  {'  ' * call.depth}{name}: {outcome}")
         if len(self) > len(shown):
             lines.append(f"  ... {len(self) - len(shown)} more")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])

@@ -124,11 +124,7 @@ class Pair:
             different, `inside` if a module that it calls is at fault, `tap` for the first value
             named by `nb.tap` that differs (the module around it is to be asked), empty if the
             returns agree.
-        alone: For calls whose input differs, how far the return is apart when the reference's input
-            is fed to the module alone.
     """
-
-    __slots__ = ("actual", "alone", "expected", "fault", "gap", "input_gap")
 
     def __init__(self, actual: Call, expected: Call, rtol: float, atol: float) -> None:
         self.actual, self.expected = actual, expected
@@ -136,7 +132,6 @@ class Pair:
         inputs = self.inputs
         self.input_gap = None if inputs is None else gap_between(*inputs, rtol, atol)
         self.fault = ""
-        self.alone: Gap | None = None
 
     @property
     def path(self) -> str:
@@ -208,22 +203,21 @@ class Pair:
                 f"its return differs by {self.largest:.3g}{at} (expected "
                 f"{self.gap.expected:.6g}, found {self.gap.actual:.6g})"
             )
-        if self.input_gap is None:
-            supplied = "its input was not kept"
-        elif self.input_gap.agrees:
-            supplied = (
-                f"its input agrees "
-                f"{f'to {self.input_gap.largest:.1g}' if self.input_gap.largest else 'exactly'}"
-            )
-        elif self.fault == "module":
-            supplied = "its input differs too, but given the reference's input alone it still fails"
-        else:
-            supplied = f"its input already differs by {self.input_gap.largest:.3g}"
-        if self.fault == "inside":
-            supplied = "a module inside it is at fault"
-        if self.fault == "tap":
-            supplied = "a value inside a module"
+        supplied = {
+            "inside": "a module inside it is at fault",
+            "tap": "a value inside a module",
+        }.get(self.fault) or self._about_input()
         return f"{name} ({supplied}, {gap})"
+
+    def _about_input(self) -> str:
+        if self.input_gap is None:
+            return "its input was not kept"
+        if not self.input_gap.agrees and self.fault == "module":
+            return "its input differs too, but given the reference's input alone it still fails"
+        if not self.input_gap.agrees:
+            return f"its input already differs by {self.input_gap.largest:.3g}"
+        by = f"to {self.input_gap.largest:.1g}" if self.input_gap.largest else "exactly"
+        return f"its input agrees {by}"
 
     @printable_repr
     def __repr__(self) -> str:
@@ -254,25 +248,21 @@ class Comparison(PathRows[Pair]):
 
     @printable_repr
     def __repr__(self) -> str:
-        lines = [
-            f"<Comparison of {len(self.pairs)} calls: "
-            + ("all agree>" if self.agrees else f"{sum(1 for p in self.pairs if p.fault)} differ>")
-        ]
+        differing = sum(1 for pair in self.pairs if pair.fault)
+        outcome = "all agree" if self.agrees else f"{differing} differ"
+        lines = [f"<Comparison of {len(self.pairs)} calls: {outcome}>"]
         if self.first is not None:
             lines.append(f"  first fault: {self.first.sentence()}")
+        names = [call.path or call.class_name for call in self.unmatched[:10]]
+        others = [call.path or call.class_name for call in self.unexpected[:10]]
         opaque = sorted({name for pair in self.pairs for name in pair.gap.opaque})
-        if opaque:
-            lines.append(f"  not compared, since they are no arrays: {', '.join(opaque)}")
-        if self.unmatched:
-            lines.append(
-                f"  without a counterpart: "
-                f"{', '.join(call.path or call.class_name for call in self.unmatched[:10])}"
-            )
-        if self.unexpected:
-            lines.append(
-                f"  only in the reference: "
-                f"{', '.join(call.path or call.class_name for call in self.unexpected[:10])}"
-            )
+        for title, listed in (
+            ("not compared, since they are no arrays", opaque),
+            ("without a counterpart", names),
+            ("only in the reference", others),
+        ):
+            if listed:
+                lines.append(f"  {title}: {', '.join(listed)}")
         return "\n".join(lines)
 
 
@@ -412,8 +402,8 @@ def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
         return "input" if any(other.fault not in ("", "tap") for other in earlier) else "module"
     if pair.input_gap.agrees:
         return "module"
-    pair.alone = _fed(pair, rtol, atol)
-    return "module" if pair.alone is not None and not pair.alone.agrees else "input"
+    gap = _fed(pair, rtol, atol)
+    return "module" if gap is not None and not gap.agrees else "input"
 
 
 def _inside(inner: Call, outer: Call) -> bool:
@@ -429,39 +419,26 @@ def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
     """How far the module's return is apart when it is given the reference's input; None if it
     cannot be run again as it ran.
     """
-    module, owned, supplied = (
-        pair.actual.module,
-        pair.actual.values.get("input"),
-        pair.expected.values.get("input"),
-    )
-    if (
-        module is None
-        or owned is None
-        or supplied is None
-        or pair.actual.lifted
-        or pair.actual.framework
-    ):
+    call, module = pair.actual, pair.actual.module
+    own, given = call.values.get("input"), pair.expected.values.get("input")
+    if module is None or own is None or given is None or call.lifted or call.framework:
         return None
+
+    def converted(mine: Any, theirs: Any) -> Any:
+        if not hasattr(mine, "dtype"):
+            return mine
+        return jax.numpy.asarray(channels_as_in(mine, theirs) if pair.mixes_layouts else theirs)
+
     try:
-        again = thrown_away(module, *owned[0], **owned[1])
-        if not gap_between(again, pair.actual.returns, rtol, atol).agrees:
+        again = thrown_away(module, *own[0], **own[1])
+        if not gap_between(again, call.returns, rtol, atol).agrees:
             return None  # it draws random numbers, or its variables have changed since
-        args, kwargs = jax.tree.map(
-            lambda mine, theirs: (
-                jax.numpy.asarray(channels_as_in(mine, theirs) if pair.mixes_layouts else theirs)
-                if hasattr(mine, "dtype")
-                else mine
-            ),
-            owned,
-            supplied,
-        )
-        again = thrown_away(module, *args, **kwargs)
-        return gap_between(
-            *pair._alike(jax.tree.leaves(again), jax.tree.leaves(pair.expected.returns)), rtol, atol
-        )
-    except (
-        Exception
-    ) as error:  # a module that does not take the reference's input says nothing about itself
+        args, kwargs = jax.tree.map(converted, own, given)
+        arrays = jax.tree.leaves(thrown_away(module, *args, **kwargs))
+        expected = jax.tree.leaves(pair.expected.returns)
+        return gap_between(*pair._alike(arrays, expected), rtol, atol)
+    except Exception as error:
+        # a module that does not take the reference's input says nothing about itself
         if is_of_signal(error):
             raise
         return None

@@ -14,14 +14,15 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import plain, printable_repr
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
-from nbmodule.base.statistics import exponent_of
-from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired
+from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired, widened
 from nbmodule.calls.compare import Gap, gap_between
 from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.rows import PathRows
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Variable
+
+NUMBER = (int, float, complex)
 
 
 @dataclass(frozen=True)
@@ -137,32 +138,20 @@ def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
         return Change(path, distance, None if a is ABSENT else a, None if b is ABSENT else b)
     x, y = _numbers_in(a), _numbers_in(b)
     if x is None or y is None or x.shape != y.shape:
-        return (
-            Change(path, "same", a, b, 0.0, (), 0.0)
-            if _is_same(a, b)
-            else Change(path, "changed", a, b)
-        )
+        if _is_same(a, b):
+            return Change(path, "same", a, b, 0.0, (), 0.0)
+        return Change(path, "changed", a, b)
     gap = gap_between(y, x, rtol, atol)
-    if gap.agrees and (rtol or atol or not gap.largest):
-        return Change(
-            path,
-            "same",
-            a,
-            b,
-            gap.largest,
-            gap.where,
-            0.0 if not gap.largest else relative_norm(x, y),
-        )
-    return Change(path, "changed", a, b, gap.largest, gap.where, relative_norm(x, y))
+    is_same = gap.agrees and (rtol or atol or not gap.largest)
+    relative = relative_norm(x, y) if gap.largest else 0.0
+    return Change(path, "same" if is_same else "changed", a, b, gap.largest, gap.where, relative)
 
 
 def _numbers_in(leaf: Any) -> np.ndarray | None:
     """The numbers of an array, or a lone one; None of anything else, such as texts and random
     keys.
     """
-    if isinstance(leaf, bool) or not isinstance(
-        getattr(leaf, "dtype", leaf), (np.dtype, int, float, complex)
-    ):
+    if isinstance(leaf, bool) or not isinstance(getattr(leaf, "dtype", leaf), (np.dtype, *NUMBER)):
         return None
     array = np.asarray(leaf)
     return array if holds_numbers(array) else None
@@ -182,22 +171,14 @@ def relative_norm(a: Shaped, b: Shaped) -> float:
         >>> relative_norm(np.array([3.0, 4.0]), np.array([3.0, 3.0]))
         0.2
     """
-    a, b = (
-        np.asarray(x).astype(np.complex128 if np.iscomplexobj(x) else np.float64) for x in (a, b)
-    )
-    bad = ~(np.isfinite(a) & np.isfinite(b))
-    if bad.any():
-        x, y = a[bad], b[bad]
-        if not ((x == y) | (np.isnan(x) & np.isnan(y))).all():
-            return float("inf")
-        a, b = a[~bad], b[~bad]
-    largest = float(max(np.abs(x).max(initial=0.0) for x in (a, b)))
-    if exponent_of(0.0, largest):  # their squares would be no numbers
-        a, b = a / largest, b / largest
-    with np.errstate(all="ignore"):
-        size = float(np.linalg.norm(a))
-        gap = float(np.linalg.norm(b - a))
-        return gap / size if size else float("inf") if gap else 0.0
+    a, b = widened(np.asarray(a), np.asarray(b))
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return float("inf")
+    size, gap = (float(np.linalg.norm(x)) for x in (a[finite], b[finite] - a[finite]))
+    if size:
+        return gap / size
+    return float("inf") if gap else 0.0
 
 
 # -- exercises --
@@ -242,15 +223,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
         return Verdict(False, "no answer yet")
     actual = actual.value if isinstance(actual, Variable) else actual
     actual, expected = _numbers(host_arrays(actual)), _numbers(host_arrays(expected))
-    if hasattr(actual, "dtype") and not isinstance(expected, (Mapping, tuple)):
-        expected = np.asarray(expected)
-    elif (
-        not hasattr(actual, "dtype")
-        and hasattr(expected, "dtype")
-        and not isinstance(actual, (Mapping, tuple))
-        and actual is not None
-    ):
-        actual = np.asarray(actual)
+    if hasattr(actual, "dtype") or hasattr(expected, "dtype"):
+        actual, expected = _as_array(actual), _as_array(expected)
     if jax.tree.structure(actual) != jax.tree.structure(expected):
         shapes = f"expected {describe(expected)}, got {describe(actual)}"
         return Verdict(False, f"the structure differs: {shapes}")
@@ -259,7 +233,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
         return Verdict(True, f"right: {describe(actual)}")
     parts = jax.tree_util.tree_flatten_with_path(expected)[0]
     where = f"{jax.tree_util.keystr(parts[gap.leaf][0])}: " if len(parts) > 1 else ""
-    return Verdict(False, where + _what_is_wrong(actual, expected, gap, rtol, atol))
+    leaf, right = (np.asarray(jax.tree.leaves(tree)[gap.leaf]) for tree in (actual, expected))
+    return Verdict(False, where + _what_is_wrong(leaf, right, gap, rtol, atol))
 
 
 def _is_missing(answer: Any) -> bool:
@@ -270,20 +245,15 @@ def _is_missing(answer: Any) -> bool:
 
 def _numbers(tree: object) -> Any:
     """A list of numbers as an array."""
-    if (
-        isinstance(tree, list)
-        and tree
-        and all(isinstance(item, (int, float, complex)) for item in tree)
-    ):
-        return np.asarray(tree)
-    return tree
+    is_plain = isinstance(tree, list) and tree and all(isinstance(x, NUMBER) for x in tree)
+    return np.asarray(tree) if is_plain else tree
 
 
-def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol: float) -> str:
-    a, b = (
-        np.asarray(jax.tree.leaves(actual)[gap.leaf]),
-        np.asarray(jax.tree.leaves(expected)[gap.leaf]),
-    )
+def _as_array(value: Any) -> Any:
+    return value if value is None or isinstance(value, (Mapping, tuple)) else np.asarray(value)
+
+
+def _what_is_wrong(a: np.ndarray, b: np.ndarray, gap: Gap, rtol: float, atol: float) -> str:
     if a.size == 1 and a.shape == b.shape:
         return _about_one(a.item(), b.item())
 
@@ -291,25 +261,19 @@ def _what_is_wrong(actual: object, expected: object, gap: Gap, rtol: float, atol
         return x.shape == y.shape and gap_between(x, y, rtol, atol).agrees
 
     if a.shape != b.shape:
-        more = (
-            "; transposed it would be right"
-            if a.ndim > 1 and close(a.T, b)
-            else "; the elements are right"
-            if a.size == b.size and close(a.ravel(), b.ravel())
-            else ""
-        )
+        more = ""
+        if a.ndim > 1 and close(a.T, b):
+            more = "; transposed it would be right"
+        elif a.size == b.size and close(a.ravel(), b.ravel()):
+            more = "; the elements are right"
         return f"the shape is {list(a.shape)}, expected is {list(b.shape)}{more}"
     if a.dtype.kind not in "iufc":
         return f"{int((a != b).sum())} of {a.size} elements differ, the first at {list(gap.where)}"
-    figures = (
-        f"largest difference {gap.largest:.4g} at {list(gap.where)}: expected "
-        f"{gap.expected + 0:.6g}, found {gap.actual + 0:.6g}"
-    )
     guess = _guess(a.astype(np.float64) if a.dtype.kind != "c" else a, b, close)
-    nan = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
-    if not guess:
-        guess = f"{nan} of {a.size} elements are not finite" if nan else "the values differ"
-    return f"{guess} ({figures})"
+    return (
+        f"{guess} (largest difference {gap.largest:.4g} at {list(gap.where)}: expected "
+        f"{gap.expected + 0:.6g}, found {gap.actual + 0:.6g})"
+    )
 
 
 def _about_one(a: Any, b: Any) -> str:
@@ -317,29 +281,14 @@ def _about_one(a: Any, b: Any) -> str:
 
     The right one is not told, nor a factor or a distance: it would be the solution.
     """
-    if isinstance(a, (str, bytes, bool)) or isinstance(b, (str, bytes, bool)):
-        return f"{a!r} is another answer"
-    if not all(isinstance(x, (int, float, complex)) for x in (a, b)):
-        return f"{plain(describe(a), 60)} is another answer"
-    if not isinstance(a, int) and not np.isfinite(a):
+    if not all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in (a, b)):
+        return f"{plain(repr(a), 60)} is another answer"
+    if not np.isfinite(float(a)):
         return f"{a} is not finite"
-    callback = (
-        f"{a:.6g}"
-        if abs(a) < 1e300
-        else f"an integer of {a.bit_length()} bits"
-        if isinstance(a, int)
-        else repr(a)
-    )
-    if (
-        isinstance(a, complex)
-        or isinstance(b, complex)
-        or (not isinstance(b, int) and not np.isfinite(b))
-    ):
-        return f"{callback} is another number"
     if a and 10**6 * abs(a + b) <= abs(b):
-        return f"the sign is wrong: found {callback}"
+        return f"the sign is wrong: found {a:.6g}"
     near = "close, but " if 50 * abs(a - b) <= abs(b) else ""
-    return f"{near}{callback} is too {'large' if a > b else 'small'}"
+    return f"{near}{a:.6g} is too {'large' if a > b else 'small'}"
 
 
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
@@ -354,8 +303,7 @@ def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
             return f"every element is {factor:.4g} times the expected one"
         if np.isfinite(offset) and close(a - offset, b):
             return f"every element is {abs(offset):.4g} too {'large' if offset > 0 else 'small'}"
-    return (
-        "the right elements in another order"
-        if a.size > 1 and close(np.sort(a.ravel()), np.sort(b.ravel()))
-        else ""
-    )
+    if close(np.sort(a.ravel()), np.sort(b.ravel())):
+        return "the right elements in another order"
+    bad = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
+    return f"{bad} of {a.size} elements are not finite" if bad else "the values differ"

@@ -10,12 +10,11 @@ import linecache
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import WRAPPERS, Literal, bind, line_of_user, scan_counts
 from nbmodule.base.promotion import asked_for
-from nbmodule.base.scopes import Mark, place_in_code, read_scopes
+from nbmodule.base.scopes import Mark, marks_in, place_in_code, read_scopes
 
 
 class Operation(NamedTuple):
@@ -173,13 +172,8 @@ def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
     """Module scopes of a name stack, outermost first, and the pass in which the operation was
     made.
     """
-    marks = tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
+    marks = marks_in(stack)
     scopes, phase = read_scopes(marks)
     if phase == "forward" and Mark("jvp", True) in marks:
         phase = "derivative"
     return tuple(scope.name for scope in scopes if scope.name != "checkpoint"), phase
-
-
-def traced(fn: Callable[..., Any], arrays: Sequence[Any]) -> Any:
-    """The closed jaxpr of a function of arrays."""
-    return jax.make_jaxpr(fn)(*arrays)

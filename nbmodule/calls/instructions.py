@@ -2,8 +2,6 @@
 long it takes, by JAX's own profiler.
 
 The profiler names an instruction as the text does; the text says under which scopes it was written.
-FLOPs follow from the shapes: a product and a sum are two, whatever is done to one element is one;
-moving counts nothing.
 
 On a CPU several threads work at one program, and an instruction may wait while another one runs:
 each moment is counted once, in equal parts for the instructions that are at work in it. So the
@@ -33,18 +31,8 @@ _SCOPE = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _JOINED = re.compile(r";(?=(?:jit|pjit)\()")  # of instructions made into one, the places of all
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-_CONTRACTED = re.compile(r'lhs_contracting_dim\w*(?:=\{|":\[)([\d,"]*)[}\]]')
-_LABELS = re.compile(r"dim_labels=\w+_(\w+)->")
 CONTAINERS = frozenset(("while", "conditional", "call"))
 """They last as long as what runs inside them, which is listed by itself."""
-_MOVING = (
-    "parameter constant bitcast copy tuple get-tuple-element reshape transpose broadcast slice "
-    "dynamic-slice dynamic-update-slice "
-    "concatenate pad reverse gather scatter iota convert copy-start copy-done partition-id "
-    "replica-id after-all optimization-barrier "
-    "bitcast-convert"
-)
-_FREE = frozenset(_MOVING.split())
 
 
 @dataclass
@@ -56,14 +44,12 @@ class Instruction:
         opcode: What it is, `fusion` or `dot`.
         scopes: The scopes under which it was written, `jit(step)/jvp(Net)/head/dot_general`; empty
             where the compiler made it.
-        flops: Floating-point operations of one run.
         bytes: What one run reads and writes.
     """
 
     name: str
     opcode: str
     scopes: str = ""
-    flops: float = 0.0
     bytes: float = 0.0
     shapes: list[tuple[str, tuple[int, ...]]] = field(default_factory=list, repr=False)
     operands: list[str] = field(default_factory=list, repr=False)
@@ -81,8 +67,8 @@ def read_instructions(text: str) -> dict[str, Instruction]:
     ...   ROOT %dot.1 = f32[2,4]{1,0} dot(%a, %b), lhs_contracting_dims={1}, META
     ... }'''.replace("META", 'metadata={op_name="jit(f)/head/dot_general"}')
     >>> made = read_instructions(text)["dot.1"]
-    >>> made.scopes, made.flops, made.bytes
-    ('jit(f)/head/dot_general', 48, 104.0)
+    >>> made.scopes, made.bytes
+    ('jit(f)/head/dot_general', 104.0)
     """
     computations: dict[str, list[Instruction]] = {}
     results: dict[str, Instruction] = {}
@@ -100,9 +86,6 @@ def read_instructions(text: str) -> dict[str, Instruction]:
         )
         result.scopes = result.scopes or _scopes_inside(result, computations)
     _give_scopes_of_readers(results, computations)
-    existing: dict[str, float] = {}
-    for result in results.values():
-        result.flops = _flops(result, results, computations, existing)
     return results
 
 
@@ -119,9 +102,8 @@ def _read(line: str) -> Instruction | None:
     supplied = _OPERAND.findall(_arguments(remaining))
     where = _unescaped(scopes[1]) if scopes and "/" in scopes[1] else ""
     where = _JOINED.split(where)[-1]
-    return Instruction(
-        name, opcode, where, 0.0, 0.0, shapes, supplied, _CALLED.findall(remaining), remaining
-    )
+    called = _CALLED.findall(remaining)
+    return Instruction(name, opcode, where, 0.0, shapes, supplied, called, remaining)
 
 
 def _unescaped(text: str) -> str:
@@ -210,79 +192,6 @@ def _bytes(result: Instruction) -> float:
 def _width(category: str) -> float:
     digits = re.match(r"[a-z]+(\d+)", category)
     return int(digits[1]) / 8 if digits else 1
-
-
-def _size(result: Instruction) -> int:
-    return sum(math.prod(dims) for _, dims in result.shapes)
-
-
-def _flops(
-    created: Instruction,
-    result: dict[str, Instruction],
-    computations: dict[str, list[Instruction]],
-    cached: dict[str, float],
-) -> float:
-    if created.opcode in CONTAINERS or created.opcode in _FREE:
-        return 0
-    rule = _RULES.get(created.opcode)
-    operands = [result[name] for name in created.operands if name in result]
-    if rule is not None:
-        return rule(created, operands)
-    if created.opcode == "fusion":
-        for name in created.called:
-            if name not in cached:
-                cached[name] = sum(
-                    _flops(item, result, computations, cached)
-                    for item in computations.get(name, ())
-                )
-        return sum(cached[name] for name in created.called)
-    return _size(created)
-
-
-def _dot(result: Instruction, operands: list[Instruction]) -> float:
-    axes = _CONTRACTED.search(result.attributes)
-    if not operands or not operands[0].shapes or axes is None:
-        return 0
-    dims = operands[0].shapes[0][1]
-    contracted = [int(n) for n in axes[1].replace('"', "").split(",") if n]
-    return (
-        2
-        * math.prod(result.shapes[0][1])
-        * math.prod(dims[axis] for axis in contracted if axis < len(dims))
-    )
-
-
-def _convolution(result: Instruction, operands: list[Instruction]) -> float:
-    labels = _LABELS.search(result.attributes)
-    if len(operands) < 2 or not operands[1].shapes or labels is None:
-        return 0
-    kernel = operands[1].shapes[0][1]
-    outputs = kernel[labels[1].index("o")] if len(labels[1]) == len(kernel) else 1
-    return 2 * math.prod(result.shapes[0][1]) * math.prod(kernel) // max(outputs, 1)
-
-
-def _library(result: Instruction, operands: list[Instruction]) -> float:
-    """A call of a library: a product or a convolution by what it is told, else nothing is known of
-    it.
-    """
-    return (
-        _convolution(result, operands)
-        if _LABELS.search(result.attributes)
-        else _dot(result, operands)
-    )
-
-
-def _reduction(result: Instruction, operands: list[Instruction]) -> float:
-    return sum(map(_size, operands[:1]))
-
-
-_RULES: dict[str, Callable[[Instruction, list[Instruction]], float]] = {
-    "dot": _dot,
-    "convolution": _convolution,
-    "custom-call": _library,
-    "reduce": _reduction,
-    "reduce-window": _reduction,
-}
 
 
 class Event(NamedTuple):

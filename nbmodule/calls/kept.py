@@ -21,23 +21,12 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.tree.leaf import without_torch
 
 _FACTS = (
-    "path",
-    "index",
-    "step",
-    "order",
-    "depth",
-    "returned",
-    "class_name",
-    "framework",
-    "kind",
-    "input_shapes",
-    "return_shapes",
-    "seconds",
-    "error",
-    "source",
-)
+    "path index step order depth returned class_name framework kind input_shapes return_shapes "
+    "seconds error source"
+).split()
 _FORMAT = "nbmodule calls 1"
 _VALUES = ("input", "output", "gradient")
+_STATISTICS = ("statistics", "gradient_statistics")
 
 
 def save_calls(calls: Calls, path: str | os.PathLike[str]) -> None:
@@ -60,13 +49,10 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
             value = call.values.get(category)
             if value is not None and not hasattr(value, "mask"):
                 row[category] = encoded(arrays_of(value), arrays)
-        for category in ("statistics", "gradient_statistics"):
+        for category in _STATISTICS:
             if category in call.values:
-                result = getattr(call, category)
-                row[category] = [
-                    None if s is None else list(s)
-                    for s in (result if isinstance(result, list) else [result])
-                ]
+                figures = getattr(call, category)
+                row[category] = encoded(figures if isinstance(figures, list) else [figures], arrays)
         rows.append(row)
     record = {
         "format": _FORMAT,
@@ -134,17 +120,10 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
         raise ValueError(f"its format is {record.get('format')!r}")
     result: list[Call] = []
     for row in record["calls"]:
-        values: dict[str, Any] = {
-            category: decoded(row[category], arrays) for category in _VALUES if category in row
-        }
-        for category in ("statistics", "gradient_statistics"):
-            if category in row:
-                values[category] = [None if s is None else Statistics.of(s) for s in row[category]]
-        call = Call(
-            **{name: row[name] if name != "framework" else row.get(name, "") for name in _FACTS},
-            _values=values,
-            lifted=tuple(row["lifted"]),
-        )
+        kinds = [category for category in (*_VALUES, *_STATISTICS) if category in row]
+        values = {category: decoded(row[category], arrays) for category in kinds}
+        facts = {name: row[name] for name in _FACTS}
+        call = Call(**facts, _values=values, lifted=tuple(row["lifted"]))
         call.parent = result[row["parent"]] if row["parent"] is not None else None
         result.append(call)
     return Calls(result, name=record["name"], known=record["known"])
@@ -162,14 +141,13 @@ def encoded(tree: object, arrays: dict[str, Any]) -> Any:
         name = f"a{len(arrays)}"
         arrays[name] = tree
         return {"array": name}
+    if isinstance(tree, Statistics):
+        return {"statistics": list(tree)}
     if isinstance(tree, Mapping):
         return {"dict": [[str(key), encoded(value, arrays)] for key, value in tree.items()]}
     if isinstance(tree, (list, tuple)):
-        return {
-            "tuple" if isinstance(tree, tuple) else "list": [
-                encoded(value, arrays) for value in tree
-            ]
-        }
+        kind = "tuple" if isinstance(tree, tuple) else "list"
+        return {kind: [encoded(value, arrays) for value in tree]}
     if tree is None or isinstance(tree, (bool, int, float, str)):
         return {"value": tree}
     leaves = jax.tree.leaves(tree)
@@ -197,6 +175,8 @@ def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
     ((category, value),) = spec.items()
     if category == "array":
         return arrays[value]
+    if category == "statistics":
+        return Statistics.of(value)
     if category == "dict":
         return {key: decoded(part, arrays) for key, part in value}
     if category in ("list", "tuple"):
@@ -217,16 +197,18 @@ def as_calls(reference: object) -> Calls:
     """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)`
     or `(path, inputs, returns)`.
 
-    In a mapping a list holds one return for each call, and `{'inputs': ..., 'returns': ...}` one
-    call with its arguments. Arrays may be those of any framework.
+    In a mapping a list holds one return for each call. Arrays may be those of any framework.
     """
     if isinstance(reference, Calls):
         return reference
     if isinstance(reference, (str, os.PathLike)):
         return load_calls(reference)
+    rows: Iterable[Any]
     if isinstance(reference, Mapping):
-        rows: Iterable[Any] = [
-            (path, *row) for path, value in reference.items() for row in _rows_of(value)
+        rows = [
+            (path, returns)
+            for path, value in reference.items()
+            for returns in (value if isinstance(value, list) else [value])
         ]
     elif isinstance(reference, (list, tuple)):
         rows = reference
@@ -236,12 +218,6 @@ def as_calls(reference: object) -> Calls:
             f"{type(reference).__name__}."
         )
     return Calls([_foreign(number, row) for number, row in enumerate(rows)], name="reference")
-
-
-def _rows_of(value: object) -> list[tuple[Any, ...]]:
-    if isinstance(value, Mapping) and "returns" in value:
-        return [(value.get("inputs"), value["returns"])]
-    return [(item,) for item in value] if isinstance(value, list) else [(value,)]
 
 
 def _foreign(number: int, row: object) -> Call:

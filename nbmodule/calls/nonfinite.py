@@ -5,7 +5,7 @@ line.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -310,8 +310,7 @@ class Origins:
         infinite = [value for value in inputs if self._count(value)]
         origin = operation
         if infinite:
-            origins = (self._origins.get(id(value), (None, None))[1] for value in nans or infinite)
-            origin = next((cached for cached in origins if cached is not None), None)
+            origin = self._first(nans or infinite)
         if origin is not None and origin is not operation:
             self.carriers.setdefault(id(origin), {}).setdefault(path)
         self._origins.update((id(value), (value, origin)) for value in bad)
@@ -322,16 +321,18 @@ class Origins:
     def derive(self, values: Sequence[Any], result: Any) -> None:
         """Record a value that was stacked or cut from others, outside of any operation."""
         if self._count(result):
-            origins = (self._origins.get(id(value), (None, None))[1] for value in values)
-            origin = next((cached for cached in origins if cached is not None), None)
-            self._origins[id(result)] = (result, origin)
+            self._origins[id(result)] = (result, self._first(values))
+
+    def _first(self, values: Iterable[Any]) -> Any:
+        """The origin of the first of some values that has one."""
+        origins = (self._origins.get(id(value), (None, None))[1] for value in values)
+        return next((origin for origin in origins if origin is not None), None)
 
     def find(self, outputs: Sequence[Any]) -> Any:
         """Return the operation to report, given the outputs of the whole; None if there is none."""
         if self._nan is not None:
             return self._nan
-        origins = (self._origins.get(id(x), (None, None))[1] for x in outputs if self._count(x))
-        return next((origin for origin in origins if origin is not None), None)
+        return self._first(x for x in outputs if self._count(x))
 
 
 class _Watch:
@@ -471,11 +472,8 @@ def _is_inexact(x: Shaped) -> bool:
 
 def _plain(x: object) -> np.ndarray:
     array = np.asarray(x.value if isinstance(x, Variable) else x)
-    return (
-        array
-        if array.dtype.kind in "fc" and array.dtype.itemsize >= 4
-        else array.astype(np.float32)
-    )
+    is_wide = array.dtype.kind in "fc" and array.dtype.itemsize >= 4
+    return array if is_wide else array.astype(np.float32)
 
 
 def _count(x: Shaped) -> int:
@@ -506,7 +504,5 @@ def range_of(x: Shaped) -> Range:
     array = np.abs(array) if array.dtype.kind == "c" else array
     wide = array.astype(np.float64)
     finite = wide[np.isfinite(wide)]
-    low, high = (
-        (float(finite.min()), float(finite.max())) if finite.size else (float("nan"), float("nan"))
-    )
-    return Range(describe(x), low, high, wide.size - finite.size)
+    ends = (float(finite.min()), float(finite.max())) if finite.size else (np.nan, np.nan)
+    return Range(describe(x), *ends, wide.size - finite.size)

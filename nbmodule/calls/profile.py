@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from nbmodule.base.flops import counted
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import (
     count_noun,
@@ -22,7 +25,7 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest
-from nbmodule.base.scopes import marks_of, read_scopes
+from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.instructions import (
@@ -72,7 +75,9 @@ class ProfileRow(NamedTuple):
     share: float
     """Of the whole step."""
     flops: float
-    """Floating-point operations of one step, from the shapes."""
+    """Floating-point operations of one step, counted from shapes as `nb.graph` and `nb.summary`
+    do.
+    """
     bytes: float
     """Read and written by its instructions."""
 
@@ -97,23 +102,29 @@ class Profile(PathRows[ProfileRow]):
         spread: Half the middle half of the runs, over the median.
         runs: How many were measured each way.
         overhead: How much longer a step took under the profiler, over `seconds`.
-        best: FLOP/s of a large matrix product on the same device; of the dearest row, if that is
-            more.
+        best: FLOP/s of a large matrix product on the same device; of the step, if that is more.
         device: On which it ran.
         root: What paths in a graph of the same function begin with: the class of the model that it
             calls, empty for a model itself.
     """
 
-    def __init__(self, name: str, rows: Sequence[ProfileRow], **facts: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Sequence[ProfileRow],
+        *,
+        seconds: float,
+        spread: float,
+        runs: int,
+        overhead: float,
+        best: float,
+        device: str,
+        root: str,
+    ) -> None:
         super().__init__(rows)
-        self.name = name
-        self.seconds: float = facts["seconds"]
-        self.spread: float = facts["spread"]
-        self.runs: int = facts["runs"]
-        self.overhead: float = facts["overhead"]
-        self.best: float = facts["best"]
-        self.device: str = facts["device"]
-        self.root: str = facts["root"]
+        self.name, self.device, self.root = name, device, root
+        self.seconds, self.spread, self.runs = seconds, spread, runs
+        self.overhead, self.best = overhead, best
 
     def __getitem__(self, index: str | int | slice) -> Any:
         """A row by position, or that of a module or an optimizer by its path."""
@@ -263,34 +274,32 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         events = record_events(
             lambda: spent.extend(_timed(result.call, runs, warm=0)[1]), result.module
         )
-        times += _timed(result.call, runs, warm=0)[
-            1
-        ]  # before and after: a machine that gets busier meanwhile is so for both
+        # before and after: a machine that gets busier meanwhile is so for both
+        times += _timed(result.call, runs, warm=0)[1]
         owned, best = statistics.median(times), _best_flops()
-    existing = [event for event in events if event.name in result.instructions]
-    shares = share_out(
-        [event for event in existing if result.instructions[event.name].opcode not in CONTAINERS]
-    )
-    if not existing:
+    events = [event for event in events if event.name in result.instructions]
+    if not events:
         raise TraceError(
             f"nb.profile found no instruction of {result.words.name} in JAX's profile on "
-            f"{jax.default_backend()}: "
-            "the step ran, but its device does not say what it did."
+            f"{jax.default_backend()}: the step ran, but its device does not say what it did."
         )
+    opcodes = {name: instruction.opcode for name, instruction in result.instructions.items()}
+    shares = share_out([event for event in events if opcodes[event.name] not in CONTAINERS])
     traced = statistics.median(spent)
     rows = _rows(result, shares, sum(spent) / traced, runs, traced)
     quarter = statistics.quantiles(times, n=4) if len(times) > 1 else [owned, owned, owned]
-    best = max([best, *(row.flops_per_second for row in rows if row.share > 0.01)])
-    facts = {
-        "seconds": owned,
-        "spread": (quarter[2] - quarter[0]) / 2 / owned,
-        "runs": runs,
-        "overhead": traced / owned - 1,
-    }
-    facts["root"] = (
-        "" if is_module(fn) or len(result.words.roots) != 1 else next(iter(result.words.roots))
+    roots = result.words.roots
+    return Profile(
+        result.words.name,
+        rows,
+        seconds=owned,
+        spread=(quarter[2] - quarter[0]) / 2 / owned,
+        runs=runs,
+        overhead=traced / owned - 1,
+        best=max(best, rows[0].flops / owned),
+        device=str(jax.devices()[0]),
+        root="" if is_module(fn) or len(roots) != 1 else next(iter(roots)),
     )
-    return Profile(result.words.name, rows, **facts, best=best, device=str(jax.devices()[0]))
 
 
 # -- what runs --
@@ -315,21 +324,22 @@ class _Prepared(NamedTuple):
     module: str
     """The name of the compiled program."""
     instructions: Mapping[str, Instruction]
+    jaxpr: Any
 
 
 def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
-    name = getattr(fn, "__name__", None) or getattr(
-        getattr(fn, "fn", None), "__name__", type(fn).__name__
-    )
-    name = type(fn).__name__ if is_module(fn) else name
+    inner = getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "")
+    name = type(fn).__name__ if is_module(fn) else inner or type(fn).__name__
     if not callable(fn):
         raise ArgumentTypeError(
             f"nb.profile measures a function that JAX can compile, or a model; found "
             f"{type(fn).__name__}."
         )
     try:
-        if not isinstance(fn, Jit) and hasattr(fn, "lower"):
-            return _of_jax(fn, name, args, kwargs)
+        if not isinstance(fn, Jit) and hasattr(fn, "trace"):
+            # a function of `jax.jit` has no state, and knows its static arguments
+            traced = getattr(fn, "trace")(*args, **kwargs)  # noqa: B009 - jax.jit has it, a function not
+            return _made(traced, args, kwargs, _Words(name), fn)
         return _of_nbmodule(fn, name, args, kwargs)
     except (jax.errors.JAXTypeError, TypeError, ValueError) as error:
         if isinstance(error, jax.errors.JAXTypeError) or "lower" in str(error):
@@ -351,13 +361,12 @@ def _of_nbmodule(
         compiled, args, kwargs = _compiled(fn, args, kwargs)
     values = compiled.reached(args, kwargs)
     models = [value for value in values if is_module(value)]
-    lowered, supplied = compiled.lowered_apart(args, kwargs)
+    traced, supplied = compiled.traced_apart(args, kwargs)
     others = {type(value).__name__.lower() for value in values if not is_module(value)}
     roots = frozenset(type(model).__name__ for model in models)
-    modules = frozenset(
-        location.name for model in models for location in plan_of(model).modules.values()
-    )
-    return _made(lowered, supplied, {}, _Words(name, roots, modules, frozenset(others)))
+    places = [place for model in models for place in plan_of(model).modules.values()]
+    modules = frozenset(place.name for place in places)
+    return _made(traced, supplied, {}, _Words(name, roots, modules, frozenset(others)))
 
 
 def _compiled(
@@ -382,37 +391,23 @@ def _compiled(
     return jit(forward), tuple(inputs), {}
 
 
-def _of_jax(fn: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
-    return _made(fn.lower(*args, **kwargs), args, kwargs, _Words(name), fn)
-
-
 def _made(
-    lowered: Any, args: tuple[Any, ...], kwargs: dict[str, Any], words: _Words, run: Any = None
+    traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any], words: _Words, run: Any = None
 ) -> _Prepared:
+    lowered = traced.lower()
     program = lowered.compile()
     text = program.as_text()
-    run = (
-        program if run is None else run
-    )  # a function of `jax.jit` has no state, and knows its static arguments
-    takes = any(
-        getattr(leaf, "donated", False)
-        for leaf in jax.tree.leaves(lowered.args_info, is_leaf=_is_info)
-    )
+    infos = jax.tree.leaves(lowered.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
+    takes = any(getattr(info, "donated", False) for info in infos)
 
     def call() -> Callable[[], Any]:
-        supplied, named = (
-            jax.block_until_ready(jax.tree.map(_copied, (args, kwargs)))
-            if takes
-            else (args, kwargs)
-        )
-        return lambda: run(*supplied, **named)
+        given = (args, kwargs)
+        if takes:
+            given = jax.block_until_ready(jax.tree.map(_copied, given))
+        return lambda: (run or program)(*given[0], **given[1])
 
     module = text.partition(",")[0].removeprefix("HloModule").strip()
-    return _Prepared(words, call, module, read_instructions(text))
-
-
-def _is_info(leaf: object) -> bool:
-    return hasattr(leaf, "donated")
+    return _Prepared(words, call, module, read_instructions(text), traced.jaxpr)
 
 
 def _copied(leaf: object) -> Any:
@@ -448,29 +443,8 @@ def _best_flops() -> float:
 
 
 # -- rows --
-class _Sum:
-    """What is added up for one path or one operation."""
-
-    __slots__ = ("bytes", "flops", "seconds")
-
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(PASSES, 0.0)
-        self.flops = self.bytes = 0.0
-
-    def add(self, spent: str, seconds: float, flops: float, moved: float) -> None:
-        self.seconds[spent] += seconds
-        self.flops += flops
-        self.bytes += moved
-
-    @property
-    def all(self) -> float:
-        return sum(self.seconds.values())
-
-    def row(self, path: str, name: str, kind: str, depth: int, whole: float) -> ProfileRow:
-        share = self.all / whole if whole else 0.0
-        return ProfileRow(
-            path, name, kind, depth, **self.seconds, share=share, flops=self.flops, bytes=self.bytes
-        )
+Path = tuple[str, ...]
+Sums = dict[Any, np.ndarray]  # seconds of each pass, FLOPs, bytes
 
 
 def _rows(
@@ -479,70 +453,86 @@ def _rows(
     """The rows of one step that takes `whole`: all runs together took as long as so many typical
     ones, which a slow run may be several of.
     """
-    sums: dict[tuple[str, ...], _Sum] = {(): _Sum()}
-    operations: dict[tuple[tuple[str, ...], str], _Sum] = {}
-    kinds: dict[tuple[str, ...], str] = {(): "module"}
+    sums: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2), {(): np.zeros(len(PASSES) + 2)})
+    operations: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2))
+    kinds: dict[Path, str] = {(): "module"}
     for name, seconds in shares.seconds.items():
-        instruction, times = result.instructions[name], shares.counts[name] / runs
-        path, spent, operation = _place(instruction, result)
-        work = (spent, seconds / typical, instruction.flops * times, instruction.bytes * times)
+        instruction = result.instructions[name]
+        path, spent, operation = _place_of_instruction(instruction, result.words)
+        work = np.zeros(len(PASSES) + 2)
+        work[PASSES.index(spent)] = seconds / typical
+        work[-1] = instruction.bytes * shares.counts[name] / runs
         for end in range(len(path) + 1):
-            sums.setdefault(path[:end], _Sum()).add(*work)
-            kinds.setdefault(path[:end], _kind_of(path[:end], spent, result))
-        operations.setdefault((path, operation), _Sum()).add(*work)
-    waiting = max(whole - sums[()].all, 0.0)
-    sums[()].add("rest", waiting, 0, 0)
-    rows = _below((), sums, operations, kinds, sums[()].all)
-    wait = _Sum()
-    wait.add("rest", waiting, 0, 0)
-    return [*rows, wait.row("", "no instruction", "waiting", 1, sums[()].all)]
+            sums[path[:end]] += work
+            kinds.setdefault(path[:end], _kind_of(path[:end], spent, result.words))
+        operations[path, operation] += work
+    for stack, operation, flops in counted(result.jaxpr):
+        path, _ = _place(marks_in(stack), result.words)
+        for key, table in [(path[:end], sums) for end in range(len(path) + 1)] + [
+            ((path, operation), operations)
+        ]:
+            if key in table:  # else it was made into one with an instruction of another module
+                table[key][-2] += flops
+    waiting = np.zeros(len(PASSES) + 2)
+    waiting[PASSES.index("rest")] = max(whole - sums[()][: len(PASSES)].sum(), 0.0)
+    sums[()] += waiting
+    whole = sums[()][: len(PASSES)].sum()
+    rows = _below((), sums, operations, kinds, whole)
+    return [*rows, _row(waiting, "", "no instruction", "waiting", 1, whole)]
 
 
-def _kind_of(path: tuple[str, ...], spent: str, result: _Prepared) -> str:
+def _row(figures: Any, path: str, name: str, kind: str, depth: int, whole: float) -> ProfileRow:
+    *seconds, flops, moved = map(float, figures)
+    share = sum(seconds) / whole if whole else 0.0
+    return ProfileRow._make((path, name, kind, depth, *seconds, share, flops, moved))
+
+
+def _below(
+    path: Path, sums: Sums, operations: Sums, kinds: Mapping[Path, str], whole: float
+) -> list[ProfileRow]:
+    """A row and those inside it, the dearest first."""
+
+    def seconds(figures: np.ndarray) -> float:
+        return -figures[: len(PASSES)].sum()
+
+    joined, depth = ".".join(path), len(path)
+    rows = [_row(sums[path], joined, path[-1] if path else "all", kinds[path], depth, whole)]
+    inside = [other for other in sums if len(other) == depth + 1 and other[:depth] == path]
+    for other in sorted(inside, key=lambda other: seconds(sums[other])):
+        rows += _below(other, sums, operations, kinds, whole)
+    direct = {name: figures for (at, name), figures in operations.items() if at == path}
+    for name in sorted(direct, key=lambda name: seconds(direct[name])):
+        rows.append(_row(direct[name], joined, name, "operation", depth + 1, whole))
+    return rows
+
+
+def _kind_of(path: Path, spent: str, words: _Words) -> str:
     if path and spent == "optimizer":
         return "optimizer"
     if path == (OUTSIDE,):
         return "outside"
-    return (
-        "module"
-        if not path or not result.words.modules or ".".join(path) in result.words.modules
-        else "part"
-    )
+    return "module" if not words.modules or ".".join(path) in {"", *words.modules} else "part"
 
 
-def _below(
-    path: tuple[str, ...], sums: Any, operations: Any, kinds: Any, whole: float
-) -> list[ProfileRow]:
-    """A row and those inside it, the dearest first."""
-    owned = sums[path]
-    rows = [owned.row(".".join(path), path[-1] if path else "all", kinds[path], len(path), whole)]
-    inside = [other for other in sums if len(other) == len(path) + 1 and other[: len(path)] == path]
-    direct = {name: result for (at, name), result in operations.items() if at == path}
-    for other in sorted(inside, key=lambda other: -sums[other].all):
-        rows += _below(other, sums, operations, kinds, whole)
-    for name in sorted(direct, key=lambda name: -direct[name].all):
-        rows.append(direct[name].row(".".join(path), name, "operation", len(path) + 1, whole))
-    return rows
-
-
-def _place(instruction: Instruction, result: _Prepared) -> tuple[tuple[str, ...], str, str]:
+def _place_of_instruction(instruction: Instruction, words: _Words) -> tuple[Path, str, str]:
     """Under which path an instruction stands, in which pass, and what it does."""
     if not instruction.scopes:
         return (OUTSIDE,), "rest", instruction.opcode
     marks, operation = marks_of(instruction.scopes)
+    return *_place(marks, words), operation
+
+
+def _place(marks: tuple[Mark, ...], words: _Words) -> tuple[Path, str]:
+    """Under which path an operation with these scopes stands, and in which pass."""
     scopes, phase = read_scopes(marks)
     names = [scope.name for scope in scopes]
-    backward = phase in ("backward", "recomputed")
-    if names and names[0] in result.words.optimizers and names[0] not in result.words.roots:
-        return tuple(names), "optimizer", operation
+    spent = "backward" if phase in ("backward", "recomputed") else "forward"
     if not names:
         is_loss = any(mark.is_transform and mark.text == "jvp" for mark in marks)
-        return (
-            (OUTSIDE,),
-            "backward" if backward else "forward" if is_loss or not result.words.roots else "rest",
-            operation,
-        )
-    if names[0] in result.words.roots and len(result.words.roots) == 1:
+        is_rest = spent == "forward" and words.roots and not is_loss
+        return (OUTSIDE,), "rest" if is_rest else spent
+    if names[0] in words.optimizers and names[0] not in words.roots:
+        return tuple(names), "optimizer"
+    if names[0] in words.roots and len(words.roots) == 1:
         names = names[1:]
-    path = tuple(part for name in names for part in name.split("."))
-    return path, "backward" if backward else "forward", operation
+    return tuple(part for name in names for part in name.split(".")), spent

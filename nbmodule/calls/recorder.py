@@ -20,7 +20,6 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown, socket
-from nbmodule.base.statistics import Statistics
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
@@ -48,7 +47,7 @@ class RecordedStep(Calls):
     def __init__(
         self, number: int, calls: Calls, gradients: dict[str, Any], parameters: dict[str, Any]
     ) -> None:
-        super().__init__(list(calls), name=calls.name, known=calls.known)
+        super().__init__(list(calls), calls.name, calls.known, (), calls.others)
         self.number, self.gradients, self.parameters = number, gradients, parameters
 
     @property
@@ -70,7 +69,8 @@ class Recorder(Shown):
 
     In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an
     HDF5 file of its own in a folder, which appears whole or not at all, so whatever happens to the
-    run (or to the disk), earlier steps can be read.
+    run (or to the disk), earlier steps can be read. A step that cannot be written is a warning, and
+    training goes on.
 
     Args:
         model: The module to follow, or a model of another framework as it stands.
@@ -84,8 +84,6 @@ class Recorder(Shown):
             recording goes on.
         depth: As in `nb.track`.
         only: As in `nb.track`.
-        on_error: What to do if a step cannot be written: `'warn'` goes on training, `'raise'`
-            stops.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -110,15 +108,12 @@ class Recorder(Shown):
         *,
         depth: int | None = None,
         only: Any = None,
-        on_error: str = "warn",
     ) -> None:
         if not is_whole(every) or every < 1:
             raise ArgumentError(
                 f"every counts steps: a number of at least 1 is wanted, found {every!r}."
             )
-        if on_error not in ("warn", "raise"):
-            raise ArgumentError(f"on_error is 'warn' or 'raise'; found {on_error!r}.")
-        self.every, self.budget, self.on_error = int(every), bytes_of(budget), on_error
+        self.every, self.budget = int(every), bytes_of(budget)
         self.returns, self.parameters = returns, as_flag("parameters", parameters)
         if not isinstance(where, (str, os.PathLike)):
             raise ArgumentTypeError(f"where is 'memory' or a folder; found {type(where).__name__}.")
@@ -204,8 +199,6 @@ class Recorder(Shown):
                 f"unchanged."
             )
             self.errors.append(text)
-            if self.on_error == "raise":
-                raise
             warnings.warn(f"{text} Training goes on.", RuntimeWarning, stacklevel=4)
 
     def _parameters(self) -> dict[str, Any]:
@@ -332,12 +325,8 @@ class _Folder:
         return self.path / f"step_{number:09d}.h5"
 
     def put(self, step: RecordedStep) -> None:
-        gradients, parameters = (
-            _with_statistics_as_lists(x) for x in (step.gradients, step.parameters)
-        )
-        write_record(
-            self.file(step.number), step, {"gradients": gradients, "parameters": parameters}
-        )
+        more = {"gradients": step.gradients, "parameters": step.parameters}
+        write_record(self.file(step.number), step, more)
         steps = self.steps()
         while self.nbytes() > self.budget and len(steps) > 1:
             self.file(steps.pop(0)).unlink(missing_ok=True)
@@ -350,11 +339,7 @@ class _Folder:
             raise FileFormatError(
                 f"step {number} cannot be read, the others are not touched by that: {error}"
             ) from error
-        return RecordedStep(
-            number,
-            calls,
-            *(_with_statistics(more[category]) for category in ("gradients", "parameters")),
-        )
+        return RecordedStep(number, calls, more["gradients"], more["parameters"])
 
     def steps(self) -> list[int]:
         if not self.path.is_dir():
@@ -369,19 +354,3 @@ class _Folder:
     def clear(self) -> None:
         for number in self.steps():
             self.file(number).unlink(missing_ok=True)
-
-
-def _with_statistics_as_lists(values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: {"statistics": list(x)} if isinstance(x, Statistics) else x
-        for name, x in values.items()
-    }
-
-
-def _with_statistics(values: dict[str, Any]) -> dict[str, Any]:
-    def restored(x: object) -> Any:
-        if not isinstance(x, dict):
-            return x
-        return Statistics.of(x["statistics"])
-
-    return {name: restored(x) for name, x in values.items()}

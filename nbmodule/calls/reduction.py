@@ -2,17 +2,12 @@
 
 In a program that is being traced, only what is needed to miss nothing is asked of all elements, and
 a sample says the rest (see `sampled`): the program is to cost no more than its norm. Where an array
-is reduced by itself, or exact figures are asked for: On a CPU, XLA is fast only at reductions that
-stand alone: sum, extremes, a dot product. So these are what is asked of an array in its own shape,
-0.5 ns per element together; the host makes figures of them when somebody looks. That is right for
-an array that is finite and whose mean is not far larger than its deviation; any other one is
-reduced once more, with care. The histogram is of a sample, since comparing each element with each
-edge would cost more than the layer that made it.
+is reduced by itself, or exact figures are asked for, all but the histogram are of all elements: a
+comparison of each element with each edge would cost more than the layer that made it.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -37,12 +32,6 @@ WHOLE = SAMPLE
 """Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs
 less than a reduction.
 """
-_STEEP = 0.01
-"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
-digits.
-"""
-FAINT = 1e-30
-"""Mean square below which squares have lost digits, or everything."""
 
 
 def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
@@ -94,21 +83,6 @@ def _real(x: Array) -> Any:
     return x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
 
 
-def _reduction(x: Array) -> tuple[Any, ...]:
-    """Plain sums, careful figures (all zero where they are not needed), and for each element of a
-    sample its interval.
-    """
-    low, high, square = x.min(), x.max(), _dot(x, x)
-    sums = jnp.stack([x.sum(), square, low, high, _count(x == 0, x.dtype)])
-    mean = sums[0] / x.size
-    is_plain = jnp.isfinite(square) & (
-        square / x.size >= jnp.maximum((1 + _STEEP) * mean * mean, FAINT)
-    )
-    careful = jax.lax.cond(is_plain, lambda x: jnp.zeros(7, x.dtype), _with_care, x)
-    low, high = jnp.where(is_plain, low, careful[2]), jnp.where(is_plain, high, careful[3])
-    return sums, careful, _intervals(x, low, high)
-
-
 def _dot(x: Array, y: Array) -> Any:
     axes = tuple(range(x.ndim))
     return jax.lax.dot_general(x, y, ((axes, axes), ((), ())), precision="highest")
@@ -119,9 +93,9 @@ def _count(mask: Array, dtype: Any) -> Any:
     return mask.astype(dtype).sum(axis=-1).sum()
 
 
-def _with_care(x: Array) -> Any:
+def _reduction(x: Array) -> tuple[Any, ...]:
     """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square
-    overflows; NaN, infinite, zero.
+    overflows; counts of NaN, infinite, zero; for each element of a sample its interval.
     """
     finite = jnp.isfinite(x)
     count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
@@ -131,7 +105,8 @@ def _with_care(x: Array) -> Any:
     mean = scaled.sum() / count
     gap = jnp.where(finite, scaled - mean, 0)
     deviation = jnp.sqrt(_dot(gap, gap) / count)
-    return jnp.stack([mean * scale, deviation * scale, low, high, nan, x.size - count - nan, zeros])
+    moments = jnp.stack([mean * scale, deviation * scale, low, high])
+    return moments, jnp.stack([nan, x.size - count - nan, zeros]), _intervals(x, low, high)
 
 
 def _in_units(x: Array, scale: Array) -> Any:
@@ -170,24 +145,18 @@ def read_statistics(parts: Any) -> Statistics | None:
     size = parts[-1].value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])
     if len(parts) == 3:
         return read_lightly(np.asarray(parts[0]), np.asarray(parts[1]), size)
-    sums, careful, places = (np.asarray(part) for part in parts[:-1])
-    rows = zip(sums.reshape(-1, 5), careful.reshape(-1, 7), places.reshape(sums.size // 5, -1))
+    moments, counts, places = (np.asarray(part) for part in parts[:-1])
+    rows = zip(moments.reshape(-1, 4), counts.reshape(-1, 3), places.reshape(moments.size // 4, -1))
     return join_statistics([_read_one(*row, size) for row in rows])
 
 
-def _read_one(sums: np.ndarray, careful: np.ndarray, places: np.ndarray, size: int) -> Statistics:
-    sums, careful = sums.astype(np.float64), careful.astype(np.float64)
-    histogram = tuple(map(int, np.bincount(places, minlength=BINS + 1)[:BINS]))
-    if not careful.any():  # careful figures of zeros alone are counted as zeros at least
-        mean = float(sums[0]) / size
-        std = math.sqrt(max(float(sums[1]) / size - mean**2, 0.0))
-        return Statistics(
-            size, mean, std, float(sums[2]), float(sums[3]), float(sums[4]) / size, 0, 0, histogram
-        )
-    mean, std, low, high, nan, inf, zeros = map(float, careful)
+def _read_one(moments: np.ndarray, counts: np.ndarray, places: np.ndarray, size: int) -> Statistics:
+    nan, inf, zeros = map(int, counts)
     if nan + inf == size:
-        return without_values(size, zeros / size, int(nan), int(inf))
-    return Statistics(size, mean, std, low, high, zeros / size, int(nan), int(inf), histogram)
+        return without_values(size, zeros / size, nan, inf)
+    histogram = tuple(map(int, np.bincount(places, minlength=BINS + 1)[:BINS]))
+    mean, std, low, high = map(float, moments)
+    return Statistics(size, mean, std, low, high, zeros / size, nan, inf, histogram)
 
 
 def statistics_of(x: object) -> Statistics | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -21,46 +23,28 @@ from nbmodule.core.recording.parcel import Parcel
 from nbmodule.core.variables.call_log import CallInfo, Log
 
 
+@dataclass(eq=False)
 class Step:
     """One outermost call, with everything that was called inside it."""
 
-    __slots__ = (
-        "_calls",
-        "facts",
-        "gradients_of",
-        "infos",
-        "lifted",
-        "nbytes",
-        "number",
-        "order",
-        "values",
-    )
+    number: int
+    infos: tuple[CallInfo, ...]
+    values: Any
+    facts: list[CallFact]
+    gradients_of: list[Any]
+    order: bool
 
-    def __init__(
-        self,
-        number: int,
-        infos: tuple[CallInfo, ...],
-        values: Any,
-        facts: list[CallFact],
-        gradients_of: list[Any],
-        order: bool,
-    ) -> None:
-        self.number, self.infos, self.values, self.facts = number, infos, values, facts
-        self.gradients_of, self.order = gradients_of, order
-        self.nbytes = values.nbytes if isinstance(values, Parcel) else _nbytes(values)
-        self._calls: list[Call] | None = None
+    @cached_property
+    def nbytes(self) -> int:
+        """Bytes of its values."""
+        return self.values.nbytes if isinstance(self.values, Parcel) else _nbytes(self.values)
 
     def value(self, number: int) -> dict[str, Any]:
         return self.values.part(number) if isinstance(self.values, Parcel) else self.values[number]
 
-    @property
+    @cached_property
     def calls(self) -> list[Call]:
         """The calls, made at first sight."""
-        if self._calls is None:
-            self._calls = self._made()
-        return self._calls
-
-    def _made(self) -> list[Call]:
         result: list[Call | None] = []
         counts: dict[tuple[int, str], int] = {}
         for fact in self.facts:
@@ -142,8 +126,6 @@ class Steps(Log):
         budget: Bytes that their values may take; the newest step is always kept.
         order: Whether calls are listed in the order in which they began.
     """
-
-    __slots__ = ("budget", "count", "kept", "last", "lock", "nbytes", "order", "outer", "watch")
 
     def __init__(self, watch: Choice, last: int, budget: int, order: bool) -> None:
         super().__init__()

@@ -4,6 +4,7 @@ called, what it costs.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -31,8 +32,7 @@ from nbmodule.core.recording.tracker import (
     wants_none,
 )
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.holders import contents_of
-from nbmodule.core.structure.naming import other_names
+from nbmodule.core.structure.naming import defined_children, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, PathError
@@ -56,6 +56,7 @@ class SummaryRow(NamedTuple):
         flops: Floating-point operations of all its calls, counted from shapes as by `nb.graph`;
             a loop of known length counts each turn. None if it was not called.
         shared_with: Path of the module before it that holds one of its own variables too.
+        frozen: Number of the trained values that are frozen.
     """
 
     path: str
@@ -68,6 +69,7 @@ class SummaryRow(NamedTuple):
     calls: int
     flops: float | None
     shared_with: str = ""
+    frozen: int = 0
 
 
 class Summary(tuple[SummaryRow, ...], Shown):
@@ -120,48 +122,47 @@ def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
     the first, named after all.
     """
     while rows:
-        first, size = rows[0], _size_of_block(rows)
-        count = size
-        if first.path.rpartition(".")[2].isdigit():
-            while count < len(rows) and _are_alike(rows[:size], rows[count : count + size]):
-                count += size
-        last = rows[count - size].path
-        yield (
-            first,
-            first.path
-            if count == size
-            else f"{first.path} … {last.rpartition('.')[2]} ({count // size} alike)",
-        )
-        yield from _folded(rows[1:size])
-        rows = rows[count:] if first.path else ()
+        first, block = rows[0], _first_block(rows)
+        size = end = len(block)
+        while (
+            end < len(rows) and first.path and _key_of(_first_block(rows[end:])) == _key_of(block)
+        ):
+            end += size
+        name, last = first.path, rows[end - size].path.rpartition(".")[2]
+        if end > size:
+            name = f"{first.path} … {last} ({end // size} alike)"
+        yield first, name
+        yield from _folded(block[1:])
+        rows = rows[end:]
 
 
-def _size_of_block(rows: tuple[SummaryRow, ...]) -> int:
-    """How many of the rows belong to the first: itself and those below it."""
+def _first_block(rows: tuple[SummaryRow, ...]) -> tuple[SummaryRow, ...]:
+    """The first row and those below it."""
     inner = rows[0].path and f"{rows[0].path}."
-    return next(
-        (i for i, row in enumerate(rows) if i and not row.path.startswith(inner)), len(rows)
-    )
+    below = itertools.takewhile(lambda row: row.path.startswith(inner), rows[1:])
+    return (rows[0], *below)
 
 
-def _are_alike(block: tuple[SummaryRow, ...], other: tuple[SummaryRow, ...]) -> bool:
-    """Whether two blocks stand in one list and differ in nothing but its number."""
-    if len(block) != len(other) or _size_of_block(other) != len(other):
-        return False
-    mine, its = block[0].path, other[0].path
-    if mine.rpartition(".")[0] != its.rpartition(".")[0] or not its.rpartition(".")[2].isdigit():
-        return False
-    return all(
-        a.path[len(mine) :] == b.path[len(its) :] and a[1:] == b[1:] for a, b in zip(block, other)
+def _key_of(block: tuple[SummaryRow, ...]) -> Any:
+    """Equal for blocks of one list that differ in nothing but their number."""
+    path = block[0].path
+    stem, _, number = path.rpartition(".")
+    return (
+        stem if number.isdigit() else path,
+        [(row.path[len(path) :], *row[1:]) for row in block],
     )
 
 
 def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
     flops = "" if row.flops is None else f"{row.flops:,.0f}"
+    notes = [f"shared with {row.shared_with}"] if row.shared_with else []
+    if row.frozen:
+        notes.append("frozen" if row.frozen == row.parameters else f"{row.frozen:,} frozen")
+    marks = f" ({', '.join(notes)})" if notes else ""
     return (
         cut_middle(name or "(the model)", 40),
         row.class_name,
-        f"{row.parameters:,}" + (f" (shared with {row.shared_with})" if row.shared_with else ""),
+        f"{row.parameters:,}{marks}",
         f"{row.bytes:,}",
         cut_middle(row.outputs or without_calls, 40),
         str(row.calls),
@@ -208,12 +209,14 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
             model, supplied, kwargs, lambda stage: Summary.of(model, _trace(model, stage))
         )
     except Exception as error:
-        if any(map(_is_plain_shape, args)) or kwargs.keys() & {"input_size", "input_shape"}:
-            error.add_note(
-                "nb.summary takes the arguments of a call: give an array, or "
-                "jax.ShapeDtypeStruct((1, 28, 28), 'float32')."
-            )
-        raise
+        shapes = [x for x in (*args, *kwargs.values()) if _is_plain_shape(x)]
+        if not shapes:
+            raise
+        shape = (1, *(size for size in shapes[0] if size is not None))
+        raise ArgumentTypeError(
+            f"nb.summary takes the arguments of a call, got the shape {shapes[0]}: give "
+            f"jnp.ones({shape}), or jax.ShapeDtypeStruct({shape}, 'float32')."
+        ) from error
 
 
 def _is_shape(x: object) -> bool:
@@ -276,7 +279,7 @@ def _turns(lifted: tuple[str, ...]) -> int:
 def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> dict[str, int]:
     """Sum the operations of each module and of all that it calls, by the name scopes of calls."""
     totals = dict.fromkeys(paths, 0)
-    for stack, flops in counted(jaxpr):
+    for stack, _, flops in counted(jaxpr):
         scopes, _ = read_stack(stack)
         path, within = "", {""}
         for name in scopes:
@@ -290,44 +293,33 @@ def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> di
     return totals
 
 
-def _by_definition(model: Any) -> list[tuple[str, Any]]:
-    """Paths and modules, the model first, each where its class has put it."""
-    places = plan_of(model).modules
-    return [
-        ("", model),
-        *(
-            (p.name, m)
-            for m, p in sorted(places.items(), key=lambda item: _position(model, item[1]))
-        ),
-    ]
-
-
-def _position(model: object, location: Any) -> tuple[int, ...]:
-    """Where a place stands among its neighbors, step by step."""
-    position, value = [], model
-    for step in location.path:
-        name = getattr(step, "name", getattr(step, "key", getattr(step, "idx", step)))
-        inside = vars(value) if is_module(value) else contents_of(value)
-        names = list(inside)
-        position.append(names.index(name) if name in names else len(names))
-        value = inside[name] if name in names else getattr(value, str(name), None)
-    return tuple(position)
+def _by_definition(module: Any, order: dict[Any, None]) -> dict[Any, None]:
+    """A module and those below it, each where its class has put it first."""
+    order[module] = None
+    for _, child in defined_children(module):
+        if child not in order:
+            _by_definition(child, order)
+    return order
 
 
 def _rows(model: Any, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
     owners: dict[Any, str] = {}
-    for path, module in _by_definition(model):
+    places = plan_of(model).modules
+    for module in _by_definition(model, {}):
+        path = "" if module is model else places[module].name
         plan = plan_of(module)
         direct = [box for box, location in plan.places.items() if "." not in location.name]
         shared = next((owners[box] for box in direct if owners.get(box, path) != path), "")
         owners.update((box, path) for box in direct if box not in owners)
         call = traced.get(path)
+        parameters = [box for box in plan.variables if isinstance(box, Parameter)]
         yield SummaryRow(
             path,
             type(module).__name__,
-            sum(box.size for box in plan.variables if isinstance(box, Parameter)),
+            sum(box.size for box in parameters),
             sum(box.size for box in plan.variables if isinstance(box, Buffer)),
             sum(box.nbytes for box in plan.variables),
             *(call or ("", "", 0, None)),
             shared,
+            sum(box.size for box in parameters if box._frozen),
         )

@@ -1,4 +1,6 @@
-"""`nb.track`: record what a model does while any code runs, compiled or not."""
+"""`nb.track`: record what a model does while any code runs, compiled or not; `nb.tap`: a value
+inside a forward.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,18 +20,25 @@ from nbmodule.base.kinds import Shaped, is_whole
 from nbmodule.base.paths import match
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call, arrays_of
-from nbmodule.calls.calls import Calls, Paths
+from nbmodule.calls.calls import Calls
 from nbmodule.calls.choice import Choice
 from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker
+from nbmodule.core.recording.tracker import Ending, Tracker, describe
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import EAGER, here, now, slot_of
-from nbmodule.errors import ArgumentError, PathError, TraceError
+from nbmodule.core.variables.frame import (
+    EAGER,
+    current_log,
+    here,
+    is_captured,
+    now,
+    slot_of,
+)
+from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -120,17 +130,15 @@ class Tracking:
         last: int,
         budget: Any,
     ) -> None:
-        if returns is not True and returns is not False and returns not in REDUCED:
+        self.asked = (returns, order, gradients, depth, only, inputs, operations, profile)
+        self.asked += (last, budget)
+        if not isinstance(returns, bool) and returns not in REDUCED:
             raise ArgumentError(
                 f"returns is True, 'stats', 'exact stats' or False; found {returns!r}."
             )
-        order, gradients, profile = (
-            as_flag("order", order),
-            as_flag("gradients", gradients),
-            as_flag("profile", profile),
-        )
-        inputs = None if inputs is None else as_flag("inputs", inputs)
-        if not (returns or order or gradients):
+        self.returns, self.order = returns, as_flag("order", order)
+        self.gradients, self.profile = as_flag("gradients", gradients), as_flag("profile", profile)
+        if not (returns or self.order or self.gradients):
             raise ArgumentError(
                 "nb.track with returns=False, order=False and gradients=False would record nothing."
             )
@@ -147,22 +155,9 @@ class Tracking:
                     "operations= needs a module: convert the model first (nb.from_flax, "
                     "from_equinox, from_haiku, from_keras, from_torch)."
                 )
-        self.asked = (
-            returns,
-            order,
-            gradients,
-            depth,
-            only,
-            inputs,
-            operations,
-            profile,
-            last,
-            budget,
-        )
         self.watch = Choice(model, depth, only)
-        self.returns, self.order, self.gradients, self.profile = returns, order, gradients, profile
-        self.inputs = inputs
-        self.operations = _patterns(model, operations)
+        inputs = None if inputs is None else as_flag("inputs", inputs)
+        self.keeper = _Keeper(self.watch, returns, inputs, _patterns(model, operations))
         self.last, self.budget = int(last), bytes_of(budget)
         self._span = threading.Lock()  # held while the block runs
         self._steps: Any = None  # of the block that runs, where they are measured at its end
@@ -179,20 +174,14 @@ class Tracking:
 
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
-        retained = functools.partial(keep, self.returns, self.inputs, self.watch, self.operations)
-        key = ("track", self.watch.key, self.returns, self.inputs, self.gradients, self.operations)
-        keep_gradient = functools.partial(keep_gradients, self.returns) if self.gradients else None
-        keep_before = (
-            functools.partial(keep_variables, self.watch, self.operations)
-            if self.operations
-            else None
-        )
+        keeper = self.keeper
+        chosen = (keeper.returns, keeper.inputs, self.gradients, keeper.operations)
         tracker = Tracker(
             self.watch.wants,
-            retained,
-            key,
-            keep_gradient=keep_gradient,
-            keep_before=keep_before,
+            keeper.call,
+            ("track", self.watch.key, *chosen),
+            keep_gradient=keeper.gradient if self.gradients else None,
+            keep_before=keeper.variables if keeper.operations else None,
             timed=True,
             log=steps,
             span=self._span,
@@ -263,6 +252,49 @@ class Tracking:
             measure([call for step in list(steps.kept)[-1:] for call in step.calls])
 
 
+def tap(x: object, name: str) -> Any:
+    """Give `x` back; while the model is tracked, record it under `name`, below the module that is
+    being called.
+
+    Untracked it does nothing, compiled or not. `nb.patch` can change it by that name.
+
+    Args:
+        x: Any value.
+        name: For look-up: in `blocks.5.attention` the tap `scores` is
+            `calls['blocks.5.attention.scores']`.
+
+    Example:
+        >>> class Square(nb.Module):
+        ...     def forward(self, x):
+        ...         return nb.tap(x * x, "square") + 1
+        >>> model = Square()
+        >>> with nb.track(model) as calls:
+        ...     _ = model(jnp.float32(3))
+        >>> calls["square"].returns
+        Array(9., dtype=float32)
+    """
+    if not isinstance(name, str) or not name:
+        raise ArgumentTypeError(
+            f"nb.tap(x, name): the name is a text, found {type(name).__name__}."
+        )
+    tracker, log = now.tracker, current_log()
+    if tracker is None or log is None or not now.stack:
+        return x
+    module = now.stack[-1]
+    for change in tracker.changes_of((module, name)):
+        x = change.after((), x)
+    retained = tracker.kept_by_any(module)
+    index = log.begin(slot_of(module), "", name=name, kept=bool(retained), kind="tap")
+    values: dict[str, Any] = {}
+    captured = is_captured()
+    if captured:
+        x = tracker.tapped(module, x)
+        for item in retained:
+            values |= item.keep(module, None, x)
+    log.end(index, describe(x), values, captured=captured)
+    return x
+
+
 def forget_tracker() -> None:
     """The context remembers the last tracker until it is asked again, and with it all that was
     recorded: it is asked.
@@ -282,38 +314,57 @@ def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(entry for entry in entries if isinstance(entry, str)), *names]))
 
 
-def keep(
-    returns: object,
-    inputs: bool | None,
-    watch: Choice,
-    operations: tuple[str, ...],
-    module: object,
-    given: object,
-    outputs: object,
-) -> dict[str, Any]:
-    """What is kept of one call."""
-    values: dict[str, Any] = {}
-    if returns is True:
-        values["output"] = as_values(outputs)
-    elif returns:
-        values["statistics"] = reduce_tree(outputs, exact=returns == EXACT)
-    if given is None:  # a value named by `nb.tap`
+@dataclass(frozen=True)
+class _Keeper:
+    """What is kept of each call; see the arguments of `track`."""
+
+    watch: Choice
+    returns: Any
+    inputs: bool | None
+    operations: tuple[str, ...]
+
+    def call(self, module: object, given: object, outputs: object) -> dict[str, Any]:
+        """What is kept of one call."""
+        values: dict[str, Any] = {}
+        if self.returns is True:
+            values["output"] = as_values(outputs)
+        elif self.returns:
+            values["statistics"] = reduce_tree(outputs, exact=self.returns == EXACT)
+        if given is None:  # a value named by `nb.tap`
+            return values
+        at_hand = self.inputs is None and self.returns is True and _is_at_hand(given)
+        if self.inputs or at_hand or self.lists(module):
+            values["input"] = as_values(given)
+        leaves, tree = jax.tree.flatten(given)
+        values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
         return values
-    expected = bool(operations) and match(operations, path_of(watch, module))
-    if inputs or expected or (inputs is None and returns is True and _is_at_hand(given)):
-        values["input"] = as_values(given)
-    leaves, tree = jax.tree.flatten(given)
-    values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
-    return values
 
+    def variables(self, module: Any) -> dict[str, Any]:
+        """The variables of a submodule whose operations are asked for, before its call."""
+        if not self.lists(module):
+            return {}
+        places = plan_of(module).places.items()
+        return {"variables": {location.name: box.value for box, location in places}}
 
-def keep_variables(watch: Choice, operations: tuple[str, ...], module: Any) -> dict[str, Any]:
-    """The variables of a submodule whose operations are asked for, as they are before its call."""
-    if not match(operations, path_of(watch, module)):
-        return {}
-    return {
-        "variables": {location.name: box.value for box, location in plan_of(module).places.items()}
-    }
+    def gradient(self, gradient: Any, of: str) -> dict[str, Any]:
+        """What is kept of a gradient: by a return, or by variables under their names."""
+        reduced, exact = self.returns in REDUCED, self.returns == EXACT
+        if of != "variables":
+            if reduced:
+                return {"gradient_statistics": reduce_tree(gradient, exact=exact)}
+            return {"gradient": as_values(gradient)}
+        if not reduced:
+            return {"parameters": as_values(dict(gradient))}
+        figures = {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()}
+        return {"parameters": figures}
+
+    def lists(self, module: Any) -> bool:
+        """Whether the operations of a module are asked for."""
+        model = self.watch.model
+        if not self.operations or model is None:
+            return False
+        location = plan_of(model).modules.get(module) if module is not model else None
+        return match(self.operations, location.name if location is not None else "")
 
 
 def _is_at_hand(supplied: object) -> bool:
@@ -328,35 +379,8 @@ def _is_at_hand(supplied: object) -> bool:
 def _shape(leaf: Shaped) -> Any:
     if isinstance(leaf, ForeignArray):
         return None
-    return (
-        jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
-        if hasattr(leaf, "shape") and hasattr(leaf, "dtype")
-        else leaf
-    )
-
-
-def keep_gradients(returns: object, gradient: Any, of: str) -> dict[str, Any]:
-    """What is kept of a gradient: by a return, or by variables under their names."""
-    reduced, exact = returns in REDUCED, returns == EXACT
-    if of == "variables":
-        result = (
-            {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()}
-            if reduced
-            else as_values(dict(gradient))
-        )
-        return {"parameters": result}
-    if reduced:
-        return {"gradient_statistics": reduce_tree(gradient, exact=exact)}
-    return {"gradient": as_values(gradient)}
-
-
-def path_of(watch: Choice, module: object) -> str:
-    """The path of a module below the tracked model."""
-    model = watch.model
-    location = (
-        plan_of(model).modules.get(module) if model is not None and module is not model else None
-    )
-    return location.name if location is not None else ""
+    is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array else leaf
 
 
 def last_tracked(model: Any) -> Recorded | None:
@@ -367,11 +391,6 @@ def last_tracked(model: Any) -> Recorded | None:
         if isinstance(calls, Recorded) and calls._watch.model is model
     ]
     return next((calls for calls in reversed(results) if len(calls)), None)
-
-
-def snapshot(items: list[Any], name: str, known: tuple[str, ...], notes: tuple[str, ...]) -> Calls:
-    """Calls that grow no more."""
-    return Calls(items, name=name, known=known, notes=notes)
 
 
 class Recorded(Calls):
@@ -387,32 +406,31 @@ class Recorded(Calls):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is what has been recorded so far."""
-        return snapshot, (list(self), self.name, self.known, self.notes)
+        return Calls, (list(self), self.name, self.known, self.notes, self.others)
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         model = self._watch.model
         return type(model).__name__ if model is not None else "a model that is gone"
 
     @property
-    def known(self) -> Paths:
+    def known(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Paths of all submodules that are tracked, called or not."""
         model, expected, copied = self._watch.model, self._watch.wanted(), self._copied()
-        return (
-            Paths(
-                (
-                    location.name
-                    for m, location in plan_of(model).modules.items()
-                    if slot_of(m) in expected and location.name not in copied
-                ),
-                other_names(model),
-            )
-            if model is not None
-            else Paths()
-        )
+        if model is None:
+            return ()
+        places = plan_of(model).modules.items()
+        paths = [location.name for m, location in places if slot_of(m) in expected]
+        return tuple(path for path in paths if path not in copied)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def others(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The other names of shared submodules, each with their path."""
+        model = self._watch.model
+        return dict(other_names(model)) if model is not None else {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What a reader should know: what was dropped, what could not be recorded."""
         return tuple(self._said())
 
@@ -509,7 +527,7 @@ class Recorded(Calls):
         self._steps.clear()
 
     @property
-    def _list(self) -> list[Call]:
+    def _list(self) -> list[Call]:  # pyright: ignore[reportIncompatibleVariableOverride]
         with self._steps.lock:
             retained = list(self._steps.kept)
         return [call for step in retained for call in step.calls]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from nbmodule.base.sockets import Displayed, socket
@@ -207,15 +207,6 @@ def read_graph(
         >>> [(node.kind, node.name) for node in graph.nodes[:2]]
         [('variable', 'head.w'), ('input', 'x')]
     """
-    computation = trace(
-        fn,
-        args,
-        kwargs,
-        variables=variables,
-        names=names,
-        titles=titles,
-        aliases=aliases,
-        name=name,
-        written=written,
-    )
-    return Graph(*(getattr(computation, field.name) for field in fields(computation)))
+    args, kwargs = tuple(args), dict(kwargs or {})
+    labels = (titles or {}, aliases or {}, name)
+    return trace(Graph, fn, args, kwargs, variables, names, *labels, written)

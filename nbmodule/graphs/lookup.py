@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentTypeError, PathError
@@ -88,123 +88,58 @@ def subgraph(graph: Part, group: Group) -> Part:
     """
     if group.index == ROOT:
         return graph
-    inside = {node.index for node in graph.nodes_in(group)}
-    entering = _entering(graph, inside)
-    leaving = _leaving(graph, inside)
-    nodes: list[Node] = []
-    places: dict[Ref, Ref] = {}
-    for ref in entering:
-        origin = graph.nodes[ref.node]
-        places[ref] = Ref(len(nodes))
-        nodes.append(
-            _input(
-                origin,
-                len(nodes),
-                ref.output,
-                named=origin.kind in ("input", "variable", "constant"),
-            )
-        )
-    count = len(nodes)
-    numbers = {old: count + new for new, old in enumerate(sorted(inside))}
-    groups, group_numbers = _copy_groups(graph, group, numbers)
-    for old in sorted(inside):
+    inside = sorted(node.index for node in graph.nodes_in(group))
+    members = set(inside)
+    reads = [(node.index in members, x) for node in graph.nodes for x in node.inputs]
+    refs = [(is_in, x) for is_in, x in reads if isinstance(x, Ref)]
+    entering = list(dict.fromkeys(x for is_in, x in refs if is_in and x.node not in members))
+    leaving = list(dict.fromkeys(x for is_in, x in refs if not is_in and x.node in members))
+    inner_groups = [g for g in graph.groups if g is not group and group in graph.ancestors(g)]
+    sources = {ref: Ref(i) for i, ref in enumerate(entering)}
+    numbers = {old: len(entering) + i for i, old in enumerate(inside)}
+    group_numbers = {g.index: i for i, g in enumerate(inner_groups)} | {group.index: ROOT}
+
+    def moved(operand: Ref | Literal) -> Ref | Literal:
+        if not isinstance(operand, Ref):
+            return operand
+        return sources.get(operand) or Ref(numbers[operand.node], operand.output)
+
+    def items_of(group: Group) -> list[int]:
+        return [numbers[i] if i >= 0 else ~group_numbers[~i] for i in group.items]
+
+    nodes = [_input(graph.nodes[ref.node], i, ref.output) for i, ref in enumerate(entering)]
+    for old in inside:
         node = graph.nodes[old]
-        inputs = tuple(_moved(x, places, numbers) for x in node.inputs)
-        nodes.append(
-            replace(node, index=numbers[old], inputs=inputs, group=group_numbers[node.group])
-        )
-    outputs = []
-    for ref in leaving:
+        inputs, home = tuple(map(moved, node.inputs)), group_numbers[node.group]
+        nodes.append(replace(node, index=numbers[old], inputs=inputs, group=home))
+    outputs = range(len(nodes), len(nodes) + len(leaving))
+    for i, ref in enumerate(leaving):
         value = graph.nodes[ref.node].outputs[ref.output]
-        outputs.append(len(nodes))
-        nodes.append(
-            _output(
-                len(nodes),
-                Ref(numbers[ref.node], ref.output),
-                value,
-                len(leaving),
-                len(outputs) - 1,
-            )
+        name = "output" if len(leaving) == 1 else f"output.{i}"
+        nodes.append(_end(outputs[i], "output", (moved(ref),), value, name))
+    groups = [
+        replace(
+            g,
+            index=group_numbers[g.index],
+            parent=group_numbers[g.parent],
+            items=items_of(g),
+            ports={role: tuple(numbers[i] for i in ends) for role, ends in g.ports.items()},
         )
-    items = [
-        *range(count),
-        *(_renumbered(i, numbers, group_numbers) for i in group.items),
-        *outputs,
+        for g in inner_groups
     ]
-    root = replace(
-        group,
-        index=ROOT,
-        parent=ROOT,
-        items=items,
-        kind="graph",
-        name=group.path or group.name,
-        call=0,
-    )
-    return type(graph)(
-        nodes, groups, root, tuple(range(count)), tuple(outputs), aliases=graph.aliases
-    )
+    items = [*range(len(entering)), *items_of(group), *outputs]
+    name = group.path or group.name
+    root = replace(group, index=ROOT, parent=ROOT, items=items, kind="graph", name=name, call=0)
+    inputs = tuple(range(len(entering)))
+    return type(graph)(nodes, groups, root, inputs, tuple(outputs), aliases=graph.aliases)
 
 
-def _entering(graph: Computation, inside: set[int]) -> list[Ref]:
-    refs = (
-        x
-        for i in sorted(inside)
-        for x in graph.nodes[i].inputs
-        if isinstance(x, Ref) and x.node not in inside
-    )
-    return list(dict.fromkeys(refs))
+def _input(origin: Node, index: int, output: int) -> Node:
+    if origin.kind in ("input", "variable", "constant"):
+        return _end(index, origin.kind, (), origin.outputs[output], origin.name)
+    name = f"{origin.path}.{origin.title}" if origin.path else origin.title
+    return _end(index, "input", (), origin.outputs[output], name)
 
 
-def _leaving(graph: Computation, inside: set[int]) -> list[Ref]:
-    outside = (n for n in graph.nodes if n.index not in inside)
-    return list(
-        dict.fromkeys(
-            x for n in outside for x in n.inputs if isinstance(x, Ref) and x.node in inside
-        )
-    )
-
-
-def _moved(
-    operand: Ref | Literal, places: dict[Ref, Ref], numbers: dict[int, int]
-) -> Ref | Literal:
-    if not isinstance(operand, Ref):
-        return operand
-    return places[operand] if operand in places else Ref(numbers[operand.node], operand.output)
-
-
-def _renumbered(item: int, numbers: dict[int, int], group_numbers: dict[int, int]) -> int:
-    return numbers[item] if item >= 0 else ~group_numbers[~item]
-
-
-def _copy_groups(
-    graph: Computation, top: Group, numbers: dict[int, int]
-) -> tuple[list[Group], dict[int, int]]:
-    order = []
-    stack = [top]
-    while stack:
-        group = stack.pop()
-        order.append(group)
-        stack.extend(reversed([graph.groups[~item] for item in group.items if item < 0]))
-    group_numbers = {group.index: i - 1 for i, group in enumerate(order)}
-    group_numbers[top.index] = ROOT
-    copies = []
-    for group in order[1:]:
-        items = [_renumbered(item, numbers, group_numbers) for item in group.items]
-        ports = {role: tuple(numbers[i] for i in nodes) for role, nodes in group.ports.items()}
-        index, parent = group_numbers[group.index], group_numbers[group.parent]
-        copies.append(replace(group, index=index, parent=parent, items=items, ports=ports))
-    return copies, group_numbers
-
-
-def _input(origin: Node, index: int, output: int, named: bool) -> Node:
-    category = origin.kind if named else "input"
-    name = (
-        origin.name if named else f"{origin.path}.{origin.title}" if origin.path else origin.title
-    )
-    value: Value = origin.outputs[output]
-    return Node(index, category, category, "", "", 0, "forward", ROOT, (), (value,), name)
-
-
-def _output(index: int, ref: Ref, value: Value, total: int, position: int) -> Node:
-    name = "output" if total == 1 else f"output.{position}"
-    return Node(index, "output", "output", "", "", 0, "forward", ROOT, (ref,), (value,), name)
+def _end(index: int, kind: str, inputs: tuple[Any, ...], value: Value, name: str) -> Node:
+    return Node(index, kind, kind, "", "", 0, "forward", ROOT, inputs, (value,), name)

@@ -86,19 +86,6 @@ def test_a_planted_bug_in_the_fifth_block_is_named(bug, compiled, model, x, tmp_
     assert f"first fault: {path} (its input agrees" in repr(found)
 
 
-def test_glue_in_a_block_is_named_as_the_block(model, x):
-    reference = run(model, x)
-
-    class NoResidual(Block):
-        def forward(self, x):
-            x = self.attn(self.norm(x))
-            return x + self.mlp(x)
-
-    model.blocks[4].__class__ = NoResidual
-    found = compare(run(model, x), reference)
-    assert (found.first.path, found.first.fault) == ("blocks.4", "module")
-
-
 def test_an_input_that_was_different_from_the_start_is_no_modules_fault(model, x):
     found = compare(run(model, x + 1), run(model, x))
     assert found.first.fault == "input"
@@ -169,11 +156,7 @@ def hooked(layers, x):
     return rows
 
 
-def named(layers, x):
-    return {name: {"inputs": given, "returns": out} for name, given, out in hooked(layers, x)}
-
-
-@pytest.mark.parametrize("noted", [run, hooked, named])
+@pytest.mark.parametrize("noted", [run, hooked])
 def test_a_pair_has_both_sides_in_the_layout_in_which_they_are_compared(images, noted):
     ours, theirs, x, given = images
     compared = compare(run(ours, x), noted(theirs, given))
@@ -203,27 +186,6 @@ def test_a_run_of_pytorch_is_compared_with_one_of_ours_in_our_layout(images):
     np.testing.assert_array_equal(pair.inputs[0][0], x)
 
 
-def test_arrays_that_do_not_say_that_they_are_of_pytorch_are_compared_as_they_lie(images):
-    ours, theirs, x, given = images
-    pair = compare(run(ours, x), {"0": theirs[0](given).detach().numpy()})["0"]
-    assert pair.gap.reason == "shape [2, 4, 6, 5], expected was [2, 5, 4, 6]"
-
-
-def test_a_difference_of_single_numbers_names_no_place():
-    class Sum(nb.Module):
-        shift = 0.0
-
-        def forward(self, x):
-            return x.sum() + self.shift
-
-    net = Sum()
-    reference = run(net, jnp.ones(3))
-    Sum.shift = 1.0
-    assert "its return differs by 1 (expected 3, found 4)" in repr(
-        compare(run(net, jnp.ones(3)), reference)
-    )
-
-
 def test_calls_without_a_counterpart_are_listed(model, x):
     reference = [
         (call.path, call.inputs, call.returns)
@@ -234,11 +196,6 @@ def test_calls_without_a_counterpart_are_listed(model, x):
     assert [call.path for call in found.unmatched] == ["blocks.2.mlp"]
     assert [call.path for call in found.unexpected] == ["extra"]
     assert found.agrees
-
-
-def test_another_shape_is_a_difference_with_a_reason(model, x):
-    found = compare(run(model, x), {"blocks.0.norm": np.zeros((6, 9), np.float32)})
-    assert found.first.gap.reason == "shape [6, 8], expected was [6, 9]"
 
 
 def test_nan_is_a_difference_and_equal_to_itself(model, x):

@@ -33,33 +33,6 @@ def test_the_table_of_calls_holds_what_ran(calls, net):
     assert "not called: spare" in text
 
 
-def test_reduced_statistics_are_shown_as_they_came_out(net, x):
-    with track(net, returns="stats") as calls:
-        nb.jit(lambda x: net(x))(x)
-    row = record_for(calls).rows[1]
-    assert row.statistics.size == 20
-    assert sum(row.statistics.bins) == 20
-    assert row.pictures == ()
-
-
-def test_of_several_steps_the_last_is_shown(net, x):
-    with track(net) as calls:
-        net(x)
-        net(x * 2)
-    table = record_for(calls)
-    assert len(table.rows) == 11
-    assert table.notes[0].startswith("step 1 of 2 steps kept")
-    np.testing.assert_allclose(table.rows[1].statistics.mean, np.mean(net.stem(x * 2)), rtol=1e-5)
-
-
-def test_the_failing_call_shows_what_it_was_given(net):
-    with pytest.raises(nb.ShapeError), track(net) as calls:
-        net(jnp.ones((2, 7)))
-    text = text_of(record_for(calls), width=200)
-    assert f"{FLOAT}[2, 7] → raised" in text
-    assert "must have 3 features" in text
-
-
 def test_submod_rets_and_call_order_have_displays_of_their_own(net, x):
     net(x, track_submod_rets=True, track_submod_call_order=True)
     returns, order = record_for(net.submod_rets), record_for(net.submod_call_order)
@@ -72,18 +45,6 @@ def test_submod_rets_and_call_order_have_displays_of_their_own(net, x):
     ]
     copy = net.submod_call_order.cont_map(lambda leaf, _: leaf)
     assert type(record_for(copy)).__name__ == "VariableTree"
-
-
-def test_comparisons_and_differences_name_what_differs(calls, net, x):
-    net.blocks[0].lin.weight[0] = 3.0
-    with track(net) as after:
-        net(x)
-    record = record_for(compare(after, calls))
-    assert record.title[0].startswith("first fault: blocks.0.lin (its input agrees")
-    assert [row.path for row in record.rows if row.fault == "module"] == ["blocks.0.lin"]
-    assert len(next(row for row in record.rows if row.fault == "module").pictures) == 3
-    changes = record_for(diff({"a": jnp.ones(2)}, {"a": jnp.zeros(2)}))
-    assert (changes.rows[0].status, changes.rows[0].largest) == ("changed", 1.0)
 
 
 def test_everything_draws(calls, net, x, tmp_path):

@@ -1,7 +1,6 @@
 """Gradients of the loss by each return and by each parameter, through every transform."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -99,62 +98,10 @@ def chain_of(net, path):
     )
 
 
-def test_two_calls_of_one_compiled_function_have_gradients_of_their_own(net, x):
-    inner = nb.jit(lambda x: (net(x) ** 2).sum())
-    with track(net, gradients=True) as calls:
-        nb.grad(lambda model: inner(x) + 3 * inner(x))(net)
-    np.testing.assert_allclose(calls["head", 1].gradient, 3 * calls["head"].gradient, rtol=1e-5)
-
-
-def test_statistics_of_gradients_are_reduced_inside(net, x):
-    step = nb.jit(lambda x: nb.grad(squares)(net, x))
-    with track(net, gradients=True) as whole:
-        step(x)
-    with track(net, returns="stats", gradients=True) as calls:
-        step(x)
-    assert calls["head"].gradient is None
-    np.testing.assert_allclose(
-        calls["head"].gradient_statistics.max, np.max(whole["head"].gradient), rtol=1e-5
-    )
-    np.testing.assert_allclose(
-        calls.gradients["stem.weight"].mean,
-        np.mean(whole.gradients["stem.weight"]),
-        rtol=1e-4,
-        atol=1e-6,
-    )
-
-
 def test_gradients_by_a_container_are_known_by_path(net, x):
     with track(net, gradients=True) as calls:
         _, grads = nb.execute_with_gradients(lambda v: (net(x, v=v) ** 2).sum(), net.v)
     np.testing.assert_array_equal(calls.gradients["head.weight"], grads.head.w)
-
-
-def test_without_a_gradient_in_the_code_there_is_none(net, x):
-    with track(net, gradients=True) as calls:
-        nb.jit(lambda x: net(x))(x)
-    assert calls["head"].gradient is None
-    assert calls.gradients == {}
-
-
-def test_the_gradient_has_the_structure_of_the_return(x):
-    class Pair(nb.Module):
-        def forward(self, x):
-            return {"y": x * 2, "n": jnp.arange(3), "text": "hello"}
-
-    model = nb.Sequential(Pair())
-    with track(model, gradients=True) as calls:
-        nb.grad(lambda x: (model(x)["y"] ** 2).sum())(x)
-    gradient = calls["0"].gradient
-    np.testing.assert_allclose(gradient["y"], 4 * x)
-    assert (gradient["n"], gradient["text"]) == (None, None)
-
-
-def test_the_nearest_gradient_is_meant(x):
-    model = nb.Sequential(nb.Lambda(lambda x: x**3))
-    with track(model, gradients=True) as calls:
-        nb.grad(lambda x: nb.grad(lambda y: model(y) * 2)(x) * 5)(jnp.float32(2))
-    assert calls["0"].gradient == 2
 
 
 def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(net, x, hand):

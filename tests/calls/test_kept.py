@@ -88,20 +88,6 @@ def test_a_safetensors_file_of_weights_is_no_file_of_calls(tmp_path):
         load_calls(path)
 
 
-def test_statistics_come_back(net, x, tmp_path):
-    with track(net, returns="stats") as calls:
-        net(x)
-    calls.save(tmp_path / "run.h5")
-    assert load_calls(tmp_path / "run.h5")["head"].statistics == calls["head"].statistics
-
-
-def test_errors_come_back(net, tmp_path):
-    with pytest.raises(nb.ShapeError), track(net) as calls:
-        net(jnp.ones((2, 7)))
-    calls.save(tmp_path / "run.h5")
-    assert load_calls(tmp_path / "run.h5").failed.error == calls.failed.error
-
-
 def test_other_endings_are_refused(net, x, tmp_path):
     with track(net) as calls:
         net(x)

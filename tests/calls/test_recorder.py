@@ -1,6 +1,7 @@
 """Recorders: back and forth in time, in memory and on disk."""
 
 import errno
+import gc
 import os
 
 import jax.numpy as jnp
@@ -70,6 +71,7 @@ def test_every_nth_step_is_kept_with_what_was_asked(where, returns, net, x, trai
 
 @pytest.mark.not_under("eager", reason="counts what is compiled")
 def test_steps_between_run_the_untracked_executable(net, x):
+    gc.collect()  # a tracker that another test left open ends here, not between two steps
     traces = []
 
     @nb.jit
@@ -161,13 +163,6 @@ def test_a_full_disk_leaves_the_training_and_the_earlier_steps_alone(net, x, tmp
     assert len(recorder.errors) == 1
 
 
-def test_a_full_disk_stops_the_training_if_asked(net, x, tmp_path, monkeypatch):
-    recorder = Recorder(net, every=1, where=tmp_path / "run", on_error="raise")
-    full_disk(monkeypatch)
-    with pytest.raises(OSError, match="No space left"):
-        run(recorder, net, x, 1)
-
-
 def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
     recorder = Recorder(net, every=1, where=tmp_path / "run")
     run(recorder, net, x, 3)
@@ -186,8 +181,6 @@ def test_bad_arguments_are_refused(net, tmp_path):
         Recorder(net, every=0)
     with pytest.raises(nb.ArgumentError, match="and .*file is a file"):
         Recorder(net, where=tmp_path / "file")
-    with pytest.raises(nb.ArgumentError, match="on_error is 'warn' or 'raise'"):
-        Recorder(net, on_error="ignore")
 
 
 def test_memory_lists_what_is_held(net, x):

@@ -95,11 +95,6 @@ def test_looking_never_builds(kind, looker):
     assert model(jnp.ones((4, 5))).shape == (4, 2)  # and it may still be built for another width
 
 
-def test_a_summary_of_an_unbuilt_model_tells_what_it_would_be():
-    table = nb.summary(OnCall(), X)
-    assert [(row.path, row.parameters) for row in table] == [("", 8), ("linear", 8)]
-
-
 @pytest.mark.parametrize("look", ["lower", "trace", "eval_shape"])
 def test_a_compiled_function_that_was_looked_at_first_builds_and_runs_at_its_call(look):
     model = Parent().eval()

@@ -20,13 +20,6 @@ def test_a_matrix_product_is_two_operations_for_each_term():
     assert flops(lambda a, b: a @ b, (6, 8), (8, 5)) == 2 * 6 * 8 * 5
 
 
-def test_a_batched_product_counts_each_of_its_matrices():
-    assert (
-        flops(lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (3, 6, 8), (3, 8, 5))
-        == 2 * 3 * 6 * 8 * 5
-    )
-
-
 def test_a_convolution_counts_kernel_and_channels():
     def conv(x, k):
         return lax.conv_general_dilated(
@@ -48,14 +41,6 @@ def test_a_grouped_convolution_counts_only_its_own_channels():
 def test_elementwise_operations_count_their_results_and_reductions_what_they_read():
     assert flops(jnp.tanh, (6, 8)) == 48
     assert flops(lambda x: x.sum(0), (6, 8)) == 48
-
-
-def test_moving_values_costs_nothing():
-    assert flops(lambda x: x.T.reshape(-1)[3:].astype(jnp.float16), (6, 8)) == 0
-
-
-def test_powers_count_their_multiplications():
-    assert flops(lambda x: x**8, (4,)) == 3 * 4
 
 
 def test_decompositions_have_the_leading_term_of_the_textbook():

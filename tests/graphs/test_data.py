@@ -47,10 +47,6 @@ def test_the_data_are_plain_json():
     ]
 
 
-def test_the_same_graph_gives_the_same_data():
-    assert json.dumps(data(trace_graph(model, X))) == json.dumps(data(trace_graph(model, X)))
-
-
 def test_equal_blocks_are_sent_once(make_gpt):
     sizes = []
     for layers in (4, 40):
@@ -76,16 +72,6 @@ def test_a_large_graph_is_cut_and_says_so():
     assert "is left out here" in cut["notes"][0]
     assert any(-2 in plan["i"] for plan in cut["plans"])
     assert not whole["notes"]
-
-
-def test_what_is_highlighted_focused_and_open_is_told_by_place():
-    found = data(
-        trace_graph(model, X), highlight_subgraph="encoder.layers.2", focus="encoder", depth=1
-    )
-
-    assert found["highlight"] == ["1/0/2"]
-    assert found["focus"] == "1"
-    assert "1/0" in found["open"]
 
 
 def test_returns_are_text_by_path_and_call(returned):

@@ -15,10 +15,6 @@ from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
 X = jnp.ones(3)
 
 
-def scoped(name, fn):
-    return jax.named_scope(name)(fn)
-
-
 def children(form) -> list[str]:
     return [child.name for child in form.children]
 
@@ -64,12 +60,6 @@ def test_what_is_not_equal_is_not_folded():
     ]
 
 
-def test_two_neighbors_stand_for_themselves():
-    forms = fold(trace_graph(lambda x: stack(2, x, [X, X]), X))
-
-    assert children(forms.root) == ["x", "blocks.0", "blocks.1", "output"]
-
-
 def test_a_repeated_pair_is_folded_with_its_partner():
     def model(x):
         for i in range(3):
@@ -101,13 +91,6 @@ def test_variables_stand_in_every_group_that_reads_them():
     ]
 
 
-def test_many_outputs_are_one_child():
-    forms = fold(trace_graph(lambda x: [x * i for i in range(12)], X))
-    (ends,) = [c for c in forms.root.children if c.content.kind == "ends"]
-
-    assert (ends.name, ends.form.count) == ("outputs", 12)
-
-
 def test_a_long_program_without_submodules_is_cut_into_stretches():
     def model(x):
         for i in range(300):
@@ -128,19 +111,6 @@ def test_dead_operations_are_left_out_unless_asked_for():
     assert children(fold(graph).root) == ["x", "add", "output"]
     assert fold(graph).hidden == 1
     assert children(fold(graph, connected_only=False).root) == ["x", "exp", "add", "output"]
-
-
-def test_places_lead_to_groups():
-    graph = trace_graph(lambda x: stack(3, x, [X] * 3), X)
-    forms = fold(graph)
-
-    for group in graph.groups:
-        form, name = forms.root, ""
-        for position in forms.place(group.index):
-            name = form.children[position].name
-            form = form.children[position].form
-        assert name == group.name
-        assert form.operations == group.operations
 
 
 def edges_of(form: Form, at: tuple = ()):

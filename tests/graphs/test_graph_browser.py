@@ -186,31 +186,6 @@ def test_the_keyboard_alone_walks_folds_searches_and_fills_the_picture(
     page.screenshot("graph/keyboard-detail")
 
 
-def test_unfolding_takes_a_moment(page_of_transformer, open_file):
-    """The budget is 50 ms in a quiet browser; ten times that is allowed to a busy machine."""
-    page = open_file(page_of_transformer)
-    run = page.locator(BOX).filter(has_text="12 ×").first
-    run.wait_for()
-    times = []
-    for _ in range(6):
-        times.append(
-            run.evaluate(
-                """node => {
-                  const root = node.getRootNode();
-                  const start = performance.now();
-                  node.dispatchEvent(new MouseEvent("click", { bubbles: true, composed: true, detail: 1 }));
-                  root.querySelector(".nbm-gpicture").getBoundingClientRect();
-                  return performance.now() - start;
-                }"""
-            )
-        )
-        run.wait_for()
-    assert min(times) < 500, times
-    print(
-        f"unfolding took {min(times):.1f} ms at best, {sorted(times)[len(times) // 2]:.1f} ms in the middle"
-    )
-
-
 def test_a_click_shows_the_source_line(page_of_transformer, open_file):
     page = open_file(page_of_transformer)
     keys = page.page.keyboard

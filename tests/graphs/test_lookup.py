@@ -29,14 +29,6 @@ def graph():
     return trace_graph(model, X)
 
 
-def test_a_path_finds_its_group(graph):
-    assert graph.find("blocks.1.mlp").operations == 2
-
-
-def test_the_empty_path_is_the_whole(graph):
-    assert graph.find("") is graph.root
-
-
 def test_an_unknown_path_names_the_closest(graph):
     with pytest.raises(
         PathError, match='no submodule "blocks.1.mlq"; the closest path is "blocks.1.mlp"'
@@ -58,10 +50,6 @@ def test_a_pattern_finds_all_that_match(graph):
     assert [g.path for g in graph.glob("blocks.*.mlp")] == [f"blocks.{i}.mlp" for i in range(3)]
 
 
-def test_an_index_is_a_position_in_groups(graph):
-    assert resolve(graph, 1) is graph.groups[1]
-
-
 @pytest.mark.parametrize("index", [-1, 99])
 def test_an_index_outside_names_the_range(graph, index):
     with pytest.raises(PathError, match=f"no group {index}; it has indices 0 to 6"):
@@ -71,17 +59,6 @@ def test_an_index_outside_names_the_range(graph, index):
 def test_what_is_no_place_is_refused(graph):
     with pytest.raises(ArgumentTypeError, match="path or its index, not by float"):
         resolve(graph, 1.5)
-
-
-def test_children_are_in_the_order_of_the_program(graph):
-    assert [child.name for child in graph.children(graph.root)] == [
-        "x",
-        "blocks.0",
-        "blocks.1",
-        "blocks.2",
-        "head",
-        "output",
-    ]
 
 
 def test_ancestors_go_up_to_the_graph(graph):
@@ -98,10 +75,6 @@ def test_a_subgraph_has_the_groups_below_it(graph):
     assert [g.path for g in part.groups] == ["blocks.1.mlp"]
     assert [part.nodes[i].kind for i in (*part.inputs, *part.outputs)] == ["input", "output"]
     assert part.operations == 2
-
-
-def test_a_subgraph_by_index_is_that_group(graph):
-    assert graph.subgraph(0).operations == graph.groups[0].operations
 
 
 def test_the_subgraph_of_the_whole_is_the_whole(graph):

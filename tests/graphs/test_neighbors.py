@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from nbmodule.graphs.layout.neighbors import (
     LONGEST_PROGRAM,
-    goes_on,
     longest_run,
     run_name,
     stretches,
@@ -29,14 +28,6 @@ from nbmodule.graphs.layout.neighbors import (
 )
 def test_a_run_is_named_by_its_ends(names, expected):
     assert run_name(names) == expected
-
-
-def test_names_that_skip_a_number_do_not_go_on():
-    assert not goes_on("layers.1", "layers.3")
-
-
-def test_a_run_of_nothing_worth_folding_is_left():
-    assert longest_run("aaaa", lambda i, j: True, lambda i: False, 0) == (0, 0)
 
 
 def test_a_single_item_repeated_is_preferred_to_a_pair():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from nbmodule.graphs import Options, headline, outline, trace_graph
+from nbmodule.graphs import Options, outline, trace_graph
 
 X = jnp.ones((2, 3), "float32")
 
@@ -30,10 +30,6 @@ def test_the_outline_shows_groups_operations_and_runs():
     )
 
 
-def test_the_depth_can_be_limited():
-    assert outline(trace_graph(model, X), options=Options(depth=0)).count("\n") == 4
-
-
 def test_what_is_cut_is_counted():
     text = outline(trace_graph(model, X), lines=4)
 
@@ -49,10 +45,6 @@ def test_the_repr_is_the_outline_and_of_a_huge_graph_its_beginning(monkeypatch):
     assert repr(graph).splitlines() == [*str(graph).splitlines()[:3], "… 5 more rows: print(graph)"]
 
 
-def test_many_inputs_are_counted():
-    assert "5 in all" in headline(trace_graph(lambda x: sum(x), [X] * 5))
-
-
 def test_dead_and_failed_are_said_in_words():
     dead = outline(
         trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X),
@@ -63,14 +55,6 @@ def test_dead_and_failed_are_said_in_words():
     assert "exp  → float32[2, 3]  <- dead" in dead
     assert "<- failed" in failed
     assert "failed: TypeError at test_outline.py:" in failed.splitlines()[0]
-
-
-def test_an_unknown_number_of_steps_has_no_count():
-    text = str(
-        trace_graph(lambda x: jax.lax.while_loop(lambda v: v.sum() < 9, lambda v: v * 2 + 1, x), X)
-    )
-
-    assert "while  ⟳  " in text
 
 
 def test_phases_and_calls_are_named():

@@ -142,29 +142,3 @@ def test_every_marked_operation_belongs_to_a_leaf_of_its_kind_and_reads_its_para
             any(node.operation == MARK[kinds[name]] for node in graph.nodes_in(group))
             for group in calls
         )
-
-
-def test_a_layer_with_two_paths_has_the_first_and_its_calls_are_counted_within_each_parent():
-    """Marked by hand: which call of which path made each operation."""
-
-    class Pair(nb.Module):
-        def __init__(self, first, second):
-            self.first, self.second = first, second
-
-        def forward(self, x):
-            return self.second(self.first(self.first(x)))
-
-    scale, shift = Leaf("scale"), Leaf("shift")
-    model = Pair(Pair(scale, shift), Pair(shift, scale))
-
-    graph = nb.graph(model, X)
-
-    marked = [(n.operation, n.path, n.call) for n in graph.nodes if n.operation in MARK.values()]
-    assert marked == [
-        ("mul", "first.first", 0), ("mul", "first.first", 1), ("sub", "first.second", 0),
-        ("mul", "first.first", 0), ("mul", "first.first", 1), ("sub", "first.second", 0),
-        ("sub", "first.second", 0), ("sub", "first.second", 1), ("mul", "first.first", 0),
-    ]  # fmt: skip
-    assert [group.call for group in graph.glob("first")] == [0, 1]
-    counts = [n.name for n in graph.nodes if n.operation == "written"]
-    assert counts == ["written: first.first.count", "written: first.second.count"]

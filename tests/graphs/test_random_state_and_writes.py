@@ -58,38 +58,6 @@ def test_statistics_and_the_state_of_random_numbers_are_side_roads(scene):
     assert sum(count for (_, target), count in sides.items() if target.startswith("written")) == 5
 
 
-def test_side_roads_never_push_the_main_road_aside(graph, scene):
-    evaluated = nb.Sequential(block(), block()).eval()
-    plain = PlacedGraph(fold(nb.graph(evaluated, X))).scene(())
-    middle = {box.child.name: box.x + box.width / 2 for box in scene.boxes}
-
-    assert middle["0"] == middle["1"] == middle["x"]
-    assert len(plain.lines) == len(scene.lines)
-    assert plain.sides == []
-
-
-def test_the_last_step_into_variables_of_a_gradient_step_is_a_side_road_and_nothing_before_it():
-    model = nb.Linear(3, 2)
-    optimizer = nb.SGD(0.1)
-
-    def step(x):
-        loss, grads = nb.value_and_grad(lambda model, x: (model(x) ** 2).mean())(model, x)
-        optimizer.update(model, grads)
-        return loss
-
-    forms = fold(nb.graph(step, X))
-    found = PlacedGraph(forms).scene(())
-    targets = {named(found, line)[1] for line in found.sides}
-
-    assert targets
-    assert all(name.startswith("written") for name in targets)
-    assert any(
-        "backward" in box.child.phase
-        for box in found.boxes
-        if any(line.target == box.place for line in found.lines)
-    )
-
-
 def test_what_only_the_backward_pass_reads_is_counted_apart_from_the_activation():
     model = nb.Sequential(nb.Linear(3, 5), nb.Tanh(), nb.Linear(5, 2))
     graph = nb.graph(

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.graphs import Options, data, to_svg
+from nbmodule.graphs import Options, data
 from nbmodule.graphs.reading.returns import returns_by_path
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views import mimebundle
@@ -55,13 +55,6 @@ def test_the_outline_says_what_was_returned(model, calls):
     assert re.search(r"├─ log  Lambda  .*  NaN \d+\n", text)
 
 
-def test_the_picture_says_it_too(model, calls):
-    svg = to_svg(nb.graph(model, X), values=calls, depth=0)
-
-    assert f"{float(model.inner(X).mean()):.3g} ± " in svg
-    assert "NaN" in svg
-
-
 def test_the_page_has_a_small_picture_of_each_return(model, calls):
     bundle = mimebundle(nb.graph(model, X).drawn(values=calls))
     from nbmodule.views.panels.graph_view import graph_record
@@ -73,13 +66,6 @@ def test_the_page_has_a_small_picture_of_each_return(model, calls):
     picture = returns["inner"][0]["picture"]
     assert base64.b64decode(picture.removeprefix("data:image/png;base64,"))[:4] == b"\x89PNG"
     assert len(bundle["text/html"]) < 80_000
-
-
-def test_calls_without_values_show_what_is_known(model):
-    with nb.track(model, returns="stats") as calls:
-        model(X)
-
-    assert " ± " in str(nb.graph(model, X).drawn(values=calls, depth=0))
 
 
 @pytest.mark.parametrize("color", ["time", "non-finite"])

@@ -4,16 +4,13 @@ step gives.
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.graphs.writing.outline import headline
 
-from graph_evaluator import evaluate, evaluate_written
-from jax_settings import FLOAT
+from graph_evaluator import evaluate_written
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
 
@@ -36,29 +33,6 @@ def inputs_of(graph, things):
 
 def named(thing, prefix):
     return [(".".join(filter(None, (prefix, name))), box) for name, box in thing.named_tensors()]
-
-
-def test_running_statistics_are_outputs_with_their_names(model):
-    graph = nb.graph(model, X)
-
-    assert names(graph) == ["written: 1.running_mean", "written: 1.running_var"]
-    assert not any(node.dead for node in graph.nodes)
-    assert headline(graph).endswith(f"{FLOAT}[4, 3] → {FLOAT}[4, 4] · writes 2 variables")
-
-
-def test_their_values_are_those_of_the_call(model):
-    graph = nb.graph(model, X)
-    values = inputs_of(graph, [("", model)])
-
-    found = evaluate_written(graph, values, X)
-    np.testing.assert_allclose(evaluate(graph, values, X), model(X), rtol=1e-6)
-
-    np.testing.assert_allclose(found["1.running_mean"], model[1].running_mean, rtol=1e-6)
-    np.testing.assert_allclose(found["1.running_var"], model[1].running_var, rtol=1e-6)
-
-
-def test_a_model_in_eval_mode_writes_nothing(model):
-    assert names(nb.graph(model.eval(), X)) == []
 
 
 def test_a_training_step_writes_parameters_statistics_and_the_state_of_its_optimizer(model):
@@ -103,25 +77,3 @@ def test_writes_come_out_of_loops_branches_and_compiled_functions(model):
     assert names(graph) == ["written: buffer"]
     assert float(evaluate_written(graph, [jnp.ones(())], X)["buffer"]) == 40.0
     assert float(evaluate_written(graph, [jnp.ones(())], -X)["buffer"]) == 4.0
-
-
-def test_variables_of_one_name_are_told_apart():
-    first, second = nb.Buffer(0.0), nb.Buffer(0.0)
-
-    def step(x):
-        first.value, second.value = x, x * 2
-        return x
-
-    assert names(nb.graph(step, jnp.ones(()))) == ["written: buffer", "written: buffer (2)"]
-
-
-def test_many_written_variables_fold_into_one_box_beside_the_outputs():
-    model = nb.Sequential(*(nb.BatchNorm1d(3) for _ in range(5)))
-
-    lines = str(nb.graph(model, X).drawn(depth=0)).splitlines()
-
-    assert lines[-2:] == [f"├─ output  {FLOAT}[4, 3]", f"└─ written  10  {30 * X.itemsize} B"]
-
-
-def test_a_plain_function_of_jax_writes_nothing():
-    assert names(nb.graph(jax.nn.relu, X)) == []

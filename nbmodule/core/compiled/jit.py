@@ -531,10 +531,10 @@ class Jit(Generic[P, R]):
         objects = [*filter(is_stateful, leaves), *reachable(self.fn)]
         return list({id(obj): obj for obj in objects}.values())
 
-    def lowered_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return JAX's lowered form, and the arrays that a call would pass to it."""
+    def traced_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Return JAX's traced form, and the arrays that a call would pass to it."""
         staged, variables, arrays = self._staged(args, kwargs)
-        return staged.lower(), ([variable.value for variable in variables], *arrays)
+        return staged, ([variable.value for variable in variables], *arrays)
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""

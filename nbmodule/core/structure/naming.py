@@ -91,7 +91,10 @@ def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
 # Text
 def describe_module(module: Any, ancestors: tuple[int, ...] = ()) -> str:
     """Return the tree of children in the order of their definition; no array is read."""
-    name, extra = type(module).__name__, module.extra_repr()
+    name, held = type(module).__name__, (*vars(module).values(), *module._nbm.variables.values())
+    frozen = [variable._frozen for variable in held if isinstance(variable, Parameter)]
+    words = [module.extra_repr(), "frozen" if frozen and all(frozen) else ""]
+    extra = ", ".join(filter(None, words))
     if id(module) in ancestors:  # a cycle
         return f"{name}(...)"
     allow(len(ancestors))

@@ -116,7 +116,7 @@ class _Builder:
     def assemble(
         self,
         parts: Sequence[_Part],
-        own: tuple[str, int, str],
+        identity: tuple[str, int, str],
         leaves: Leaves,
         kind: str,
         count: int | None = None,
@@ -133,12 +133,12 @@ class _Builder:
         entries: dict[Ref, int] = {}
 
         def wire(value: Ref) -> Wire:
-            made = makers.get(value)
-            return made or Wire(OUTSIDE, entries.setdefault(value, len(entries)))
+            maker = makers.get(value)
+            return maker or Wire(OUTSIDE, entries.setdefault(value, len(entries)))
 
         wires = tuple(tuple(map(wire, part.entries)) for part in parts)
         leaving = [v for part in parts if part.kind not in PILLS for v in part.exits if leaves(v)]
-        is_forward = own[2] == "forward"
+        is_forward = identity[2] == "forward"
         saved = [value for value in leaving if is_forward and self.is_saved(value, key)]
         form = self.intern(
             kind,
@@ -153,7 +153,7 @@ class _Builder:
             _positions(leaving, saved),
         )
         labels = tuple(label for part in parts for label in part.labels)
-        return _Part(Child(form, *own), tuple(entries), tuple(leaving), labels, key)
+        return _Part(Child(form, *identity), tuple(entries), tuple(leaving), labels, key)
 
     def is_saved(self, value: Ref, group: int) -> bool:
         """Whether all that a group's value goes to outside of it is the backward pass."""
@@ -245,8 +245,8 @@ class _Builder:
             out = _read_by([*steps[:start], *steps[end:], *outputs], leaves)
             members = self.fold_long([*_readable(pills, inside), *inside], out, first + start)
             name = f"steps {first + start:,}…{first + end - 1:,}"
-            own = (name, 0, inside[0].child.phase)
-            folded.append(self.assemble(members, own, out, "part"))
+            identity = (name, 0, inside[0].child.phase)
+            folded.append(self.assemble(members, identity, out, "part"))
         return [*_readable(pills, outputs), *inputs, *folded, *outputs]
 
 
@@ -383,7 +383,7 @@ def _tops(
             continue
         for x in node.inputs:
             if isinstance(x, Ref) and graph.nodes[x.node].kind not in PILLS:
-                around = meets.get(x, paths[graph.nodes[x.node].group])
-                pairs = takewhile(lambda ab: ab[0] == ab[1], zip(around, paths[node.group]))
+                common = meets.get(x, paths[graph.nodes[x.node].group])
+                pairs = takewhile(lambda ab: ab[0] == ab[1], zip(common, paths[node.group]))
                 meets[x] = tuple(a for a, _ in pairs)
     return {value: len(path) for value, path in meets.items()}

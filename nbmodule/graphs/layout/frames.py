@@ -209,14 +209,14 @@ def _settle_rows(frame: Rectangle, extents: Extents, spacing: Spacing) -> None:
     """
     down = frame.plan.rows
     up = down[::-1]
-    above, below = _pulls(frame)
+    uppers, lowers = _pulls(frame)
     for row in down:
         offsets = _offsets(row, extents)
         for item, offset in zip(row, offsets, strict=True):
             frame.x[item] = offset - offsets[-1] / 2
-    both = {item: above.get(item, []) + below.get(item, []) for item in frame.x}
-    steps = [(above, down), (below, up), (above, down), (below, up), (both, down), (both, up)]
-    for near, rows in [*steps, (above, down)]:
+    both = {item: uppers.get(item, []) + lowers.get(item, []) for item in frame.x}
+    steps = [(uppers, down), (lowers, up), (uppers, down), (lowers, up), (both, down), (both, up)]
+    for near, rows in [*steps, (uppers, down)]:
         for row in rows:
             _settle(row, near, extents, frame.x)
     if spacing.reach:
@@ -240,13 +240,13 @@ Pulls = dict[int, list[tuple[int, float]]]  # other children, and how far from e
 
 
 def _pulls(frame: Rectangle) -> tuple[Pulls, Pulls]:
-    above: Pulls = {}
-    below: Pulls = {}
+    uppers: Pulls = {}
+    lowers: Pulls = {}
     for upper, lower in links(frame.plan):
         distance = _port(frame, upper, "exits") - _port(frame, lower, "entries")
-        above.setdefault(lower, []).append((upper, distance))
-        below.setdefault(upper, []).append((lower, -distance))
-    return above, below
+        uppers.setdefault(lower, []).append((upper, distance))
+        lowers.setdefault(upper, []).append((lower, -distance))
+    return uppers, lowers
 
 
 def _port(frame: Rectangle, item: int, side: str) -> float:
@@ -275,7 +275,7 @@ def _settle(row: Sequence[int], near: Pulls, extents: Extents, x: dict[int, floa
     for item, offset in zip(row, offsets, strict=True):
         pulls = near.get(item)
         if pulls:
-            goal = sum(x[other] + distance for other, distance in pulls)
+            goal = sum(x[neighbor] + distance for neighbor, distance in pulls)
             block = [goal - offset * len(pulls), len(pulls), 1]
         else:  # what nothing pulls stays where it is, if it is not in the way
             block = [(x[item] - offset) * 0.05, 0.05, 1]
@@ -322,8 +322,8 @@ def _set_box(frame: Rectangle, sizes: Sequence[Size], item: int, y: float, heigh
     frame.boxes[item] = (x, _round(y + (height - owned) / 2), width, owned)
     top = y + (height - _pills_height(frame.plan, item)) / 2
     for i, pill in enumerate(frame.plan.sides[item]):
-        wide, place = sizes[pill].width, _round(top + i * (PILL_HEIGHT + PILL_GAP))
-        frame.boxes[pill] = (x - PILL_ROOM - wide, place, wide, PILL_HEIGHT)
+        wide, top_edge = sizes[pill].width, _round(top + i * (PILL_HEIGHT + PILL_GAP))
+        frame.boxes[pill] = (x - PILL_ROOM - wide, top_edge, wide, PILL_HEIGHT)
 
 
 def _ports(frame: Rectangle) -> None:

@@ -122,14 +122,16 @@ def lay_out(plan: FormRows) -> None:
         if slot not in form.side_exits:
             readers.setdefault(wire.child, {})[EXIT] = None
     plan.sides = _sides(form, readers)
-    beside = {pill for pills in plan.sides for pill in pills}
-    plan.rows = _rows(form, [sources - beside for sources in feeds], readers, beside)
+    pills_at_sides = {pill for pills in plan.sides for pill in pills}
+    plan.rows = _rows(
+        form, [sources - pills_at_sides for sources in feeds], readers, pills_at_sides
+    )
     plan.row_of = [0] * len(form.children)
     for number, row in enumerate(plan.rows):
         for child in row:
             for item in (child, *plan.sides[child]):
                 plan.row_of[item] = number
-    _add_trunks(plan, {s: tuple(t) for s, t in readers.items() if s not in beside})
+    _add_trunks(plan, {s: tuple(t) for s, t in readers.items() if s not in pills_at_sides})
     _order(plan)
 
 
@@ -147,7 +149,7 @@ def _rows(
     form: Form,
     feeds: Sequence[set[int]],
     readers: dict[int, dict[int, None]],
-    beside: set[int],
+    pills_at_sides: set[int],
 ) -> list[list[int]]:
     """The children by rows: each below all that feed it, outputs last, at most `WIDEST` in a row.
 
@@ -159,22 +161,22 @@ def _rows(
     floating = [False] * len(kinds)
     ends = {
         child
-        for child, kind in enumerate(kinds)
-        if kind == "output" or (kind == "ends" and not readers.get(child))
+        for child, category in enumerate(kinds)
+        if category == "output" or (category == "ends" and not readers.get(child))
     }
-    for child, kind in enumerate(kinds):
+    for child, category in enumerate(kinds):
         inside = [source for source in feeds[child] if source >= 0]
-        starts = kind in ("input", "ends") or len(inside) < len(feeds[child])
+        starts = category in ("input", "ends") or len(inside) < len(feeds[child])
         floating[child] = not starts and all(floating[source] for source in inside)
         ranks[child] = 1 + max((ranks[source] for source in inside), default=-1)
     for child in reversed(range(len(kinds))):
-        below = [ranks[t] for t in readers.get(child, ()) if t != EXIT and t not in ends]
-        if floating[child] and below and EXIT not in readers[child]:
-            ranks[child] = min(below) - 1
-    last = 1 + max((r for c, r in enumerate(ranks) if c not in ends | beside), default=-1)
+        later_ranks = [ranks[t] for t in readers.get(child, ()) if t != EXIT and t not in ends]
+        if floating[child] and later_ranks and EXIT not in readers[child]:
+            ranks[child] = min(later_ranks) - 1
+    last = 1 + max((r for c, r in enumerate(ranks) if c not in ends | pills_at_sides), default=-1)
     levels: dict[int, list[int]] = {}
     for child, rank in enumerate(ranks):
-        if child not in beside:
+        if child not in pills_at_sides:
             levels.setdefault(last if child in ends else rank, []).append(child)
     return [
         level[i : i + WIDEST]
@@ -194,7 +196,7 @@ def _add_trunks(plan: FormRows, readers: dict[int, tuple[int, ...]]) -> None:
         targets, start, lane = readers[source], start_of(source), -1
         end = max(len(plan.rows) if t == EXIT else plan.row_of[t] for t in targets)
         if end > start + 1:
-            lane = next((i for i, taken in enumerate(busy) if taken < start), len(busy))
+            lane = next((i for i, last_row in enumerate(busy) if last_row < start), len(busy))
             busy[lane : lane + 1] = [end]
         plan.trunks[source] = Trunk(source, start + 1, lane, targets)
     plan.lanes = len(busy)
@@ -230,7 +232,7 @@ def _order(plan: FormRows) -> None:
         expected = {}
         for item in row:
             items = near.get(item, (item,))
-            expected[item] = sum([position[other] for other in items]) / len(items)
+            expected[item] = sum([position[neighbor] for neighbor in items]) / len(items)
         row.sort(key=expected.__getitem__)
         _number(row, position)
 

@@ -5,6 +5,7 @@ to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nbmodule.base.scopes import Mark, Scope, read_scopes
 from nbmodule.graphs.model import ROOT, Group, Literal, Node, Ref, Value
@@ -38,20 +39,17 @@ class Builder:
     ) -> Ref:
         """Append one node to a group and give the reference to its first result."""
         index = len(self.nodes)
-        phase = more.pop("phase", group.phase)
-        parameters = more.pop("parameters", "")
+        facts: dict[str, Any] = {"parameters": "", "phase": group.phase} | more
         node = Node(
             index,
             operation,
             kind,
-            parameters,
-            group.path,
-            group.call,
-            phase,
-            group.index,
-            tuple(inputs),
-            tuple(outputs),
-            **more,
+            path=group.path,
+            call=group.call,
+            group=group.index,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            **facts,
         )
         self.nodes.append(node)
         self._node_position.append(len(group.items))
@@ -158,10 +156,11 @@ class Builder:
         group = self.root
         for scope in scopes:
             same = self._scopes.get((group.index, scope.name, scope.phase), [])
-            goes_on = (
-                same and same[-1].call == (scope.call or 0) and group.items[-1] == ~same[-1].index
-            )
-            group = same[-1] if goes_on else self._open_scope(group, scope, (), moved=False)
+            last = same[-1] if same else None
+            if last and last.call == (scope.call or 0) and group.items[-1] == ~last.index:
+                group = last
+            else:
+                group = self._open_scope(group, scope, (), moved=False)
         return group
 
     def _is_safe(self, parent: Group, group: Group, operands: Sequence[Operand]) -> bool:

@@ -84,11 +84,11 @@ def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Fail
         line = traceback.extract_tb(trace)[users[-1]]
         source, code = Source(line.filename, line.lineno or 0, line.name), (line.line or "").strip()
         frames = frames[users[-1] + 1 :]
-        given = _arrays_given(error)
-        shapes = tuple((name, str(Value(x.shape, str(x.dtype)))) for name, x in given)
+        operands = _arrays_given(error)
+        shapes = tuple((name, str(Value(x.shape, str(x.dtype)))) for name, x in operands)
     path = ".".join(scope.name for scope in scopes)
-    kind, operation = type(error).__name__, _operation(frames)
-    return Failure(kind, str(error), operation, source, code, shapes, path)
+    error_name, operation = type(error).__name__, _operation(frames)
+    return Failure(error_name, str(error), operation, source, code, shapes, path)
 
 
 def is_user_file(name: str) -> bool:
@@ -114,8 +114,8 @@ def _attempt(
                 fn(*args)
         except Exception as error:  # noqa: BLE001 - any error is the failure to show
             raised = visited.get(id(error), _Raised(error, (), []))
-            scopes, given = raised.scopes, raised.arrays or _arrays_given(error)
-            return [x for _, x in given if isinstance(x, Tracer)] if keep_operands else []
+            scopes, operands = raised.scopes, raised.arrays or _arrays_given(error)
+            return [x for _, x in operands if isinstance(x, Tracer)] if keep_operands else []
         return []
 
     try:

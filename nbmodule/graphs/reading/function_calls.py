@@ -159,22 +159,18 @@ class FunctionFinder:
         """
         if len(equations) < 3:
             return [()] * len(equations)
-        frames = self._frames(equations, scopes)
-        named = [_named(stack) for stack in frames]
-        whole = Counter(
-            (location[0][:depth], location[1])
-            for location in scopes
-            for depth in range(len(location[0]) + 1)
+        named = [_named(stack) for stack in self._frames(equations, scopes)]
+        content = Counter(
+            (names[:depth], phase) for names, phase in scopes for depth in range(len(names) + 1)
         )
-        sizes = Counter(frame.number for stack in named for frame in stack)
-        places: dict[int, Scopes | None] = {}
+        locations: dict[int, list[Scopes]] = {}
         for stack, location in zip(named, scopes, strict=True):
             for frame in stack:
-                places[frame.number] = (
-                    location if places.get(frame.number, location) == location else None
-                )
+                locations.setdefault(frame.number, []).append(location)
+        # of one submodule alone: how many equations a call has made
+        sizes = {n: len(found) for n, found in locations.items() if len(set(found)) == 1}
         return [
-            _worthy(stack, location, sizes, places, whole[location])
+            _worthy(stack, location[1], sizes, content[location])
             for stack, location in zip(named, scopes, strict=True)
         ]
 
@@ -228,20 +224,16 @@ def _named(stack: Sequence[_Frame]) -> list[_Frame]:
 
 
 def _worthy(
-    stack: Sequence[_Frame],
-    location: Scopes,
-    sizes: Counter[int],
-    places: dict[int, Scopes | None],
-    content: int,
+    stack: Sequence[_Frame], phase: str, sizes: dict[int, int], content: int
 ) -> tuple[Called, ...]:
     """Those of the calls that are more than one equation, of one submodule, and less than all of
     what holds them.
     """
     chosen = []
     for frame in stack:
-        size = sizes[frame.number]
-        if 1 < size < content and places[frame.number] is not None:
+        size = sizes.get(frame.number, 0)
+        if 1 < size < content:
             name = frame.step[0].co_name
-            chosen.append(Called(_NAMES.get(name, name), frame.number, location[1]))
+            chosen.append(Called(_NAMES.get(name, name), frame.number, phase))
             content = size
     return tuple(chosen)

@@ -27,7 +27,7 @@ from nbmodule.base.jax_names import (
     source_info_util,
 )
 from nbmodule.base.jax_names import Literal as LiteralAtom
-from nbmodule.base.scopes import LAYERS, Mark, Scope, read_scopes
+from nbmodule.base.scopes import LAYERS, Scope, marks_in, read_scopes
 from nbmodule.graphs.model import Group, Literal, Ref, Source, Value
 from nbmodule.graphs.reading.builder import Builder, Chain, Operand
 from nbmodule.graphs.reading.function_calls import FunctionFinder
@@ -103,11 +103,6 @@ def _literal(atom: Any) -> Literal:
     return Literal(text, atom.val, aval.dtype)
 
 
-@lru_cache(maxsize=65536)
-def _marks(stack: tuple[Any, ...]) -> tuple[Mark, ...]:
-    return tuple(Mark(element.name, type(element).__name__ == "Transform") for element in stack)
-
-
 def _plain(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
     """The open jaxpr and its constants, of a closed or an open one."""
     return (jaxpr.jaxpr, jaxpr.consts) if hasattr(jaxpr, "consts") else (jaxpr, ())
@@ -139,7 +134,7 @@ def _is_single(jaxpr: object) -> bool:
     )
 
 
-def _wraps_one_call(jaxpr: object) -> bool:
+def wraps_one_call(jaxpr: object) -> bool:
     """Whether a jaxpr does nothing but call one compiled function; then one group for both is
     enough.
     """
@@ -176,7 +171,7 @@ def count_equations(jaxpr: object) -> int:
 
 def scopes_now() -> tuple[Scope, ...]:
     """The scopes in which an operation would be recorded at this moment."""
-    return read_scopes(_marks(source_info_util.current_name_stack().stack))[0]
+    return read_scopes(marks_in(source_info_util.current_name_stack().stack))[0]
 
 
 class Reader(Builder):
@@ -226,7 +221,7 @@ class Reader(Builder):
         env.update(zip(inner.invars, inputs, strict=True))
         chain: Chain = []
         outer = self._where
-        stacks = [_marks(equation.source_info.name_stack.stack) for equation in inner.eqns]
+        stacks = [marks_in(equation.source_info.name_stack.stack) for equation in inner.eqns]
         functions = self._finder.find(
             inner.eqns, [read_scopes(stack, base.phase) for stack in stacks]
         )
@@ -295,7 +290,7 @@ class Reader(Builder):
         if merged or (category in SPLICED and phase == group.phase and _is_single(body)):
             return self.read(body, operands, group, within or ("" if merged else name))
         inner = self.open(group, name, category, phase)
-        return self.read(body, operands, inner, merged=_wraps_one_call(body))
+        return self.read(body, operands, inner, merged=wraps_one_call(body))
 
     def _ends(
         self,

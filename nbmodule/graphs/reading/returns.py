@@ -35,7 +35,7 @@ def returns_by_path(calls: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _entry(statistics: Any) -> dict[str, Any]:
     """Of several arrays the first is told."""
-    first = statistics[0] if isinstance(statistics, list) and statistics else statistics
+    first: Any = statistics[0] if isinstance(statistics, list) and statistics else statistics
     if not first:
         return {"text": "", "bad": 0, "bars": []}
     mean, deviation = format_number(first.mean, 3), format_number(first.std, 3)

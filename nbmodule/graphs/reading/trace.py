@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 
@@ -14,23 +14,24 @@ from nbmodule.base.paths import entry_text
 from nbmodule.base.trees import separated
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import WRITTEN, Computation, Literal, Ref, Value, total_cost
-from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype
+from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype, wraps_one_call
+
+Traced = TypeVar("Traced", bound=Computation)
 
 
 def trace(
+    make: Callable[..., Traced],
     fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    variables: int = 0,
-    names: Sequence[str | None] | Mapping[int, str] | None = None,
-    titles: Mapping[str, str] | None = None,
-    aliases: Mapping[str, str] | None = None,
-    name: str | None = None,
-    written: bool = False,
-) -> Computation:
-    """See `nbmodule.graphs.graph.read_graph`."""
-    args, kwargs = tuple(args), dict(kwargs or {})
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    variables: int,
+    names: Sequence[str | None] | Mapping[int, str] | None,
+    titles: Mapping[str, str],
+    aliases: Mapping[str, str],
+    name: str | None,
+    written: bool,
+) -> Traced:
+    """Read a function into what `make` makes of records; see `nbmodule.graphs.graph.read_graph`."""
     arrays, joined = separated((args, kwargs), is_array)
     count = len(separated(args[:variables], is_array)[0])
     labels = _labels(input_names(fn, args, kwargs), names)
@@ -40,27 +41,38 @@ def trace(
         return fn(*args, **kwargs)
 
     reader = Reader()
-    reader.aliases, reader.root.name = aliases or {}, _name(fn, name)
+    reader.aliases, reader.root.name = aliases, _name(fn, name)
+    failure = structure = None
     try:
         closed, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
     except Exception as error:  # noqa: BLE001 - whatever it is, the graph says so
         from nbmodule.graphs.reading.failure import partial_trace
 
         partial = partial_trace(call, arrays, error)
+        failure = partial.failure
         inputs, results = _read(reader, partial.jaxpr, labels, count)
-        graph = _computation(reader, inputs, [_add_failure(reader, partial, results)])
-        graph.failure = partial.failure
+        ends = [_add_failure(reader, partial, results)]
     else:
         outputs, effects = shape if written else (shape, {})
         structure = jax.tree.structure(outputs)
         words = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
         inputs, results = _read(reader, _unwrapped(closed), labels, count)
-        graph = _computation(reader, inputs, _add_outputs(reader, words, results))
-        graph._result = structure
-    for group in graph.groups:
-        group.title = (titles or {}).get(group.path, "") if group.kind == "scope" else ""
-    graph.root.title = (titles or {}).get("", "")
-    mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=graph.failure is not None)
+        ends = _add_outputs(reader, words, results)
+    for group in (*reader.groups, reader.root):
+        if group.kind in ("scope", "graph"):
+            group.title = titles.get(group.path, "")
+    graph = make(
+        reader.nodes,
+        reader.groups,
+        reader.root,
+        tuple(ref.node for ref in inputs),
+        tuple(ends),
+        failure,
+        aliases=aliases,
+        _constants={ref.node: value for ref, value in reader.constants.values()},
+        _result=structure,
+    )
+    mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=failure is not None)
     add_totals(graph)
     return graph
 
@@ -148,45 +160,21 @@ def _add_outputs(reader: Reader, labels: list[str], results: Sequence[Ref | Lite
     ends = []
     for label, operand in zip(labels, results, strict=True):
         operation = WRITTEN if label.startswith(f"{WRITTEN}: ") else "output"
-        value = _value_of(reader, operand)
+        value = Value((), getattr(operand, "dtype", ""))
+        if isinstance(operand, Ref):
+            value = reader.nodes[operand.node].outputs[operand.output]
         end = reader.add(reader.root, operation, "output", (operand,), (value,), name=label)
         ends.append(end.node)
     return ends
 
 
-def _computation(reader: Reader, inputs: list[Ref], outputs: list[int]) -> Computation:
-    return Computation(
-        reader.nodes,
-        reader.groups,
-        reader.root,
-        tuple(ref.node for ref in inputs),
-        tuple(outputs),
-        aliases=reader.aliases,
-        _constants={ref.node: value for ref, value in reader.constants.values()},
-    )
-
-
-def _value_of(reader: Reader, operand: Ref | Literal) -> Value:
-    return (
-        reader.nodes[operand.node].outputs[operand.output]
-        if isinstance(operand, Ref)
-        else Value((), operand.dtype)
-    )
-
-
 def _unwrapped(closed: Any) -> Any:
     """The inside of a function that is compiled as a whole: its one group would say nothing."""
-    equations = closed.jaxpr.eqns
-    if (
-        len(equations) == 1
-        and equations[0].primitive.name in ("jit", "pjit")
-        and not len(equations[0].source_info.name_stack)
-    ):
-        same = (
-            list(equations[0].invars) == list(closed.jaxpr.invars)
-            and equations[0].outvars == closed.jaxpr.outvars
-        )
-        return equations[0].params["jaxpr"] if same else closed
+    inner = closed.jaxpr
+    if wraps_one_call(closed):
+        (equation,) = inner.eqns
+        same = list(equation.invars) == list(inner.invars) and equation.outvars == inner.outvars
+        return equation.params["jaxpr"] if same else closed
     return closed
 
 
@@ -205,21 +193,15 @@ def mark_dead(graph: Computation, alive: set[int], keep_all: bool = False) -> No
     beginning.
     """
     feeds = _loop_feeds(graph)
-    if (
-        keep_all
-    ):  # of a program that ends early nothing is dead but the variables that it had not come to
+    if keep_all:  # of a program that ends early all is alive but variables it had not come to
         alive = alive | {node.index for node in graph.nodes if node.kind != "variable"}
-    stack = list(alive)
-    reached = set(alive)
+    stack, reached = list(alive), set(alive)
     while stack:
         node = stack.pop()
-        for next_ in (
-            *(x.node for x in graph.nodes[node].inputs if isinstance(x, Ref)),
-            *feeds.get(node, ()),
-        ):
-            if next_ not in reached:
-                reached.add(next_)
-                stack.append(next_)
+        operands = [x.node for x in graph.nodes[node].inputs if isinstance(x, Ref)]
+        new = {*operands, *feeds.get(node, ())} - reached
+        reached |= new
+        stack += new
     for node in graph.nodes:
         node.dead = node.index not in reached
 

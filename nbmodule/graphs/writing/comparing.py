@@ -7,7 +7,7 @@ and not all that comes after it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from nbmodule.base.format import printable_repr
 from nbmodule.base.sockets import Displayed
 from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form, Forms
+from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import Computation
@@ -80,104 +80,77 @@ class GraphComparison(Displayed, Sequence[GraphChange]):
 
 def compare_graphs(a: Computation, b: Computation) -> GraphComparison:
     """See `Graph.compare`."""
-    return GraphComparison(a, b, tuple(_Comparer(fold(a), fold(b)).changes()))
+    first, second = fold(a), fold(b)
+    changes = _Comparer(first.aliases).level(first.root, second.root, (), (), "")
+    return GraphComparison(a, b, tuple(changes))
+
+
+_Located = tuple[Child, Place]
+
+
+def _spans(
+    left: list[_Located], right: list[_Located], key: Callable[[Child], Any]
+) -> Iterator[tuple[str, list[_Located], list[_Located]]]:
+    """The stretches that are equal in both by a key, and those that differ."""
+    keys = [[key(child) for child, _ in side] for side in (left, right)]
+    for tag, i, i_end, j, j_end in SequenceMatcher(None, *keys, autojunk=False).get_opcodes():
+        yield tag, left[i:i_end], right[j:j_end]
 
 
 @dataclass
 class _Comparer:
-    first: Forms
-    second: Forms
-    keys: dict[tuple, int] = field(default_factory=dict)
-    contents: dict[int, int] = field(
-        default_factory=dict
-    )  # by the identity of a form, which these forms hold
-
-    def changes(self) -> Iterator[GraphChange]:
-        yield from self._level(self.first.root, self.second.root, (), (), "")
-
-    def _number(self, key: tuple) -> int:
-        return self.keys.setdefault(key, len(self.keys))
+    aliases: Mapping[str, str]
+    keys: dict[Any, int] = field(default_factory=dict)
+    contents: dict[int, int] = field(default_factory=dict)  # by the identity of a form
 
     def key(self, child: Child) -> int:
         """One number for all children of equal name and content, in both graphs."""
         value = child.content
         if isinstance(value, Form):
-            return self._number((child.name, child.call, child.phase, self._content(value)))
-        return self._number(
-            (child.name, value.operation, value.kind, value.parameters, value.outputs)
-        )
+            return self._number(child.name, child.call, child.phase, self._content(value))
+        return self._number(child.name, *value[:4])
+
+    def _number(self, *key: Any) -> int:
+        return self.keys.setdefault(key, len(self.keys))
 
     def _content(self, form: Form) -> int:
         if id(form) not in self.contents:
             children = tuple(map(self.key, form.children))
-            self.contents[id(form)] = self._number(
-                (
-                    form.kind,
-                    form.count,
-                    form.title,
-                    children,
-                    form.wires,
-                    form.exits,
-                    form.entry_values,
-                )
-            )
+            wiring = (form.wires, form.exits, form.entry_values)
+            number = self._number(form.kind, form.count, form.title, children, *wiring)
+            self.contents[id(form)] = number
         return self.contents[id(form)]
 
-    def _level(
-        self, a: Form, b: Form, at_a: Place, at_b: Place, path: str
-    ) -> Iterator[GraphChange]:
-        keys_a, keys_b = [self.key(c) for c in a.children], [self.key(c) for c in b.children]
-        result = False
-        for tag, i, i_end, j, j_end in SequenceMatcher(
-            None, keys_a, keys_b, autojunk=False
-        ).get_opcodes():
-            if tag != "equal":
-                result = True
-                yield from self._span(a, b, range(i, i_end), range(j, j_end), at_a, at_b, path)
-        if not result and a.wires != b.wires:
-            yield from self._rewired(a, b, at_a, at_b, path)
-
-    def _span(
-        self, a: Form, b: Form, left: range, right: range, at_a: Place, at_b: Place, path: str
-    ) -> Iterator[GraphChange]:
-        """A stretch in which the two differ: what has one name in both is a pair, the rest stands
+    def level(self, a: Form, b: Form, at_a: Place, at_b: Place, path: str) -> Iterator[GraphChange]:
+        """What differs between two groups: what has one name in both is a pair, the rest stands
         alone.
         """
-        names_a, names_b = (
-            [_name(form.children[i]) for i in span] for form, span in ((a, left), (b, right))
-        )
-        pairs = SequenceMatcher(None, names_a, names_b, autojunk=False).get_opcodes()
-        for tag, i, i_end, j, j_end in pairs:
-            mine, others = list(left[i:i_end]), list(right[j:j_end])
-            if tag != "equal" and len(mine) != len(others):
-                yield from (self._alone("missing", a, k, at_a, path, self.first) for k in mine)
-                yield from (
-                    self._alone("unexpected", b, k, at_b, path, self.second) for k in others
-                )
-                continue
-            for one, other in zip(mine, others, strict=True):
-                yield from self._pair(
-                    a.children[one], b.children[other], (*at_a, one), (*at_b, other), path
-                )
+        left = [(child, (*at_a, i)) for i, child in enumerate(a.children)]
+        right = [(child, (*at_b, i)) for i, child in enumerate(b.children)]
+        spans = list(_spans(left, right, self.key))
+        if all(tag == "equal" for tag, *_ in spans):
+            yield from self._rewired(a, b, at_a, at_b, path)
+        for tag, mine, others in spans:
+            for inner, one, right_items in _spans(mine, others, _name) if tag != "equal" else ():
+                if inner == "equal" or len(one) == len(right_items):
+                    for pair in zip(one, right_items, strict=True):
+                        yield from self._pair(*pair, path)
+                    continue
+                for child, location in one:
+                    yield GraphChange("missing", path, _words(child), "", location, None)
+                for child, location in right_items:
+                    yield GraphChange("unexpected", path, "", _words(child), None, location)
 
-    def _pair(
-        self, a: Child, b: Child, at_a: Place, at_b: Place, path: str
-    ) -> Iterator[GraphChange]:
-        nested = child_path(path, a, self.first.aliases)
-        if isinstance(a.content, Form) and isinstance(b.content, Form) and _is_alike(a, b):
-            inner = list(self._level(a.form, b.form, at_a, at_b, nested))
-            if inner and a.form.count == b.form.count:
+    def _pair(self, one: _Located, right_items: _Located, path: str) -> Iterator[GraphChange]:
+        (a, at_a), (b, at_b) = one, right_items
+        are_groups = isinstance(a.content, Form) and _name(a) == _name(b)
+        if are_groups and (a.form.count, a.form.title) == (b.form.count, b.form.title):
+            nested = child_path(path, a, self.aliases)
+            inner = list(self.level(a.form, b.form, at_a, at_b, nested))
+            if inner:
                 yield from inner
                 return
         yield GraphChange("changed", path, _words(a), _words(b), at_a, at_b)
-
-    def _alone(
-        self, status: str, form: Form, i: int, at: Place, path: str, forms: Forms
-    ) -> GraphChange:
-        words = _words(form.children[i])
-        if status == "missing":
-            return GraphChange(status, path, words, "", (*at, i), None)
-        return GraphChange(status, path, "", words, None, (*at, i))
 
     def _rewired(
         self, a: Form, b: Form, at_a: Place, at_b: Place, path: str
@@ -185,9 +158,7 @@ class _Comparer:
         """The same children, fed by others."""
         for i, (wires_a, wires_b) in enumerate(zip(a.wires, b.wires, strict=True)):
             if wires_a != wires_b:
-                was, current = (
-                    _fed(form, i, wires) for form, wires in ((a, wires_a), (b, wires_b))
-                )
+                was, current = _fed(a, i, wires_a), _fed(b, i, wires_b)
                 yield GraphChange("changed", path, was, current, (*at_a, i), (*at_b, i))
 
 
@@ -195,18 +166,6 @@ def _name(child: Child) -> tuple:
     value = child.content
     category = value.kind if isinstance(value, Form) else value.operation
     return (child.name, category, child.call if isinstance(value, Form) else 0, child.phase)
-
-
-def _is_alike(a: Child, b: Child) -> bool:
-    """Whether two groups of one name hold for the most part the same, so that it is worth to look
-    into them.
-    """
-    if _name(a) != _name(b):
-        return False
-    inner = ([_name(child) for child in form.children] for form in (a.form, b.form))
-    return (
-        a.form.title == b.form.title or SequenceMatcher(None, *inner, autojunk=False).ratio() > 0.5
-    )
 
 
 def _fed(form: Form, i: int, wires: Sequence[tuple[int, int]]) -> str:
@@ -219,25 +178,10 @@ def _words(child: Child) -> str:
     """What stands there, with what tells it from another."""
     value = child.content
     if isinstance(value, Form):
-        note = group_note(value)
-        return " ".join(
-            filter(
-                None,
-                [
-                    group_title(child),
-                    note,
-                    f"({group_facts(value)}, {exit_text(child) or 'no result'})",
-                ],
-            )
-        )
-    shapes = ", ".join(map(str, value.outputs))
-    return " ".join(
-        filter(
-            None,
-            [
-                child.name,
-                value.parameters,
-                shapes if value.kind != "operation" or value.parameters else "",
-            ],
-        )
-    )
+        inside = f"({group_facts(value)}, {exit_text(child) or 'no result'})"
+        words = [group_title(child), group_note(value), inside]
+    else:
+        is_known = value.kind == "operation" and not value.parameters
+        shapes = "" if is_known else ", ".join(map(str, value.outputs))
+        words = [child.name, value.parameters, shapes]
+    return " ".join(filter(None, words))

@@ -208,7 +208,7 @@ class _Writer:
 
     def plan(self, plan: FormRows) -> dict[str, Any]:
         inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
-        trunks = [x for t in plan.trunks.values() for x in (t.source, t.first, t.lane)]
+        trunks = [[t.source, t.first, t.lane, *t.targets] for t in plan.trunks.values()]
         sides = [
             x for child, pills in enumerate(plan.sides) for pill in pills for x in (child, pill)
         ]

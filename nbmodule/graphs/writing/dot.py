@@ -32,8 +32,8 @@ def dot_text(drawing: Drawing) -> str:
     for box in scene.boxes:
         inside.setdefault(box.place[:-1] if box.place != drawing.focus else (-1,), []).append(box)
 
-    def write(level: Any, place: Place) -> None:
-        for box in inside.get(place, []):
+    def write(level: Any, location: Place) -> None:
+        for box in inside.get(location, []):
             marked = MARKED if box.place in drawing.highlight else {}
             if box.is_open:
                 label = f"{group_title(box.child)} {group_note(box.child.form)}".strip()
@@ -100,8 +100,8 @@ def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
     return done.stdout
 
 
-def _id(place: Place) -> str:
-    return "n" + "_".join(map(str, place))
+def _id(location: Place) -> str:
+    return "n" + "_".join(map(str, location))
 
 
 def _plain(text: str) -> str:

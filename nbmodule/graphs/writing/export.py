@@ -84,10 +84,10 @@ def write_graph(
     }
     ending = target.suffix.lower()
     if ending not in (*writers, *ENDINGS):
-        given = f'"{target.suffix}"' if target.suffix else "no ending"
+        ending_found = f'"{target.suffix}"' if target.suffix else "no ending"
         raise ArgumentError(
             f'cannot save the graph as "{target}": expected an ending of {", ".join(ENDINGS)}, '
-            f"found {given}."
+            f"found {ending_found}."
         )
     if ending in writers:
         content = writers[ending](graph).encode()

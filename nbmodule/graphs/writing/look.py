@@ -98,7 +98,7 @@ def colors(
     unit = color if isinstance(color, str) else ""
     legend = (f"{unit or 'value'} {_text(low, unit)} … {_text(high, unit)}", _rgb(0.0), _rgb(1.0))
     spread = (high - low) or 1.0
-    return {place: _rgb((number - low) / spread) for place, number in results.items()}, legend
+    return {location: _rgb((number - low) / spread) for location, number in results.items()}, legend
 
 
 def number_of(
@@ -153,16 +153,18 @@ def hover_texts(
     """
     boxes = {box.place: box for box in scene.boxes}
     supplied: dict[Place, list[str]] = {}
-    made: dict[Place, dict[int, str]] = {}
+    results_by_slot: dict[Place, dict[int, str]] = {}
     for line in (*scene.lines, *scene.sides):
         name, values = boxes[line.source].child.name, line.slots.items()
         words = [f"in: {value} from {name}" for _, value in values]
         supplied.setdefault(line.target, []).extend(words if inputs else [])
-        made.setdefault(line.source, {}).update((i, f"out: {v}") for i, v in values if outputs)
+        results_by_slot.setdefault(line.source, {}).update(
+            (i, f"out: {v}") for i, v in values if outputs
+        )
     texts = {}
-    for place, box in boxes.items():
-        results = [text for _, text in sorted(made.get(place, {}).items())]
-        texts[place] = "\n".join([*_facts(box, labels), *supplied.get(place, []), *results])
+    for location, box in boxes.items():
+        results = [text for _, text in sorted(results_by_slot.get(location, {}).items())]
+        texts[location] = "\n".join([*_facts(box, labels), *supplied.get(location, []), *results])
     return texts
 
 

@@ -166,7 +166,7 @@ class Drawing:
         hover = hover_texts(
             scene, labels, inputs=options.with_arg_labels, outputs=options.with_output_labels
         )
-        returns = {place: text for place, text in returns.items() if text}
+        returns = {location: text for location, text in returns.items() if text}
         return Look(self.highlight, fills, legend, returns, hover, options.with_writes)
 
 
@@ -192,8 +192,8 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
         opened = picture.open_at_first(focus, FEWEST, min(MOST, most or MOST))
     else:
         opened = _open_levels(picture, focus, options.depth, most)
-    for place in (*highlight, *ways_to_failure(graph, forms)):
-        opened |= ways_to(place)
+    for location in (*highlight, *ways_to_failure(graph, forms)):
+        opened |= ways_to(location)
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
 
 
@@ -210,7 +210,7 @@ def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
     away.
     """
     groups = [node.group for node in graph.nodes if node.kind == "failure"]
-    return [(*place, 0) for place in map(forms.place, groups) if place]
+    return [(*location, 0) for location in map(forms.place, groups) if location]
 
 
 def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | None) -> set[Place]:
@@ -220,26 +220,26 @@ def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | Non
     opened: set[Place] = set()
     levels = {focus: 0}
     boxes = len(picture.scene((), focus).boxes)
-    for place, child, _ in sorted(picture.walk(focus), key=lambda row: len(row[0])):
-        around, inside = place[:-1], len(child.form.children)
-        levels[place] = levels[around] + (child.form.kind != "run")
-        is_visible = around == focus or around in opened
+    for location, child, _ in sorted(picture.walk(focus), key=lambda row: len(row[0])):
+        parent, inside = location[:-1], len(child.form.children)
+        levels[location] = levels[parent] + (child.form.kind != "run")
+        is_visible = parent == focus or parent in opened
         fits = most is None or boxes + inside <= most
-        if is_visible and fits and levels[around] < depth:
-            opened.add(place)
+        if is_visible and fits and levels[parent] < depth:
+            opened.add(location)
             boxes += inside
     return opened
 
 
 def _place(graph: Computation, forms: Forms, target: str | int | Group, purpose: str) -> Place:
     group = lookup.resolve(graph, target)
-    place = forms.place(group.index)
-    if place is None:
+    location = forms.place(group.index)
+    if location is None:
         raise PathError(
             f'cannot {purpose} "{group.path or group.name}": no output depends on it, so it is '
             f"not in the picture. output_connected_only=False shows it."
         )
-    return place
+    return location
 
 
 def _check_paths(graph: Computation, options: Options) -> None:

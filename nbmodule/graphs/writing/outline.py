@@ -29,8 +29,8 @@ def headline(graph: Computation) -> str:
     if graph.flops:
         words.append(amount(graph.flops, "FLOP"))
     if graph.failure is not None:
-        place = f" at {graph.failure.source.place}" if graph.failure.source else ""
-        return printable(" · ".join([*words, f"failed: {graph.failure.error}{place}"]))
+        location = f" at {graph.failure.source.place}" if graph.failure.source else ""
+        return printable(" · ".join([*words, f"failed: {graph.failure.error}{location}"]))
     inputs = [graph.nodes[i] for i in graph.inputs]
     ends = [graph.nodes[i] for i in graph.outputs]
     results = [node for node in ends if node.operation != WRITTEN]
@@ -72,7 +72,7 @@ def outline(graph: Computation, *, lines: int | None = None, options: Options | 
         path = child_path(path, form.children[position], forms.aliases)
         form = form.children[position].form
     ways = marked.union(ways_to_failure(graph, forms))
-    shown = {way[:i] for way in ways for i in range(1, len(way) + 1)}
+    shown = {path_to[:i] for path_to in ways for i in range(1, len(path_to) + 1)}
     writer = _Outline(options, forms, marked, shown)
     rows = [headline(graph), *writer.rows(form, focus, path, "", options.depth)]
     if lines is not None and len(rows) > lines:
@@ -88,36 +88,38 @@ class _Outline:
     ways: set[Place]  # to what is highlighted or has failed, each place on them
 
     def rows(
-        self, form: Form, place: Place, path: str, indent: str, depth: int | None
+        self, form: Form, location: Place, path: str, indent: str, depth: int | None
     ) -> Iterator[str]:
         """The rows below a form, whose place and path are given; of equal neighbors the first has
         one, and what is highlighted among them.
         """
         is_run = form.kind == "run" and len(form.children) == form.count
         shown = [
-            i for i in range(len(form.children)) if not is_run or i == 0 or (*place, i) in self.ways
+            i
+            for i in range(len(form.children))
+            if not is_run or i == 0 or (*location, i) in self.ways
         ]
         for i in shown:
-            child, here, is_last = form.children[i], (*place, i), i == shown[-1]
+            child, inner_place, is_last = form.children[i], (*location, i), i == shown[-1]
             inner = child_path(path, child, self.forms.aliases)
-            yield f"{indent}{'└─' if is_last else '├─'} {self.row(child, here, inner)}"
-            is_open = depth is None or depth > 0 or self.leads_on(here)
+            yield f"{indent}{'└─' if is_last else '├─'} {self.row(child, inner_place, inner)}"
+            is_open = depth is None or depth > 0 or self.leads_on(inner_place)
             if isinstance(child.content, Form) and is_open:
-                below = indent + ("   " if is_last else "│  ")
+                indented = indent + ("   " if is_last else "│  ")
                 less = None if depth is None else max(depth - 1, 0)
-                yield from self.rows(child.content, here, inner, below, less)
+                yield from self.rows(child.content, inner_place, inner, indented, less)
 
-    def leads_on(self, place: Place) -> bool:
+    def leads_on(self, location: Place) -> bool:
         """Whether something below a place is highlighted or has failed."""
-        return any(way[:-1] == place for way in self.ways)
+        return any(path_to[:-1] == location for path_to in self.ways)
 
-    def row(self, child: Child, place: Place, path: str) -> str:
+    def row(self, child: Child, location: Place, path: str) -> str:
         """What stands on one row."""
         value = child.content
-        mark = "<- highlighted" if place in self.marked else ""
+        mark = "<- highlighted" if location in self.marked else ""
         if isinstance(value, Form):
-            known = return_of(path, child, self.options.returns)
-            words = [group_title(child), group_note(value), group_facts(value), known, mark]
+            returned = return_of(path, child, self.options.returns)
+            words = [group_title(child), group_note(value), group_facts(value), returned, mark]
             return "  ".join(filter(None, words))
         values = ", ".join(map(str, value.outputs))
         if value.kind in ENDS:

@@ -56,9 +56,9 @@ def draw(scene: Scene, labels: Sequence[Label], look: Look | None = None, title:
     boxes = {box.place: box for box in scene.boxes}
     opened = [box for box in scene.boxes if box.is_open]
     words = list(scene.labels)
-    for place, text in look.returns.items():
-        box, below = boxes[place], 22 if scene.labels else 11
-        words.append((box.x + box.width / 2 + 5, box.y + box.height + below, text))
+    for location, text in look.returns.items():
+        box, offset = boxes[location], 22 if scene.labels else 11
+        words.append((box.x + box.width / 2 + 5, box.y + box.height + offset, text))
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="{corner} {corner} {width} {height}" role="img">'
@@ -71,7 +71,7 @@ def draw(scene: Scene, labels: Sequence[Label], look: Look | None = None, title:
         *(_box(box, labels, look) for box in scene.boxes if not box.is_open),
         *map(_heading, opened),
         *(f'<text class="l" x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>' for x, y, text in words),
-        *(_marked(boxes[place]) for place in sorted(look.highlight) if place in boxes),
+        *(_marked(boxes[location]) for location in sorted(look.highlight) if location in boxes),
         _legend(look.legend, scene.height + MARGIN) if look.legend else "",
     ]
     return "".join(parts) + "</svg>\n"
@@ -131,8 +131,8 @@ def _arrow(posts: list[Post], style: str = "") -> str:
 def _rect(box: Box, name: str, radius: float = 3, extra: str = "", margin: float = 0) -> str:
     x, y = _n(box.x - margin), _n(box.y - margin)
     width, height = _n(box.width + 2 * margin), _n(box.height + 2 * margin)
-    place = f'x="{x}" y="{y}" width="{width}" height="{height}" rx="{_n(radius)}"'
-    return f'<rect class="{name}" {place}{extra}/>'
+    location = f'x="{x}" y="{y}" width="{width}" height="{height}" rx="{_n(radius)}"'
+    return f'<rect class="{name}" {location}{extra}/>'
 
 
 def _note(text: str, name: str, dx: int = 3) -> str:
@@ -147,18 +147,18 @@ def _heading(box: Box) -> str:
 def _box(box: Box, labels: Sequence[Label], look: Look) -> str:
     value, fill, paint = box.child.content, look.fills.get(box.place), paint_of(box)
     extra = f' style="fill:{fill}"' if fill else ""
-    place = f'x="{_n(box.x + box.width / 2)}" text-anchor="middle"'
+    location = f'x="{_n(box.x + box.width / 2)}" text-anchor="middle"'
     name, note, facts = text_in(box, labels)
     round_ends = paint == "pill"
     body = _rect(box, _CLASSES[paint], box.height / 2 if round_ends else 3, extra)
     if isinstance(value, Form):
         text = escape(name) + _note(note, "k")
-        body += f'<text class="m" {place} y="{_n(box.y + 17)}">{text}</text>'
-        body += f'<text class="n" {place} y="{_n(box.y + 32)}">{escape(facts)}</text>'
+        body += f'<text class="m" {location} y="{_n(box.y + 17)}">{text}</text>'
+        body += f'<text class="n" {location} y="{_n(box.y + 32)}">{escape(facts)}</text>'
     else:
         size = ' style="font-size:11px"' if round_ends else ""
         text = escape(name) + _note(note, "n")
-        body += f'<text {place} y="{_n(box.y + box.height / 2 + 4)}"{size}>{text}</text>'
+        body += f'<text {location} y="{_n(box.y + box.height / 2 + 4)}"{size}>{text}</text>'
     dead = ' class="d"' if not isinstance(value, Form) and value.dead else ""
     return f"<g{dead}><title>{escape(look.hover.get(box.place, ''))}</title>{body}</g>"
 

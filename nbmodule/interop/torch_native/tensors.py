@@ -17,7 +17,7 @@ import numpy as np
 from nbmodule.base.foreign import ForeignArray, framework_of, is_tensor
 from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
 from nbmodule.base.trees import flat
-from nbmodule.calls.reduction import FAINT, SAMPLE, WHOLE
+from nbmodule.calls.reduction import SAMPLE, WHOLE
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
 
@@ -83,7 +83,7 @@ def map_tree(tree: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 # -- records --
-_STEEP = 0.01
+_STEEP, _FAINT = 0.01, 1e-30
 """Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
 digits.
 """
@@ -240,6 +240,6 @@ def figures_of(tensor: torch.Tensor) -> Any:
         ).tolist()
     parts = float(low), float(high), float(total), float(square), float(size - nonzero)
     mean = parts[2] / size
-    if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, FAINT)):
+    if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, _FAINT)):
         return Whole(host_copy(x))
     return Figures(size, parts, flat[:: max(1, -(-size // SAMPLE))].clone())

@@ -166,7 +166,13 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
             model(*args, **kwargs)
         except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
             error = caught
-    calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+    calls = Calls(
+        list(recorded),
+        name=recorded.name,
+        known=recorded.known,
+        notes=recorded.notes,
+        others=recorded.others,
+    )
     matches = {
         name: source_of(type(module).forward)
         for name, module in without_compiled(model).named_modules()

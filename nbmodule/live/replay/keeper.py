@@ -324,7 +324,9 @@ class StepKeeper:
         gradients: dict[str, Any] = {}
         for number in sorted({call.step for call in calls}):  # one for each compiled call
             gradients |= calls.gradients_at(number)
-        recorded = Calls(list(calls), name=calls.name, known=calls.known, notes=calls.notes)
+        recorded = Calls(
+            list(calls), name=calls.name, known=calls.known, notes=calls.notes, others=calls.others
+        )
         return TrackedStep(recorded, gradients), logged
 
     def _nonfinite_variable(self, step: int) -> str:

@@ -59,6 +59,8 @@ def summary_record(summary: Summary) -> DataTable:
         Column("class", column("class_name")),
         Column("parameters", column("parameters"), "count", True),
     ]
+    if any(row.frozen for row in rows):
+        columns.append(Column("frozen", column("frozen"), "count", True))
     if any(row.shared_with for row in rows):
         columns.append(Column("shared with", column("shared_with")))
     columns.append(Column("bytes", column("bytes"), "bytes", leaves=3))

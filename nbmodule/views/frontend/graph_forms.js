@@ -109,13 +109,11 @@ export class Forms {
       sides[p.d[i]].push(p.d[i + 1]);
       rowOf[p.d[i + 1]] = rowOf[p.d[i]];
     }
-    const readers = readersOf(form, p.b);
     /** @type {Map<number, Trunk>} */
     const trunks = new Map();
     let lanes = 0;
-    for (let i = 0; i < p.t.length; i += 3) {
-      const [source, first, lane] = p.t.slice(i, i + 3);
-      trunks.set(source, { source, first, lane, targets: readers.get(source) ?? [] });
+    for (const [source, first, lane, ...targets] of p.t) {
+      trunks.set(source, { source, first, lane, targets });
       lanes = Math.max(lanes, lane + 1);
     }
     /** @type {Plan} */
@@ -147,28 +145,6 @@ function sideEntriesOf(f) {
   const pairs = f.y ?? [];
   for (let i = 0; i < pairs.length; i += 2) found[pairs[i]].add(pairs[i + 1]);
   return found;
-}
-
-/**
- * Who reads each source of a form, on the main road: a child's number, or `~bundle` for what comes from outside.
- * @param {Form} form
- * @param {number[]} bundles
- */
-function readersOf(form, bundles) {
-  /** @type {Map<number, number[]>} */
-  const readers = new Map();
-  const add = (/** @type {number} */ source, /** @type {number} */ target) => {
-    const found = readers.get(source);
-    if (!found) readers.set(source, [target]);
-    else if (!found.includes(target)) found.push(target);
-  };
-  form.wires.forEach((wires, child) => {
-    for (let i = 0; i < wires.length; i += 2) {
-      if (!form.sideEntries[child].has(i / 2)) add(wires[i] >= 0 ? wires[i] : ~bundles[wires[i + 1]], child);
-    }
-  });
-  for (let i = 0; i < form.exits.length; i += 2) if (!form.sideExits.has(i / 2)) add(form.exits[i], EXIT);
-  return readers;
 }
 
 /**

@@ -165,7 +165,13 @@ def _once(
 
 def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
     """Return all there is to show of calls that were recorded of a module, as they are now."""
-    calls = Calls(list(recorded), name=recorded.name, known=recorded.known, notes=recorded.notes)
+    calls = Calls(
+        list(recorded),
+        name=recorded.name,
+        known=recorded.known,
+        notes=recorded.notes,
+        others=recorded.others,
+    )
     return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
 
 

@@ -319,7 +319,8 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
     notes = [*calls.notes]
     if left_out:
         notes.append(f"returns of {format_bytes(left_out)} were let go")
-    return Calls(list(copies.values()), name=calls.name, known=calls.known, notes=notes), total
+    kept = Calls(list(copies.values()), calls.name, calls.known, notes, calls.others)
+    return kept, total
 
 
 def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
