@@ -1,4 +1,4 @@
-"""Boxes, frames, the one walk, modules and transforms: what everything else stands on."""
+"""Variables, frames, the one walk, modules and transforms: the base of all other packages."""
 
 from nbmodule.base.sockets import plug
 from nbmodule.core.variables.frame import quiet

@@ -1,1 +1,1 @@
-"""Boxes and the frame: arrays with an identity, and what they are while a function runs."""
+"""Variables, arrays with an identity, and the frames that give their values in a function."""
