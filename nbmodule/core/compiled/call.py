@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
+from threading import get_ident
 from typing import Any
 
 import jax
@@ -170,6 +171,7 @@ class Binding:
 
         def overwrite(arrays: Sequence[Any]) -> Any:
             with lock:  # against readers of other threads, see `donation.py`
+                readers.writers.add(get_ident())
                 values = list(map(_value, variables))
                 if self.seen != clock.values or readers.lent:
                     values = unaliased(values, donated)

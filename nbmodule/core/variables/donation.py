@@ -35,6 +35,13 @@ class _Readers:
         """Held by a donated step, and by a reader until it has its values."""
         self.lent: dict[int, frozenset[int]] = {}
         """Ids of the arrays of each snapshot that is in use."""
+        self.writers: set[int] = set()
+        """Threads that have run donated steps."""
+
+    def have_rivals(self) -> bool:
+        """Return True if another thread that is alive has run donated steps."""
+        others = self.writers - {threading.get_ident()}
+        return bool(others) and any(thread.ident in others for thread in threading.enumerate())
 
     def lend(self, snapshot: LentArrays) -> LentArrays:
         """Keep the arrays of a snapshot from being overwritten as long as it is in use."""
@@ -160,7 +167,9 @@ def at_one_moment(objects: Sequence[Any], read: Callable[[], Any]) -> Any:
     if now.frame is not None or not is_eager():
         return read()
     variables = own_values(variable for variables in objects for variable in variables)
-    values = consistent_values(variables)
+    lent = consistent_values(variables)
+    # The result may hold the arrays longer than they are lent, as trees for a file do.
+    values = list(map(jnp.copy, lent)) if readers.have_rivals() else lent
     return framed(lambda _: read(), zip(variables, values))
 
 
