@@ -26,11 +26,18 @@ from nbmodule.nn.checks import size as whole
 class Batches:
     """A restartable iterable over batches; see `batches`.
 
+    `nb.Live` reads `batch`, and sets `drop_last` where a reader leaves the last batch out.
+
     Args:
         make: Gives the batches of one pass.
         length: Gives the number of batches in one pass.
         text: For `repr`.
     """
+
+    batch: int | None = None
+    """Rows in a batch; None where the source makes its batches itself."""
+    drop_last: bool | None = None
+    """True if a last batch that is not full is left out; None as above."""
 
     def __init__(
         self, make: Callable[[], Iterable[Any]], length: Callable[[], int], text: str
@@ -57,8 +64,10 @@ def _cut(
     key: KeyLike | None,
 ) -> Batches:
     """Return batches of `count` rows, each batch from the numbers of its rows."""
-    length = count // batch if drop_last else -(-count // batch)
     stream = None if key is None else random.RandomStream(key)
+
+    def length() -> int:
+        return count // batch if cut.drop_last else -(-count // batch)
 
     def make() -> Iterator[Any]:
         order = np.arange(count)
@@ -66,11 +75,13 @@ def _cut(
             first, second = random.next_key() if stream is None else stream._next_key()
             bits = np.random.Philox(key=int(first) << 32 | int(second))
             order = np.random.Generator(bits).permutation(count)
-        for number in range(length):
+        for number in range(length()):
             yield rows(order[number * batch : (number + 1) * batch])
 
-    text = f"{count:,} rows, size={batch}, {length} batches, shuffle={shuffle}"
-    return Batches(make, lambda: length, f"batches({text})")
+    cut = Batches(make, length, "")
+    cut.batch, cut.drop_last = batch, drop_last
+    cut._text = f"batches({count:,} rows, size={batch}, {length()} batches, shuffle={shuffle})"
+    return cut
 
 
 def _rows_of_arrays(arrays: object) -> Callable[[np.ndarray], Any]:
