@@ -274,7 +274,7 @@ def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
     return module_tree(as_module(model, args, kwargs, "nb.show")[0])
 
 
-def variables_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+def model_variables(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
     """Arrays by dotted path."""
     return {text_of(path): leaf.value for path, leaf in function_of(model).variables.items()}
 
@@ -297,6 +297,6 @@ VERBS: dict[str, Callable[..., Any]] = {
     "module": functools.partial(as_module, verb="nb.what_if"),
     "profile": functools.partial(as_module, verb="nb.profile"),
     "show": shown,
-    "variables": variables_of,
+    "variables": model_variables,
     "parameters": parameters_of,
 }

@@ -128,7 +128,7 @@ def unchanged(model: torch.nn.Module, *, gradients: bool = False) -> Iterator[No
                 parameter.grad = slope
 
 
-def variables_of(model: object) -> dict[str, Any]:
+def torch_variables(model: object) -> dict[str, Any]:
     """Parameters and buffers by name, as arrays that share the memory of the tensors where they lie
     on the host.
     """

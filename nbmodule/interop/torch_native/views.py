@@ -24,7 +24,12 @@ from nbmodule.interop.torch_native.operations import (
     TorchOperation,
     followed,
 )
-from nbmodule.interop.torch_native.parts import module_of, unchanged, variables_of, without_compiled
+from nbmodule.interop.torch_native.parts import (
+    module_of,
+    unchanged,
+    torch_variables,
+    without_compiled,
+)
 from nbmodule.interventions.patch import Patch
 from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.builders.source import source_of
@@ -204,5 +209,5 @@ VERBS: dict[str, Callable[..., Any]] = {
     "profile": profiled,
     "show": shown,
     "parameters": lambda model, args, kwargs: dict(without_compiled(model).named_parameters()),
-    "variables": lambda model, args, kwargs: variables_of(model),
+    "variables": lambda model, args, kwargs: torch_variables(model),
 }
