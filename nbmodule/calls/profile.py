@@ -338,7 +338,8 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     try:
         if not isinstance(fn, Jit) and hasattr(fn, "trace"):
             # a function of `jax.jit` has no state, and knows its static arguments
-            traced = getattr(fn, "trace")(*args, **kwargs)  # noqa: B009 - jax.jit has it, a function not
+            # `trace` is a method of jax.jit's functions, unknown to the type of a plain one
+            traced = getattr(fn, "trace")(*args, **kwargs)  # noqa: B009
             return _made(traced, args, kwargs, _Words(name), fn)
         return _of_nbmodule(fn, name, args, kwargs)
     except (jax.errors.JAXTypeError, TypeError, ValueError) as error:

@@ -26,8 +26,8 @@ from nbmodule.interop.torch_native.operations import (
 )
 from nbmodule.interop.torch_native.parts import (
     module_of,
-    unchanged,
     torch_variables,
+    unchanged,
     without_compiled,
 )
 from nbmodule.interventions.patch import Patch

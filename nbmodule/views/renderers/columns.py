@@ -471,4 +471,7 @@ def written_columns(view: str) -> list[ShownColumn]:
 def cells_of(view: str, row: Any, **given: str) -> tuple[str, ...]:
     """Write the cells of a row, those in `given` as they stand there."""
     columns = written_columns(view)
-    return tuple(given[c.name] if c.name in given else c.text(row) for c in columns)  # pyright: ignore[reportOptionalCall]
+    return tuple(
+        given[c.name] if c.name in given else c.text(row)  # pyright: ignore[reportOptionalCall]
+        for c in columns
+    )
