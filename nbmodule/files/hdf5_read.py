@@ -249,14 +249,15 @@ class _Reader:
         if h5_type.is_variable_str():
             value = np.empty((), self.h5py.string_dtype())
             node.read(everything, everything, value, self.h5py.h5t.py_create(value.dtype))
-            data = value[()] or b""
+            data: Any = value[()] or b""
             return data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
         if h5_type.get_size() > most_bytes(self.size):
             raise self.refused(path, f"claims {h5_type.get_size()} bytes in a file of {self.size}")
         value = np.zeros((), f"S{h5_type.get_size()}")
         node.read(everything, everything, value, h5_type)
         length = self.attribute(node, "length") if self.is_ours else 0
-        return value[()].ljust(min(length or 0, h5_type.get_size()), b"\0")
+        text: Any = value[()]
+        return text.ljust(min(length or 0, h5_type.get_size()), b"\0")
 
     def bytes_of(self, node: Any, h5_type: Any, layout: Any, stored: int, path: str) -> np.ndarray:
         """Read an array that is compressed, cut into chunks, or not little-endian."""

@@ -295,6 +295,7 @@ class Optimizer:
                 f"given {number}. Gradients are returned here, not kept: "
                 f"write {TRAINING}."
             )
+        assert v is not None
         is_compiled = self._compiles("step", extra)
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]

@@ -146,8 +146,8 @@ def call_recorded(
     listener = recording.listener
     assert listener is not None
     before, recording.is_paused = recording.is_paused, True
+    note, outputs = None, SLOW
     try:
-        outputs = SLOW
         if steady is not None and not kwargs:
             note = listener.note(function, args, {})
             outputs = steady(args)

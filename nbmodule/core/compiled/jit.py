@@ -206,8 +206,9 @@ class Jit(Generic[P, R]):
             for x in call.arrays
             if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
         )
-        if now.tracker is None and is_module(self.fn):
-            self.fn._empty_captured()
+        model: Any = self.fn
+        if now.tracker is None and is_module(model):
+            model._empty_captured()
         if not kwargs:
             self._settle_steady(binding, args)
         return outputs
@@ -383,7 +384,8 @@ class Jit(Generic[P, R]):
         called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
         search = Search(self.fn, objects) if job.unknown or called else None
         new: list[Any] = []
-        for part in (*job.unknown, *called) if search is not None else ():
+        for part in (*job.unknown, *called):
+            assert search is not None
             holders = search.holding(part)
             if isinstance(part, Variable):  # only written: without a name it is no input
                 new += holders

@@ -200,8 +200,8 @@ def shapes_of(call: CallArguments, variables: list[Variable]) -> Shapes:
     """Return the form of the arguments, shapes and dtypes of all arrays, and settings of JAX."""
     named = tuple([getattr(jax.config, name, None) for name in SETTINGS])
     settings = (None if trace_settings is None else trace_settings(), named)
-    variables = tuple([(variable.shape, variable.dtype) for variable in variables])
-    return Shapes(call.form, tuple(map(aval_of, call.arrays)), variables, settings)
+    shapes = tuple([(variable.shape, variable.dtype) for variable in variables])
+    return Shapes(call.form, tuple(map(aval_of, call.arrays)), shapes, settings)
 
 
 def aval_of(array: Any) -> Any:

@@ -65,7 +65,7 @@ def key_data(key: KeyLike) -> np.ndarray:
     array: Any = key
     if jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         return np.asarray(jax.random.key_data(array))
-    return np.asarray(array) if array.shape else _seed_words(np.asarray(array)[()])
+    return np.asarray(array) if array.shape else _seed_words(int(array))
 
 
 def is_threefry(key: KeyLike) -> bool:

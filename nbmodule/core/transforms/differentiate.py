@@ -197,7 +197,8 @@ def value_and_grad(
             full = list(args)
             for number, (argument, _) in zip(chosen, filled):
                 full[number] = argument
-            run = functools.partial(_checked, fn, has_aux, lambda: fn(*full, **kwargs))
+            call: Any = fn
+            run = functools.partial(_checked, fn, has_aux, lambda: call(*full, **kwargs))
             return framed(run, (pair for _, pairs in filled for pair in pairs))
 
         def tapped(arrays: list[Any], zeros: list[Any]) -> Any:

@@ -94,9 +94,9 @@ def commit(
     before = [getattr(variable, "_value", None) for variable in variables]
     targets = (*waiting, *also[0], *targets)
     names = (*repeat("_pending", len(waiting)), *also[1], *names)
-    values = chain(draws, also[2], values, ticks)
+    new = chain(draws, also[2], values, ticks)
     with draw_lock:  # a draw that has begun comes first
-        any(map(setattr, targets, names, values))
+        any(map(setattr, targets, names, new))
     for variable in variables:
         if hasattr(variable, "_pending"):
             del variable._pending

@@ -368,10 +368,11 @@ class Frame:
         local, carried = {}, {}
         for variable, value in zip(variables, values):
             home = variable._home
-            is_local = home is not None and home.frame is self.name
-            if trace != (home.trace if is_local else self.trace):
+            if home is not None and home.frame is not self.name:
+                home = None
+            if trace != (self.trace if home is None else home.trace):
                 raise leak(variable)
-            (local if is_local else carried)[variable] = value
+            (carried if home is None else local)[variable] = value
         if local:
             commit(tuple(local), tuple(local.values()))
         self.values.update(carried)

@@ -344,7 +344,7 @@ def is_float_dtype(dtype: DTypeLike) -> bool:
 
 def _is_ready(array: jax.Array) -> bool:
     # `is_ready` of a deleted array ends the process (jaxlib 0.10.2)
-    return array.is_deleted() or array.is_ready()
+    return array.is_deleted() or array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _begin_copy(value: jax.Array) -> None:

@@ -96,8 +96,11 @@ class WeightWatch:
         if self._running is None or not is_computed(self._running[1]):
             return ()
         (step, results), self._running = self._running, None
-        found = {n: (read_statistics(a), read_statistics(c)) for n, (a, c) in results.items()}
-        return self._samples(step, {n: pair for n, pair in found.items() if pair[0] is not None})
+        samples: dict[str, Any] = {}
+        for name, (array, change) in results.items():
+            if (statistics := read_statistics(array)) is not None:
+                samples[name] = (statistics, read_statistics(change))
+        return self._samples(step, samples)
 
     def measure_last(self, step: int) -> Sequence[Sample]:
         """Measure the weights because the run ends; of a large model if that is compiled."""
@@ -135,8 +138,9 @@ class WeightWatch:
         results: dict[str, Any] = {}
         for name, new in after.items():
             old = before.get(name)
-            is_there = old is not None and not old.is_deleted()
-            is_comparable = is_there and _type_of(old) == _type_of(new)
+            is_comparable = (
+                old is not None and not old.is_deleted() and _type_of(old) == _type_of(new)
+            )
             measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result
             reduced, change = measure(new, old if is_comparable else new)
             results[name] = (reduced, change if is_comparable else None)

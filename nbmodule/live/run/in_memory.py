@@ -179,5 +179,5 @@ def current_execution() -> str:
 def _parent_message() -> dict[str, Any]:
     """Return the message that runs the present cell; empty outside of a notebook."""
     ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
+    shell: Any = ipython and ipython.get_ipython()
     return (hasattr(shell, "get_parent") and shell.get_parent()) or {}

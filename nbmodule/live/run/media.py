@@ -158,7 +158,7 @@ def samples(
         marks = {k: " ✗" for k, wrong in enumerate(is_wrong) if wrong}
         columns["prediction"] = [_class_name(predicted[k], names) + marks.get(k, "") for k in order]
     if sizes is not None:
-        columns["loss"] = [format_number(sizes[k], 3) for k in order]
+        columns["loss"] = [format_number(float(sizes[k]), 3) for k in order]
     if is_text:
         columns["text"] = [plain(x[k], 400) for k in order]
         return Media("samples", {}, columns)

@@ -309,7 +309,9 @@ class Outliers:
         this is called.
         """
         name = next((s.name for s in history if is_training_loss(s.name)), None)
-        steps, values = history[name].since(0) if name else ((), ())
+        if name is None:
+            return []
+        steps, values = history[name].since(0)
         if not len(values) or (len(values) < PART and not self.is_over):
             return []
         new: dict[int, float] = {}

@@ -238,7 +238,9 @@ class RunInMemory(RecordedRun):
     Its `path` is None and its `snapshot` None: `live.best` and `live.at` have states of its model.
     """
 
-    snapshot = None
+    @property
+    def snapshot(self) -> None:
+        """None: no training state is on disk."""
 
     def __init__(self, kept: KeptRun) -> None:
         kept.update()
