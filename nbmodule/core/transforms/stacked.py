@@ -47,7 +47,9 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
         >>> nb.scan(lambda x, layer: (layer(x), None), jnp.ones(3), layers)[0].shape
         (3,)
     """
-    check_function("nb.stack", make, "a function that makes a module first")
+    check_function(
+        "nb.stack", make, "a function that makes a module first (jnp.stack stacks arrays)"
+    )
     if not is_whole(n) or n < 1:
         raise ArgumentError(
             f"nb.stack(make, n): n must be a whole number of at least 1, got {n!r}."
