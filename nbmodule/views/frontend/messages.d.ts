@@ -200,7 +200,7 @@ interface FormData {
 }
 
 interface PlanData {
-  f: number; n: number; b: number[]; r: number[][]; d: number[]; t: number[]; i: number[];
+  f: number; n: number; b: number[]; r: number[][]; d: number[]; t: [source: number, first: number, lane: number, ...targets: number[]][]; i: number[];
 }
 
 /** Two graphs. */
