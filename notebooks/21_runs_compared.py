@@ -121,7 +121,7 @@ best.epochs()
 # What was logged beside numbers is kept too. A click on a count shows samples of that cell.
 
 # %%
-best.history.shelf["confusion"][-1].value
+best.history.media["confusion"][-1].value
 
 # %% [markdown]
 # A page to hand on, readable offline and on a phone. `best.to_csv`, `to_parquet` and `to_tensorboard` write for other tools, and

@@ -165,25 +165,25 @@ def test_an_empty_history_has_every_form():
 
 
 def test_a_full_shelf_keeps_an_even_selection_and_the_newest():
-    shelf = MediaStore(budget=10_000)
+    media = MediaStore(budget=10_000)
     for step in range(100):
-        shelf.put("a", step, np.zeros(100))
-    steps = [entry.step for entry in shelf["a"]]
-    assert shelf.nbytes <= 10_000
+        media.put("a", step, np.zeros(100))
+    steps = [entry.step for entry in media["a"]]
+    assert media.nbytes <= 10_000
     assert steps[-1] == 99
     assert steps[0] < 40
 
 
 def test_pictures_are_told_from_arrays():
-    shelf = MediaStore()
-    shelf.put("rgb", 1, np.zeros((4, 5, 3), np.uint8))
-    shelf.put("heat", 1, np.zeros((4, 5)))
+    media = MediaStore()
+    media.put("rgb", 1, np.zeros((4, 5, 3), np.uint8))
+    media.put("heat", 1, np.zeros((4, 5)))
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(1, 1), dpi=50)
-    shelf.put("figure", 1, figure)
-    assert [shelf[name][0].kind for name in shelf] == ["picture", "array", "picture"]
-    assert shelf["figure"][0].value.shape == (50, 50, 3)
+    media.put("figure", 1, figure)
+    assert [media[name][0].kind for name in media] == ["picture", "array", "picture"]
+    assert media["figure"][0].value.shape == (50, 50, 3)
 
 
 def test_what_is_no_value_is_refused():

@@ -124,8 +124,8 @@ def test_texts_arrays_and_pictures_go_to_the_shelf(log_queue):
         4, {"text": "hello", "map": jnp.zeros((2, 3)), "picture": np.zeros((2, 2, 3), np.uint8)}
     )
     log_queue.drain()
-    shelf = log_queue.history.shelf
-    assert [(shelf[n][0].step, shelf[n][0].kind) for n in shelf] == [
+    media = log_queue.history.media
+    assert [(media[n][0].step, media[n][0].kind) for n in media] == [
         (4, "text"),
         (4, "array"),
         (4, "picture"),
@@ -263,7 +263,7 @@ def test_a_vector_beside_numbers_of_earlier_steps_is_no_scanned_step(told):
     log_queue.put(11, {"loss": 0.0})
     log_queue.drain()
     assert log_queue.history["loss"].steps.tolist() == list(range(1, 12))
-    assert list(log_queue.history.shelf) == ["by_class", "tokens"]
+    assert list(log_queue.history.media) == ["by_class", "tokens"]
 
 
 def test_a_vector_beside_the_loss_of_a_step_is_an_array_of_that_step(told):
@@ -272,7 +272,7 @@ def test_a_vector_beside_the_loss_of_a_step_is_an_array_of_that_step(told):
         log_queue.put(step, {"loss": 1 / step, "per_class": np.linspace(0, 1, 10)})
     log_queue.drain()
     assert log_queue.history["loss"].steps.tolist() == [1, 2, 3, 4]
-    assert list(log_queue.history.shelf) == ["per_class"]
+    assert list(log_queue.history.media) == ["per_class"]
 
 
 def test_two_threads_may_drain_at_once(log_queue):

@@ -91,10 +91,10 @@ def test_logged_media_stand_in_the_view_the_journal_and_the_report(tmp_path):
     assert list(live._state.messages) == []
     run = nb.runs(tmp_path)[0]
     for name, media in forms.items():
-        kept = run.history.shelf[name]
+        kept = run.history.media[name]
         assert [item.step for item in kept] == [1, 2, 3]
         assert kept[-1].value.html() == media.html()
-    assert run.history.shelf["remark"][-1].value == "step 2"
+    assert run.history.media["remark"][-1].value == "step 2"
     assert json.dumps(record_of(live._state)).count("data:image/png") > 10
     run.report(tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()

@@ -288,7 +288,7 @@ class LogQueue:
                 value = np.asarray(value)
             if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biufV":
                 return [float(value.item())], value.dtype
-            self.history.shelf.put(name, step, value)
+            self.history.media.put(name, step, value)
         except Exception as error:  # one value must not take the others with it
             if is_of_signal(error):
                 raise

@@ -213,7 +213,7 @@ class Journal:
 
     def _collect_media(self) -> None:
         """Make records of the media and texts logged since the last time."""
-        for name, items in self._run.history.shelf.items():
+        for name, items in self._run.history.media.items():
             for item in items:
                 if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
                     continue
@@ -366,7 +366,7 @@ class LastRun:
             (length,) = struct.unpack_from("<I", payload)
             head, data = json.loads(payload[4 : 4 + length]), payload[4 + length :]
             value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
-            self.history.shelf.put(str(head["name"]), int(head["step"]), value)
+            self.history.media.put(str(head["name"]), int(head["step"]), value)
         elif record_type == b"B":
             self.seen, _, self.step = _BEAT.unpack(payload)
         elif record_type == b"C":

@@ -208,7 +208,7 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
     """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
     pictures of each name.
     """
-    media, tables = run.history.shelf, {}
+    media, tables = run.history.media, {}
     if run.verdicts:
         tables["what is wrong"] = run.verdicts.html()
     if has_validation(run):

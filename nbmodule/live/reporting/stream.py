@@ -122,7 +122,7 @@ class Stream:
         run = self._run
         parts = small_parts_of(run)
         logged = sum(len(s) for s in run.history if group_of(s.name)[1] != "train")
-        media = (run.history.shelf.version, logged, str(run.verdicts))
+        media = (run.history.media.version, logged, str(run.verdicts))
         states = {**parts, "messages": run.messages.version, "media": media}
         before, self._parts = self._parts, states
         changed = {name for name, state in states.items() if before.get(name) != state}

@@ -43,7 +43,7 @@ class History:
     """Numbers over steps, and texts, arrays and pictures beside them.
 
     `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`;
-    `history.shelf` holds texts, arrays and pictures.
+    `history.media` holds texts, arrays and pictures.
 
     Example:
         >>> history = History()
@@ -55,7 +55,7 @@ class History:
 
     def __init__(self) -> None:
         self._series: dict[str, Series] = {}
-        self.shelf = MediaStore()
+        self.media = MediaStore()
 
     def add(self, step: int, values: dict[str, float]) -> None:
         """Add one number for each name at a step."""
@@ -73,7 +73,7 @@ class History:
         """Forget the values of this step and later ones."""
         for series in self:
             series.cut(step)
-        self.shelf.cut(step)
+        self.media.cut(step)
 
     @property
     def names(self) -> list[str]:
@@ -83,7 +83,7 @@ class History:
     @property
     def nbytes(self) -> int:
         """Host memory held, in bytes."""
-        return sum(series.nbytes for series in list(self._series.values())) + self.shelf.nbytes
+        return sum(series.nbytes for series in list(self._series.values())) + self.media.nbytes
 
     def groups(self) -> dict[str, dict[str, Series]]:
         """Return the series that share a plot: `loss` and `val_loss` are one group.
@@ -143,7 +143,7 @@ class History:
             points = f"{len(series):>9,} points  last {series.last:.4g}"
             lines.append(f"  {series.name:<{width}}  {points}  {best_text}")
         lines.extend(
-            f"  {name:<{width}}  {len(self.shelf[name]):>9,} entries" for name in self.shelf
+            f"  {name:<{width}}  {len(self.media[name]):>9,} entries" for name in self.media
         )
         return "\n".join(lines)
 

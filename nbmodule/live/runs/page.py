@@ -78,9 +78,9 @@ def report_page(run: RecordedRun) -> str:
     parts += ["<h2>Findings</h2>", run.diagnosis.html()]
     parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
     parts += ["<h2>Epochs</h2>", str(run.epochs().html())]
-    shelf = run.history.shelf
-    for name in shelf:
-        newest = shelf[name][-1]
+    media = run.history.media
+    for name in media:
+        newest = media[name][-1]
         body = newest.value.html() if newest.kind == "media" else escape(plain(newest.value, 2000))
         parts.append(f"<h2>{escape(plain(name, 80))}, step {format_count(newest.step)}</h2>{body}")
     parts += ["<h2>Model</h2>", html_of(run.model)] if run.model is not None else []
