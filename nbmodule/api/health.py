@@ -29,6 +29,7 @@ _EXTRAS = {
     "notebooks": ("JupyterLab and the notebooks of this project", tuple(_LESSONS.split())),
     "checkpoint": ("checkpoints of sharded models", ("orbax-checkpoint",)),
     "interop": ("models of other libraries, in and out", ("flax", "equinox", "dm-haiku", "keras")),
+    "parquet": ("runs as Parquet files", ("pandas", "pyarrow")),
     "live": ("TensorBoard logs of nb.Live", ("tensorboardX",)),
 }
 

@@ -7,7 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.base.paths import hint, match
@@ -63,6 +63,13 @@ class Calls(Shown, Sequence[Call]):
 
     def __bool__(self) -> bool:
         return bool(self._list)
+
+    @overload
+    def __getitem__(self, key: int) -> Call: ...
+    @overload
+    def __getitem__(self, key: slice) -> Calls: ...
+    @overload
+    def __getitem__(self, key: str | tuple[str, int]) -> Call: ...
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):

@@ -138,7 +138,7 @@ class Live(ReplayVerbs):
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         display = as_flag("display", display)
-        _check_arguments(returns, budget, nonfinite, recorder, tags)
+        _check_arguments(returns, budget, nonfinite, recorder, tags, name, journal)
         run = RunState(
             name or title_of(model),
             model=model,
@@ -752,7 +752,13 @@ class Live(ReplayVerbs):
 
 
 def _check_arguments(
-    returns: object, budget: object, nonfinite: object, recorder: object, tags: Any
+    returns: object,
+    budget: object,
+    nonfinite: object,
+    recorder: object,
+    tags: Any,
+    name: object,
+    journal: object,
 ) -> None:
     if not is_real(budget) or not 0 < budget <= 1:
         raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
@@ -764,6 +770,11 @@ def _check_arguments(
         raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
         raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
+    if not isinstance(name, str | None):
+        raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
+    if not isinstance(journal, bool | str | os.PathLike | None):
+        got = type(journal).__name__
+        raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")
 
 
 def _weakly(live: Live) -> Callable[[dict[str, Any]], None]:

@@ -59,7 +59,6 @@ def test_a_whole_number_of_numpy_means_what_pythons_means(made, number, kind):
         lambda wrong: nb.cosine_schedule(0.1, wrong),
         lambda wrong: model()(X, track_submod_rets=True, submod_depth=wrong),
         lambda wrong: nb.track(model(), last=wrong),
-        lambda wrong: nb.jit(lambda x: x, static_argnums=wrong),
         lambda wrong: nb.stack(lambda: nb.Linear(3, 2), wrong),
         lambda wrong: nb.make_mesh(data=wrong),
         lambda wrong: nb.fsdp(min_size=wrong),

@@ -146,6 +146,7 @@ def test_a_stream_that_is_taken_for_a_key_names_what_gives_one(misuse):
 
 
 @pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
+@pytest.mark.filterwarnings("ignore:the model Noisy is read inside a raw jax.jit")
 def test_a_stream_of_a_module_in_a_raw_jit_closure_names_the_public_way():
     class Noisy(nb.Module):
         def __init__(self):

@@ -103,7 +103,7 @@ TRANSFORMS = {
     "stack": lambda fn: nb.stack(fn, 2),
 }
 NO_FUNCTIONS = {
-    "str": ("loss", "not its name"),
+    "str": ("loss", "a method"),
     "an object": (Thing(), "a method"),
     "an array": (jnp.ones(2), "not what it returns"),
     "a number": (3.0, "not what it returns"),

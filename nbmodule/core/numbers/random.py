@@ -25,6 +25,7 @@ from nbmodule.core.variables.frame import Frame, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, AttributePathError
+from nbmodule.tree.nested import is_of_class
 
 _DRAWING = 0x80000000  # keeps the keys of the two lanes apart
 _DRAW_HINT = "stream() or stream.draw() gives the next key, stream.split(n) gives n of them."
@@ -244,6 +245,8 @@ class RandomStream:
         def __getattr__(self, name: str) -> Any:
             if name == "ndim":  # which functions of jax.random read of a key first
                 return self.__jax_array__()
+            if is_of_class(self, name):  # a property that failed: report its own error
+                return object.__getattribute__(self, name)
             raise AttributePathError(f'RandomStream has no attribute "{name}": {_DRAW_HINT}')
 
     def split(self, number: int = 2) -> Any:

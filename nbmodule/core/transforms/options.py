@@ -291,7 +291,9 @@ def check_function(
     """
     if callable(fn):
         return
-    if isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
+    if isinstance(fn, classmethod):
+        fix = f"; put @classmethod above @{transform}"
+    elif isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
         fix = (
             f". Pass the function itself, not what it returns: {transform}(f, ...), not "
             f"{transform}(f(x), ...)"

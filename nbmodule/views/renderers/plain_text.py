@@ -445,6 +445,7 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
     """Write one letter for each call, in the order in which they began, with the legend.
 
     Example:
+        >>> from nbmodule.views.records.records import PairRow
         >>> rows = [
         ...     PairRow("", 0, fault="inside"),
         ...     PairRow("a", 1),
