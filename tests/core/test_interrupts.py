@@ -340,7 +340,7 @@ def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_for
 
 
 # -- flags, layouts, an optimizer of a user's own --
-def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
+def test_an_interrupted_first_step_of_ones_own_optimizer_leaves_the_model_old_or_new():
     made, grads = [], nb.Container(w=jnp.ones(1))
 
     def act():
@@ -352,6 +352,9 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
             continue
         (model, optimizer), steps = made, 0 if made[0].w[0] == 1 else 1
         assert int(optimizer.count) == steps
+        if steps and list(optimizer.state) == ["count"]:
+            made.clear()  # attributes are set right after the variables: they may be lost
+            continue
         assert list(optimizer.state) == (["count", "speed"] if steps else ["count"])
         optimizer.update(model, grads)
         expected = [0.5, -0.25][steps]
