@@ -112,3 +112,21 @@ def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(ne
         np.testing.assert_allclose(
             np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
         )
+
+
+def test_statistics_of_gradients_are_reduced_inside(net, x):
+    step = nb.jit(lambda x: nb.grad(squares)(net, x))
+    with track(net, gradients=True) as whole:
+        step(x)
+    with track(net, returns="stats", gradients=True) as calls:
+        step(x)
+    assert calls["head"].gradient is None
+    np.testing.assert_allclose(
+        calls["head"].gradient_statistics.max, np.max(whole["head"].gradient), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        calls.gradients["stem.weight"].mean,
+        np.mean(whole.gradients["stem.weight"]),
+        rtol=1e-4,
+        atol=1e-6,
+    )

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.calls import track
 from nbmodule.interventions.patch import patch
 
 from jax_settings import FLOAT
@@ -146,3 +147,9 @@ def test_a_patch_of_what_runs_several_times_or_never_is_refused(net, x):
         patch(net, x, x + 1, "blocks.0.act")
     with pytest.raises(nb.PathError, match='"spare" did not run'):
         patch(net, x, x + 1, "spare")
+
+
+def test_interventions_are_seen_by_tracking(net, x):
+    with track(net) as calls:
+        net(x, replace_submod_rets={"stem": 0.0})
+    assert not np.any(calls["stem"].returns)

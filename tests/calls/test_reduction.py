@@ -94,3 +94,19 @@ def test_statistics_are_no_part_of_the_derivative():
         found = nb.grad(lambda x: model(x).sum())(x)
     np.testing.assert_allclose(found, np.cos(x), rtol=1e-5)
     check(calls["0"].statistics, np.sin(x))
+
+
+def test_the_deviation_is_exact_far_from_zero():
+    x = (1000 + np.random.default_rng(0).normal(0, 0.1, 4096)).astype(np.float32)
+    np.testing.assert_allclose(
+        statistics_of(jnp.asarray(x)).std, x.astype(np.float64).std(), rtol=1e-2
+    )
+
+
+@pytest.mark.parametrize(
+    "values", [np.float32([0.5, -2.0]), np.float64([1e60, -3e60])], ids=["single", "double"]
+)
+def test_statistics_hold_where_numbers_have_64_bits(values):
+    with jax.enable_x64(True):
+        x = np.resize(values, (8, 144))
+        check(statistics_of(jnp.asarray(x)), x)

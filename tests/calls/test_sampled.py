@@ -129,3 +129,46 @@ def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
         nb.jit(lambda x: model(x))(jnp.linspace(0, 1, 3000))
     calls.save(tmp_path / "calls.h5")
     assert nb.load_calls(tmp_path / "calls.h5")["0"].statistics == calls["0"].statistics
+
+
+@pytest.mark.parametrize("shape", [(70_001,), (64, 2047), (3, 5, 129, 33), (20, 4000)], ids=str)
+def test_many_values_that_are_not_finite_are_counted_one_by_one(shape):
+    reduce, rng = compiled(), np.random.default_rng(1)
+    for share in (
+        (0.0, 0.0),
+        (1e-4, 1e-3),
+        (0.3, 0.3),
+        (0.0, 1.0),
+        (1.0, 0.0),
+        (0.999, 1e-3),
+        (1e-3, 0.999),
+    ):
+        drawn = rng.random(shape)
+        x = np.where(
+            drawn < share[0],
+            np.nan,
+            np.where(drawn > 1 - share[1], np.inf, rng.normal(size=shape) * 1e30),
+        )
+        x = x.astype(np.float32)
+        found = read_statistics(reduce(jnp.asarray(x)))
+        assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), share
+
+
+def test_double_precision_has_its_own_range():
+    with jax.enable_x64(True):
+        x = np.random.default_rng(5).normal(size=(50, 100)) * 1e60
+        x[3, 4], x[5, 6], x[7, 8] = np.nan, np.inf, -np.inf
+        found = read_statistics(compiled()(jnp.asarray(x)))
+    assert (found.nan, found.inf) == (1, 2)
+
+
+def test_exact_statistics_are_those_of_numpy_in_a_compiled_step():
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    x = np.random.default_rng(7).normal(size=(50, 100)).astype(np.float32)
+    with nb.track(model, returns="exact stats") as calls:
+        nb.jit(lambda x: model(x))(jnp.asarray(x))
+    found, y = calls["0"].statistics, np.sin(x.astype(np.float64))
+    np.testing.assert_allclose(
+        found[1:6], [y.mean(), y.std(), y.min(), y.max(), 0], rtol=1e-3, atol=1e-6
+    )
+    assert found.sampled == 0

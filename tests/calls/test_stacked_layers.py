@@ -65,3 +65,10 @@ def test_stacked_layers_can_be_chosen_and_replaced(model):
     np.testing.assert_allclose(
         out, np.asarray(model.heads.bias())[:, None] + np.zeros((5, 2, 2)), rtol=1e-6
     )
+
+
+def test_gradients_by_returns_of_stacked_layers_are_stacked(model):
+    with nb.track(model, gradients=True) as calls:
+        nb.grad(lambda model: model(jnp.asarray(X)).sum())(model)
+    expected = np.broadcast_to(np.asarray(model.heads.weight()).sum((0, 1)), (2, 3))
+    np.testing.assert_allclose(calls["blocks"].gradient[-1], expected, rtol=1e-5)

@@ -120,3 +120,13 @@ def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
 
     picture = html.unescape(dot.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
     assert f">{name}" in picture
+
+
+@needs_dot
+def test_graphviz_accepts_what_we_write(graph):
+    svg = dot.render(
+        to_dot(graph, depth=1, highlight_subgraph="head", color="flops"), "svg"
+    ).decode()
+
+    assert "head" in svg
+    assert svg.count("<g id=") > 5

@@ -112,3 +112,11 @@ def test_equal_forms_are_laid_out_once():
         return x
 
     assert len(plans_of(trace_graph(model, X)).all) == 3
+
+
+def test_a_gradient_of_nested_layers_obeys_the_same_laws(make_gpt):
+    forward, (parameters, tokens) = make_gpt(layers=2, width=16, heads=2)
+    graph = trace_graph(jax.grad(lambda p, t: forward(p, t).mean()), parameters, tokens)
+
+    for plan in plans_of(graph).all:
+        check(plan)

@@ -145,3 +145,34 @@ def test_lines_lead_out_of_a_group_that_fills_the_picture():
 
     assert len(scene.ends) == 3
     assert scene.boxes[0].child.name == "head"
+
+
+def test_edges_of_a_folded_group_are_counted():
+    def model(x):
+        with jax.named_scope("split"):
+            a, b, c = jnp.sin(x) * 2, jnp.cos(x) * 2, jnp.tanh(x) * 2
+        return a * b + c
+
+    scene = PlacedGraph(fold(trace_graph(model, X))).scene(())
+    names = {box.place: box.child.name for box in scene.boxes}
+    counts = {(names[line.source], names[line.target]): len(line.slots) for line in scene.lines}
+
+    assert counts["split", "mul"] == 2
+    assert counts["split", "add"] == 1
+    assert [text for _, _, text in scene.labels if text == "3 values"] == ["3 values"]
+
+
+def test_lines_of_an_open_group_end_at_its_operations():
+    def model(x):
+        with jax.named_scope("head"):
+            return jnp.sin(x) * 2
+
+    picture = PlacedGraph(fold(trace_graph(model, X)))
+    opened = picture.scene(everything(picture))
+    names = {box.place: box.child.name for box in opened.boxes}
+
+    assert {(names[line.source], names[line.target]) for line in opened.lines} == {
+        ("x", "sin"),
+        ("sin", "mul"),
+        ("mul", "output"),
+    }

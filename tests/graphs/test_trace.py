@@ -14,6 +14,8 @@ from nbmodule.errors import ArgumentError
 from nbmodule.graphs import data, outline, to_dot, to_svg, trace_graph
 from nbmodule.graphs.graph import read_graph
 
+from jax_settings import FLOAT
+
 X = jnp.ones((2, 3))
 
 
@@ -183,3 +185,17 @@ def test_functions_without_inputs_or_outputs_have_graphs_too(fn):
     assert outline(graph)
     assert data(graph)["view"] == "graph"
     assert to_dot(graph).startswith("digraph")
+
+
+def test_edges_run_from_the_maker_to_the_reader():
+    graph = trace_graph(lambda x: (x + x) * x, X)
+
+    assert [(e.source, e.target, e.position) for e in graph.edges] == [
+        (0, 1, 0),
+        (0, 1, 1),
+        (1, 2, 0),
+        (0, 2, 1),
+        (2, 3, 0),
+    ]
+    assert graph.edges[0].shape == (2, 3)
+    assert graph.edges[0].dtype == FLOAT

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.graphs.writing.outline import headline
 
 from graph_evaluator import evaluate_written
+from jax_settings import FLOAT
 
 X = jnp.linspace(-1.0, 2.0, 12).reshape(4, 3)
 
@@ -77,3 +79,15 @@ def test_writes_come_out_of_loops_branches_and_compiled_functions(model):
     assert names(graph) == ["written: buffer"]
     assert float(evaluate_written(graph, [jnp.ones(())], X)["buffer"]) == 40.0
     assert float(evaluate_written(graph, [jnp.ones(())], -X)["buffer"]) == 4.0
+
+
+def test_running_statistics_are_outputs_with_their_names(model):
+    graph = nb.graph(model, X)
+
+    assert names(graph) == ["written: 1.running_mean", "written: 1.running_var"]
+    assert not any(node.dead for node in graph.nodes)
+    assert headline(graph).endswith(f"{FLOAT}[4, 3] → {FLOAT}[4, 4] · writes 2 variables")
+
+
+def test_a_model_in_eval_mode_writes_nothing(model):
+    assert names(nb.graph(model.eval(), X)) == []
