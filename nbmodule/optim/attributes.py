@@ -10,6 +10,7 @@ the frame of the step closes, and set for good when the step commits (`Attribute
 
 from __future__ import annotations
 
+import operator
 import warnings
 import weakref
 from collections.abc import Mapping
@@ -23,6 +24,7 @@ from nbmodule.base.foreign import as_read_or_left
 from nbmodule.base.trees import flat
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import Call
 from nbmodule.core.variables.frame import EAGER, here, now, write, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
@@ -57,6 +59,15 @@ class AttributeChange(Buffer):
             self.after = _user_attributes(optimizer)
             restore_attributes(optimizer, self.before)
             optimizer._memo.change = None
+
+    def calls(self) -> list[Call]:
+        """Return the calls that set the attributes without running Python."""
+        namespace = vars(self.optimizer())
+        gone = self.before.keys() - self.after.keys()
+        return [
+            *((operator.delitem, namespace, name) for name in gone),
+            *((operator.setitem, namespace, *pair) for pair in self.after.items()),
+        ]
 
     @property
     def _value(self) -> Any:  # replaces the slot of other variables

@@ -433,6 +433,10 @@ class Optimizer:
             log=current_log(),
         )
         part.write(variables, values)
+        if now.frame is None and here() == EAGER:
+            for change in variables:
+                if isinstance(change, attributes.AttributeChange):
+                    part.calls += change.calls()
         new = list(part.weights)
         for i, value in zip(active, changed):
             new[i] = value

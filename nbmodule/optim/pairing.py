@@ -22,6 +22,7 @@ from nbmodule.base.paths import link
 from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
+from nbmodule.core.variables.commit import Call
 from nbmodule.core.variables.frame import calling, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
@@ -47,6 +48,7 @@ class Pairs:
         model: The module they belong to, if any.
         extra: Keyword arguments for the transformation.
         writes: Values of variables that are set when the step commits.
+        calls: Calls into C that set items of dicts and lists at the same moment.
     """
 
     chains: tuple[Chain, ...]
@@ -55,6 +57,7 @@ class Pairs:
     model: Any = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     writes: dict[Variable, Any] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
 
     def write(self, variables: Iterable[Variable], values: Iterable[Any]) -> None:
         """Set variables when the step commits."""
@@ -63,7 +66,7 @@ class Pairs:
     def commit(self) -> None:
         """Apply all writes of the step as one act; setters that run Python come last."""
         order = sorted(self.writes, key=lambda variable: "_value" in vars(type(variable)))
-        write_all(order, [self.writes[variable] for variable in order])
+        write_all(order, [self.writes[variable] for variable in order], calls=self.calls)
 
     def active(self) -> list[int]:
         """Return the numbers of the variables that have a gradient."""
@@ -280,7 +283,6 @@ def commit_in_place(part: Pairs, places: Sequence[tuple[Any, Any]], new: Sequenc
 
     Variables, those behind the container of a model too, are set with the step as one act.
     """
-    items = []
     for (level, key), value, before in zip(places, new, part.weights):
         if value is before:
             continue
@@ -289,9 +291,7 @@ def commit_in_place(part: Pairs, places: Sequence[tuple[Any, Any]], new: Sequenc
             variable = variable_behind(level, key)
         if variable is not None:
             value = part.writes[variable] = variable.admitted(value)
-        if level is not variable:
-            items.append((level, key, value))
+        if level is not variable:  # a container's own `__setitem__` would set the variable
+            setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
+            part.calls.append((setter, level, key, value))
     part.commit()
-    for level, key, value in items:  # a container's own `__setitem__` would set the variable
-        setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
-        setter(level, key, value)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
-from operator import attrgetter
+from itertools import chain, repeat, starmap
+from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -56,6 +56,8 @@ _value = attrgetter("_value")
 Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
 """What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
 NOTHING: Also = ((), (), ())
+Call = tuple[Any, ...]
+"""A function in C that returns None, such as `operator.setitem`, and its arguments."""
 
 
 def commit(
@@ -64,6 +66,7 @@ def commit(
     waiting: Sequence[Variable] = (),
     draws: Sequence[Any] = (),
     also: Also = NOTHING,
+    calls: Sequence[Call] = (),
 ) -> None:
     """Set the values of variables outside of all frames.
 
@@ -75,6 +78,7 @@ def commit(
         waiting: Pending variables, which get another draw at the same moment.
         draws: One for each of these.
         also: What else is set at the same moment, layouts say.
+        calls: What else is called at the same moment.
 
     Example:
         >>> import nbmodule as nb
@@ -88,7 +92,7 @@ def commit(
         before = list(map(_value, variables))
     except AttributeError:
         before = None
-    if before is not None and not waiting and also is NOTHING:
+    if before is not None and not waiting and also is NOTHING and not calls:
         any(map(setattr, targets, names, chain(values, ticks)))
         return
     before = [getattr(variable, "_value", None) for variable in variables]
@@ -96,7 +100,7 @@ def commit(
     names = (*repeat("_pending", len(waiting)), *also[1], *names)
     new = chain(draws, also[2], values, ticks)
     with draw_lock:  # a draw that has begun comes first
-        any(map(setattr, targets, names, new))
+        any(chain(starmap(call, calls), map(setattr, targets, names, new)))
     for variable in variables:
         if hasattr(variable, "_pending"):
             del variable._pending

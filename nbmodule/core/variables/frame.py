@@ -43,7 +43,7 @@ from nbmodule.base.jax_names import (
 )
 from nbmodule.base.sockets import socket
 from nbmodule.core.variables.call_log import Log, uncaptured
-from nbmodule.core.variables.commit import NOTHING, Also, commit
+from nbmodule.core.variables.commit import NOTHING, Also, Call, commit
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.errors import TracerLeakError
 
@@ -478,6 +478,7 @@ def write_all(
     waiting: Sequence[Variable] = (),
     draws: Sequence[Any] = (),
     also: Also = NOTHING,
+    calls: Sequence[Call] = (),
 ) -> None:
     """Write values that already have the shapes and dtypes, in the frame where there is one; all of
     them or none.
@@ -489,17 +490,18 @@ def write_all(
             frames.
         draws: One for each of these.
         also: What else is set at that moment; this too is seen in all frames.
+        calls: What else is called at that moment, see `commit`; as above.
     """
     if now.frame is not None:
         now.frame.write_all(variables, values)
-        commit((), (), waiting, draws, also)
+        commit((), (), waiting, draws, also, calls)
         return
     trace = here()
     for variable, value in zip(variables, values):
         is_local = trace != EAGER and variable._home is not None and variable._home.trace == trace
         if not is_local and (trace != EAGER or isinstance(value, jax.core.Tracer)):
             raise leak(variable)
-    commit(variables, values, waiting, draws, also)
+    commit(variables, values, waiting, draws, also, calls)
 
 
 def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:
