@@ -8,6 +8,7 @@ little to compare at each call.
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
@@ -24,6 +25,7 @@ from nbmodule.base.trees import chunks_of, flat, nest
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -313,9 +315,11 @@ class SlotOptimizer(Optimizer):
             >>> int(optimizer.count), list(optimizer.state.mw)
             (0, [])
         """
-        counters = tuple(self._counters().values())
-        self._set_slots({})
-        write_all(counters, [x.admitted(np.zeros((), np.int32)) for x in counters])
+        counters, inner = tuple(self._counters().values()), self._nbm
+        zeros = [counter.admitted(np.zeros((), np.int32)) for counter in counters]
+        also = (inner, clock), ("version", "structure"), (inner.version + 1, next(ticks))
+        no_slots = operator.setitem, vars(self), SLOTS, (StateNames(()), ())
+        write_all(counters, zeros, also=also, calls=[no_slots])
 
 
 def _copy(leaf: object) -> Any:

@@ -453,3 +453,16 @@ def test_a_patch_may_be_entered_by_hand_and_again():
     np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
     patch.__exit__(None, None, None)
     np.testing.assert_array_equal(model(x), plain)
+
+
+def test_forgetting_the_state_of_an_optimizer_is_one_act():
+    optimizer, v = nb.Adam(0.1), {"w": jnp.ones(1)}
+
+    def act():
+        optimizer.step(v, v)
+        optimizer.reset()
+
+    act()
+    for _ in points(act, most=60):
+        assert any(float(x[0]) for x in optimizer.state.mw.values()) == bool(optimizer.count)
+        optimizer.reset()
