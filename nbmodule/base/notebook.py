@@ -8,8 +8,8 @@ from typing import Any
 
 def running_shell() -> Any:
     """Return the shell of IPython that runs this code; None outside of IPython."""
-    ipython = sys.modules.get("IPython")
-    return None if ipython is None else ipython.get_ipython()
+    # another thread may be importing IPython: then the name is not there yet
+    return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
 def running_kernel() -> Any:
@@ -25,7 +25,7 @@ def names_of_notebook() -> dict[str, Any]:
 def running_request() -> dict[str, Any]:
     """Return the request that the kernel answers now, of which the running cell is a part."""
     parent_of = getattr(running_shell(), "get_parent", dict)
-    return parent_of()
+    return parent_of() or {}
 
 
 def running_cell_id() -> str | None:

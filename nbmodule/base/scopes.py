@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from nbmodule.base.jax_names import source_info_util
+from nbmodule.base.notebook import running_shell
 
 _REPEAT = re.compile(r"^(.+)#([1-9]\d*)$", re.DOTALL)
 _ESCAPES = (("%2F", "/"), ("%28", "("), ("%29", ")"))
@@ -156,8 +156,7 @@ def place_in_code(file: str, line: int) -> str:
         >>> place_in_code("/home/ada/train.py", 25)
         'train.py:25'
     """
-    shell = sys.modules.get("IPython") and sys.modules["IPython"].get_ipython()
-    cells = getattr(getattr(shell, "compile", None), "_filename_map", {}) if shell else {}
+    cells = getattr(getattr(running_shell(), "compile", None), "_filename_map", {})
     return (
         f"cell [{cells[file]}] line {line}" if file in cells else f"{os.path.basename(file)}:{line}"
     )

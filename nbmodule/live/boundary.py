@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nbmodule.base.compiling import compiled_seconds
 from nbmodule.base.format import format_count, format_seconds
+from nbmodule.base.notebook import running_kernel
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.controls.pump import find_route, is_marimo, running_kernel
+from nbmodule.live.controls.pump import find_route, is_marimo
 from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.run.control import RECEIPT, Command
 from nbmodule.live.run.messages import guard

@@ -20,6 +20,7 @@ import numpy as np
 from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.kinds import is_real, is_whole
+from nbmodule.base.notebook import running_kernel
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import Boundary, Verbs
@@ -28,7 +29,7 @@ from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_rate
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.controls.pump import CommPump, running_kernel
+from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run.control import RECEIPT, Controls

@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.format import cut_middle, printable
+from nbmodule.base.notebook import running_kernel
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
 from nbmodule.tree.files import Stored
@@ -315,9 +316,7 @@ def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]
 
 def _show_of_front_end() -> Callable[[Any], Any] | None:
     """Return the function that shows values in a notebook; None where there is none."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    if not hasattr(shell, "kernel"):
+    if running_kernel() is None:
         return None
     try:
         return socket("show")

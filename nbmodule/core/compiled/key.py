@@ -7,7 +7,6 @@ function traces again in the first call of a later cell. In scripts the clock of
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import numpy as np
 
 from nbmodule.base.foreign import as_read, is_native
 from nbmodule.base.jax_names import trace_settings
+from nbmodule.base.notebook import running_shell
 from nbmodule.core.structure.structure import structure_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, variables_of
 from nbmodule.core.transforms.options import Places
@@ -48,9 +48,7 @@ class CellClock:
 
     def follow(self) -> None:
         """Follow the cells of IPython, if this runs in IPython."""
-        if "IPython" not in sys.modules:
-            return
-        shell = getattr(sys.modules["IPython"], "get_ipython", lambda: None)()
+        shell = running_shell()
         if shell is None or shell is self._shell:
             return
         with self._lock:

@@ -15,9 +15,10 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 from nbmodule.base.kinds import is_whole
+from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
-from nbmodule.live.controls.pump import CommPump, running_kernel
+from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.run.control import RECEIPT, Command, CommandQueue
 from nbmodule.live.run.progress import ENDED, Meter, StepCount
 

@@ -79,15 +79,6 @@ def is_marimo() -> bool:
     return bool(running and running())
 
 
-def running_kernel() -> Any:
-    """Return the kernel that runs this code, or None outside a notebook."""
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return None
-    return getattr(get_ipython(), "kernel", None)
-
-
 class CommPump:
     """Handles messages for the kernel thread it is made in.
 

@@ -20,7 +20,6 @@ import errno
 import json
 import os
 import struct
-import sys
 import threading
 import time
 import warnings
@@ -33,6 +32,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import format_bytes, format_count, printable_repr
+from nbmodule.base.notebook import running_shell
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.run.history import History
@@ -474,9 +474,7 @@ def folders_of(folder: object = None) -> list[Path]:
     """
     if isinstance(folder, (str, Path)):
         return [Path(folder).absolute()]
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    start = getattr(shell, "starting_dir", None)
+    start = getattr(running_shell(), "starting_dir", None)
     return list(dict.fromkeys(Path(path) / FOLDER for path in (start, Path.cwd()) if path))
 
 

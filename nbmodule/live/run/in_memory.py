@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 import time
 import weakref
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count
+from nbmodule.base.notebook import running_cell_id, running_request
 from nbmodule.live.run.branches import EarlierRun, reduced_curves
 from nbmodule.live.run.history import History
 from nbmodule.live.run.series import Curve
@@ -162,9 +162,8 @@ def forget_earlier(cell: str) -> None:
 
 def current_cell() -> str:
     """Return the identifier of the running notebook cell, otherwise the line of the caller."""
-    cell = _parent_message().get("metadata", {}).get("cellId")
-    if cell:
-        return str(cell)
+    if (cell := running_cell_id()) is not None:
+        return cell
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__", "").startswith("nbmodule."):
         frame = frame.f_back
@@ -173,11 +172,4 @@ def current_cell() -> str:
 
 def current_execution() -> str:
     """Return the identifier of the running execution of a notebook cell; '' outside of one."""
-    return str(_parent_message().get("header", {}).get("msg_id", ""))
-
-
-def _parent_message() -> dict[str, Any]:
-    """Return the message that runs the present cell; empty outside of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell: Any = ipython and ipython.get_ipython()
-    return (hasattr(shell, "get_parent") and shell.get_parent()) or {}
+    return str(running_request().get("header", {}).get("msg_id", ""))

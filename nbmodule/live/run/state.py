@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
@@ -265,12 +265,11 @@ def _plain(value: Any) -> Any:
 def notebook_cell() -> dict[str, Any]:
     """Return number and code of the running cell and the notebook's name, where they are known."""
     facts: dict[str, Any] = {}
-    ipython = sys.modules.get("IPython")
-    shell = ipython and ipython.get_ipython()
-    if shell is not None:
-        cells = shell.user_ns.get("In") or [""]
+    if running_shell() is not None:
+        names = names_of_notebook()
+        cells = names.get("In") or [""]
         facts |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
-        notebook = os.environ.get("JPY_SESSION_NAME") or shell.user_ns.get("__vsc_ipynb_file__")
+        notebook = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__")
         if notebook:  # set by Jupyter's server and VS Code
             facts["notebook"] = os.path.basename(str(notebook))
     return facts
