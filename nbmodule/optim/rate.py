@@ -274,10 +274,10 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    lr, steps, warmup, end = _check(lr, steps, warmup, end)
-    fall = optax.cosine_decay_schedule(lr, steps - warmup, end / lr if lr else 0.0)
-    name = _call("cosine_schedule", lr, steps, warmup=warmup, end=end)
-    return Schedule(name, _after_warmup(lr, warmup, fall))
+    def fall(lr: float, end: float, steps: int) -> Any:
+        return optax.cosine_decay_schedule(lr, steps, end / lr if lr else 0.0)
+
+    return _rise_and_fall("cosine_schedule", fall, lr, steps, warmup, end)
 
 
 @accepts_aliases
@@ -301,10 +301,7 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    lr, steps, warmup, end = _check(lr, steps, warmup, end)
-    name = _call("linear_schedule", lr, steps, warmup=warmup, end=end)
-    fall = optax.linear_schedule(lr, end, steps - warmup)
-    return Schedule(name, _after_warmup(lr, warmup, fall))
+    return _rise_and_fall("linear_schedule", optax.linear_schedule, lr, steps, warmup, end)
 
 
 @accepts_aliases
@@ -344,6 +341,14 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     )
     name = _call("step_schedule", lr, dict(factors), warmup=warmup)
     return Schedule(name, _after_warmup(lr, warmup, falls))
+
+
+def _rise_and_fall(
+    name: str, fall: Callable[..., Any], lr: float, steps: int, warmup: int, end: float
+) -> Schedule:
+    lr, steps, warmup, end = _check(lr, steps, warmup, end)
+    text = _call(name, lr, steps, warmup=warmup, end=end)
+    return Schedule(text, _after_warmup(lr, warmup, fall(lr, end, steps - warmup)))
 
 
 def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
