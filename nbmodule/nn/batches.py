@@ -26,7 +26,7 @@ from nbmodule.nn.checks import size as whole
 class Batches:
     """A restartable iterable over batches; see `batches`.
 
-    `nb.Live` reads `batch`, and sets `drop_last` where a reader leaves the last batch out.
+    `nb.Live` reads `batch`.
 
     Args:
         make: Gives the batches of one pass.
@@ -36,8 +36,6 @@ class Batches:
 
     batch: int | None = None
     """Rows in a batch; None where the source makes its batches itself."""
-    drop_last: bool | None = None
-    """True if a last batch that is not full is left out; None as above."""
 
     def __init__(
         self, make: Callable[[], Iterable[Any]], length: Callable[[], int], text: str
@@ -66,8 +64,7 @@ def _cut(
     """Return batches of `count` rows, each batch from the numbers of its rows."""
     stream = None if key is None else random.RandomStream(key)
 
-    def length() -> int:
-        return count // batch if cut.drop_last else -(-count // batch)
+    length = count // batch if drop_last else -(-count // batch)
 
     def make() -> Iterator[Any]:
         order = np.arange(count)
@@ -75,12 +72,12 @@ def _cut(
             first, second = random.next_key() if stream is None else stream._next_key()
             bits = np.random.Philox(key=int(first) << 32 | int(second))
             order = np.random.Generator(bits).permutation(count)
-        for number in range(length()):
+        for number in range(length):
             yield rows(order[number * batch : (number + 1) * batch])
 
-    cut = Batches(make, length, "")
-    cut.batch, cut.drop_last = batch, drop_last
-    cut._text = f"batches({count:,} rows, size={batch}, {length()} batches, shuffle={shuffle})"
+    text = f"batches({count:,} rows, size={batch}, {length} batches, shuffle={shuffle})"
+    cut = Batches(make, lambda: length, text)
+    cut.batch = batch
     return cut
 
 
