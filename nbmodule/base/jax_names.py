@@ -47,7 +47,6 @@ __all__ = [
     "reset_compilation_cache",
     "scan_counts",
     "source_info_util",
-    "stop_listening",
     "trace_context",
     "trace_settings",
     "unfit",
@@ -295,20 +294,6 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Any]:
             inner = getattr(item, "jaxpr", item)
             if hasattr(inner, "eqns"):
                 yield inner
-
-
-def stop_listening(listener: Callable[..., None]) -> None:
-    """Take away what `jax.monitoring.register_event_duration_secs_listener` was given.
-
-    Private under another name in 0.8.0, public since; without either it stays, and what it hears is
-    of no use to anyone.
-    """
-    unregister = _find(
-        "jax.monitoring.unregister_event_duration_listener",
-        "jax._src.monitoring._unregister_event_duration_listener_by_callback",
-    )
-    if unregister is not None:
-        unregister(listener)
 
 
 def reset_compilation_cache() -> None:

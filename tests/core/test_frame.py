@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.jax_names import stop_listening
 
-from jax_settings import FLOAT
+from jax_settings import FLOAT, stop_listening
 
 
 def test_each_shape_of_one_compiled_function_has_effects_of_its_own():

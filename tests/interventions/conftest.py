@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.jax_names import stop_listening
+
+from jax_settings import stop_listening
 
 
 class Block(nb.Module):

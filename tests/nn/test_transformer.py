@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.jax_names import stop_listening
 from nbmodule.core.numbers import random
 from nbmodule.nn.transformer import (
     TransformerDecoder,
@@ -14,6 +13,8 @@ from nbmodule.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+
+from jax_settings import stop_listening
 
 torch = pytest.importorskip("torch")
 

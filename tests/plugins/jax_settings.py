@@ -37,6 +37,18 @@ NUMBERS = {"float32": "float64", "int32": "int64", "complex64": "complex128"}
 FLOAT, INT, COMPLEX = NUMBERS.values() if SETTING == "x64" else NUMBERS
 
 
+def stop_listening(listener: Callable[..., None]) -> None:
+    """Unregister what `jax.monitoring.register_event_duration_secs_listener` was given."""
+    import jax
+
+    unregister = getattr(jax.monitoring, "unregister_event_duration_listener", None)
+    if unregister is None:  # private under another name in JAX 0.8.0
+        from jax._src import monitoring
+
+        unregister = monitoring._unregister_event_duration_listener_by_callback
+    unregister(listener)
+
+
 def spelled(message: str) -> str:
     """Return a message written for the default dtypes with the dtypes of the current setting."""
     return re.sub(
