@@ -18,6 +18,7 @@ function draw(view, data) {
   const box = el("div", "plots");
   view.body.append(box);
   const paint = () => {
+    log.setAttribute("aria-pressed", String(state.log));
     const width = Math.min(view.root.clientWidth || 900, 1100);
     const groups = [...byUnit(series).entries()];
     const across = width >= 720 && groups.length > 1 ? 2 : 1;
@@ -27,7 +28,6 @@ function draw(view, data) {
   };
   const log = button("log", "Logarithmic vertical axis", () => {
     state.log = !state.log;
-    log.setAttribute("aria-pressed", String(state.log));
     paint();
   });
   const smooth = smoothing(state.weight, (weight) => {
