@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from typing import Any, NamedTuple
 
-from nbmodule.live.controls.pump import CommPump, find_route, is_marimo, running_kernel
+from nbmodule.base.notebook import running_kernel
+from nbmodule.live.controls.pump import CommPump, find_route, is_marimo
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.text_layout import terminal_width
 

@@ -198,8 +198,8 @@ def arrays_of(tree: object) -> Any:
 
 
 def _is_packed(leaf: object) -> bool:
-    """Whether it is a part of one transfer from a device: a view, of a dtype that JAX has, which a
-    reference's own need not be.
+    """Return True if it is a part of one transfer from a device: a view, of a dtype that JAX has,
+    unlike an array of a reference.
     """
     return (
         type(leaf) is np.ndarray

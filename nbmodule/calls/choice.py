@@ -21,7 +21,7 @@ _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled ste
 
 
 class CallFact(NamedTuple):
-    """What is known about one logged call without its values."""
+    """The metadata of one logged call, without values."""
 
     number: int
     """Position in the log of its step."""
@@ -100,7 +100,7 @@ class Choice:
             return []
 
     def wants(self, module: CoreModule) -> bool:
-        """Whether the values of a call of `module`, made now, are to be kept."""
+        """Return True if the values of a call of `module`, made now, are to be kept."""
         expected = self.wanted()
         if slot_of(module) in expected:
             return True

@@ -144,7 +144,7 @@ class Pair:
 
     @property
     def mixes_layouts(self) -> bool:
-        """Whether one of both is of PyTorch, which has channels first."""
+        """True if one of both is of PyTorch, which has channels first."""
         return (self.actual.framework == "torch") != (self.expected.framework == "torch")
 
     @property
@@ -235,7 +235,7 @@ class Comparison(PathRows[Pair]):
 
     @property
     def agrees(self) -> bool:
-        """Whether all returns are within tolerance."""
+        """True if all returns are within tolerance."""
         return all(pair.gap.agrees for pair in self.pairs)
 
     @property

@@ -244,7 +244,7 @@ def _foreign(number: int, row: object) -> Call:
 
 
 def _holds_tensors(tree: object) -> bool:
-    """Whether something in it is a tensor of PyTorch, whose layout its numbers have."""
+    """Return True if something in it is a tensor of PyTorch, whose layout its numbers have."""
     if isinstance(tree, Mapping):
         return any(map(_holds_tensors, tree.values()))
     if isinstance(tree, (list, tuple)):

@@ -176,7 +176,7 @@ class Profile(PathRows[ProfileRow]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know of the figures."""
+        """Notes on the figures."""
         kinds = {row.kind for row in self[1:]}
         under = (
             f"under the profiler a step took {abs(100 * self.overhead):.0f} % "

@@ -224,7 +224,7 @@ def _is_shape(x: object) -> bool:
 
 
 def _is_plain_shape(x: Any) -> bool:
-    """Whether this is a shape as other tools take it, such as `(1, 28, 28)`."""
+    """Return True if this is a shape as other tools take it, such as `(1, 28, 28)`."""
     return isinstance(x, (tuple, list)) and bool(x) and all(n is None or type(n) is int for n in x)
 
 

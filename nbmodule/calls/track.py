@@ -165,7 +165,7 @@ class Tracking:
 
     @property
     def reduced(self) -> bool:
-        """Whether only statistics are kept."""
+        """True if only statistics are kept."""
         return self.returns in REDUCED
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -316,7 +316,7 @@ def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Keeper:
-    """What is kept of each call; see the arguments of `track`."""
+    """The content of the record of a call; see the arguments of `track`."""
 
     watch: Choice
     returns: Any
@@ -324,7 +324,7 @@ class _Keeper:
     operations: tuple[str, ...]
 
     def call(self, module: object, given: object, outputs: object) -> dict[str, Any]:
-        """What is kept of one call."""
+        """Return the content of the record of one call."""
         values: dict[str, Any] = {}
         if self.returns is True:
             values["output"] = as_values(outputs)
@@ -347,7 +347,7 @@ class _Keeper:
         return {"variables": {location.name: box.value for box, location in places}}
 
     def gradient(self, gradient: Any, of: str) -> dict[str, Any]:
-        """What is kept of a gradient: by a return, or by variables under their names."""
+        """Return the record of a gradient: by a return, or by variables under their names."""
         reduced, exact = self.returns in REDUCED, self.returns == EXACT
         if of != "variables":
             if reduced:
@@ -359,7 +359,7 @@ class _Keeper:
         return {"parameters": figures}
 
     def lists(self, module: Any) -> bool:
-        """Whether the operations of a module are asked for."""
+        """Return True if the operations of a module are asked for."""
         model = self.watch.model
         if not self.operations or model is None:
             return False
@@ -368,9 +368,7 @@ class _Keeper:
 
 
 def _is_at_hand(supplied: object) -> bool:
-    """Whether arguments are arrays that are there: of eager code, or what was found under traced
-    values.
-    """
+    """Return True if arguments are concrete arrays: of eager code, or found under traced values."""
     return here() == EAGER or not (
         now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(supplied))
     )
@@ -431,7 +429,7 @@ class Recorded(Calls):
 
     @property
     def notes(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """What a reader should know: what was dropped, what could not be recorded."""
+        """Notes for a reader: values that were dropped or could not be recorded."""
         return tuple(self._said())
 
     def _copied(self) -> set[str]:

@@ -542,7 +542,7 @@ class Live(ReplayVerbs):
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is over."""
+        """True if the run is over."""
         return self._state.has_ended
 
     @property

@@ -35,7 +35,7 @@ class Cell:
 
     @property
     def checks(self) -> bool:
-        """Whether it calls `nb.check` on an answer, in code and not in a comment."""
+        """True if it calls `nb.check` on an answer, in code and not in a comment."""
         if self.tags & _LESSON_TAGS:
             return False
         try:

@@ -79,7 +79,7 @@ class Exercise:
 
     @property
     def right(self) -> bool:
-        """Whether all of its checks are right, and there is one."""
+        """True if all of its checks are right, and there is one."""
         is_complete = self.run.is_done and self.run.error is None and bool(self.checks)
         return is_complete and all(right for _, right, _ in self.checks)
 

@@ -323,9 +323,7 @@ def split_state(
 
 
 def is_state(candidate: object) -> bool:
-    """Whether it is an exported state, of which there may be none: a dict with no other keys than
-    `StateKey`s.
-    """
+    """Return True if this is an exported state, maybe empty: a dict with `StateKey`s only."""
     return isinstance(candidate, dict) and all(isinstance(key, StateKey) for key in candidate)
 
 
@@ -337,7 +335,7 @@ def call_with_state(
 
 
 def takes_state(layer: Module) -> bool:
-    """Whether a module, or one below it, has exported its state and is called with it."""
+    """Return True if a module, or one below it, has exported its state and is called with it."""
     return is_module(layer) and any(_holds_key(vars(module)) for module in layer.modules())
 
 

@@ -500,7 +500,7 @@ def holds(obj: Any, part: Any) -> bool:
 
 
 def _lists_variables(cls: type) -> bool:
-    """Whether objects of this class of the package list the variables that they read."""
+    """Return True if objects of this class of the package list the variables that they read."""
     return cls.__module__.startswith("nbmodule.") and isinstance(
         getattr(cls, "variables", None), property
     )

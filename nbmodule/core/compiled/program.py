@@ -106,7 +106,7 @@ class TraceFacts(NamedTuple):
     records: Any
     """Structure of the records."""
     is_single: bool
-    """Whether the output is one array."""
+    """True if the output is one array."""
 
     def __hash__(self) -> int:
         return hash(self.targets)  # a structure of outputs may not be hashable

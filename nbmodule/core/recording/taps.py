@@ -67,7 +67,7 @@ class Later:
     tree: Any
     """Structure of the return."""
     mask: tuple[bool, ...]
-    """Which of its leaves have a gradient."""
+    """For each leaf, True if it has a gradient."""
 
     def filled(self, gradients: Iterator[Any]) -> Any:
         """Return the gradient, in the structure of the return; None where a leaf has none."""

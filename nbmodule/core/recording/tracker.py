@@ -107,7 +107,7 @@ class Tracker:
 
     @property
     def is_open(self) -> bool:
-        """Whether its block is still running."""
+        """True if its block is still running."""
         return self.span.locked()
 
     def __enter__(self) -> Tracker:

@@ -142,7 +142,7 @@ def refuse_call_options(title: str, fn: Any, kwargs: Mapping[str, Any]) -> None:
 
 
 def is_traceable(leaf: object) -> bool:
-    """Whether JAX, or we, can take this as an input or output of a compiled function."""
+    """Return True if JAX, or we, can take this as an input or output of a compiled function."""
     if is_stateful(leaf):
         return True
     if isinstance(leaf, np.ndarray):

@@ -128,12 +128,12 @@ class Now(threading.local):
 
     @property
     def guarded(self) -> bool:
-        """Whether the innermost frame has a token."""
+        """True if the innermost frame has a token."""
         return self.frame is not None and self.frame.guarded
 
     @property
     def busy(self) -> bool:
-        """Whether a frame or a tracker is there: calls of modules take the long way."""
+        """True if a frame or a tracker is there: calls of modules take the long way."""
         return self.frame is not None or self.tracker is not None
 
 
@@ -208,7 +208,7 @@ def slot_of(module: Any) -> Slot:
 
 
 class Home(NamedTuple):
-    """Where a variable was made inside a trace.
+    """The trace and frame in which a variable was made.
 
     The frame stands there by its name, so that a variable that outlives it keeps no traced value.
     """

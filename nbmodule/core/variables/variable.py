@@ -210,7 +210,7 @@ class Variable(_LikeArray):
 
     @property
     def is_concrete(self) -> bool:
-        """Whether it has a value of no trace, such as a constant that a build makes while a
+        """True if it has a value of no trace, such as a constant that a build makes while a
         function is traced.
         """
         value = getattr(self, "_value", None)
@@ -238,12 +238,12 @@ class Variable(_LikeArray):
 
     @property
     def is_pending(self) -> bool:
-        """Whether the value is still to be drawn."""
+        """True if the value is still to be drawn."""
         return not hasattr(self, "_value")
 
     @property
     def is_released(self) -> bool:
-        """Whether it has no value of its own: the module was made with `store_vars=False`."""
+        """True if it has no value of its own: the module was made with `store_vars=False`."""
         pending = getattr(self, "_pending", None)
         return pending is not None and pending.draw is None
 
@@ -337,7 +337,7 @@ class Variable(_LikeArray):
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are taken for this variable; can be set, as `requires_grad_` does."""
+        """True if gradients are taken for this variable; can be set, as `requires_grad_` does."""
         return isinstance(self, Parameter) and not self._frozen
 
     @requires_grad.setter

@@ -156,7 +156,7 @@ class _Builder:
         return _Part(Child(form, *identity), tuple(entries), tuple(leaving), labels, key)
 
     def is_saved(self, value: Ref, group: int) -> bool:
-        """Whether all that a group's value goes to outside of it is the backward pass."""
+        """Return True if all that a group's value goes to outside of it is the backward pass."""
         depth = len(self.paths.get(group, ()))
         return (
             self.graph.nodes[value.node].phase == "forward"
@@ -260,7 +260,7 @@ def _without(parts: Sequence[_Part], members: Sequence[_Part]) -> list[_Part]:
 
 
 def _read_by(others: Sequence[_Part], leaves: Leaves) -> Leaves:
-    """Whether a value is read by other parts of the same group, or outside of it."""
+    """Return True if a value is read by other parts of the same group, or outside of it."""
     read = {value for part in others for value in part.entries}
     return lambda value: value in read or leaves(value)
 

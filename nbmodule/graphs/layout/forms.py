@@ -123,7 +123,7 @@ class Form:
 
     @property
     def is_function(self) -> bool:
-        """Whether it is one function of arrays, which stays folded until it is asked for."""
+        """True if it is one function of arrays, which stays folded until it is asked for."""
         return self.kind in FUNCTIONS and not self.has_submodules
 
     def exit_value(self, slot: int) -> Value:

@@ -190,9 +190,7 @@ Extents = dict[int, tuple[float, float]]
 
 
 def _extents(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing) -> Extents:
-    """How far each child reaches to the left and right of its middle, its pills and label
-    included.
-    """
+    """Return the extent of each child to the left and right of its middle, with pills and label."""
     results: Extents = {}
     for child in (child for row in frame.plan.rows for child in row):
         half = _measure(frame, sizes, child)[0] / 2
@@ -250,8 +248,9 @@ def _pulls(frame: Rectangle) -> tuple[Pulls, Pulls]:
 
 
 def _port(frame: Rectangle, item: int, side: str) -> float:
-    """How far the edges of an open child cross its border from its middle, on the average; those in
-    lanes do not count, or each level of nesting would be drawn aside by them.
+    """Return the mean offset from its middle at which edges cross the border of an open child.
+
+    Edges in lanes do not count, or each level of nesting would be drawn aside by them.
     """
     inner = frame.inner.get(item)
     if inner is None:
@@ -327,7 +326,7 @@ def _set_box(frame: Rectangle, sizes: Sequence[Size], item: int, y: float, heigh
 
 
 def _ports(frame: Rectangle) -> None:
-    """Where trunks cross the borders: straight at the boxes next to it, else in their lane."""
+    """Set where trunks cross the borders: straight at the boxes beside it, else in their lane."""
     plan = frame.plan
     for source, trunk in plan.trunks.items():
         if source < 0:

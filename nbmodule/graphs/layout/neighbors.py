@@ -35,8 +35,7 @@ def run_name(names: Sequence[str]) -> str:
 
 
 def goes_on(earlier: str, later: str) -> bool:
-    """Whether two names belong to one row: the same name, or names that differ by one in their last
-    number.
+    """Return True if two names belong to one row: equal, or with last numbers that differ by one.
 
     >>> goes_on("blocks.1", "blocks.2"), goes_on("norm", "norm"), goes_on("q", "k")
     (True, True, False)

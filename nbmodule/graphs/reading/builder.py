@@ -164,8 +164,8 @@ class Builder:
         return group
 
     def _is_safe(self, parent: Group, group: Group, operands: Sequence[Operand]) -> bool:
-        """Whether an equation may join this group of the parent without an edge that runs backward
-        there.
+        """Return True if an equation may join this group of the parent without an edge that runs
+        backward there.
         """
         position = self._group_position[group.index]
         if position == len(parent.items) - 1:

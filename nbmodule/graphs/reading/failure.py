@@ -92,7 +92,7 @@ def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Fail
 
 
 def is_user_file(name: str) -> bool:
-    """Whether a file is neither JAX's, nor Python's own, nor part of this package."""
+    """Return True if a file is neither JAX's, nor Python's own, nor part of this package."""
     if name.startswith((PACKAGE, *_JAX, "<frozen ")):
         return False
     return not name.startswith(_STANDARD) or "-packages" in name

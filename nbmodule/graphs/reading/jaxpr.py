@@ -60,7 +60,7 @@ def locate(where: Where | None) -> Source | None:
 
 
 def is_layer_file(name: str) -> bool:
-    """Whether a file holds ready layers of this package."""
+    """Return True if a file holds ready layers of this package."""
     return name.startswith(LAYERS) and os.path.basename(name) != "kernel.py"
 
 
@@ -120,7 +120,7 @@ def _function_name(equation: Any, inner: Any) -> str:
 
 
 def _is_single(jaxpr: object) -> bool:
-    """Whether at most one operation comes out of this jaxpr, through wrappers around it too."""
+    """Return True if at most one operation comes out of this jaxpr, also through wrappers."""
     inner, _ = _plain(jaxpr)
     if len(inner.eqns) != 1:
         return not inner.eqns
@@ -135,9 +135,7 @@ def _is_single(jaxpr: object) -> bool:
 
 
 def wraps_one_call(jaxpr: object) -> bool:
-    """Whether a jaxpr does nothing but call one compiled function; then one group for both is
-    enough.
-    """
+    """Return True if a jaxpr only calls one compiled function; one group is enough for both."""
     inner, _ = _plain(jaxpr)
     if len(inner.eqns) != 1:
         return False

@@ -1,4 +1,4 @@
-"""What is known of the values that submodules returned, by path and call, in words and numbers."""
+"""Text and numbers of the values that submodules returned, by path and call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Returns = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def return_of(path: str, child: Child, returns: Returns) -> str:
-    """What is known of the return of a submodule's call, in words; empty for anything else."""
+    """Describe the return of a submodule's call; empty for anything else."""
     calls = returns.get(path, ()) if child.content.kind == "scope" else ()
     if child.call >= len(calls) or child.phase != "forward":
         return ""
@@ -22,7 +22,7 @@ def return_of(path: str, child: Child, returns: Returns) -> str:
 
 
 def returns_by_path(calls: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
-    """What is known of the returns of tracked calls."""
+    """Return the text and numbers of the returns of tracked calls."""
     results: dict[str, list[dict[str, Any]]] = {}
     for call in calls:
         existing = results.setdefault(call.path, [])

@@ -122,9 +122,7 @@ class _Comparer:
         return self.contents[id(form)]
 
     def level(self, a: Form, b: Form, at_a: Place, at_b: Place, path: str) -> Iterator[GraphChange]:
-        """What differs between two groups: what has one name in both is a pair, the rest stands
-        alone.
-        """
+        """Compare two groups: children of one name are a pair, the rest stand alone."""
         left = [(child, (*at_a, i)) for i, child in enumerate(a.children)]
         right = [(child, (*at_b, i)) for i, child in enumerate(b.children)]
         spans = list(_spans(left, right, self.key))

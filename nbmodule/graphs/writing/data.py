@@ -154,7 +154,7 @@ class _Writer:
         return len(self.form_numbers) + list(self.stubs).index(form.number)
 
     def facts(self, form: Form) -> dict[str, Any]:
-        """What stands on a folded box."""
+        """Return the text of a folded box."""
         exits = [self.values[form.exit_value(i)] for i in range(len(form.exits))]
         return {
             "k": self.texts[form.kind],

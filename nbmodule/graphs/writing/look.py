@@ -1,4 +1,4 @@
-"""What boxes look like: their words, their colors, and what they say when one points at them."""
+"""The appearance of boxes: their text, colors and hover texts."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ PAINT = {
 
 @dataclass(frozen=True)
 class Look:
-    """What to point out in a scene.
+    """Colors, highlights and texts of a scene.
 
     Attributes:
         highlight: Places to draw in red.
         fills: Color of single boxes by place.
         legend: Text for the colors, and the two ends of the scale.
-        returns: What is known of the return of a box, in words.
-        hover: What each box says when one points at it.
+        returns: Text of the return of a box.
+        hover: Hover text of each box.
         writes: Draw the side roads.
     """
 
@@ -45,7 +45,7 @@ class Look:
 
 
 class BoxText(NamedTuple):
-    """What is written in a box: its name, what stands beside it, and a second line."""
+    """The text of a box: its name, a remark beside it, and a second line."""
 
     name: str
     note: str

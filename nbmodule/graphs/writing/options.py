@@ -106,7 +106,7 @@ class Options:
 
     @cached_property
     def returns(self) -> Returns:
-        """What is known of the returns, by path."""
+        """The text and numbers of the returns, by path."""
         return returns_by_path(self.values)
 
     @cached_property
@@ -158,7 +158,7 @@ class Drawing:
         return self.picture.scene(self.opened, self.focus)
 
     def look(self, scene: Scene) -> Look:
-        """What to point out in a scene of this drawing."""
+        """Return the colors, highlights and texts of a scene of this drawing."""
         options, labels = self.options, self.forms.labels
         fills, legend = colors(scene, options.color, options.numbers, self.forms.aliases)
         folded = [box for box in scene.boxes if not box.is_open]

@@ -110,7 +110,7 @@ class _Outline:
                 yield from self.rows(child.content, inner_place, inner, indented, less)
 
     def leads_on(self, location: Place) -> bool:
-        """Whether something below a place is highlighted or has failed."""
+        """Return True if something below a place is highlighted or has failed."""
         return any(path_to[:-1] == location for path_to in self.ways)
 
     def row(self, child: Child, location: Place, path: str) -> str:

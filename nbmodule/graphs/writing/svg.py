@@ -44,7 +44,7 @@ def draw(scene: Scene, labels: Sequence[Label], look: Look | None = None, title:
     Args:
         scene: What is visible.
         labels: Full names of variables, as in `Forms.labels`.
-        look: What to point out.
+        look: Colors, highlights and texts.
         title: What the picture is called for readers that do not see it.
     """
     look = look or Look()

@@ -34,7 +34,7 @@ def place_of(name: str) -> Path:
 
 
 def takes_key(transformed: Any, has_state: bool) -> bool:
-    """Whether `apply` takes a random key: not where `hk.without_apply_rng` has left it the
+    """Return True if `apply` takes a random key: not where `hk.without_apply_rng` has left it the
     arguments of `init` alone.
     """
     try:

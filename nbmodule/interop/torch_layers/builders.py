@@ -180,7 +180,7 @@ class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
 
 
 def turned(is_batch_first: bool) -> Any:
-    """What turns `(time, batch, ...)` into `(batch, time, ...)` and back, where that is needed."""
+    """Return a function that swaps `(time, batch, ...)` and `(batch, time, ...)`, if needed."""
     return lambda x: x if is_batch_first or jnp.ndim(x) < 3 else jnp.swapaxes(x, 0, 1)
 
 

@@ -302,7 +302,7 @@ def layout_by_shapes(
 
 
 def fits(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of that shape gives the variables arrays of theirs."""
+    """Return True if a tensor of that shape gives the variables arrays of theirs."""
     try:
         parts = entry.back(np.broadcast_to(np.float32(0), shape))
     except ValueError:  # too few axes, or groups that do not divide them
@@ -311,7 +311,7 @@ def fits(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
 
 
 def matters(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
-    """Whether the two orders differ: not where one axis is left that is longer than 1."""
+    """Return True if the two orders differ: not where one axis is left that is longer than 1."""
     numbers = np.arange(np.prod(shape, dtype=int)).reshape(shape)
     return not np.array_equal(np.asarray(entry.back(numbers)[0]).ravel(), numbers.ravel())
 
@@ -384,7 +384,7 @@ def as_array(value: Any) -> np.ndarray:
 def is_alias(
     value: object, values: Mapping[Variable, Any], table: Mapping[str, TorchTensor]
 ) -> bool:
-    """Whether a tensor is there under another name as well, equal in every number."""
+    """Return True if a tensor is there under another name as well, equal in every number."""
     array = as_array(value)
     entries = {entry.name: entry for entry in table.values() if entry.variables}
     return any(

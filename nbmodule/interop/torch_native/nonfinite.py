@@ -92,7 +92,7 @@ class _Search(RunListener):
 
 
 def bad(tensors: list[Any]) -> bool:
-    """Whether a value is NaN or infinite."""
+    """Return True if a value is NaN or infinite."""
     return any(x.is_floating_point() and not bool(x.detach().isfinite().all()) for x in tensors)
 
 

@@ -200,7 +200,7 @@ def trackers() -> Iterator[Any]:
 
 
 def is_in_backward() -> bool:
-    """Whether PyTorch is in a backward pass, where checkpointed modules are called once more."""
+    """Return True if PyTorch is in a backward pass, which calls checkpointed modules again."""
     task = getattr(sys.modules["torch"]._C, "_current_graph_task_id", None)
     return task is not None and task() != -1
 

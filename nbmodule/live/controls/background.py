@@ -39,7 +39,7 @@ class BackgroundRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether it is not over yet."""
+        """True if it is not over yet."""
         return not self._over.is_set()
 
     def start(self) -> None:

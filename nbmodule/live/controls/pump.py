@@ -96,7 +96,7 @@ class CommPump:
 
     @property
     def active(self) -> bool:
-        """Whether messages can be handled here."""
+        """True if messages can be handled here."""
         return self._inbox is not None
 
     def look(self) -> int:

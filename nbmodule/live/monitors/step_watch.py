@@ -140,7 +140,7 @@ class ReturnsWatcher:
 
     @property
     def is_preparing(self) -> bool:
-        """Whether something is being compiled."""
+        """True if something is being compiled."""
         self._compiles += sum(task.is_done and task.seconds > _SLOW for task in self._pending)
         self._pending = [task for task in self._pending if not task.is_done]
         return bool(self._pending)

@@ -77,7 +77,7 @@ class WeightWatch:
 
     @property
     def is_preparing(self) -> bool:
-        """Whether something is being compiled."""
+        """True if something is being compiled."""
         return not all(task.is_done for task in self._compiled.values())
 
     def request(self, step: int) -> None:

@@ -98,7 +98,7 @@ class Journal:
         """Why the last write failed; '' if it did not."""
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
         self._has_reported = False
-        """Whether it was reported that no snapshot can be written."""
+        """True if it was reported that no snapshot can be written."""
         self._snapshot = threading.Thread(target=self._write_snapshot)
         folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ class Journal:
 
     @property
     def wants_state(self) -> bool:
-        """Whether a snapshot is due at the next write."""
+        """True if a snapshot is due at the next write."""
         return time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
 
     def _begin_snapshot(self) -> None:

@@ -48,7 +48,7 @@ class Route:
 
     @property
     def has_buttons(self) -> bool:
-        """Whether buttons in a view act while the loop runs."""
+        """True if buttons in a view act while the loop runs."""
         return self.kind != "none"
 
 
@@ -111,7 +111,7 @@ class Control:
     group: str = ""
     """Controls of one group are drawn together."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What a view draws beside the value, such as the limits of a slider."""
+    """Further facts for the view, such as the limits of a slider."""
     error: str | None = None
     again: Settable | None = None
     """Set while steps are repeated; None where `apply` changes variables alone."""

@@ -68,7 +68,7 @@ class KeptRun:
     notes: dict[str, Any] = field(default_factory=dict)
     watched: Mapping[str, Any] = field(default_factory=dict)
     is_pale: bool = True
-    """Whether later runs of the cell draw its curves pale."""
+    """True if later runs of the cell draw its curves pale."""
     _run: weakref.ref[RunState] | None = None
 
     def update(self) -> None:

@@ -24,7 +24,7 @@ class CaughtException(NamedTuple):
     error: str
     """Class and first line."""
     text: str
-    """What ran, the error, and the line of user code that raised it."""
+    """The failed function, the error, and the line of user code that raised it."""
     traceback: str
 
 

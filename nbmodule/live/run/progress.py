@@ -128,7 +128,7 @@ class StepCount:
         self.done = 0
         """Steps that are finished."""
         self.is_in_step = self.was_left = False
-        """Whether a step runs; whether the last one was left before its end."""
+        """True while a step runs, and if the last step was left before its end."""
         self.epoch, self.epochs = 0, 1
         self.outer: tuple[int, int] | None = None
         """Number and count of epochs, where they are a loop of their own."""
@@ -143,12 +143,12 @@ class StepCount:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the loop ends at the next boundary."""
+        """True if the loop ends at the next boundary."""
         return self.stop_reason is not None
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is over."""
+        """True if it is over."""
         return self.state in ENDED
 
     @property
@@ -169,7 +169,7 @@ class StepCount:
 
 
 class ScannedSteps:
-    """Which training steps an iteration makes, where it makes several in one compiled call.
+    """The training steps of an iteration that makes several in one compiled call.
 
     The first values that a run logs decide: if they are a vector of n numbers, an iteration makes
     n steps. A vector that comes later, after single numbers, is an array: `first` returns None.
@@ -318,7 +318,7 @@ class SampledCost:
     def __init__(self, every: int = 16) -> None:
         self.every = every
         self.is_on = False
-        """Whether this step is measured."""
+        """True if this step is measured."""
         self._count = -1
         self._seconds = self._once = 0.0
 

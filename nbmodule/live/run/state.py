@@ -128,7 +128,7 @@ class RunState:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run is over."""
+        """True if the run is over."""
         return self.count.has_ended
 
     @property

@@ -45,7 +45,7 @@ class Watcher(Protocol):
 
     @property
     def is_preparing(self) -> bool:
-        """Whether something is still being compiled: measurements made now are not typical."""
+        """True if something is still being compiled: measurements made now are not typical."""
         ...
 
     def request(self, step: int) -> AbstractContextManager[Any] | None:

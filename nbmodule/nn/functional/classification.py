@@ -438,8 +438,8 @@ def ctc_loss(
 
 
 def _fits(target: Array, absent: list[Array]) -> Array:
-    """Whether the labels of each sequence can be laid along its times; a blank must stand between
-    two that are equal.
+    """Return True if the labels of each sequence fit into its times; equal neighbors need a blank
+    between them.
     """
     times, there = (jnp.sum(1 - part, -1) for part in absent)
     both = (1 - absent[1])[:, 1:]

@@ -75,7 +75,7 @@ def _unfit(where: str, got: str) -> ArgumentTypeError:
 
 
 def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
-    """Whether `fn` takes a key, and how many of (key, shape, dtype) it takes by position."""
+    """Return whether `fn` takes a key, and how many of (key, shape, dtype) it takes by position."""
     try:
         parameters = [
             p for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY

@@ -1,4 +1,4 @@
-"""What all initializers share: a variable that draws when it is first read, and fans.
+"""Shared by all initializers: variables that are drawn when they are first read, and fans.
 
 An initializer is a value: it can be compared, shared between layers and printed. `create_variables`
 fixes key, shape and dtype at once, so that a variable that is loaded or given is never drawn, and
